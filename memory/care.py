@@ -16,6 +16,7 @@ from memory.config import StoreConfig
 from memory.errors import UnknownMemoryError
 from memory.forgetting import Records, select_to_forget
 from memory.merging import MergeProposal, propose_merges
+from memory.merging.robots import trust_of
 from memory.observer import AWAY, Observer
 from memory.persistence.database import Database
 from memory.persistence.deadline import check_deadline
@@ -118,14 +119,19 @@ class Care:
         self._database.flush()
         # What others saw stays apart from what this robot did, which is sent as its own.
         apart = self._database.shared_ids()
+        trust = self._database.trusts()
         maps = self._database.maps()
         for place, map_id in enumerate(maps):
             if progress is not None:
                 progress(f"merging map {map_id}", place, len(maps))
             memories = self._memories_of(map_id, apart)
+            # Whom nobody trusts adds nothing to what others saw.
+            memories = [memory for memory in memories if trust_of(memory, trust) > 0.0]
             by_id = {memory.id: memory for memory in memories}
             gone_ns = self.gone_since(memories)
-            proposals = propose_merges(memories, self._config.merging, gone_ns=gone_ns, failed=failed)
+            proposals = propose_merges(
+                memories, self._config.merging, gone_ns=gone_ns, failed=failed, trust=trust
+            )
             for proposal in proposals:
                 check_deadline()
                 with self._observer.lock:

@@ -72,6 +72,10 @@ class ForkedStoreError(SyncError):
     """A store was put back as it had been before: its history is no longer the one that was sent."""
 
 
+class AlignmentError(RecallError):
+    """How two robots' maps lie to each other cannot be told; says why."""
+
+
 class QueryInterruptedError(RecallError):
     """Reading took longer than it may, or was ended because the store is to be closed."""
 

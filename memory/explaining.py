@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from memory.merging.robots import seen_by, trust_of
 from memory.persistence.journal import LogEntry
 from memory.persistence.sights import Sighted
 from memory.types import Explanation, Memory
-from memory.wording.words import moment, plural
+from memory.wording.words import listed, moment, plural
 
 
 def explained(
-    id: int, history: list[LogEntry], memory: Memory | None, sighted: Sighted | None = None
+    id: int,
+    history: list[LogEntry],
+    memory: Memory | None,
+    sighted: Sighted | None = None,
+    trust: Mapping[str, float] = MappingProxyType({}),
 ) -> Explanation:
     """Sentences about what happened to a memory.
 
@@ -18,6 +26,7 @@ def explained(
         history: what the log says about it, at least one entry.
         memory: as it is now, or ``None`` where it is gone.
         sighted: what was seen like it since it was stored, and not kept.
+        trust: from 0 to 1 by robot; 1 for those that are not there.
     """
     events = [(entry.time_ns, entry.operation, _detail(id, entry)) for entry in history]
     merges = [entry for entry in history if entry.operation == "merge"]
@@ -46,6 +55,10 @@ def explained(
         more = f"seen {plural(sighted.sights, 'more time')} like this"
         reasons.append(f"{more}, last at {moment(sighted.last_ns)}")
         parts["more_sights"] = float(sighted.sights)
+    doubted = [f"{robot} is trusted {trust[robot]:g}" for robot in sorted(seen_by(memory)) if robot in trust]
+    if doubted:
+        reasons.append(f"of those who saw it {listed(doubted)}")
+        parts["trust"] = trust_of(memory, trust)
     if memory.state != "present":
         marks = [_sentence(*event) for event in events if event[1] == "mark"]
         reasons.insert(0, marks[-1] if marks else f"it is believed to be {memory.state}")

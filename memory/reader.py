@@ -274,7 +274,8 @@ class StoreReader:
         if not history:
             raise UnknownMemoryError(f"there never was a memory {what}")
         memory = self._database.present([what], vectors=False)
-        return explained(what, history, memory[0] if memory else None, self._database.sighted(what))
+        known = memory[0] if memory else None
+        return explained(what, history, known, self._database.sighted(what), self._database.trusts())
 
     def log(self, after: int = 0, *, limit: int | None = None) -> list[LogEntry]:
         """What was done, by rising number; each can be given to :meth:`undo`."""

@@ -10,10 +10,14 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from memory import aligning
+from memory.aligning import Aligned
 from memory.care import Care, Consolidated
 from memory.config import FILE_NAME as CONFIG_NAME
 from memory.config import StoreConfig, is_empty
 from memory.index.kinds import KINDS
+from memory.merging.alignment import AlignOptions
+from memory.merging.motion import Motion
 from memory.observer import Kept, Observed, Observer
 from memory.persistence.database import Database
 from memory.persistence.integrity import CheckReport
@@ -275,6 +279,49 @@ class MemoryStore(StoreReader):
         """
         detail = {"reason": reason} if reason else None
         return self._database.repose(ids, positions, yaws, covariances=covariances, detail=detail)
+
+    def align(
+        self,
+        robot: str,
+        *,
+        map_id: str | None = None,
+        options: AlignOptions | None = None,
+        frame: Motion | None = None,
+    ) -> Aligned:
+        """Find how a robot's map lies in the store's from what both saw, and move what it alone saw there.
+
+        What comes of the robot's map later is moved as it comes. :meth:`undo` takes it back as long as
+        nothing came since; ``frame=Motion()`` does at any time.
+
+        Args:
+            robot: as which its memories came, see :mod:`memory.sync`.
+            map_id: of the map; not needed where the robot saw things in one only.
+            options: when two maps are believed to be aligned.
+            frame: from the robot's map into the store's, where that is known: nothing is estimated.
+
+        Raises:
+            AlignmentError: too few things are the same, or it is ambiguous; nothing was changed.
+            ValueError: the robot saw nothing there, or in several maps of which none is named.
+        """
+        return aligning.align(self._database, robot, map_id, options, frame)
+
+    def trust(self, robot: str, trust: float, *, why: str = "") -> int:
+        """Say how far a robot is believed from now on; returns the operation, which :meth:`undo` takes back.
+
+        Where robots contradict each other, :meth:`consolidate` and answers go by those that are trusted at
+        least half as much as the most trusted; means are weighted by it (:func:`memory.merging.fusion.fuse`).
+        What is not trusted at all is merged with nothing. What was merged before stays as it is.
+
+        Args:
+            robot: as which its memories come, see :mod:`memory.sync`.
+            trust: from 0 to 1, which all have of whom nothing was said.
+            why: for :meth:`log`. It stays: put nothing into it that is to be erased.
+
+        Raises:
+            ValueError: a number out of its range, or no name.
+            StoreReadOnlyError: on a server, by who is not the owner of the store.
+        """
+        return self._database.trust(robot, trust, detail={"reason": why} if why else None)
 
     def check(self, *, repair: bool = False) -> CheckReport:
         """Whether every row is what was stored, and indexes, log and settings fit; with ``repair``, mend it.

@@ -47,6 +47,19 @@ COMMANDS = {
         "Bring what a store has to another: a folder, a server or a service. Run it again after a break, and"
         " for what is new since; or with --follow.",
     ),
+    "align": Command(
+        "memory.cli.align",
+        "Bring a robot's map together with the store's, by the things that both saw; recall undo takes it"
+        " back.",
+    ),
+    "robots": Command(
+        "memory.cli.robots", "List the robots of a store: what they saw, their trust, how their maps lie."
+    ),
+    "trust": Command(
+        "memory.cli.trust",
+        "Say how far a robot is believed, from 0 to 1, where robots contradict each other; recall undo takes"
+        " it back.",
+    ),
     "archive": Command(
         "memory.cli.archive", "Write old months of a store on a server into files, and drop them there."
     ),

@@ -28,9 +28,11 @@ from memory.cli.serve import TOKEN_VARIABLE
 from memory.errors import ForkedStoreError, StoreError, SyncError
 from memory.persistence.database import Database
 from memory.persistence.opening import open_database
+from memory.persistence.received import LATE_NS
 from memory.sync import Inbox, Outbox, Receiver, SyncReport, pull, sync
 from memory.sync.outbox import PORTION
 from memory.sync.remote import Service, is_service
+from memory.wording.words import duration
 
 #: Seconds after which a target that cannot be reached is tried again: doubled each time up to the last.
 _PAUSES_S = (1.0, 60.0)
@@ -123,6 +125,13 @@ def _once(folder: Path | str, target: str, robot: str, options: argparse.Namespa
         say(f"sent as {robot}: {_sentence(sent)}")
     if got is not None and (got.batches or options.follow is None):
         say(f"brought back: {_sentence(got)}")
+    if abs(sent.ahead_ns) > LATE_NS:
+        apart = duration(abs(sent.ahead_ns) / 1e9)
+        remark(
+            f"this clock is {apart} {'ahead of' if sent.ahead_ns > 0 else 'behind'} that of the other side"
+        )
+    if sent.future:
+        remark(f"{counted(sent.future)} of {robot} will only have been seen in the future: look at its clock")
     if sent.kept:
         changes = counted(sent.kept, "change was", "changes were")
         remark(f"{changes} not made there, of what was forgotten, erased or merged for good")

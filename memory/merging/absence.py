@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.matching import Features, MergeOptions
+from memory.merging.robots import BELIEVED, trust_of
 from memory.types import Memory, State
 
 
@@ -32,14 +33,20 @@ class Leaving:
     Args:
         last_ns: (N,) int64, last sights.
         left: by row, of those that have left.
+        trust: (N,) float64 from 0 to 1: below half of the highest of its thing a row says nothing.
     """
 
-    def __init__(self, last_ns: NDArray[np.int64], left: Mapping[int, Left]) -> None:
+    def __init__(
+        self, last_ns: NDArray[np.int64], left: Mapping[int, Left], trust: NDArray[np.float64]
+    ) -> None:
         self._last_ns = last_ns
         self._left = left
+        self._trust = trust
 
     @classmethod
-    def of(cls, memories: Sequence[Memory], gone_ns: Mapping[int, int]) -> Leaving:
+    def of(
+        cls, memories: Sequence[Memory], gone_ns: Mapping[int, int], trust: Mapping[str, float]
+    ) -> Leaving:
         """Of memories, with the times that are known, by id; never before the last sight."""
         last = [max(memory.time_ns, memory.last_sight_ns) for memory in memories]
         left = {
@@ -47,17 +54,19 @@ class Leaving:
             for row, memory in enumerate(memories)
             if memory.state in ("gone", "moved")
         }
-        return cls(np.array(last, dtype=np.int64), left)
+        trusted = np.array([trust_of(memory, trust) for memory in memories], dtype=np.float64)
+        return cls(np.array(last, dtype=np.int64), left, trusted)
 
     def any(self, rows: NDArray[np.int64]) -> bool:
         """Whether one of the rows has left."""
-        return any(row in self._left for row in rows.tolist())
+        return any(row in self._left for row in self._believed(rows))
 
     def of_all(self, rows: NDArray[np.int64]) -> Left | None:
         """When all of one thing had left, ``None`` where it was seen since, or never left."""
-        found = [self._left[row] for row in rows.tolist() if row in self._left]
+        believed = self._believed(rows)
+        found = [self._left[row] for row in believed if row in self._left]
         latest = max(found, default=None, key=lambda left: left.at_ns)
-        if latest is None or int(self._last_ns[rows].max()) > latest.at_ns:
+        if latest is None or int(self._last_ns[believed].max()) > latest.at_ns:
             return None
         return latest
 
@@ -70,7 +79,7 @@ class Leaving:
         before only where it is as like what left as ``options.least_similarity`` wants, by embeddings: then
         it came back. What has no embedding is another thing. Each part is to be split again.
         """
-        gone = [row for row in rows.tolist() if row in self._left]
+        gone = [row for row in self._believed(rows) if row in self._left]
         for at_ns in sorted({self._left[row].at_ns for row in gone}):
             after = rows[self._last_ns[rows] > at_ns]
             leavers = features.embedding[[row for row in gone if self._left[row].at_ns == at_ns]]
@@ -80,3 +89,9 @@ class Leaving:
             if len(others):
                 return [np.setdiff1d(rows, others), others]
         return [rows]
+
+    def _believed(self, rows: NDArray[np.int64]) -> list[int]:
+        """Those that decide where they contradict each other."""
+        trust = self._trust[rows]
+        found: list[int] = rows[trust >= BELIEVED * trust.max(initial=0.0)].tolist()
+        return found

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.merging.robots import joined_robots
+from memory.merging.robots import BELIEVED, joined_robots, weights_of
 from memory.merging.tracked import joined_tracks
 from memory.merging.visits import join_visits, known_visits
 from memory.types import Memory, saturated
@@ -66,7 +67,13 @@ def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
     return (wide / np.linalg.norm(wide)).astype(np.float32)
 
 
-def fuse(memories: Sequence[Memory], *, default_sigma_m: float = 0.3, floor_sigma_m: float = 0.02) -> Memory:
+def fuse(
+    memories: Sequence[Memory],
+    *,
+    default_sigma_m: float = 0.3,
+    floor_sigma_m: float = 0.02,
+    trust: Mapping[str, float] = MappingProxyType({}),
+) -> Memory:
     """One memory for several of one thing.
 
     Position and covariance are those of the product of the Gaussians (inverse covariance weighting); yaw is
@@ -78,11 +85,17 @@ def fuse(memories: Sequence[Memory], *, default_sigma_m: float = 0.3, floor_sigm
     wins, tracks of all are named, and who saw how much is added up; evidence and provenance are joined line
     by line.
 
+    Where robots are trusted less than others, what they saw weighs less beside it: their information about
+    the position, their count in means, and their confidence and importance are multiplied by their share of
+    the highest trust. Below half of it they are not the most recent, whatever their time. Counts, first and
+    last seen, and who saw it stay as they are.
+
     Args:
         memories: at least one, of one map and kind; the most recent is the one with the latest ``time_ns``,
             then the higher id.
         default_sigma_m: standard deviation of one observation without covariance.
         floor_sigma_m: no direction of a position is trusted better than this.
+        trust: from 0 to 1 by robot; 1 for those that are not there.
 
     Returns:
         The memory, without an id. Its covariance is ``None`` where none had one.
@@ -97,15 +110,21 @@ def fuse(memories: Sequence[Memory], *, default_sigma_m: float = 0.3, floor_sigm
         if len(found) > 1:
             raise ValueError(f"memories of one {name} can be fused, got {', '.join(found)}")
     # The most recent first.
-    ordered = sorted(memories, key=lambda memory: (memory.time_ns, memory.id or 0), reverse=True)
+    shares = weights_of(memories, trust).tolist()
+    ranked = sorted(
+        zip(memories, shares, strict=True),
+        key=lambda pair: (pair[1] >= BELIEVED, pair[0].time_ns, pair[0].id or 0),
+        reverse=True,
+    )
+    ordered, weights = [memory for memory, _ in ranked], np.array([share for _, share in ranked])
     latest = ordered[0]
-    counts = np.array([memory.count for memory in ordered], dtype=np.float64)
-    position, covariance = _fused_position(ordered, default_sigma_m, floor_sigma_m)
+    counts = weights * np.array([memory.count for memory in ordered], dtype=np.float64)
+    position, covariance = _fused_position(ordered, weights, default_sigma_m, floor_sigma_m)
     names = sorted({name for memory in ordered for name in memory.embeddings})
     embeddings = {
         name: _mean_direction([memory.embeddings.get(name) for memory in ordered], counts) for name in names
     }
-    importances = [memory.importance for memory in ordered if memory.importance is not None]
+    importances = [share * memory.importance for memory, share in ranked if memory.importance is not None]
     payload: dict[str, object] = {}
     for memory in reversed(ordered):
         payload.update(memory.payload)
@@ -122,7 +141,7 @@ def fuse(memories: Sequence[Memory], *, default_sigma_m: float = 0.3, floor_sigm
         caption=next((memory.caption for memory in ordered if memory.caption), ""),
         embedding=_mean_direction([memory.embedding for memory in ordered], counts),
         embeddings={name: vector for name, vector in embeddings.items() if vector is not None},
-        confidence=max(memory.confidence for memory in ordered),
+        confidence=max(share * memory.confidence for memory, share in ranked),
         reward=_mean_reward(np.array([memory.reward for memory in ordered]), counts),
         payload=payload,
         evidence=_joined(memory.evidence for memory in reversed(ordered)),
@@ -139,12 +158,13 @@ def fuse(memories: Sequence[Memory], *, default_sigma_m: float = 0.3, floor_sigm
 
 
 def _fused_position(
-    memories: Sequence[Memory], default_sigma_m: float, floor_sigma_m: float
+    memories: Sequence[Memory], weights: NDArray[np.float64], default_sigma_m: float, floor_sigma_m: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean (3,) and covariance (3, 3) of the product of the Gaussians."""
     information = np.linalg.inv(
         position_covariances(memories, default_sigma_m=default_sigma_m, floor_sigma_m=floor_sigma_m)
     )
+    information *= weights[:, None, None]
     origin = np.array(memories[0].position)
     # Offsets from one of them keep their digits where the map's origin is far away.
     offset = np.array([memory.position for memory in memories]) - origin

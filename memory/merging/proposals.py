@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,7 @@ def propose_merges(
     *,
     gone_ns: Mapping[int, int] | None = None,
     failed: dict[tuple[int, ...], str] | None = None,
+    trust: Mapping[str, float] = MappingProxyType({}),
 ) -> list[MergeProposal]:
     """Which memories should become one; those that stand for the most observations lead.
 
@@ -53,6 +55,8 @@ def propose_merges(
             last seen where not given.
         failed: takes the ids of what would be one and cannot be made so, with the reason; without it, that is
             raised.
+        trust: from 0 to 1 by robot, see :func:`memory.merging.fusion.fuse`; of those trusted less than half
+            as much as others who saw a thing, that it is gone does not count.
 
     Returns:
         Proposals in the order of their lowest id; no memory is in two.
@@ -74,7 +78,7 @@ def propose_merges(
     counts = np.array([memory.count for memory in chosen], dtype=np.int64)
     # Ids rise along the robot's path; mixed up, leaders far apart are found in one round.
     clusters = same_thing(features, options, np.lexsort((id_array, _mixed(id_array), -counts)))
-    leaving = Leaving.of(chosen, gone_ns or {})
+    leaving = Leaving.of(chosen, gone_ns or {}, trust)
     proposals = []
     waiting = list(_clusters(clusters, np.arange(len(chosen)), id_array))
     while waiting:
@@ -90,7 +94,10 @@ def propose_merges(
             members = [chosen[row] for row in rows]
             try:
                 fused = fuse(
-                    members, default_sigma_m=options.default_sigma_m, floor_sigma_m=options.floor_sigma_m
+                    members,
+                    default_sigma_m=options.default_sigma_m,
+                    floor_sigma_m=options.floor_sigma_m,
+                    trust=trust,
                 )
             except (ValueError, TypeError, ArithmeticError) as error:
                 if failed is None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from memory.merging.motion import Motion
 from memory.persistence import integrity, journal, meta, operations, poses
 from memory.persistence.batches import Batch
 from memory.persistence.contract import Connection
@@ -25,6 +26,7 @@ from memory.persistence.received import Known, Received, receive
 from memory.persistence.records import Prepared, prepare
 from memory.persistence.sights import Pending, Sights
 from memory.persistence.tables import check_new
+from memory.persistence.trust import check_trust, trust_in
 from memory.types import STATES, Memory, State, check_choice, check_integer
 
 
@@ -190,6 +192,24 @@ class Database(Queries):
         generation = self._write(work).generation
         self._tidy_after(len(known))
         return generation
+
+    def align(
+        self, robot: str, map_id: str, frame: Motion, *, detail: Mapping[str, Any] | None = None
+    ) -> Applied:
+        """See :func:`memory.persistence.operations.align`."""
+        applied = self._write(
+            lambda connection: operations.align(
+                connection, self._counters, robot, map_id, frame, dict(detail or {})
+            )
+        )
+        self._tidy_after(len(applied.ids))
+        return applied
+
+    def trust(self, robot: str, trust: float, *, detail: Mapping[str, Any] | None = None) -> int:
+        """See :meth:`memory.store.MemoryStore.trust`; ``detail`` is for the log."""
+        name, number = check_trust(robot, trust)
+        told = {**(detail or {}), "robot": name, "trust": number}
+        return self._write(lambda connection: trust_in(connection, self._counters, told)).generation
 
     def receive(self, batch: Batch, known: Known, *, may_undo: bool = True) -> Received:
         """See :func:`memory.persistence.received.receive`; returns when it is on the disk."""

@@ -281,6 +281,7 @@ def check_undoable(connection: Connection, generation: int) -> LogEntry:
     if is_undone(connection, generation):
         raise UndoError(f"operation {generation} ({found[0].operation}) was undone already")
     touched = touched_by(connection, found[0])
+    kept = np.setdiff1d(touched, _came_or_gone(connection, found[0]))
     undone = undone_after(connection, generation)
     later = connection.execute(
         "SELECT DISTINCT generation FROM (SELECT generation, id FROM log_row WHERE generation > ?"
@@ -293,7 +294,9 @@ def check_undoable(connection: Connection, generation: int) -> LogEntry:
         # What was taken back since, and the taking back, cancel: only what still stands is in the way.
         cancels = entry.undoes is not None and entry.undoes > generation
         if not cancels and other not in undone:
-            shared = np.intersect1d(touched, touched_by(connection, entry))
+            # What comes or goes by this operation does so wherever it lies.
+            in_the_way = kept if entry.operation == "align" else touched
+            shared = np.intersect1d(in_the_way, touched_by(connection, entry))
             if len(shared):
                 raise UndoError(
                     f"operation {other} ({entry.operation}) changed memory {shared[0]} after operation"
@@ -308,11 +311,14 @@ def is_undone(connection: Connection, generation: int) -> bool:
     return known is not None and generation in undone_after(connection, generation - 1)
 
 
-def undone_after(connection: Connection, generation: int) -> set[int]:
-    """Of the operations after one, those that were taken back, and that not taken back in turn."""
+def undone_after(connection: Connection, generation: int, until: int = 2**62) -> set[int]:
+    """Of the operations after one, those that were taken back, and that not taken back in turn, as it stood
+    after another.
+    """
     found: set[int] = set()
     rows = connection.execute(
-        "SELECT generation, undoes FROM log WHERE undoes > ? ORDER BY generation DESC", (generation,)
+        "SELECT generation, undoes FROM log WHERE undoes > ? AND generation <= ? ORDER BY generation DESC",
+        (generation, until),
     )
     for other, undoes in rows:  # The last first: what it says of those before stands.
         if other not in found:
@@ -329,6 +335,16 @@ def touched_by(connection: Connection, entry: LogEntry) -> NDArray[np.int64]:
     parts = [np.frombuffer(blob, "<i8") for (blob,) in blobs]
     parts += [np.arange(entry.added.start, entry.added.stop), np.array([id for (id,) in rows], np.int64)]
     return joined(parts)
+
+
+def _came_or_gone(connection: Connection, entry: LogEntry) -> NDArray[np.int64]:
+    """(n,) int64: ids that an operation added, removed or restored."""
+    rows = connection.execute(
+        "SELECT id FROM log_row WHERE generation = ? AND what IN ('removed', 'restored')", (entry.generation,)
+    ).fetchall()
+    return joined(
+        [np.arange(entry.added.start, entry.added.stop), np.array([id for (id,) in rows], np.int64)]
+    )
 
 
 def redact(connection: Connection, ids: Sequence[int]) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import UndoError
-from memory.persistence import erase, meta, poses, sights
+from memory.merging.motion import Motion
+from memory.persistence import erase, frames, meta, poses, sights
 from memory.persistence.checksums import LOG_POSE, MEMORY
 from memory.persistence.contract import Connection
 from memory.persistence.engine import engine_of
@@ -22,7 +23,7 @@ from memory.persistence.journal import (
     write_entry,
     write_rows,
 )
-from memory.persistence.records import SCALARS, TEXTS, Image, Prepared, join
+from memory.persistence.records import SCALARS, TEXTS, Image, Prepared, join, poses_of
 from memory.persistence.sights import Sights
 
 #: Columns of ``memory`` that counting sights changes.
@@ -145,6 +146,7 @@ def undo(connection: Connection, counters: Counters, generation: int) -> Applied
     if 0 < generation <= trimmed:
         raise UndoError(f"operation {generation} is too old: the log was trimmed up to {trimmed}")
     entry = check_undoable(connection, generation)
+    frames.check_frame(connection, entry)
     removed: list[Image] = []
     changed: list[Image] = []
     born = list(entry.added)
@@ -155,6 +157,9 @@ def undo(connection: Connection, counters: Counters, generation: int) -> Applied
             raise UndoError(f"memory {id} was erased for good: operation {generation} cannot be undone")
         else:
             (removed if what == "removed" else changed).append(image)
+    if removed:
+        was = frames.read_frames(connection, generation)
+        removed = frames.carried(removed, was, frames.read_frames(connection))
     gone = engine_of(connection).read_images(connection, born)
     now = engine_of(connection).read_images(connection, [image.id for image in changed])
     changed = [
@@ -230,6 +235,38 @@ def repose(
     move(connection, counters, generation, ids, table)
     update_places(connection, counters)
     return Applied(generation, [])
+
+
+def align(
+    connection: Connection,
+    counters: Counters,
+    robot: str,
+    map_id: str,
+    frame: Motion,
+    detail: Mapping[str, Any],
+) -> Applied:
+    """Move what one robot alone saw in a map to where it lies by a frame; what comes of it later follows.
+
+    Args:
+        connection: within a transaction.
+        counters: of the store; follow.
+        robot: whose it is.
+        map_id: of the map.
+        frame: from the robot's map into the store's; the one that stood before is taken back.
+        detail: for the log.
+
+    Returns:
+        The operation, and the ids that moved.
+    """
+    motion = frame.after(frames.read_frames(connection).get((robot, map_id), Motion()).inverse())
+    found = [motion.memory(memory) for memory in frames.seen_alone(connection, robot, map_id)]
+    told = {**detail, "robot": robot, "map": map_id, "frame": list(frame)}
+    generation = write_entry(connection, counters, frames.OPERATION, told)
+    ids = np.array([memory.id for memory in found], dtype=np.int64)
+    if len(ids):
+        move(connection, counters, generation, ids, poses_of(found))
+        update_places(connection, counters)
+    return Applied(generation, ids.tolist())
 
 
 def move(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import UnknownMemoryError
+from memory.merging.motion import Motion
 from memory.persistence import journal, meta, sights, tables, visits, vocabulary
 from memory.persistence.engine import engine_of
+from memory.persistence.frames import read_frames
 from memory.persistence.ids import check_ids, id_array
 from memory.persistence.journal import Changes, LogEntry
 from memory.persistence.opened import Opened
@@ -22,6 +24,7 @@ from memory.persistence.seen import select_seen
 from memory.persistence.sights import Sighted
 from memory.persistence.statistics import Stats
 from memory.persistence.tables import Vectors
+from memory.persistence.trust import Trusts
 from memory.persistence.visits import Overlapping
 from memory.query import Filter
 from memory.types import Memory, check_integer
@@ -33,6 +36,8 @@ SETTINGS = "settings"
 
 class Queries(Opened):
     """Reads the tables; each call within a read transaction of its own."""
+
+    _trusts = Trusts()
 
     def get(self, ids: Iterable[int], *, vectors: bool = True) -> list[Memory]:
         """The memories in the order of the ids; without their vectors where these are not wanted.
@@ -190,6 +195,17 @@ class Queries(Opened):
         """Bring what is known of another store up to date."""
         with self._read() as connection:
             known.follow(connection)
+
+    def frames(self) -> dict[tuple[str, str], Motion]:
+        """How the maps of robots lie in the store's, by robot and map; those that are not there lie as it."""
+        with self._read() as connection:
+            return read_frames(connection)
+
+    def trusts(self) -> Mapping[str, float]:
+        """How far robots are believed, from 0 to 1; 1 for those that are not there."""
+        with self._read() as connection:
+            self._trusts = self._trusts.followed(connection)
+            return self._trusts.by_robot
 
     def shared_ids(self) -> NDArray[np.int64]:
         """(n,) int64, rising: what others saw, and this robot asked for; there still or gone."""

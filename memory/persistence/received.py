@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -11,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import StaleSyncError, UndoError
+from memory.merging.motion import Motion
 from memory.merging.robots import SEEN_BY, share_of
 from memory.merging.tracked import TRACKS
 from memory.persistence import operations
 from memory.persistence.batches import Batch, Partial, Point, ids_of, runs_of
 from memory.persistence.contract import Connection
 from memory.persistence.engine import engine_of
+from memory.persistence.frames import in_frame, read_frames
 from memory.persistence.journal import Counters, joined, read_entries, read_identity
 from memory.persistence.operations import Applied
 from memory.persistence.records import prepare
@@ -24,6 +27,8 @@ from memory.types import Memory
 
 #: Name of the operations in the log.
 OPERATION = "sync"
+#: Clocks that differ by less are taken to be one: networks take their time too.
+LATE_NS = 60 * 10**9
 _NONE = np.zeros(0, np.int64)
 
 
@@ -35,6 +40,8 @@ class Received(NamedTuple):
         kept: changes that were not made, because somebody here had forgotten or erased the memory, or it was
             merged for good.
         generation: of the operation; ``None`` where the batch had come before.
+        future: memories that came and say that they were seen more than a minute after they came.
+        ahead_ns: nanoseconds that the sender's clock is ahead of this computer's, less the way here.
     """
 
     added: int = 0
@@ -42,6 +49,8 @@ class Received(NamedTuple):
     removed: int = 0
     kept: int = 0
     generation: int | None = None
+    future: int = 0
+    ahead_ns: int = 0
 
 
 @dataclass
@@ -55,6 +64,7 @@ class Known:
         robot: as whose memories.
         points: of its history, the newest last.
         partial: what came since.
+        frames: how the maps of robots lie in this store's.
     """
 
     store: str
@@ -63,6 +73,7 @@ class Known:
     robot: str | None = None
     points: list[Point] = field(default_factory=list)
     partial: list[Partial] = field(default_factory=list)
+    frames: dict[tuple[str, str], Motion] = field(default_factory=dict)
     _there: list[NDArray[np.int64]] = field(default_factory=list)
     _here: list[NDArray[np.int64]] = field(default_factory=list)
     _until: list[NDArray[np.int64]] = field(default_factory=list)
@@ -72,6 +83,7 @@ class Known:
         """Read what the log has since; everything anew where its history is another one now."""
         if self.read and read_identity(connection, self.read) != self.identity:
             self.read, self.robot = 0, None
+            self.frames = {}
             for held in (self.points, self.partial, self._there, self._here, self._until, self._lost):
                 held.clear()
         latest = connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0]
@@ -80,6 +92,9 @@ class Known:
         for entry in read_entries(connection, after=self.read, operation=OPERATION):
             if entry.detail.get("store") == self.store:
                 self._note(entry.detail, entry.added)
+        sql = "SELECT 1 FROM log WHERE generation > ? AND operation IN ('align', 'undo') LIMIT 1"
+        if connection.execute(sql, (self.read,)).fetchone() is not None:
+            self.frames = read_frames(connection)
         self.read, self.identity = int(latest), read_identity(connection, latest)
 
     def here(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
@@ -203,8 +218,12 @@ def receive(
             remove.append(here)
         kept += fate == "kept"
     slots = counters.slots
-    new = prepare([_as_seen(replace(memory, id=None), batch.robot) for memory in add], slots)
-    stated = family.stated([_as_seen(memory, batch.robot) for memory in update])
+
+    def here_of(memory: Memory) -> Memory:
+        return in_frame(_as_seen(memory, batch.robot), known.frames)
+
+    new = prepare([here_of(replace(memory, id=None)) for memory in add], slots)
+    stated = family.stated([here_of(memory) for memory in update])
     detail = {
         "store": batch.store,
         "robot": batch.robot,
@@ -222,7 +241,16 @@ def receive(
         connection, counters, operation=OPERATION, detail=detail, add=new, remove=remove,
         update={memory.id or 0: prepare([memory], slots) for memory in stated},
     )  # fmt: skip
-    return Received(len(add), len(update), len(remove), kept, done.generation)
+    now_ns = time.time_ns()
+    return Received(
+        len(add),
+        len(update),
+        len(remove),
+        kept,
+        done.generation,
+        future=sum(memory.last_sight_ns > now_ns + LATE_NS for memory in (*add, *update)),
+        ahead_ns=batch.sent_ns - now_ns,
+    )
 
 
 def _fits(known: Known, batch: Batch) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from memory.merging.robots import BELIEVED, weights_of
 from memory.presence import Presence, PresenceOptions, look_again
 from memory.query import Filter, Query
 from memory.questions.answers import (
@@ -505,11 +506,22 @@ class Questions:
         return DrivePose(meant.words, best, position, yaw, best.covariance, away, reason)
 
     def _latest(self, meant: Meant) -> Memory | None:
-        """The memory that stands for the latest sight, which is not always the one of the latest time."""
-        found = self._meanings.memories(meant, newest_first=True, limit=1)
+        """The memory that stands for the latest sight, which is not always the one of the latest time; where
+        robots are trusted differently, the latest of those that are believed, of the newest ones.
+        """
+        trust = self._store.database.trusts()
+        found = self._meanings.memories(meant, newest_first=True, limit=_LATEST if trust else 1)
         if found and meant.ids is None:
-            found += self._store.find_last_seen(meant.filter, found[0].last_sight_ns)
-        return max(found, key=lambda memory: (memory.last_sight_ns, memory.id or 0), default=None)
+            found += self._store.find_last_seen(meant.filter, min(each.last_sight_ns for each in found))
+        believed = {
+            memory.id: share >= BELIEVED
+            for memory, share in zip(found, weights_of(found, trust), strict=True)
+        }
+        return max(
+            found,
+            key=lambda memory: (believed[memory.id], memory.last_sight_ns, memory.id or 0),
+            default=None,
+        )
 
     def _closest(self, meant: Meant, near: tuple[float, ...]) -> Memory | None:
         """The memory closest to a point; of equally close ones the latest."""

@@ -184,6 +184,8 @@ class SyncAnswer:
     removed: int
     kept: Annotated[int, Field(description="changes not made, of what was forgotten or merged for good")]
     generation: Annotated[int | None, Field(description="null where the batch had come before")]
+    future: Annotated[int, Field(description="memories seen more than a minute after they came, as they say")]
+    ahead_ns: Annotated[int, Field(description="the sender's clock, against the service's")]
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ class SyncReport:
         kept: changes that the other side did not make: it had forgotten or erased the memory, or merged it
             for good.
         batches: that were sent.
+        future: memories that say that they were seen after they came there, by more than a minute.
+        ahead_ns: nanoseconds that this clock is ahead of that of the other side, as the last batch says.
     """
 
     robot: str
@@ -35,6 +37,8 @@ class SyncReport:
     removed: int = 0
     kept: int = 0
     batches: int = 0
+    future: int = 0
+    ahead_ns: int = 0
 
     def count(self, done: Received) -> None:
         """A batch that was sent."""
@@ -43,6 +47,9 @@ class SyncReport:
         self.changed += done.changed
         self.removed += done.removed
         self.kept += done.kept
+        self.future += done.future
+        if done.generation is not None:
+            self.ahead_ns = done.ahead_ns
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

@@ -102,6 +102,22 @@ GUARDED = Migration(
     ),
 )  # fmt: skip
 
+#: Whom to believe, and how maps lie, is for the owner to say, and to take back. An undoing may be of these,
+#: through any number of others: none of somebody else's is undone.
+SETTLED = Migration(
+    "alignments and trust are the owner's",
+    (
+        """CREATE FUNCTION is_settled(bigint) RETURNS boolean LANGUAGE sql STABLE SECURITY DEFINER AS
+            $$ SELECT EXISTS (SELECT FROM log WHERE generation = $1 AND writer <> session_user
+                AND operation IN ('align', 'trust', 'undo')) $$""",
+        """DO $$ BEGIN
+            EXECUTE format('ALTER FUNCTION is_settled SET search_path = %I, pg_temp', current_schema());
+        END $$""",
+        "CREATE POLICY settled ON log AS RESTRICTIVE FOR INSERT"
+        " WITH CHECK (operation NOT IN ('align', 'trust') AND (undoes IS NULL OR NOT is_settled(undoes)))",
+    ),
+)
+
 
 class Access(NamedTuple):
     """What a role may do.

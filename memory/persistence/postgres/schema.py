@@ -10,7 +10,7 @@ from memory.errors import StoreVersionError
 from memory.persistence import meta
 from memory.persistence.contract import Connection
 from memory.persistence.migrations import Migration
-from memory.persistence.postgres.access import GUARDED
+from memory.persistence.postgres.access import GUARDED, SETTLED
 from memory.persistence.postgres.parts import IN_PARTS
 
 #: Name in ``meta`` of the version.
@@ -97,7 +97,7 @@ VERSION_1 = Migration(
 )
 
 #: Version ``n`` is the state after the first ``n`` of them.
-MIGRATIONS: tuple[Migration, ...] = (VERSION_1, IN_PARTS, GUARDED)
+MIGRATIONS: tuple[Migration, ...] = (VERSION_1, IN_PARTS, GUARDED, SETTLED)
 #: Tables with rows of memories, which an erasure writes anew.
 ERASED = ("memory", "embedding", "visited", "vocabulary", "log_row", "log_pose")
 

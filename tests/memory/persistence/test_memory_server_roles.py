@@ -11,6 +11,7 @@ import pytest
 
 from memory import Memory, MemoryStore, Query
 from memory.errors import StoreError, StoreReadOnlyError
+from memory.merging.motion import Motion
 from memory.persistence.postgres.upkeep import Upkeep, with_user
 from memory.query import Filter
 from memory.types import Visit
@@ -174,3 +175,29 @@ def test_who_is_revoked_does_nothing_any_more(address: str) -> None:
 def test_an_address_for_another_user_is_the_same_otherwise() -> None:
     found = with_user("postgresql://a:b@h:5/d?options=-csearch_path%3Dx%2Cpublic", "r/1", "p@:w")
     assert found == "postgresql://r%2F1:p%40%3Aw@h:5/d?options=-csearch_path%3Dx%2Cpublic"
+
+
+def test_only_the_owner_says_how_maps_lie_and_whom_to_trust(address: str) -> None:
+    with MemoryStore.open(address, dim=DIM) as owner:
+        mapped = thing("cup", payload={"seen_by": {"robot-7": [1, 1, 1]}})
+        with MemoryStore.open(let_in(owner, writes=True)) as robot:
+            (own,) = robot.add([mapped])
+            with pytest.raises(StoreReadOnlyError):
+                robot.trust("robot-8", 0.0)
+            with pytest.raises(StoreReadOnlyError):
+                robot.align("robot-7", frame=Motion(1.0, 2.0, 3.0))
+            trusted = owner.trust("robot-7", 0.2)
+            aligned = owner.align("robot-7", frame=Motion(1.0, 2.0, 3.0)).operation
+            for operation in (trusted, aligned):
+                with pytest.raises(StoreReadOnlyError):
+                    robot.undo(operation)
+            undone = owner.undo(trusted)
+            with pytest.raises(StoreReadOnlyError):
+                robot.undo(undone)
+            # What it did itself it takes back as ever, and what the owner did to what is its own.
+            robot.undo(robot.undo(robot.forget([own])))
+            assert len(robot) == 0
+            assert robot.database.frames() == {("robot-7", "hall"): Motion(1.0, 2.0, 3.0)}
+            assert robot.database.trusts() == {}
+        owner.undo(undone)
+        assert owner.database.trusts() == {"robot-7": 0.2}

@@ -1,0 +1,31 @@
+"""``recall trust``: say how far a robot is believed."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from memory.cli.console import UsageError, add_command, print_json, say, split_words
+from memory.store import MemoryStore
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(commands, "trust", run, words="ROBOT TRUST")
+    parser.add_argument("--why", default="", help="for the log, where it stays")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Say so."""
+    folder, (robot, number) = split_words(options, least=2, most=2)
+    try:
+        trust = float(number)
+    except ValueError as error:
+        raise UsageError(f"trust is a number from 0 to 1, got {number!r}") from error
+    with MemoryStore.open(folder, create=False) as store:
+        operation = store.trust(robot, trust, why=options.why)
+    if options.json:
+        print_json({"robot": robot, "trust": trust, "operation": operation})
+    else:
+        say(f"{robot} is trusted {trust:g} from now on; take it back with: recall undo {operation}")
+    return 0

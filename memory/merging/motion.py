@@ -1,0 +1,68 @@
+"""Rigid motions of the plane: how one map lies in another."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.types import Memory
+
+
+class Motion(NamedTuple):
+    """A turn about the vertical through the origin, then a shift; z stays.
+
+    Attributes:
+        yaw_rad: counter-clockwise from +x.
+        x_m, y_m: of the shift.
+    """
+
+    yaw_rad: float = 0.0
+    x_m: float = 0.0
+    y_m: float = 0.0
+
+    def points(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(N, 2) or (N, 3) float64 metres, moved."""
+        found = points.copy()
+        found[:, :2] = points[:, :2] @ self.turn()[:2, :2].T + (self.x_m, self.y_m)
+        return found
+
+    def turn(self) -> NDArray[np.float64]:
+        """(3, 3) float64, the rotation."""
+        sine, cosine = math.sin(self.yaw_rad), math.cos(self.yaw_rad)
+        return np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]])
+
+    def yaw(self, yaw_rad: float) -> float:
+        """A direction, turned, in [-pi, pi]."""
+        return math.remainder(yaw_rad + self.yaw_rad, math.tau)
+
+    def after(self, first: Motion) -> Motion:
+        """One motion for two, ``first`` before this one."""
+        ((x, y),) = self.points(np.array([[first.x_m, first.y_m]])).tolist()
+        return Motion(self.yaw(first.yaw_rad), x, y)
+
+    def inverse(self) -> Motion:
+        """The way back."""
+        back = Motion(-self.yaw_rad)
+        ((x, y),) = back.points(np.array([[-self.x_m, -self.y_m]])).tolist()
+        return Motion(-self.yaw_rad, x, y)
+
+    def memory(self, memory: Memory) -> Memory:
+        """A memory with its pose and covariance moved; itself where nothing moves."""
+        if self == Motion():
+            return memory
+        ((x, y, z),) = self.points(np.array([memory.position])).tolist()
+        covariance = memory.covariance
+        if covariance is not None:
+            covariance = self.turn() @ covariance @ self.turn().T
+        return dataclasses.replace(
+            memory, position=(x, y, z), yaw=self.yaw(memory.yaw), covariance=covariance
+        )
+
+    def __str__(self) -> str:
+        """As a person reads it."""
+        shift = f"({self.x_m:.2f}, {self.y_m:.2f}) m"
+        return f"turned by {math.degrees(self.yaw_rad):.2f} degrees, shifted by {shift}"

@@ -1,0 +1,150 @@
+"""How two maps lie to each other, where it is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from memory.errors import AlignmentError
+from memory.merging.alignment import Alignment, AlignOptions, estimate, fitted
+from memory.merging.motion import Motion
+from memory.types import Memory
+
+DIM = 8
+LABELS = ("bench", "lamp", "hydrant", "sign", "door", "tree")
+
+
+def towns(
+    seed: int, things: int, common: int, *, noise_m: float = 0.3, vectors: bool = False, moved: int = 0
+) -> tuple[list[Memory], list[Memory], Motion]:
+    """What two robots saw of a town of 100 m by 100 m, and how the first map lies in the second."""
+    random = np.random.default_rng(seed)
+    true = random.uniform(0.0, 100.0, (2 * things - common, 2))
+    looks = random.standard_normal((len(true), DIM))
+    frame = Motion(float(random.uniform(-3.1, 3.1)), *random.uniform(-200.0, 200.0, 2).tolist())
+    sides = []
+    for first, back in ((things - common, frame.inverse()), (0, Motion())):
+        seen = true[first : first + things] + random.normal(0.0, noise_m, (things, 2))
+        if first:
+            seen[:moved] = random.uniform(0.0, 100.0, (moved, 2))
+        sides.append([
+            Memory(
+                time_ns=0,
+                position=(*place, 0.0),
+                label=LABELS[number % len(LABELS)],
+                embedding=looks[number] + random.normal(0.0, 0.2, DIM) if vectors else None,
+            )
+            for number, place in enumerate(back.points(seen).tolist(), first)
+        ])  # fmt: skip
+    return sides[0], sides[1], frame
+
+
+def error_m(found: Alignment, frame: Motion, moved: list[Memory]) -> float:
+    """Mean distance between where two motions bring the things."""
+    points = np.array([memory.position for memory in moved])
+    return float(np.linalg.norm(found.motion.points(points) - frame.points(points), axis=1).mean())
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+@pytest.mark.parametrize("moved", [0, 6])
+@pytest.mark.parametrize("seed", range(5))
+def test_random_towns_come_together(seed: int, moved: int, vectors: bool) -> None:
+    one, other, frame = towns(seed, 40, 20, vectors=vectors, moved=moved)
+    found = estimate(one, other)
+    assert error_m(found, frame, one) < 0.5
+    assert found.things >= 18 - moved
+    assert found.of == (40, 40)
+    assert found.rms_m < 0.7
+    assert found.rival < 0.7 * found.things
+    assert estimate(one, other) == found
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_towns_without_a_thing_in_common_do_not(seed: int, vectors: bool) -> None:
+    one, other, _ = towns(seed, 40, 0, vectors=vectors)
+    with pytest.raises(AlignmentError, match=r"too few|ambiguous"):
+        estimate(one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("things", "common", "least"), [(40, 8, 0.95), (200, 100, 1.0), (200, 0, 0.0)])
+def test_many_random_towns(things: int, common: int, least: float) -> None:
+    done = []
+    for seed in range(30):
+        one, other, frame = towns(seed, things, common)
+        try:
+            done.append(error_m(estimate(one, other), frame, one))
+        except AlignmentError:
+            continue
+    assert max(done, default=0.0) < 1.0
+    assert len(done) >= least * 30
+    assert common or not done
+
+
+def test_without_noise_it_is_exact_far_from_the_origin() -> None:
+    one, other, frame = towns(0, 30, 30, noise_m=0.0)
+    far = Motion(0.0, 5e6, -3e6)
+    found = estimate([far.memory(memory) for memory in one], other)
+    assert error_m(found, frame.after(far.inverse()), [far.memory(memory) for memory in one]) < 1e-6
+    assert found.things == 30
+
+
+def test_vectors_tell_like_things_apart() -> None:
+    one, other, frame = towns(3, 40, 20, vectors=True)
+    same = [[dataclasses.replace(memory, label="thing") for memory in side] for side in (one, other)]
+    assert error_m(estimate(*same), frame, one) < 0.5
+
+
+def test_labels_tell_like_vectors_apart_and_without_labels_there_is_nothing() -> None:
+    one, other, frame = towns(4, 40, 20)
+    assert error_m(estimate(one, other), frame, one) < 0.5
+    nameless = [dataclasses.replace(memory, label="") for memory in one]
+    with pytest.raises(AlignmentError, match="of 0 and 40 things with a label 0 pairs"):
+        estimate(nameless, other)
+    with pytest.raises(AlignmentError, match="of 0 and 0 things"):
+        estimate([], [])
+
+
+def test_a_square_is_ambiguous_and_with_one_thing_beside_it_is_not() -> None:
+    corners = [(0, 0), (20, 0), (20, 20), (0, 20), (40, 0), (40, 20), (0, 40), (20, 40), (40, 40)]
+    square = [Memory(time_ns=0, position=(x, y, 0.0), label="lamp") for x, y in corners]
+    frame = Motion(0.4, 3.0, 4.0)
+    with pytest.raises(AlignmentError, match="ambiguous: one motion brings 9 things together and another 9"):
+        estimate(square, [frame.memory(lamp) for lamp in square])
+    beside = [
+        Memory(time_ns=0, position=(x, y, 0.0), label="door")
+        for x, y in ((3, 7), (31, 2), (12, 25), (37, 30), (5, 33))
+    ]
+    moved = [frame.memory(thing) for thing in square + beside]
+    assert error_m(estimate(square + beside, moved), frame, square) < 1e-9
+
+
+def test_options_are_checked() -> None:
+    for wrong in (
+        {"tolerance_m": 0.0}, {"tolerance_m": math.nan}, {"least_things": 2}, {"least_similarity": 1.1},
+        {"most_rival": -0.1},
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            AlignOptions(**wrong)
+
+
+def test_motions_are_a_group() -> None:
+    random = np.random.default_rng(0)
+    one, other = (Motion(*random.uniform(-3.0, 3.0, 3).tolist()) for _ in range(2))
+    points = random.uniform(-9.0, 9.0, (7, 3))
+    assert np.allclose(one.after(other).points(points), one.points(other.points(points)))
+    assert np.allclose(one.inverse().points(one.points(points)), points)
+    assert np.allclose(one.after(one.inverse()), Motion(), atol=1e-12)
+    assert np.allclose(fitted(points[:, :2], one.points(points[:, :2])), one)
+    thing = Memory(time_ns=0, position=(1.0, 2.0, 3.0), yaw=3.0, covariance=np.diag([4.0, 1.0, 1.0]))
+    turned = Motion(math.pi / 2).memory(thing)
+    assert np.allclose(turned.position, (-2.0, 1.0, 3.0))
+    assert turned.yaw == pytest.approx(3.0 + math.pi / 2 - math.tau)
+    assert turned.covariance is not None
+    assert np.allclose(turned.covariance, np.diag([1.0, 4.0, 1.0]))
+    assert Motion().memory(thing) is thing
+    assert str(Motion(math.pi / 2, 1.0, -2.0)) == "turned by 90.00 degrees, shifted by (1.00, -2.00) m"
