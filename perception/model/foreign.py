@@ -81,6 +81,7 @@ def convert_weights(path: str | Path, config: str | Path | None = None) -> tuple
     """
     path = Path(path)
     state = _state(path)
+    _refuse_centre_heads(path, state)
     program = next((known for known in _PROGRAMS if f"{known.encoder[0]}.weight" in state), None)
     if program is None:
         names = ", ".join(sorted(state)[:3]) or "none"
@@ -125,6 +126,16 @@ def _state(path: Path) -> dict[str, Tensor]:
     if not isinstance(stored, Mapping):
         raise CheckpointError(f"{path}: holds a {type(stored).__name__}, no tensors by name")
     return {str(name): value.float() for name, value in stored.items() if isinstance(value, Tensor)}
+
+
+def _refuse_centre_heads(path: Path, state: Mapping[str, Tensor]) -> None:
+    """Say so where a checkpoint has heat maps in place of anchors; its other tensors look alike."""
+    marks = {"OpenPCDet": "dense_head.heads_list.", "mmdetection3d": "pts_bbox_head.task_heads."}
+    for program, beginning in marks.items():
+        if any(name.startswith(beginning) for name in state):
+            raise CheckpointError(
+                f"{path}: a CenterPoint of {program} ({beginning}…); only heads with anchors are supported"
+            )
 
 
 def _renamed(
@@ -246,6 +257,9 @@ def _openpcdet(path: Path | None, state: Mapping[str, Tensor]) -> DetectorConfig
 
 def _of_openpcdet(path: Path, values: Any) -> DetectorConfig:
     model, data = values["MODEL"], values["DATA_CONFIG"]
+    # First, since other heads have other fields.
+    if (name := model["DENSE_HEAD"]["NAME"]) != "AnchorHeadSingle":
+        raise ConfigError(f"{path}: DENSE_HEAD.NAME must be 'AnchorHeadSingle', got {name!r}")
     vfe, maps, head, post = (model[part] for part in ("VFE", "BACKBONE_2D", "DENSE_HEAD", "POST_PROCESSING"))
     nms, sets = post["NMS_CONFIG"], head["ANCHOR_GENERATOR_CONFIG"]
     voxels = next(step for step in data["DATA_PROCESSOR"] if step["NAME"] == "transform_points_to_voxels")
@@ -255,7 +269,6 @@ def _of_openpcdet(path: Path, values: Any) -> DetectorConfig:
         "VFE.WITH_DISTANCE": (vfe["WITH_DISTANCE"], False),
         "VFE.USE_NORM": (vfe["USE_NORM"], True),
         "VFE.NUM_FILTERS": (len(vfe["NUM_FILTERS"]), 1),
-        "DENSE_HEAD.NAME": (head["NAME"], "AnchorHeadSingle"),
         "DENSE_HEAD.USE_DIRECTION_CLASSIFIER": (head["USE_DIRECTION_CLASSIFIER"], True),
         "DENSE_HEAD.NUM_DIR_BINS": (head["NUM_DIR_BINS"], 2),
         "DENSE_HEAD.DIR_LIMIT_OFFSET": (float(head["DIR_LIMIT_OFFSET"]), 0.0),

@@ -249,6 +249,27 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
         convert_weights(weights)
 
 
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        ("OpenPCDet", "dense_head.heads_list.0.hm.1.weight"),
+        ("mmdetection3d", "pts_bbox_head.task_heads.0.heatmap.1.weight"),
+    ],
+)
+def test_centre_heads_are_refused_by_name(tmp_path: Path, program: str, name: str) -> None:
+    _, state, weights, config = checkpoint(tmp_path, "openpcdet")
+    torch.save({"state_dict": {**state, name: torch.zeros(1, 8, 3, 3)}}, weights)
+    with pytest.raises(CheckpointError, match=f"a CenterPoint of {program}.*only heads with anchors"):
+        convert_weights(weights)
+    # As in OpenPCDet's own files, which have no anchors at all.
+    values = yaml.safe_load(config.read_text())
+    values["MODEL"]["DENSE_HEAD"] = {"NAME": "CenterHead", "SHARED_CONV_CHANNEL": 64}
+    config.write_text(yaml.safe_dump(values))
+    torch.save({"model_state": state}, weights)
+    with pytest.raises(ConfigError, match=r"DENSE_HEAD\.NAME must be 'AnchorHeadSingle', got 'CenterHead'"):
+        convert_weights(weights, config)
+
+
 def test_a_layer_too_many(tmp_path: Path) -> None:
     _, state, weights, config = checkpoint(tmp_path, "mmdetection3d")
     state["neck.extra.weight"] = torch.zeros(3, 3)
