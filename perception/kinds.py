@@ -38,6 +38,11 @@ KINDS = {
         network="perception.model.anchors:AnchorNetwork",
         eager="perception.run.anchors:AnchorSteps",
     ),
+    "centres": DetectorKind(
+        config="perception.model.centres:CentreConfig",
+        network="perception.model.centres:CentreNetwork",
+        eager="perception.run.centres:CentreSteps",
+    ),
 }
 
 

@@ -25,8 +25,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--config",
         type=Path,
-        help="OpenPCDet's YAML file of the model; for the others a configuration of kind 'anchors'"
-        " (default: what they use for KITTI)",
+        help="OpenPCDet's YAML file of the model, which CenterPoint needs; for the others a configuration of"
+        " kind 'anchors' (default: what they use for KITTI)",
     )
     parser.add_argument(
         "--half", action="store_true", help="half precision: half as large, and boxes that differ by rounding"
@@ -35,13 +35,13 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Convert; the status is 0."""
-    network, program = convert_weights(options.checkpoint, options.config)
+    network, program, left_out = convert_weights(options.checkpoint, options.config)
     save_weights(network, options.out, dtype=torch.float16 if options.half else torch.float32)
     classes = ", ".join(network.config.head.classes)
-    OUTPUT.print(
-        f"{options.out}: PointPillars of {program} for {classes}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    model = "CenterPoint" if network.config.backbone.kind == "centres" else "PointPillars"
+    for line in (
+        f"{options.out}: {model} of {program} for {classes}",
+        *(f"left out: {what}" for what in left_out),
+    ):
+        OUTPUT.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -1,9 +1,10 @@
-"""PointPillars weights of other programs as weights of this one, the same numbers in another order.
+"""PointPillars and CenterPoint weights of other programs as weights of this one, the same numbers reordered.
 
-What is read: checkpoints of OpenPCDet (``pointpillar``), mmdetection3d from 1.0 on (PointPillars on KITTI)
-and zhulf0804's PointPillars, told apart by the names of their tensors. They become a network of kind
-``anchors`` (:mod:`perception.model.anchors`), whose layers are theirs. Checkpoints are pickles; nothing in
-them is executed.
+What is read: checkpoints of OpenPCDet (``pointpillar``, ``centerpoint_pillar``), mmdetection3d from 1.0 on
+(PointPillars on KITTI) and zhulf0804's PointPillars, told apart by the names of their tensors. They become a
+network of kind ``anchors`` (:mod:`perception.model.anchors`) or ``centres``
+(:mod:`perception.model.centres`), whose layers are theirs. Checkpoints are pickles; nothing in them is
+executed.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-import yaml
 from torch import Tensor
 
 from perception.config import (
@@ -28,7 +28,11 @@ from perception.config import (
     load_config,
 )
 from perception.errors import CheckpointError, ConfigError
-from perception.model.anchors import BOX_CODE, POINT_FEATURES, AnchorConfig, AnchorNetwork
+from perception.model.anchors import BOX_CODE, AnchorConfig
+from perception.model.canvas import POINT_FEATURES, CanvasConfig, canvas_section
+from perception.model.centres import CentreNetwork
+from perception.model.network import Network, make_network
+from perception.model.openpcdet import CENTRE_GROUPS, centre_names, centre_values, openpcdet_config
 from sparse_core.surgery import shapes_of, state_difference
 
 _KITTI = PillarConfig(max_pillars=40_000)
@@ -37,6 +41,8 @@ _SIZES_M: dict[str, tuple[float, ...]] = {
     "Pedestrian": (0.8, 0.6, 1.73),
     "Cyclist": (1.76, 0.6, 1.73),
 }
+#: Of the first layer of points in OpenPCDet.
+_OPENPCDET_POINTS = "vfe.pfn_layers.0.linear.weight"
 _BOTTOMS_M = {"Car": -1.78, "Pedestrian": -0.6, "Cyclist": -0.6}
 
 
@@ -64,16 +70,31 @@ class _Program:
     wide_first: bool = False
 
 
-def convert_weights(path: str | Path, config: str | Path | None = None) -> tuple[AnchorNetwork, str]:
+class Converted(NamedTuple):
+    """What a checkpoint became.
+
+    Attributes:
+        network: float32, in evaluation mode.
+        program: that it is of.
+        left_out: what the checkpoint had and the network has not, in words.
+    """
+
+    network: Network
+    program: str
+    left_out: tuple[str, ...]
+
+
+def convert_weights(path: str | Path, config: str | Path | None = None) -> Converted:
     """The network of a checkpoint.
 
     Args:
         path: checkpoint of ``torch.save``.
-        config: OpenPCDet's YAML file of the model, by default its ``kitti_models/pointpillar.yaml``; for the
-            others a configuration of kind ``anchors``, by default what they use for KITTI.
+        config: OpenPCDet's YAML file of the model, by default its ``kitti_models/pointpillar.yaml``, for
+            CenterPoint always given; for the others a configuration of kind ``anchors``, by default what they
+            use for KITTI.
 
     Returns:
-        A float32 network in evaluation mode, and the name of the program.
+        The network, and what is to be said of it.
 
     Raises:
         CheckpointError: no checkpoint, one of another model, or one that only code could read.
@@ -81,7 +102,7 @@ def convert_weights(path: str | Path, config: str | Path | None = None) -> tuple
     """
     path = Path(path)
     state = _state(path)
-    _refuse_centre_heads(path, state)
+    _refuse_mmdetection3d_centres(path, state)
     program = next((known for known in _PROGRAMS if f"{known.encoder[0]}.weight" in state), None)
     if program is None:
         names = ", ".join(sorted(state)[:3]) or "none"
@@ -89,7 +110,8 @@ def convert_weights(path: str | Path, config: str | Path | None = None) -> tuple
             f"{path}: no PointPillars of {', '.join(known.name for known in _PROGRAMS)};"
             f" its tensors are {names} …"
         )
-    network = AnchorNetwork(program.config(None if config is None else Path(config), state))
+    network = make_network(program.config(None if config is None else Path(config), state))
+    state, left_out = _without_more(state, path)
     renamed = _renamed(program, network, state, path)
     difference = state_difference(
         shapes_of(network.state_dict()), shapes_of(renamed), owner="the configuration"
@@ -97,7 +119,7 @@ def convert_weights(path: str | Path, config: str | Path | None = None) -> tuple
     if difference is not None:
         raise CheckpointError(f"{path}: weights of another configuration: {difference}")
     network.load_state_dict(renamed)
-    return network.eval(), program.name
+    return Converted(network.eval(), program.name, left_out)
 
 
 def _state(path: Path) -> dict[str, Tensor]:
@@ -128,33 +150,39 @@ def _state(path: Path) -> dict[str, Tensor]:
     return {str(name): value.float() for name, value in stored.items() if isinstance(value, Tensor)}
 
 
-def _refuse_centre_heads(path: Path, state: Mapping[str, Tensor]) -> None:
+def _refuse_mmdetection3d_centres(path: Path, state: Mapping[str, Tensor]) -> None:
     """Say so where a checkpoint has heat maps in place of anchors; its other tensors look alike."""
-    marks = {"OpenPCDet": "dense_head.heads_list.", "mmdetection3d": "pts_bbox_head.task_heads."}
-    for program, beginning in marks.items():
-        if any(name.startswith(beginning) for name in state):
-            raise CheckpointError(
-                f"{path}: a CenterPoint of {program} ({beginning}…); only heads with anchors are supported"
-            )
+    beginning = "pts_bbox_head.task_heads."
+    if any(name.startswith(beginning) for name in state):
+        raise CheckpointError(
+            f"{path}: a CenterPoint of mmdetection3d ({beginning}…); of CenterPoint only OpenPCDet's is"
+            " supported"
+        )
+
+
+def _without_more(state: Mapping[str, Tensor], path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """The tensors without those of what is not known or reported here, and what that is."""
+    kept, left_out = dict(state), []
+    if speed := {name for name in state if name.startswith(CENTRE_GROUPS) and ".vel." in name}:
+        left_out.append("speeds of boxes (vel)")
+        kept = {name: value for name, value in state.items() if name not in speed}
+    if (weight := state.get(_OPENPCDET_POINTS)) is not None:
+        if (width := weight.shape[1]) not in (7, 8, 10, 11):
+            raise CheckpointError(f"{path}: points of {width} features; supported are 7, 8, 10 and 11")
+        # After the intensity, which without absolute positions comes first.
+        if (further := {8: 1, 11: 4}.get(width)) is not None:
+            left_out.append("the fifth number of each point (elongation, time): it counts as 0")
+            kept[_OPENPCDET_POINTS] = torch.cat([weight[:, :further], weight[:, further + 1 :]], dim=1)
+    return kept, tuple(left_out)
 
 
 def _renamed(
-    program: _Program, network: AnchorNetwork, state: Mapping[str, Tensor], path: Path
+    program: _Program, network: Network, state: Mapping[str, Tensor], path: Path
 ) -> dict[str, Tensor]:
     """The state dict under this network's names."""
-    layer, norm = program.encoder
-    names = {"encoder.points.linear": layer, "encoder.points.norm": norm}
-    section = network.config.backbone
-    for stage, blocks in enumerate(section.blocks):
-        for block in range(blocks + 1):
-            place = program.first + 3 * block
-            names[f"backbone.stages.{stage}.{block}.conv"] = f"{program.stages}.{stage}.{place}"
-            names[f"backbone.stages.{stage}.{block}.norm"] = f"{program.stages}.{stage}.{place + 1}"
-        names[f"backbone.ups.{stage}.conv"] = f"{program.ups}.{stage}.0"
-        names[f"backbone.ups.{stage}.norm"] = f"{program.ups}.{stage}.1"
-    names["head.scores"] = f"{program.head}.conv_cls"
-    names["head.codes"] = f"{program.head}.{program.codes}"
-    names["head.directions"] = f"{program.head}.conv_dir_cls"
+    centres = isinstance(network, CentreNetwork)
+    names = _names(program, canvas_section(network.config))
+    names |= centre_names(network) if centres else _anchor_names(program)
     renamed, used = {}, set()
     for own, value in network.state_dict().items():
         module, _, kind = own.rpartition(".")
@@ -164,6 +192,8 @@ def _renamed(
             renamed[own] = value
         elif theirs in state:
             renamed[own] = state[theirs]
+    if centres:
+        used |= centre_values(renamed, names, state)
     # What else is there and no counter of steps is a layer that would be left out.
     left = sorted(
         name for name, value in state.items() if name not in used and value.ndim and "num_batches" not in name
@@ -179,6 +209,31 @@ def _renamed(
             by_anchor = codes.view(-1, BOX_CODE, *codes.shape[1:])
             renamed[f"head.codes.{kind}"] = by_anchor[:, order].reshape(codes.shape)
     return renamed
+
+
+def _names(program: _Program, section: CanvasConfig) -> dict[str, str]:
+    """What the program calls the modules up to the map."""
+    layer, norm = program.encoder
+    names = {"encoder.points.linear": layer, "encoder.points.norm": norm}
+    for number in range(len(section.hidden_channels)):
+        for part, first in (("linear", layer), ("norm", norm)):
+            names[f"encoder.further.{number}.{part}"] = first.replace(".0.", f".{number + 1}.")
+    for stage, blocks in enumerate(section.blocks):
+        for block in range(blocks + 1):
+            place = program.first + 3 * block
+            names[f"backbone.stages.{stage}.{block}.conv"] = f"{program.stages}.{stage}.{place}"
+            names[f"backbone.stages.{stage}.{block}.norm"] = f"{program.stages}.{stage}.{place + 1}"
+        names[f"backbone.ups.{stage}.conv"] = f"{program.ups}.{stage}.0"
+        names[f"backbone.ups.{stage}.norm"] = f"{program.ups}.{stage}.1"
+    return names
+
+
+def _anchor_names(program: _Program) -> dict[str, str]:
+    return {
+        "head.scores": f"{program.head}.conv_cls",
+        "head.codes": f"{program.head}.{program.codes}",
+        "head.directions": f"{program.head}.conv_dir_cls",
+    }
 
 
 def _point_columns(weight: Tensor, path: Path) -> Tensor:
@@ -241,87 +296,16 @@ def _aligned(name: str, **section: Any) -> Callable[[Path | None, Mapping[str, T
 
 def _openpcdet(path: Path | None, state: Mapping[str, Tensor]) -> DetectorConfig:
     """What a model file of OpenPCDet asks for."""
-    if path is None:
-        nms = NmsConfig(iou=0.01, score_threshold=0.1, max_boxes=500)
-        return _kitti("openpcdet-pointpillar", ("Car", "Pedestrian", "Cyclist"), 4096, nms)
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return _of_openpcdet(path, values)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: no YAML file: {error}") from error
-    except (KeyError, TypeError, IndexError) as error:
+    centres = any(name.startswith(CENTRE_GROUPS) for name in state)
+    if path is not None:
+        return openpcdet_config(path, centres=centres)
+    if centres:
         raise ConfigError(
-            f"{path}: not a PointPillar of OpenPCDet: {error} is missing or of another form"
-        ) from error
-
-
-def _of_openpcdet(path: Path, values: Any) -> DetectorConfig:
-    model, data = values["MODEL"], values["DATA_CONFIG"]
-    # First, since other heads have other fields.
-    if (name := model["DENSE_HEAD"]["NAME"]) != "AnchorHeadSingle":
-        raise ConfigError(f"{path}: DENSE_HEAD.NAME must be 'AnchorHeadSingle', got {name!r}")
-    vfe, maps, head, post = (model[part] for part in ("VFE", "BACKBONE_2D", "DENSE_HEAD", "POST_PROCESSING"))
-    nms, sets = post["NMS_CONFIG"], head["ANCHOR_GENERATOR_CONFIG"]
-    voxels = next(step for step in data["DATA_PROCESSOR"] if step["NAME"] == "transform_points_to_voxels")
-    size_x, size_y, _ = voxels["VOXEL_SIZE"]
-    supported = {
-        "VFE.NAME": (vfe["NAME"], "PillarVFE"),
-        "VFE.WITH_DISTANCE": (vfe["WITH_DISTANCE"], False),
-        "VFE.USE_NORM": (vfe["USE_NORM"], True),
-        "VFE.NUM_FILTERS": (len(vfe["NUM_FILTERS"]), 1),
-        "DENSE_HEAD.USE_DIRECTION_CLASSIFIER": (head["USE_DIRECTION_CLASSIFIER"], True),
-        "DENSE_HEAD.NUM_DIR_BINS": (head["NUM_DIR_BINS"], 2),
-        "DENSE_HEAD.DIR_LIMIT_OFFSET": (float(head["DIR_LIMIT_OFFSET"]), 0.0),
-        "POST_PROCESSING.NMS_CONFIG.MULTI_CLASSES_NMS": (nms["MULTI_CLASSES_NMS"], False),
-        "DATA_CONFIG: pillars that are square": (size_x, size_y),
-        "BACKBONE_2D.UPSAMPLE_STRIDES of whole numbers": (
-            [stride for stride in maps["UPSAMPLE_STRIDES"] if stride != int(stride)],
-            [],
-        ),
-    }
-    for entry in sets:
-        supported[f"anchors of {entry['class_name']}: sizes and heights"] = (
-            (len(entry["anchor_sizes"]), len(entry["anchor_bottom_heights"])),
-            (1, 1),
+            f"weights of a CenterPoint of OpenPCDet ({CENTRE_GROUPS}…) need the YAML file of the model:"
+            " --config"
         )
-        for name in ("anchor_rotations", "align_center"):
-            supported[f"{name} of {entry['class_name']}"] = (entry.get(name, False), sets[0].get(name, False))
-    for field, (found, wanted) in supported.items():
-        if found != wanted:
-            raise ConfigError(f"{path}: {field} must be {wanted!r}, got {found!r}")
-    return DetectorConfig(
-        name="openpcdet-pointpillar",
-        pillars=PillarConfig(
-            range_m=tuple(map(float, data["POINT_CLOUD_RANGE"])),  # type: ignore[arg-type]
-            pillar_size_m=float(size_x),
-            channels=int(vfe["NUM_FILTERS"][0]),
-            max_pillars=int(voxels["MAX_NUMBER_OF_VOXELS"]["test"]),
-        ),
-        backbone=AnchorConfig(
-            channels=tuple(maps["NUM_FILTERS"]),
-            blocks=tuple(maps["LAYER_NUMS"]),
-            strides=tuple(maps["LAYER_STRIDES"]),
-            up_channels=tuple(maps["NUM_UPSAMPLE_FILTERS"]),
-            up_strides=tuple(int(stride) for stride in maps["UPSAMPLE_STRIDES"]),
-            bottoms_m=tuple(float(entry["anchor_bottom_heights"][0]) for entry in sets),
-            yaws_rad=tuple(map(float, sets[0]["anchor_rotations"])),
-            centred=bool(sets[0].get("align_center", False)),
-            direction_offset_rad=float(head["DIR_OFFSET"]),
-            points=int(voxels["MAX_POINTS_PER_VOXEL"]),
-        ),
-        head=HeadConfig(
-            classes=tuple(values["CLASS_NAMES"]),
-            sizes_m={entry["class_name"]: tuple(map(float, entry["anchor_sizes"][0])) for entry in sets},
-            top_k=int(nms["NMS_PRE_MAXSIZE"]),
-        ),
-        nms=NmsConfig(
-            iou=float(nms["NMS_THRESH"]),
-            score_threshold=float(post["SCORE_THRESH"]),
-            max_boxes=int(nms["NMS_POST_MAXSIZE"]),
-        ),
-        neck=NeckConfig(blocks=0),
-        refine=RefineConfig(enabled=False),
-    )
+    nms = NmsConfig(iou=0.01, score_threshold=0.1, max_boxes=500)
+    return _kitti("openpcdet-pointpillar", ("Car", "Pedestrian", "Cyclist"), 4096, nms)
 
 
 _PROGRAMS = (

@@ -156,7 +156,9 @@ class CentreHead(nn.Module):
         return Proposals(boxes.view(batch, count, 7), scores, labels)
 
 
-def decode_boxes(codes: Tensor, cells: Tensor, mean_sizes: Tensor, grid: GroundGrid) -> Tensor:
+def decode_boxes(
+    codes: Tensor, cells: Tensor, mean_sizes: Tensor, grid: GroundGrid, *, limit: float = 2.0
+) -> Tensor:
     """Boxes that codes stand for.
 
     Args:
@@ -164,12 +166,13 @@ def decode_boxes(codes: Tensor, cells: Tensor, mean_sizes: Tensor, grid: GroundG
         cells: (P, 2) integer column and row in tables of the map's cells.
         mean_sizes: (P, 3) of the boxes' classes, metres.
         grid: of the map.
+        limit: logarithms of sizes stay within it.
 
     Returns:
         (P, 7) float32 in the LiDAR frame.
     """
     centre = grid.metres_of(grid.positions_of_cells(cells) + 0.5 + codes[:, :2])
-    sizes = mean_sizes * torch.exp(codes[:, 3:6].clamp(-2.0, 2.0))
+    sizes = mean_sizes * torch.exp(codes[:, 3:6].clamp(-limit, limit))
     yaw = torch.atan2(codes[:, 6], codes[:, 7])
     return torch.cat([centre, codes[:, 2:3], sizes, yaw[:, None]], dim=1)
 

@@ -133,6 +133,7 @@ class DenseUnit(nn.Module):
         kernel_size: int = 3,
         relu: bool = True,
         transposed: bool = False,
+        padding: int | None = None,
     ) -> None:
         super().__init__()
         self.relu = relu
@@ -140,8 +141,9 @@ class DenseUnit(nn.Module):
         if transposed:
             self.conv = nn.ConvTranspose2d(in_channels, out_channels, stride, stride=stride, bias=False)
         else:
+            around = kernel_size // 2 if padding is None else padding
             self.conv = nn.Conv2d(
-                in_channels, out_channels, kernel_size, stride=stride, padding=kernel_size // 2, bias=False
+                in_channels, out_channels, kernel_size, stride=stride, padding=around, bias=False
             )
         nn.init.kaiming_normal_(self.conv.weight, nonlinearity="relu")
         self.norm: nn.BatchNorm2d | nn.Identity = nn.BatchNorm2d(

@@ -2,150 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from perception.geometry import BirdsEyeGrid
-from perception.model.anchors import AnchorBackbone, AnchorBoxes, AnchorConfig, AnchorEncoder, AnchorHead
+from perception.model.anchors import AnchorConfig, AnchorHead
 from perception.model.network import Network
-from perception.nms import rotated_nms
-from perception.run.program import Steps
-from perception.run.results import FrameResult
+from perception.run.canvas import Candidates, CanvasSteps
 
 
-class Located(NamedTuple):
-    """The first points of the pillars of a frame.
-
-    Attributes:
-        slots: (M, points, 4); counted: (M, points) bool: which are any.
-        cell: (M,) int64 row * columns + column.
-        invalid: points with NaN or infinite values; left_out: pillars beyond the limit.
-    """
-
-    slots: Tensor
-    counted: Tensor
-    cell: Tensor
-    invalid: int
-    left_out: int
-
-
-class Levels(NamedTuple):
-    """Frames, and the canvas (B, C, H, W) or the map that it became."""
-
-    frames: list[Located]
-    features: Tensor
-
-
-class Peaks(NamedTuple):
-    """Frames, and the best anchors of each."""
-
-    frames: list[Located]
-    found: list[AnchorBoxes]
-
-
-class AnchorSteps(Steps[Sequence[Tensor], list[Located], Levels, Levels, Peaks, Peaks, list[FrameResult]]):
-    """Steps for scans, (N_i, 4) float32 each, on the device.
+class AnchorSteps(CanvasSteps):
+    """Steps of an :class:`~perception.model.anchors.AnchorNetwork`.
 
     Args:
-        network: an :class:`~perception.model.anchors.AnchorNetwork`, folded.
+        network: folded.
     """
 
-    threaded = True
-
     def __init__(self, network: Network) -> None:
-        self.config = network.config
-        encoder, backbone, head = (network.get_submodule(name) for name in ("encoder", "backbone", "head"))
-        assert isinstance(encoder, AnchorEncoder)
-        assert isinstance(backbone, AnchorBackbone)
+        super().__init__(network)
+        head, section = network.get_submodule("head"), network.config.backbone
         assert isinstance(head, AnchorHead)
-        assert isinstance(network.config.backbone, AnchorConfig)
-        self.encoder, self.backbone, self.anchor_head = encoder, backbone, head
-        self.section: AnchorConfig = network.config.backbone
-        self.grid: BirdsEyeGrid = network.config.pillars.closed_grid
+        assert isinstance(section, AnchorConfig)
+        self.anchor_head, self.per_class = head, section.per_class
 
-    def locate(self, scans: Sequence[Tensor]) -> list[Located]:
-        """The first points of each pillar, and the first pillars, in the order of the scan."""
-        return [self._located(scan) for scan in scans]
-
-    def _located(self, scan: Tensor) -> Located:
-        finite = torch.isfinite(scan).all(dim=1)
-        points = scan[finite & self.grid.contains(*scan[:, :3].unbind(1))]
-        row, column = self.grid.cell_of(points[:, 0], points[:, 1])
-        cells, order = torch.sort(row.long() * self.grid.shape[1] + column.long(), stable=True)
-        active, counts = torch.unique_consecutive(cells, return_counts=True)
-        first = torch.cumsum(counts, 0) - counts
-        left_out = max(0, len(active) - self.config.pillars.max_pillars)
-        if left_out:
-            earliest = torch.argsort(order[first])[: self.config.pillars.max_pillars]
-            active, counts, first = active[earliest], counts[earliest], first[earliest]
-        number = torch.arange(self.section.points, device=scan.device)
-        rows = order[torch.minimum(first[:, None] + number, (first + counts - 1)[:, None])]
-        invalid = int((~finite).sum())
-        return Located(points[rows], number < counts[:, None], active, invalid, left_out)
-
-    def encode(self, located: list[Located]) -> Levels:
-        """Pillar features on a canvas."""
-        rows, columns = self.grid.shape
-        lowest, highest = self.config.pillars.heights_m
-        canvas = []
-        for frame in located:
-            places = torch.stack([frame.cell % columns, frame.cell // columns], dim=1)
-            ground = self.grid.metres_of(self.grid.positions_of_cells(places) + 0.5)
-            centre = torch.nn.functional.pad(ground, (0, 1), value=(lowest + highest) / 2)
-            features = self.encoder(frame.slots, frame.counted, centre)
-            empty = features.new_zeros(rows * columns, self.config.pillars.channels)
-            canvas.append(empty.index_copy(0, frame.cell, features).view(rows, columns, -1))
-        return Levels(located, torch.stack(canvas).permute(0, 3, 1, 2))
-
-    @property
-    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
-        """The backbone as a whole."""
-        return (("backbone", lambda levels: levels._replace(features=self.backbone(levels.features))),)
-
-    def neck(self, levels: Levels) -> Levels:
-        """There is none of its own."""
-        return levels
-
-    def head(self, features: Levels) -> Peaks:
-        """The best anchors of each frame."""
-        most = self.config.head.top_k
-        return Peaks(features.frames, [self.anchor_head(frame[None], most) for frame in features.features])
-
-    def propose(self, peaks: Peaks) -> Peaks:
-        """All of them."""
-        return peaks
-
-    @property
-    def refinements(self) -> Sequence[Callable[[Peaks], Peaks]]:
-        """None."""
-        return ()
-
-    def suppress(self, boxes: Peaks) -> list[FrameResult]:
-        """What no better box overlaps; nothing in a frame without points."""
-        return [self._result(frame, found) for frame, found in zip(*boxes, strict=True)]
-
-    def _result(self, frame: Located, found: AnchorBoxes) -> FrameResult:
-        nms = self.config.nms
-        scores = found.scores if len(frame.cell) else torch.zeros_like(found.scores)
-        if self.section.per_class:
-            rows, labels = (scores > nms.score_threshold).nonzero().unbind(1)
-            scores = scores[rows, labels]
-        else:
-            scores, labels = scores.max(1)
-            rows = (scores >= nms.score_threshold).nonzero()[:, 0]
-            scores, labels = scores[rows], labels[rows]
-        boxes = found.boxes[rows]
-        kept = rotated_nms(
-            boxes,
-            scores,
-            iou_threshold=nms.iou,
-            labels=labels if self.section.per_class else None,
-            max_output=nms.max_boxes,
-        )
-        boxes, scores, labels = (part[kept].cpu() for part in (boxes, scores, labels))
-        return FrameResult(
-            boxes, scores, labels, frame.invalid, len(frame.cell) + frame.left_out, left_out=frame.left_out
-        )
+    def candidates(self, features: Tensor) -> Candidates:
+        """The best anchors that score enough, of (1, C, H, W)."""
+        found = self.anchor_head(features, self.config.head.top_k)
+        threshold = self.config.nms.score_threshold
+        if self.per_class:
+            rows, labels = (found.scores > threshold).nonzero().unbind(1)
+            return Candidates(found.boxes[rows], found.scores[rows, labels], labels, labels)
+        scores, labels = found.scores.max(1)
+        rows = (scores >= threshold).nonzero()[:, 0]
+        return Candidates(found.boxes[rows], scores[rows], labels[rows], torch.zeros_like(rows))

@@ -91,7 +91,10 @@ def test_fields_left_out_keep_their_defaults() -> None:
         ({"pillars": {"range_m": [0, -8, -3, 0, 8, 1]}}, r"pillars\.range_m must be minimum"),
         ({"pillars": {"range_m": [0, -8, -3, float("inf"), 8, 1]}}, r"pillars\.range_m"),
         ({"pillars": {"range_m": [0, -8, -3, 16.16, 8, 1]}}, r"pillars\.range_m must be a whole number of 8"),
-        ({"backbone": {"kind": "thin"}}, r"backbone\.kind must be one of sparse, dense, anchors; got 'thin'"),
+        (
+            {"backbone": {"kind": "thin"}},
+            r"backbone\.kind must be one of sparse, dense, anchors, centres; got 'thin'",
+        ),
         ({"backbone": {"blocks": [1, 1]}}, r"backbone\.channels and backbone\.blocks"),
         ({"backbone": {"channels": [0, 8, 8]}}, r"backbone\.channels must be positive"),
         ({"neck": {"channels": -1}}, r"neck\.channels"),

@@ -79,7 +79,7 @@ def test_every_entry_has_its_classes(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["thin", "", 3, ["sparse"], None])
 def test_an_unknown_kind_names_those_there_are(kind: Any, tmp_path: Path, tiny_network: Network) -> None:
-    known = r"backbone\.kind must be one of sparse, dense, anchors; got "
+    known = r"backbone\.kind must be one of sparse, dense, anchors, centres; got "
     for ask in (lambda: BackboneConfig(kind=kind), lambda: class_of(kind, "network"),
                 lambda: from_dict(TrainConfig, {"detector": {"backbone": {"kind": kind}}})):  # fmt: skip
         with pytest.raises(ConfigError, match=known):

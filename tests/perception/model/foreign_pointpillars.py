@@ -126,16 +126,23 @@ def forward(model: Definition, state: dict[str, Tensor], points: np.ndarray) -> 
     return boxes, torch.sigmoid(scores)
 
 
-def _canvas(model: Definition, state: dict[str, Tensor], points: np.ndarray, norm: Any) -> Tensor:
+def voxels_of(model: Any, points: np.ndarray) -> tuple[dict[tuple[int, int], list[np.ndarray]], Any]:
+    """Points by row and column, in their order; columns, rows and layers, one over all heights."""
     voxels: dict[tuple[int, int], list[np.ndarray]] = {}
-    low = np.float32(model.low)
+    low, size = np.float32(model.low), [model.voxel, model.voxel, model.high[2] - model.low[2]]
+    shape = np.round((np.array(model.high) - model.low) / size).astype(int)
     for point in points:
         if not np.isfinite(point).all():
             continue
-        cell = np.floor((point[:3] - low) / np.float32([model.voxel, model.voxel, 4.0])).astype(int)
-        shape = np.round((np.array(model.high) - model.low) / [model.voxel, model.voxel, 4.0]).astype(int)
+        cell = np.floor((point[:3] - low) / np.float32(size)).astype(int)
         if (cell >= 0).all() and (cell < shape).all():
             voxels.setdefault((cell[1], cell[0]), []).append(point)
+    return voxels, shape
+
+
+def _canvas(model: Definition, state: dict[str, Tensor], points: np.ndarray, norm: Any) -> Tensor:
+    low = np.float32(model.low)
+    voxels, shape = voxels_of(model, points)
     columns, rows = shape[:2]
     canvas = torch.zeros(1, model.channels[0], rows, columns)
     weight = state[f"{model.names['e']}.weight"].flatten(1)

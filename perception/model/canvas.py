@@ -1,0 +1,208 @@
+"""PointPillars as published (Lang et al., CVPR 2019) up to its map: layers a point, a dense backbone.
+
+The layers are those that OpenPCDet, mmdetection3d and zhulf0804's PointPillars train, so that their weights
+run here (``perceive convert-weights``). They are not trained here. Heads are :mod:`perception.model.anchors`
+and :mod:`perception.model.centres`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from perception.config import BackboneConfig, DetectorConfig
+from perception.errors import ConfigError
+from perception.model.layers import DenseUnit, PointUnit
+from perception.model.network import Network, NetworkMaps
+from perception.model.pillars import Pillars
+from perception.model.segments import segment_reduce
+
+#: x, y, z, intensity; offset from the mean (3) and from the middle of the pillar (3).
+POINT_FEATURES = 10
+
+
+@dataclass(frozen=True)
+class CanvasConfig(BackboneConfig):
+    """The section ``backbone`` of such detectors; ``neck`` and ``refine`` mean nothing to them.
+
+    Attributes:
+        hidden_channels: widths of the layers of point features before the last one, whose width is
+            ``pillars.channels``: half is a point's own, half the maximum of its pillar.
+        strides: of the first layer of each stage.
+        up_channels, up_strides: width of what each stage hands on, and how much finer it is made; 0.5: half
+            as fine.
+        points: of a pillar that count, the first ones.
+    """
+
+    channels: tuple[int, ...] = (64, 128, 256)
+    blocks: tuple[int, ...] = (3, 5, 5)
+    hidden_channels: tuple[int, ...] = ()
+    strides: tuple[int, ...] = (2, 2, 2)
+    up_channels: tuple[int, ...] = (128, 128, 128)
+    up_strides: tuple[float, ...] = (1, 2, 4)
+    points: int = 32
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        counts = [len(part) for part in (self.channels, self.strides, self.up_channels, self.up_strides)]
+        if len(set(counts)) > 1:
+            raise ConfigError(
+                "backbone.channels, strides, up_channels and up_strides must be of equal length, got"
+                f" {', '.join(map(str, counts))}"
+            )
+        if any(width < 2 or width % 2 for width in self.hidden_channels):
+            raise ConfigError(
+                f"backbone.hidden_channels must be positive and even, got {self.hidden_channels}"
+            )
+        positive = min(*self.strides, *self.up_strides) > 0
+        whole = positive and all(
+            float(max(up, 1 / up)).is_integer() for up in (*self.strides, *self.up_strides)
+        )
+        finer = {
+            math.prod(self.strides[: level + 1]) / up for level, up in enumerate(self.up_strides) if up > 0
+        }
+        if not whole or min(self.strides) < 1 or len(finer) > 1 or min(finer) < 1:
+            raise ConfigError(
+                f"backbone.strides {self.strides} and up_strides {self.up_strides} must be positive, whole or"
+                " one over a whole number, and lead to one resolution"
+            )
+
+    @property
+    def stride(self) -> int:
+        """Pillars per cell of the coarsest map."""
+        return max(math.prod(self.strides), self.map_stride)
+
+    @property
+    def map_stride(self) -> int:
+        """Pillars per cell of the map that the head reads."""
+        return round(self.strides[0] / self.up_strides[0])
+
+
+class CanvasEncoder(nn.Module):
+    """Pillar features: layers shared by all points, each with the maximum of the pillar.
+
+    Args:
+        config: of the detector.
+    """
+
+    def __init__(self, config: DetectorConfig) -> None:
+        super().__init__()
+        section = canvas_section(config)
+        #: Of each point by itself, then the width of what the next layer reads.
+        widths = [width // 2 for width in section.hidden_channels] + [config.pillars.channels]
+        self.points = PointUnit(POINT_FEATURES, widths[0])
+        self.further = nn.ModuleList(
+            PointUnit(before, width)
+            for before, width in zip(section.hidden_channels, widths[1:], strict=True)
+        )
+
+    def forward(self, slots: Tensor, counted: Tensor, centre: Tensor) -> Tensor:
+        """Features of the pillars.
+
+        Args:
+            slots: (M, points, 4) float32 points of each pillar; counted: (M, points) bool: which are any,
+                the first ones.
+            centre: (M, 3) middle of each, metres.
+
+        Returns:
+            (M, channels) float32, not negative.
+        """
+        used, held = counted[:, :, None], counted.sum(1)
+        xyz = torch.where(used, slots[:, :, :3], 0.0)
+        mean = xyz.sum(1, keepdim=True) / held[:, None, None]
+        features = torch.cat([slots, slots[:, :, :3] - mean, slots[:, :, :3] - centre[:, None]], dim=2)
+        # It was trained with zeros in places without a point, which count for the maximum; one tells of all.
+        counts = (held + 1).clamp(max=slots.shape[1])
+        kept = torch.arange(slots.shape[1], device=slots.device) < counts[:, None]
+        rows = self.points(torch.where(used, features, 0.0)[kept])
+        highest = segment_reduce(rows, counts, "max")
+        for layer in self.further:
+            around = torch.repeat_interleave(highest, counts, dim=0)
+            rows = layer(torch.cat([rows, around], dim=1))
+            highest = segment_reduce(rows, counts, "max")
+        return highest
+
+
+class CanvasBackbone(nn.Module):
+    """Stages on the full grid, each raised to one resolution, side by side.
+
+    Args:
+        config: of the detector.
+    """
+
+    def __init__(self, config: DetectorConfig) -> None:
+        super().__init__()
+        section = canvas_section(config)
+        self.stages, self.ups = nn.ModuleList(), nn.ModuleList()
+        width = config.pillars.channels
+        for level, channels in enumerate(section.channels):
+            layers = [DenseUnit(width, channels, stride=section.strides[level])]
+            layers += [DenseUnit(channels, channels) for _ in range(section.blocks[level])]
+            self.stages.append(nn.Sequential(*layers))
+            up, stride = section.up_channels[level], section.up_strides[level]
+            if stride >= 1:
+                self.ups.append(DenseUnit(channels, up, stride=round(stride), transposed=True))
+            else:
+                coarser = round(1 / stride)
+                self.ups.append(DenseUnit(channels, up, stride=coarser, kernel_size=coarser, padding=0))
+            width = channels
+
+    def forward(self, canvas: Tensor) -> Tensor:
+        """(B, C, H, W) pillar features to (B, C', H', W')."""
+        raised = []
+        for stage, up in zip(self.stages, self.ups, strict=True):
+            canvas = stage(canvas)
+            raised.append(up(canvas))
+        return torch.cat(raised, dim=1)
+
+
+class CanvasNetwork(Network):
+    """Encoder, backbone and head of one configuration.
+
+    Args:
+        config: what to build.
+        head: makes the head of it.
+    """
+
+    def __init__(self, config: DetectorConfig, head: Callable[[DetectorConfig], nn.Module]) -> None:
+        nn.Module.__init__(self)
+        if config.refine.enabled or config.neck.blocks or config.pillars.open:
+            raise ConfigError(
+                f"a detector of kind {config.backbone.kind!r} has no refinement and no neck, and needs a"
+                " range: refine.enabled: false, neck.blocks: 0, six numbers as pillars.range_m"
+            )
+        self.config = config
+        # Parts of other types than the base's under its names, which weights and ranges are read by.
+        parts: dict[str, nn.Module] = {
+            "encoder": CanvasEncoder(config),
+            "backbone": CanvasBackbone(config),
+            "head": head(config),
+            "refinements": nn.ModuleList(),
+        }
+        for name, part in parts.items():
+            self.add_module(name, part)
+        self.embedding = None
+
+    def maps(self, pillars: Pillars) -> NetworkMaps:
+        """Nothing: there is no heat map to train.
+
+        Raises:
+            ConfigError: always.
+        """
+        kind = self.config.backbone.kind
+        raise ConfigError(f"a network of kind {kind!r} is converted from another program, not trained here")
+
+
+def canvas_section(config: DetectorConfig) -> CanvasConfig:
+    """The section ``backbone``.
+
+    Raises:
+        ConfigError: of a detector of another kind.
+    """
+    if not isinstance(config.backbone, CanvasConfig):
+        raise ConfigError(f"backbone.kind must be 'anchors' or 'centres', got {config.backbone.kind!r}")
+    return config.backbone

@@ -1,0 +1,143 @@
+"""Boxes at centres (CenterPoint, Yin et al., CVPR 2021) on the map of :mod:`perception.model.canvas`.
+
+Unlike :mod:`perception.model.head`, which ships, all branches are convolutions of the whole map, classes
+come in groups with branches of their own, and a place need not be a local maximum.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from perception.config import DetectorConfig
+from perception.errors import ConfigError
+from perception.geometry import BirdsEyeGrid
+from perception.model.canvas import CanvasConfig, CanvasNetwork
+from perception.model.head import decode_boxes
+from perception.model.layers import DenseUnit
+
+#: Width of each branch of a group but that of its heat, in the order of the codes of
+#: :data:`perception.model.head.BOX_CODE`.
+BRANCHES = {"centre": 2, "height": 1, "sizes": 3, "heading": 2}
+#: Sizes are logarithms of metres, not limited.
+_METRE = 1.0
+
+
+@dataclass(frozen=True)
+class CentreConfig(CanvasConfig):
+    """The section ``backbone`` of such a detector.
+
+    ``head.channels`` is the width of the head, ``head.top_k`` the places of a group that are read,
+    ``nms.max_boxes`` what a group reports at most.
+
+    Attributes:
+        groups: classes with branches of their own, which suppress each other; each class is in one. None are
+            given: all in one.
+        layers: convolutions of each branch: of the heat, and of :data:`BRANCHES` in their order.
+        centres_m: x, y, z minimum then maximum of the centres that are reported, both inside. None: any. It
+            stays where the detector is given another range.
+    """
+
+    kind: str = "centres"
+    groups: tuple[tuple[str, ...], ...] = ()
+    layers: tuple[int, ...] = (2, 2, 2, 2, 2)
+    centres_m: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.layers) != 1 + len(BRANCHES) or min(self.layers) < 1:
+            raise ConfigError(f"backbone.layers must be five counts, at least 1, got {self.layers}")
+        if self.centres_m is not None and len(self.centres_m) != 6:
+            raise ConfigError(f"backbone.centres_m must be six numbers or null, got {self.centres_m}")
+
+
+class CentreBoxes(NamedTuple):
+    """Boxes at the hottest places of a group.
+
+    Attributes:
+        boxes: (K, 7) float32, LiDAR frame.
+        scores: (K,) float32, not increasing.
+        labels: (K,) int64 class indices.
+    """
+
+    boxes: Tensor
+    scores: Tensor
+    labels: Tensor
+
+
+class CentreGroupsHead(nn.Module):
+    """Heat and boxes of groups of classes.
+
+    Args:
+        config: of the detector.
+    """
+
+    def __init__(self, config: DetectorConfig) -> None:
+        super().__init__()
+        section = _section(config)
+        self.config, width = config.head, config.head.channels
+        #: Of any cells: a detector that looks elsewhere has another range.
+        self.grid = config.pillars.grid
+        self.cell_m = config.pillars.pillar_size_m * section.map_stride
+        groups = section.groups or (config.head.classes,)
+        if sorted(name for group in groups for name in group) != sorted(config.head.classes):
+            raise ConfigError(
+                f"backbone.groups must hold each of head.classes {config.head.classes} once, got {groups}"
+            )
+        #: Of each group, the numbers of its classes.
+        self.labels = [[config.head.classes.index(name) for name in group] for group in groups]
+        self.shared = DenseUnit(sum(section.up_channels), width)
+        self.groups = nn.ModuleList()
+        for group in groups:
+            outputs = {"heat": len(group), **BRANCHES}
+            branches = {
+                name: nn.Sequential(
+                    *(DenseUnit(width, width) for _ in range(layers - 1)),
+                    nn.Conv2d(width, channels, 3, padding=1),
+                )
+                for (name, channels), layers in zip(outputs.items(), section.layers, strict=True)
+            }
+            self.groups.append(nn.ModuleDict(branches))
+
+    def forward(self, features: Tensor, most: int) -> list[CentreBoxes]:
+        """The ``most`` hottest places of each group, decoded: (1, C, H, W) map."""
+        shared = self.shared(features)
+        return [
+            self._hottest(group, torch.tensor(labels, device=features.device), shared, most)
+            for group, labels in zip(self.groups, self.labels, strict=True)
+        ]
+
+    def _hottest(self, group: nn.Module, labels: Tensor, shared: Tensor, most: int) -> CentreBoxes:
+        assert isinstance(group, nn.ModuleDict)
+        heat = group["heat"](shared)[0].float()
+        columns, places = heat.shape[2], heat[0].numel()
+        logits, flat = torch.topk(heat.flatten(), min(most, heat.numel()))
+        place = flat % places
+        codes = torch.cat([group[name](shared)[0].flatten(1).float() for name in BRANCHES])[:, place].T
+        cells = torch.stack([place % columns, place // columns], dim=1)
+        grid = self.grid.with_cells(self.cell_m)
+        assert isinstance(grid, BirdsEyeGrid)
+        sizes = codes.new_full((1, 3), _METRE)
+        boxes = decode_boxes(codes, cells, sizes, grid, limit=math.inf)
+        return CentreBoxes(boxes, torch.sigmoid(logits), labels[flat // places])
+
+
+class CentreNetwork(CanvasNetwork):
+    """Encoder, backbone and head of one configuration.
+
+    Args:
+        config: what to build.
+    """
+
+    def __init__(self, config: DetectorConfig) -> None:
+        super().__init__(config, CentreGroupsHead)
+
+
+def _section(config: DetectorConfig) -> CentreConfig:
+    if not isinstance(config.backbone, CentreConfig):
+        raise ConfigError(f"backbone.kind must be 'centres', got {config.backbone.kind!r}")
+    return config.backbone

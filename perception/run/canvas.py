@@ -1,0 +1,168 @@
+"""Frames of detectors with a dense canvas of pillars, step by step, on any device; heads are their own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from perception.geometry import BirdsEyeGrid
+from perception.model.canvas import CanvasBackbone, CanvasEncoder, canvas_section
+from perception.model.network import Network
+from perception.nms import rotated_nms
+from perception.run.program import Steps
+from perception.run.results import FrameResult
+
+
+class Located(NamedTuple):
+    """The first points of the pillars of a frame.
+
+    Attributes:
+        slots: (M, points, 4); counted: (M, points) bool: which are any.
+        cell: (M,) int64 row * columns + column.
+        invalid: points with NaN or infinite values; left_out: pillars beyond the limit.
+    """
+
+    slots: Tensor
+    counted: Tensor
+    cell: Tensor
+    invalid: int
+    left_out: int
+
+
+class Levels(NamedTuple):
+    """Frames, and the canvas (B, C, H, W) or the map that it became."""
+
+    frames: list[Located]
+    features: Tensor
+
+
+class Candidates(NamedTuple):
+    """Boxes of a frame that score enough.
+
+    Attributes:
+        boxes: (A, 7) float32, LiDAR frame.
+        scores: (A,) float32.
+        labels: (A,) int64.
+        groups: (A,) int64: boxes of one suppress each other.
+    """
+
+    boxes: Tensor
+    scores: Tensor
+    labels: Tensor
+    groups: Tensor
+
+
+class Peaks(NamedTuple):
+    """Frames, and the candidates of each."""
+
+    frames: list[Located]
+    found: list[Candidates]
+
+
+class CanvasSteps(Steps[Sequence[Tensor], list[Located], Levels, Levels, Peaks, Peaks, list[FrameResult]]):
+    """Steps for scans, (N_i, 4) float32 each, on the device.
+
+    Args:
+        network: a :class:`~perception.model.canvas.CanvasNetwork`, folded.
+    """
+
+    threaded = True
+    #: ``nms.max_boxes`` counts in each group.
+    most_by_group = False
+
+    def __init__(self, network: Network) -> None:
+        self.config = network.config
+        encoder, backbone = network.get_submodule("encoder"), network.get_submodule("backbone")
+        assert isinstance(encoder, CanvasEncoder)
+        assert isinstance(backbone, CanvasBackbone)
+        self.encoder, self.backbone = encoder, backbone
+        self.points = canvas_section(network.config).points
+        self.grid: BirdsEyeGrid = network.config.pillars.closed_grid
+
+    @abstractmethod
+    def candidates(self, features: Tensor) -> Candidates:
+        """Boxes that score enough of a frame's map, (1, C, H, W)."""
+
+    def locate(self, scans: Sequence[Tensor]) -> list[Located]:
+        """The first points of each pillar, and the first pillars, in the order of the scan."""
+        return [self._located(scan) for scan in scans]
+
+    def _located(self, scan: Tensor) -> Located:
+        finite = torch.isfinite(scan).all(dim=1)
+        points = scan[finite & self.grid.contains(*scan[:, :3].unbind(1))]
+        row, column = self.grid.cell_of(points[:, 0], points[:, 1])
+        cells, order = torch.sort(row.long() * self.grid.shape[1] + column.long(), stable=True)
+        active, counts = torch.unique_consecutive(cells, return_counts=True)
+        first = torch.cumsum(counts, 0) - counts
+        left_out = max(0, len(active) - self.config.pillars.max_pillars)
+        if left_out:
+            earliest = torch.argsort(order[first])[: self.config.pillars.max_pillars]
+            active, counts, first = active[earliest], counts[earliest], first[earliest]
+        number = torch.arange(self.points, device=scan.device)
+        rows = order[torch.minimum(first[:, None] + number, (first + counts - 1)[:, None])]
+        invalid = int((~finite).sum())
+        return Located(points[rows], number < counts[:, None], active, invalid, left_out)
+
+    def encode(self, located: list[Located]) -> Levels:
+        """Pillar features on a canvas."""
+        rows, columns = self.grid.shape
+        lowest, highest = self.config.pillars.heights_m
+        canvas = []
+        for frame in located:
+            places = torch.stack([frame.cell % columns, frame.cell // columns], dim=1)
+            ground = self.grid.metres_of(self.grid.positions_of_cells(places) + 0.5)
+            centre = torch.nn.functional.pad(ground, (0, 1), value=(lowest + highest) / 2)
+            features = self.encoder(frame.slots, frame.counted, centre)
+            empty = features.new_zeros(rows * columns, self.config.pillars.channels)
+            canvas.append(empty.index_copy(0, frame.cell, features).view(rows, columns, -1))
+        return Levels(located, torch.stack(canvas).permute(0, 3, 1, 2))
+
+    @property
+    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
+        """The backbone as a whole."""
+        return (("backbone", lambda levels: levels._replace(features=self.backbone(levels.features))),)
+
+    def neck(self, levels: Levels) -> Levels:
+        """There is none of its own."""
+        return levels
+
+    def head(self, features: Levels) -> Peaks:
+        """The candidates of each frame."""
+        return Peaks(features.frames, [self.candidates(frame[None]) for frame in features.features])
+
+    def propose(self, peaks: Peaks) -> Peaks:
+        """All of them."""
+        return peaks
+
+    @property
+    def refinements(self) -> Sequence[Callable[[Peaks], Peaks]]:
+        """None."""
+        return ()
+
+    def suppress(self, boxes: Peaks) -> list[FrameResult]:
+        """What no better box overlaps; nothing in a frame without points."""
+        return [self._result(frame, found) for frame, found in zip(*boxes, strict=True)]
+
+    def _result(self, frame: Located, found: Candidates) -> FrameResult:
+        nms = self.config.nms
+        if not len(frame.cell):
+            found = Candidates(*(part[:0] for part in found))
+        kept = rotated_nms(
+            found.boxes,
+            found.scores,
+            iou_threshold=nms.iou,
+            labels=found.groups,
+            max_output=None if self.most_by_group else nms.max_boxes,
+        )
+        if self.most_by_group and len(kept):
+            groups = found.groups[kept]
+            earlier = torch.nn.functional.one_hot(groups).cumsum(0)
+            kept = kept[earlier.gather(1, groups[:, None])[:, 0] <= nms.max_boxes]
+        boxes, scores, labels = (part[kept].cpu() for part in found[:3])
+        return FrameResult(
+            boxes, scores, labels, frame.invalid, len(frame.cell) + frame.left_out, left_out=frame.left_out
+        )

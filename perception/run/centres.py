@@ -1,0 +1,41 @@
+"""Frames of CenterPoint with pillars, step by step, on any device."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from perception.model.centres import CentreConfig, CentreGroupsHead
+from perception.model.network import Network
+from perception.run.canvas import Candidates, CanvasSteps
+
+
+class CentreSteps(CanvasSteps):
+    """Steps of a :class:`~perception.model.centres.CentreNetwork`.
+
+    Args:
+        network: folded.
+    """
+
+    most_by_group = True
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network)
+        head, section = network.get_submodule("head"), network.config.backbone
+        assert isinstance(head, CentreGroupsHead)
+        assert isinstance(section, CentreConfig)
+        self.centre_head, self.limits_m = head, section.centres_m
+
+    def candidates(self, features: Tensor) -> Candidates:
+        """The hottest places of each group that score enough and lie within the limits, of (1, C, H, W)."""
+        found = []
+        for number, group in enumerate(self.centre_head(features, self.config.head.top_k)):
+            # Sizes are exponentials without a limit.
+            good = (group.scores > self.config.nms.score_threshold) & group.boxes.isfinite().all(1)
+            if self.limits_m is not None:
+                limits = group.boxes.new_tensor(self.limits_m)
+                centre = group.boxes[:, :3]
+                good &= ((centre >= limits[:3]) & (centre <= limits[3:])).all(1)
+            groups = torch.full_like(group.labels, number)
+            found.append(Candidates(*(part[good] for part in (*group, groups))))
+        return Candidates(*(torch.cat(parts) for parts in zip(*found, strict=True)))
