@@ -45,6 +45,8 @@ def openpcdet_config(path: Path, *, centres: bool) -> DetectorConfig:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
         return _config(path, values, centres)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: no YAML file: {error}") from error
     except (KeyError, TypeError, IndexError, AttributeError) as error:
@@ -67,7 +69,8 @@ def _config(path: Path, values: Any, centres: bool) -> DetectorConfig:
     # First, since other heads have other fields.
     _require(path, {"DENSE_HEAD.NAME": (head["NAME"], "CenterHead" if centres else "AnchorHeadSingle")})
     vfe, maps = model["VFE"], model["BACKBONE_2D"]
-    voxels = next(step for step in data["DATA_PROCESSOR"] if step["NAME"] == "transform_points_to_voxels")
+    steps = {step["NAME"]: step for step in data["DATA_PROCESSOR"]}
+    voxels = steps["transform_points_to_voxels"]
     size_x, size_y, _ = voxels["VOXEL_SIZE"]
     columns = data.get("POINT_FEATURE_ENCODING", {}).get("used_feature_list", ["x", "y", "z", "intensity"])
     _require(
@@ -78,6 +81,10 @@ def _config(path: Path, values: Any, centres: bool) -> DetectorConfig:
             "VFE.NAME": (vfe["NAME"], "PillarVFE"),
             "VFE.WITH_DISTANCE": (vfe["WITH_DISTANCE"], False),
             "VFE.USE_NORM": (vfe["USE_NORM"], True),
+            "MAP_TO_BEV.NAME": (
+                model.get("MAP_TO_BEV", {}).get("NAME", "PointPillarScatter"),
+                "PointPillarScatter",
+            ),
             "BACKBONE_2D.NAME": (maps.get("NAME", "BaseBEVBackbone"), "BaseBEVBackbone"),
             "BACKBONE_2D.UPSAMPLE_STRIDES: their number": (
                 len(maps["UPSAMPLE_STRIDES"]),

@@ -211,6 +211,7 @@ def changed(model: Definition, change: Callable[[dict[str, Any]], Any]) -> str:
         (lambda model: model["VFE"].update(NUM_FILTERS=[7, 8]), r"hidden_channels"),
         (lambda model: model.update(BACKBONE_3D={"NAME": "VoxelResBackBone8x"}), r"MODEL\.BACKBONE_3D"),
         (lambda model: model.update(ROI_HEAD={"NAME": "PVRCNNHead"}), r"MODEL\.ROI_HEAD"),
+        (lambda model: model["MAP_TO_BEV"].update(NAME="PointPillarScatter3d"), r"MAP_TO_BEV\.NAME"),
         (lambda model: model["BACKBONE_2D"].update(UPSAMPLE_STRIDES=[1, 2, 4, 2]), r"UPSAMPLE_STRIDES"),
         (lambda model: model["BACKBONE_2D"].update(UPSAMPLE_STRIDES=[0.4, 1, 2]), r"up_strides"),
         (lambda model: model["BACKBONE_2D"].update(NAME="BaseBEVResBackbone"), r"BACKBONE_2D\.NAME"),
@@ -261,6 +262,13 @@ def test_checkpoints_that_do_not_fit(tmp_path: Path) -> None:
     state, weights, config = checkpoint(tmp_path, WAYMO)
     with pytest.raises(ConfigError, match=r"CenterPoint of OpenPCDet.*--config"):
         convert_weights(weights)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        convert_weights(weights, tmp_path / "another.yaml")
+    values = model_yaml(WAYMO)
+    values["DATA_CONFIG"]["DATA_PROCESSOR"] = []
+    config.write_text(yaml.safe_dump(values))
+    with pytest.raises(ConfigError, match="'transform_points_to_voxels' is missing"):
+        convert_weights(weights, config)
     config.write_text(yaml.safe_dump(model_yaml(replace(WAYMO, shared=12))))
     with pytest.raises(CheckpointError, match="another configuration"):
         convert_weights(weights, config)
