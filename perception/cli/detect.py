@@ -12,8 +12,8 @@ from perception.cli.archive import add_engine_options, detect_archive, wants_eng
 from perception.cli.budget import add_budget_options
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
 from perception.cli.crops import Crops, add_crop_options
-from perception.cli.frames import DetectedFrame, FrameMaker
-from perception.cli.pages import open_player
+from perception.cli.frames import DetectedFrame, FrameMaker, ScanReader
+from perception.cli.pages import held_boxes, open_player
 from perception.cli.partitions import FOLDER as TABLE
 from perception.cli.partitions import load_pyarrow, write_partitions
 from perception.cli.ranges import add_range_option
@@ -22,7 +22,6 @@ from perception.cli.scan_options import SaidOnce, add_scan_options, transform_of
 from perception.cli.scan_source import FoundScans, MergedScans, find_scans
 from perception.cli.surroundings import Surroundings, add_surroundings_options
 from perception.errors import DataError
-from perception.types import Detections
 from sparse_core.table import Table, cell
 
 
@@ -104,7 +103,7 @@ def _detect(options: argparse.Namespace) -> int:
         if wants_engine(options):
             if records is not None:
                 stack.enter_context(records.open())
-            return detect_archive(options, found, records, crops)
+            return detect_archive(options, found, records, crops, ScanReader(options, transform))
         make = FrameMaker(options, transform, surroundings, crops)
         if records is not None:
             stack.enter_context(records.open())
@@ -118,7 +117,7 @@ def _detect(options: argparse.Namespace) -> int:
             try:
                 if records is not None and (held := records.held(scan.name, scan.source)) is not None:
                     if player is not None:
-                        boxes = _held_boxes(held, records.path)
+                        boxes = held_boxes(held, records.path)
                         seen = make.read(scan)
                         player.add(seen.cloud, boxes, name=scan.name, ground_truth=seen.truth)
                     known += 1
@@ -151,13 +150,6 @@ def _detect(options: argparse.Namespace) -> int:
         if player is not None and done + known:
             OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
     return 1 if failed else 0
-
-
-def _held_boxes(record: dict[str, Any], path: Path) -> Detections:
-    try:
-        return Detections.from_dict(record)
-    except ValueError as error:
-        raise DataError(f"{path}: frame {record['frame']!r}: {error}; take --overwrite") from error
 
 
 def _recordings(options: argparse.Namespace) -> Any:
