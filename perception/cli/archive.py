@@ -68,6 +68,9 @@ def wants_engine(options: argparse.Namespace) -> bool:
             raise ValueError(
                 f"--{name.replace('_', '-')} is for one process: leave it out, or --workers and --engine"
             )
+    for address in options.addresses:
+        if address.startswith("memory://"):
+            raise ValueError(f"{address}: is in the memory of one process: leave out --workers and --engine")
     return True
 
 
@@ -89,7 +92,7 @@ def detect_archive(
     """
     player = None
     if records is not None and not options.no_pictures:
-        player = open_player(options.out, options.paths)
+        player = open_player(options.out, options.paths, options.addresses)
     engine = _engine(options)
     archive = _Archive(found, records, engine.workers)
     said, once = SaidOnce(), _SaidOnceOfAll()

@@ -22,6 +22,7 @@ from perception.cli.scan_options import SaidOnce, add_scan_options, transform_of
 from perception.cli.scan_source import FoundScans, MergedScans, find_scans
 from perception.cli.surroundings import Surroundings, add_surroundings_options
 from perception.errors import DataError
+from perception.io.addresses import path_or_address
 from sparse_core.table import Table, cell
 
 
@@ -31,9 +32,10 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "paths",
         nargs="+",
-        type=Path,
+        type=path_or_address,
         help="files (.bin .npy .pcd .ply .csv .txt .xyz .las .laz) or folders of them; bags of ROS and .mcap"
-        " files (extra 'ros'); .pcap and .pcapng of Velodyne's and Ouster's packets (extra 'packets')",
+        " files (extra 'ros'); .pcap and .pcapng of Velodyne's and Ouster's packets (extra 'packets');"
+        " addresses of files, folders and patterns, s3://bucket/scans/*.bin (extra 'archives')",
     )
     parser.add_argument("--topic", help="of point clouds, in bags that have several; a sensor's address:port")
     parser.add_argument(
@@ -77,6 +79,10 @@ def run(options: argparse.Namespace) -> int:
     """Detect in every scan. One that cannot be used is reported and skipped; the status is then 1."""
     if options.out is None and (not options.json or options.overwrite or options.resume):
         raise ValueError("--out is missing: name a folder, or take --json alone, which prints the records")
+    options.addresses = [one for one in options.paths if isinstance(one, str)]
+    options.paths = [one for one in options.paths if not isinstance(one, str)]
+    if options.addresses and options.sensors is not None:
+        raise ValueError(f"--sensors is for folders and bags of this machine, got {options.addresses[0]}")
     if options.parquet:
         if options.out is None:
             raise ValueError("--parquet needs --out: the folder of the table")
@@ -110,7 +116,7 @@ def _detect(options: argparse.Namespace) -> int:
         recordings, said = stack.enter_context(_recordings(options)), SaidOnce()
         player = None
         if records is not None and not options.no_pictures:
-            player = stack.enter_context(open_player(options.out, options.paths))
+            player = stack.enter_context(open_player(options.out, options.paths, options.addresses))
         bar = stack.enter_context(progress_bar())
         task, done, failed, known = bar.add_task("detecting", total=found.total), 0, 0, 0
         for scan in found:

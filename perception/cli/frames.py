@@ -6,7 +6,7 @@ import argparse
 import time
 import warnings
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perception.cli.budget import Budget, budget_of
@@ -19,6 +19,7 @@ from perception.data import Frame, frame_beside
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.io import load_point_cloud
+from perception.io.addresses import fetched
 from perception.io.transform import ScanTransform
 from perception.types import Boxes3D, Detections, PointCloud
 from sparse_core.errors import CapacityWarning
@@ -70,6 +71,10 @@ class ScanReader:
             raise scan.read
         if scan.read is not None:
             return ReadScan(scan.read, None)
+        if scan.address:
+            with fetched(scan.address) as path:
+                cloud = load_point_cloud(path, columns=self._columns, transform=self._transform)
+            return ReadScan(replace(cloud, source=scan.address), None)
         beside = frame_beside(scan.path)
         if beside is not None and self._columns is None and self._transform == ScanTransform():
             return ReadScan(beside.cloud, beside)

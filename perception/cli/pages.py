@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from perception.cli.console import REMARKS, progress_bar
 from perception.errors import DataError
+from perception.io.addresses import address_path
 from perception.types import Detections
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 PAGE = "player.html"
 
 
-def open_player(folder: Path, paths: Sequence[Path]) -> Player:
+def open_player(folder: Path, paths: Sequence[Path], addresses: Sequence[str] = ()) -> Player:
     """A page in the folder, to be entered; the first scans are its title.
 
     Raises:
@@ -28,7 +29,7 @@ def open_player(folder: Path, paths: Sequence[Path]) -> Player:
     """
     from perception.visualise import Player
 
-    names = [path.resolve().name for path in paths]
+    names = [path.resolve().name for path in paths] + [address_path(one).name for one in addresses]
     title = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return Player(folder / PAGE, title=title)
 
