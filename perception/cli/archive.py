@@ -12,8 +12,10 @@ from pathlib import Path
 
 from perception.cli.console import OUTPUT, REMARKS, progress_bar
 from perception.cli.crops import Crops
+from perception.cli.frames import ScanReader
+from perception.cli.pages import open_player, play_records
 from perception.cli.portions import DetectionJob, Made, Portion, Results, Stretch
-from perception.cli.records import FolderRecords
+from perception.cli.records import FolderRecords, WrittenRecords
 from perception.cli.scan_options import SaidOnce
 from perception.cli.scan_source import FoundScans, MergedScans, Scan, frame_name
 from perception.engines.local import LocalEngine, usable_cores
@@ -66,6 +68,9 @@ def wants_engine(options: argparse.Namespace) -> bool:
             raise ValueError(
                 f"--{name.replace('_', '-')} is for one process: leave it out, or --workers and --engine"
             )
+    for address in options.addresses:
+        if address.startswith("memory://"):
+            raise ValueError(f"{address}: is in the memory of one process: leave out --workers and --engine")
     return True
 
 
@@ -74,6 +79,7 @@ def detect_archive(
     found: FoundScans | MergedScans,
     records: FolderRecords | None,
     crops: Crops,
+    read: ScanReader,
 ) -> int:
     """Detect in all scans by several processes; records are those of one process, in the same order.
 
@@ -82,7 +88,11 @@ def detect_archive(
         found: the scans.
         records: open; ``None``: the records are printed only.
         crops: counts what the processes cut.
+        read: reads scans once more, for the page that plays them.
     """
+    player = None
+    if records is not None and not options.no_pictures:
+        player = open_player(options.out, options.paths, options.addresses)
     engine = _engine(options)
     archive = _Archive(found, records, engine.workers)
     said, once = SaidOnce(), _SaidOnceOfAll()
@@ -110,9 +120,14 @@ def detect_archive(
             bar.update(task, completed=done + failed + archive.known)
     if (cut := crops.summary()) is not None:
         REMARKS.print(cut, highlight=False, markup=False, soft_wrap=True)
+    if records is not None and player is not None:
+        with player:
+            play_records(player, found, WrittenRecords(records.path), read)
     if not options.json:
         before = f", {archive.known} more were there before" if archive.known else ""
         OUTPUT.print(f"{done} of {done + failed} frames in {options.out}{before}", soft_wrap=True)
+        if player is not None and done + archive.known:
+            OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
     return 1 if failed else 0
 
 

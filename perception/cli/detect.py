@@ -12,8 +12,8 @@ from perception.cli.archive import add_engine_options, detect_archive, wants_eng
 from perception.cli.budget import add_budget_options
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
 from perception.cli.crops import Crops, add_crop_options
-from perception.cli.frames import DetectedFrame, FrameMaker
-from perception.cli.pages import open_player
+from perception.cli.frames import DetectedFrame, FrameMaker, ScanReader
+from perception.cli.pages import held_boxes, open_player
 from perception.cli.partitions import FOLDER as TABLE
 from perception.cli.partitions import load_pyarrow, write_partitions
 from perception.cli.ranges import add_range_option
@@ -22,7 +22,7 @@ from perception.cli.scan_options import SaidOnce, add_scan_options, transform_of
 from perception.cli.scan_source import FoundScans, MergedScans, find_scans
 from perception.cli.surroundings import Surroundings, add_surroundings_options
 from perception.errors import DataError
-from perception.types import Detections
+from perception.io.addresses import path_or_address
 from sparse_core.table import Table, cell
 
 
@@ -32,9 +32,10 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "paths",
         nargs="+",
-        type=Path,
+        type=path_or_address,
         help="files (.bin .npy .pcd .ply .csv .txt .xyz .las .laz) or folders of them; bags of ROS and .mcap"
-        " files (extra 'ros'); .pcap and .pcapng of Velodyne's and Ouster's packets (extra 'packets')",
+        " files (extra 'ros'); .pcap and .pcapng of Velodyne's and Ouster's packets (extra 'packets');"
+        " addresses of files, folders and patterns, s3://bucket/scans/*.bin (extra 'archives')",
     )
     parser.add_argument("--topic", help="of point clouds, in bags that have several; a sensor's address:port")
     parser.add_argument(
@@ -78,6 +79,10 @@ def run(options: argparse.Namespace) -> int:
     """Detect in every scan. One that cannot be used is reported and skipped; the status is then 1."""
     if options.out is None and (not options.json or options.overwrite or options.resume):
         raise ValueError("--out is missing: name a folder, or take --json alone, which prints the records")
+    options.addresses = [one for one in options.paths if isinstance(one, str)]
+    options.paths = [one for one in options.paths if not isinstance(one, str)]
+    if options.addresses and options.sensors is not None:
+        raise ValueError(f"--sensors is for folders and bags of this machine, got {options.addresses[0]}")
     if options.parquet:
         if options.out is None:
             raise ValueError("--parquet needs --out: the folder of the table")
@@ -104,21 +109,21 @@ def _detect(options: argparse.Namespace) -> int:
         if wants_engine(options):
             if records is not None:
                 stack.enter_context(records.open())
-            return detect_archive(options, found, records, crops)
+            return detect_archive(options, found, records, crops, ScanReader(options, transform))
         make = FrameMaker(options, transform, surroundings, crops)
         if records is not None:
             stack.enter_context(records.open())
         recordings, said = stack.enter_context(_recordings(options)), SaidOnce()
         player = None
         if records is not None and not options.no_pictures:
-            player = stack.enter_context(open_player(options.out, options.paths))
+            player = stack.enter_context(open_player(options.out, options.paths, options.addresses))
         bar = stack.enter_context(progress_bar())
         task, done, failed, known = bar.add_task("detecting", total=found.total), 0, 0, 0
         for scan in found:
             try:
                 if records is not None and (held := records.held(scan.name, scan.source)) is not None:
                     if player is not None:
-                        boxes = _held_boxes(held, records.path)
+                        boxes = held_boxes(held, records.path)
                         seen = make.read(scan)
                         player.add(seen.cloud, boxes, name=scan.name, ground_truth=seen.truth)
                     known += 1
@@ -151,13 +156,6 @@ def _detect(options: argparse.Namespace) -> int:
         if player is not None and done + known:
             OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
     return 1 if failed else 0
-
-
-def _held_boxes(record: dict[str, Any], path: Path) -> Detections:
-    try:
-        return Detections.from_dict(record)
-    except ValueError as error:
-        raise DataError(f"{path}: frame {record['frame']!r}: {error}; take --overwrite") from error
 
 
 def _recordings(options: argparse.Namespace) -> Any:

@@ -6,7 +6,7 @@ import argparse
 import time
 import warnings
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perception.cli.budget import Budget, budget_of
@@ -19,6 +19,7 @@ from perception.data import Frame, frame_beside
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.io import load_point_cloud
+from perception.io.addresses import fetched
 from perception.io.transform import ScanTransform
 from perception.types import Boxes3D, Detections, PointCloud
 from sparse_core.errors import CapacityWarning
@@ -49,6 +50,38 @@ class DetectedFrame(ReadScan):
     record: dict[str, Any]
 
 
+class ScanReader:
+    """Reads scans as the options of the command say.
+
+    Args:
+        options: of the command line.
+        transform: of the scans.
+    """
+
+    def __init__(self, options: argparse.Namespace, transform: ScanTransform) -> None:
+        self._columns, self._transform = columns_of(options), transform
+
+    def __call__(self, scan: Scan) -> ReadScan:
+        """The scan, as its data set places it unless options say what the file is.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        if isinstance(scan.read, DataError):
+            raise scan.read
+        if scan.read is not None:
+            return ReadScan(scan.read, None)
+        if scan.address:
+            with fetched(scan.address) as path:
+                cloud = load_point_cloud(path, columns=self._columns, transform=self._transform)
+            return ReadScan(replace(cloud, source=scan.address), None)
+        beside = frame_beside(scan.path)
+        if beside is not None and self._columns is None and self._transform == ScanTransform():
+            return ReadScan(beside.cloud, beside)
+        cloud = load_point_cloud(scan.path, columns=self._columns, transform=self._transform)
+        return ReadScan(cloud, beside)
+
+
 class FrameMaker:
     """Detects as the options of the command say.
 
@@ -56,6 +89,10 @@ class FrameMaker:
         options: of the command line.
         transform: of the scans.
         surroundings, crops: what records say beside the boxes.
+
+    Attributes:
+        read: reads a scan, without detecting.
+        budget: of time or energy, if there is one.
 
     Raises:
         CheckpointError: no such weights.
@@ -65,9 +102,8 @@ class FrameMaker:
     def __init__(
         self, options: argparse.Namespace, transform: ScanTransform, surroundings: Surroundings, crops: Crops
     ) -> None:
-        self._options, self._transform = options, transform
-        self._surroundings, self._crops = surroundings, crops
-        self._columns = columns_of(options)
+        self._options, self._surroundings, self._crops = options, surroundings, crops
+        self.read = ScanReader(options, transform)
         detector = Detector.from_pretrained(options.weights, device=options.device)
         if options.range is not None:
             detector = detector.with_range(range_of(options.range))
@@ -92,22 +128,6 @@ class FrameMaker:
         if self._options.out is not None and not self._options.no_pictures:
             self._draw(scan, frame)
         return frame
-
-    def read(self, scan: Scan) -> ReadScan:
-        """The scan, as its data set places it unless options say what the file is.
-
-        Raises:
-            DataError: it cannot be read.
-        """
-        if isinstance(scan.read, DataError):
-            raise scan.read
-        if scan.read is not None:
-            return ReadScan(scan.read, None)
-        beside = frame_beside(scan.path)
-        if beside is not None and self._columns is None and self._transform == ScanTransform():
-            return ReadScan(beside.cloud, beside)
-        cloud = load_point_cloud(scan.path, columns=self._columns, transform=self._transform)
-        return ReadScan(cloud, beside)
 
     def _detected(
         self, scan: Scan, cloud: PointCloud, beside: Frame | None, pose: dict[str, Any]

@@ -81,6 +81,43 @@ class FolderRecords:
         self._stream.flush()
 
 
+class WrittenRecords:
+    """The records of a file, each read when it is asked for.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        DataError: it cannot be read, or a line of it is no record.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._places: dict[tuple[str, str | None], int] = {}
+        place = 0
+        try:
+            with path.open("rb") as lines:
+                for number, line in enumerate(lines, 1):
+                    self._places[_identity(path, number, line)] = place
+                    place += len(line)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._places)
+
+    def holds(self, name: str, source: str) -> bool:
+        """Whether there is one of a frame of this name and source."""
+        return (name, source) in self._places
+
+    def read(self, name: str, source: str) -> dict[str, Any]:
+        """The record of a frame that is held."""
+        with self.path.open("rb") as lines:
+            lines.seek(self._places[name, source])
+            return dict(json.loads(lines.readline()))
+
+
 def _identity(path: Path, number: int, line: bytes) -> tuple[str, str | None]:
     try:
         record = json.loads(line)

@@ -13,6 +13,7 @@ from perception.cli.surroundings import Surroundings
 from perception.data.own import OwnDataSet, read_description
 from perception.errors import DataError
 from perception.io import find_point_clouds
+from perception.io.addresses import address_path, find_addresses
 from perception.io.bag_scans import BagScan, BagScans
 from perception.io.bags import is_bag, open_bag
 from perception.io.packets import PacketScans
@@ -30,6 +31,7 @@ class Scan:
     """A scan that is yet to be read: from a file, or out of a recording, where it may have failed.
 
     Its position is among the files, or in its recording, from 0; the sensor is what the recording calls it.
+    What is to be fetched has an address, and a path for its name alone.
     """
 
     path: Path
@@ -37,6 +39,7 @@ class Scan:
     position: int
     read: PointCloud | DataError | None = None
     sensor: str = ""
+    address: str = ""
 
     @property
     def bag(self) -> Path | None:
@@ -47,7 +50,7 @@ class Scan:
     def source(self) -> str:
         """As the record of the frame names it."""
         cloud = self.read
-        return (isinstance(cloud, PointCloud) and cloud.source) or str(self.path)
+        return (isinstance(cloud, PointCloud) and cloud.source) or self.address or str(self.path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,14 +91,19 @@ def find_scans(options: argparse.Namespace, transform: ScanTransform, stack: Exi
         if is_bag(path)
     }
     recordings: dict[Path, BagScans | PacketScans] = {**bags, **captures}
+    # Other commands read paths alone.
+    given: list[str] = getattr(options, "addresses", [])
     if options.topic is not None and not recordings:
         raise DataError(f"--topic {options.topic} is for bags of ROS, MCAP files and captures; none is given")
     rest = [_scan_folder(path) for path in options.paths if path not in recordings]
-    paths = find_point_clouds(rest) if rest or not recordings else []
-    files = zip(paths, _output_names(paths), strict=True)
+    paths = find_point_clouds(rest) if rest or not (recordings or given) else []
+    addresses = list(dict.fromkeys(one for address in given for one in find_addresses(address)))
+    paths += [Path(address_path(address)) for address in addresses]
+    origins = [""] * (len(paths) - len(addresses)) + addresses
+    files = zip(paths, _output_names(paths), origins, strict=True)
     stems = _output_names(list(recordings))
     return FoundScans(
-        [Scan(path, name, position) for position, (path, name) in enumerate(files)],
+        [Scan(path, name, position, address=address) for position, (path, name, address) in enumerate(files)],
         [(path, stem, found) for (path, found), stem in zip(recordings.items(), stems, strict=True)],
     )
 

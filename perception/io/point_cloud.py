@@ -42,6 +42,8 @@ _WRITERS: dict[str, Callable[[Path, FloatArray], None]] = {
     **dict.fromkeys(_TEXT, write_delimited),
 }
 
+#: Of files that may be about scans rather than scans.
+TEXT_SUFFIXES = tuple(_TEXT)
 #: Suffixes that ``load_point_cloud`` knows, lower case; ``save_point_cloud`` writes all but LAS.
 SUPPORTED_SUFFIXES = (*_TABLE_READERS, *_NAMED_READERS)
 #: What nuScenes' files are, by the data set's own calibration: x right, y forward, on the roof.

@@ -68,7 +68,7 @@ class Player(AbstractContextManager["Player"]):
     def __init__(self, path: Path | str, *, title: str, score_threshold: float = 0.0) -> None:
         self.path = Path(path)
         self._title, self._threshold = frame_title(title, None), score_threshold
-        self._shown: list[_Shown] = []
+        self._shown: list[_Shown | None] = []
         self._every, self._count = 1, 0
         if self.path.is_dir():
             raise IsADirectoryError(f"{self.path}: is a folder; name a file")
@@ -97,8 +97,7 @@ class Player(AbstractContextManager["Player"]):
             ground_truth: boxes that the reader can switch on and off.
             time_ns: nanoseconds since the epoch; that of the cloud or of the detections if None.
         """
-        self._count += 1
-        if (self._count - 1) % self._every:
+        if not self._counted():
             return
         most = _share(len(self._shown) + 1)
         times = (time_ns, cloud.timestamp_ns, None if detections is None else detections.timestamp_ns)
@@ -113,6 +112,20 @@ class Player(AbstractContextManager["Player"]):
                 detections.pose if isinstance(detections, Tracks) else None,
             )
         )
+        self._halve()
+
+    def pass_over(self) -> None:
+        """Count a frame without its points: one that is left out in the end, see :func:`frames_between`."""
+        if self._counted():
+            self._shown.append(None)
+            self._halve()
+
+    def _counted(self) -> bool:
+        """Whether the next frame is one of those that are kept for now."""
+        self._count += 1
+        return (self._count - 1) % self._every == 0
+
+    def _halve(self) -> None:
         if len(self._shown) > MAX_FRAMES:
             del self._shown[1::2]
             self._every *= 2
@@ -123,10 +136,10 @@ class Player(AbstractContextManager["Player"]):
         Raises:
             OSError: the file cannot be written.
         """
-        if not self._shown:
+        if not any(self._shown):
             return
         most = _share(len(self._shown))
-        shown = [one._replace(packed=one.packed.thinned(most)) for one in self._shown]
+        shown = [one._replace(packed=one.packed.thinned(most)) for one in self._shown if one is not None]
         labels = {label for one in shown for label in (*one.found.labels, *one.truth.labels)}
         classes = sorted(labels)
         parts = {
@@ -157,6 +170,14 @@ class Player(AbstractContextManager["Player"]):
             "classes": len(classes),
             "frames": [_frame_data(one, classes, note) for one in shown],
         }
+
+
+def frames_between(count: int) -> int:
+    """Of so many frames a page shows the first and every one that is this far behind it."""
+    every = 1
+    while -(-count // every) > MAX_FRAMES:
+        every *= 2
+    return every
 
 
 def write_html(
@@ -219,7 +240,8 @@ def _box_records(drawn: DrawnBoxes, classes: list[str]) -> list[dict[str, Any]]:
     return [
         {
             "box": [round(float(value), 4) for value in box],
-            "score": None if drawn.scores is None else round(float(drawn.scores[row]), 4),
+            # First as records have them, so that a page of records is that of what was detected.
+            "score": None if drawn.scores is None else round(round(float(drawn.scores[row]), 6), 4),
             "label": _encodable(label),
             "colour": classes.index(label),
             **({} if drawn.track_ids is None else {"track": int(drawn.track_ids[row])}),
