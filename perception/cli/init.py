@@ -44,11 +44,17 @@ def run(options: argparse.Namespace) -> int:
                 facts.boxes,
                 facts.frames,
                 " x ".join(f"{size:.2f}" for size in facts.size_m),
-                "-" if facts.points is None else cell(facts.points, ".0f"),
+                "-" if facts.points is None else f"{cell(facts.points, '.0f')} (of {facts.points_boxes})",
             )
             for name, facts in described.classes.items()
         ]
-        sizes = ("class", "boxes", "frames", "length x width x height m", "points a box (median)")
+        sizes = (
+            "class",
+            "boxes",
+            "frames",
+            "length x width x height m",
+            "points a box (median of looked-at boxes)",
+        )
         OUTPUT.print(Table(sizes, classes))
     for remark in described.remarks:
         OUTPUT.print(remark, style="yellow", markup=False, soft_wrap=True)

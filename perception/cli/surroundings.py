@@ -18,7 +18,7 @@ import numpy.typing as npt
 from perception.cli.console import REMARKS
 from perception.data import Frame
 from perception.errors import DataError
-from perception.io.bag_poses import BagPoses
+from perception.io.bag_poses import BagPoses, pose_topics
 from perception.io.bags import is_bag, open_bag
 from perception.io.poses import ScanPose, ScanPoses
 from perception.io.times import ScanTimes, said_time
@@ -71,7 +71,7 @@ class Surroundings:
             has some.
 
     Raises:
-        DataError: the file of poses or times cannot be used.
+        DataError: the file of poses or times cannot be used, or a recording has no such poses.
         ValueError: ``--camera-poses`` or ``--pose-topic`` where no such poses are.
     """
 
@@ -90,7 +90,12 @@ class Surroundings:
         self._times = None if options.times is None else ScanTimes(options.times)
         self._bag, self._pose_topic = bag, options.pose_topic
         self._recorded = recorded_poses and options.poses is None and options.pose_topic is None
-        self._bag_poses: dict[tuple[Path, str], BagPoses | None] = {}
+        self._bag_poses: dict[tuple[Path, str], BagPoses | DataError | None] = {}
+        # What no scan can have poses of is said once, before the first is detected.
+        asked = [] if options.pose_topic is None else filter(is_bag, dict.fromkeys(options.paths))
+        for recording in asked if bag is None else [bag]:
+            with open_bag(recording) as opened:
+                pose_topics(opened, options.pose_topic)
         self._turn = np.eye(4)
         self._turn[:3, :3] = transform.rotation.T
         self._places = not options.no_places
@@ -193,13 +198,19 @@ class Surroundings:
                 with open_bag(bag) as opened:
                     self._bag_poses[bag, sensor] = BagPoses(opened, self._pose_topic, sensor=sensor)
             except DataError as error:
-                if not self._recorded:
-                    raise
-                self._bag_poses[bag, sensor] = None
-                REMARKS.print(
-                    f"without poses: {error}", style="yellow", highlight=False, markup=False, soft_wrap=True
-                )
-        return self._bag_poses[bag, sensor]
+                self._bag_poses[bag, sensor] = None if self._recorded else error
+                if self._recorded:
+                    REMARKS.print(
+                        f"without poses: {error}",
+                        style="yellow",
+                        highlight=False,
+                        markup=False,
+                        soft_wrap=True,
+                    )
+        found = self._bag_poses[bag, sensor]
+        if isinstance(found, DataError):
+            raise found
+        return found
 
     def fields(self, cloud: PointCloud, detections: Detections) -> dict[str, Any]:
         """Further fields of a record."""

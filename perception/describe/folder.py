@@ -26,8 +26,8 @@ TRAINING_NAME = "train.yaml"
 _SPLITS = "splits"
 #: Scans that are looked at.
 _SAMPLE = 20
-#: Of these, every so manieth is looked at with its labels, which takes longer.
-_EVERY_LABELLED = 2
+#: Scans that are looked at with their labels, which takes longer.
+_LABELLED_SAMPLE = 10
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def describe_folder(folder: str | Path, *, val_share: float = 0.2, seed: int = 0
     labels, label_evidence = _label_part(root, scans, found)
     data_set = OwnDataSet(root, None, "scan or labels", None, description=replace(description, labels=labels))
     both = [path for path in scans.paths if path.stem in _labelled(found)]
-    written = measure_written(data_set, [path.stem for path in _spread_over(both)[::_EVERY_LABELLED]])
+    written = measure_written(data_set, [path.stem for path in _spread_over(both, _LABELLED_SAMPLE)])
     remarks += [f"cannot be read: {message}" for message in written.unreadable[:5]]
     description = replace(description, labels=written.part, classes=written.classes)
     lists, listed = _lists(root, scans, found, written, data_set, val_share, seed)
@@ -158,9 +158,9 @@ def write_files(described: Described, *, force: bool = False) -> list[Path]:
     return list(texts)
 
 
-def _spread_over(paths: tuple[Path, ...] | list[Path]) -> list[Path]:
+def _spread_over(paths: tuple[Path, ...] | list[Path], most: int = _SAMPLE) -> list[Path]:
     """Some of the scans, over all of them."""
-    places = np.linspace(0, len(paths) - 1, min(len(paths), _SAMPLE)).round().astype(int)
+    places = np.linspace(0, len(paths) - 1, min(len(paths), most)).round().astype(int)
     return [paths[place] for place in dict.fromkeys(places.tolist())]
 
 

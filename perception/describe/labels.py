@@ -12,7 +12,7 @@ import numpy.typing as npt
 from perception.data.own import LabelPart, OwnDataSet
 from perception.data.own.labels import Array, truth_of
 from perception.describe.evidence import Evidence, Surety
-from perception.doctor.label_facts import TURNS, LabelFacts, better_turn, measure_labels
+from perception.doctor.label_facts import TURNS, LabelFacts, better_turn, measure_labels, points_by_class
 from perception.errors import DataError
 from perception.io.point_cloud import read_raw_cloud
 from perception.io.raw import transformed
@@ -36,12 +36,14 @@ class ClassFacts:
         frames: in how many frames.
         size_m: median length, width and height in metres.
         points: median number of points inside, on the looked-at scans; None where none has such boxes.
+        points_boxes: boxes that this is the median of.
     """
 
     boxes: int
     frames: int
     size_m: tuple[float, float, float]
     points: float | None
+    points_boxes: int
 
 
 @dataclass(frozen=True)
@@ -208,12 +210,7 @@ def _classes(names: Sequence[str]) -> tuple[dict[str, str | None], Evidence]:
 def _class_facts(
     per_frame: dict[str, list[str]], names: Sequence[str], rows: Array, facts: Facts
 ) -> dict[str, ClassFacts]:
-    inside: dict[str, list[int]] = {}
-    for item in facts:
-        placed = [name for name, place in zip(item.types, item.placed, strict=True) if place]
-        for name, count in zip(placed, item.points, strict=True):
-            inside.setdefault(name, []).append(int(count))
-    found = {}
+    inside, found = points_by_class(facts), {}
     for name, count in Counter(names).most_common():
         sizes = np.median(rows[[other == name for other in names], 3:6], axis=0)
         found[name] = ClassFacts(
@@ -221,5 +218,6 @@ def _class_facts(
             sum(name in listed for listed in per_frame.values()),
             (round(float(sizes[0]), 2), round(float(sizes[1]), 2), round(float(sizes[2]), 2)),
             float(np.median(inside[name])) if name in inside else None,
+            len(inside.get(name, ())),
         )
     return found

@@ -17,7 +17,7 @@ from perception.doctor.check_frames import check_repeated_scans, fingerprint
 from perception.doctor.check_labels import check_labels
 from perception.doctor.check_range import check_range
 from perception.doctor.check_scans import PLACEMENT_CHECKS, check_scans
-from perception.doctor.label_facts import Array, LabelFacts, measure_labels
+from perception.doctor.label_facts import Array, LabelFacts, measure_labels, points_by_class
 from perception.doctor.report import DoctorReport, Spread, Statistics, sorted_findings
 from perception.doctor.wording import in_description, words_for
 from perception.errors import DataError
@@ -178,17 +178,12 @@ def _calibration_findings(calibrations: Sequence[tuple[str, CameraCalibration]])
 def _statistics(survey: _Survey) -> Statistics:
     filled = [scan for scan in survey.scans if scan.finite]
     boxes = Counter(name for frame in survey.labels for name in frame.types)
-    inside: dict[str, list[int]] = {}
-    for frame in survey.labels:
-        placed = [name for name, place in zip(frame.types, frame.placed, strict=True) if place]
-        for name, count in zip(placed, frame.points, strict=True):
-            inside.setdefault(name, []).append(int(count))
     intensity = [scan.intensity for scan in survey.scans if scan.intensity is not None]
     return Statistics(
         frames=len(survey.scans),
         points=_spread([scan.points for scan in survey.scans]),
         boxes=dict(boxes.most_common()),
-        points_per_box={name: _spread(counts) for name, counts in inside.items()},
+        points_per_box={name: _spread(counts) for name, counts in points_by_class(survey.labels).items()},
         axes={
             name: _extremes([(scan.smallest[axis], scan.median[axis], scan.largest[axis]) for scan in filled])
             for axis, name in enumerate("xyz")

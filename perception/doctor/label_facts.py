@@ -147,6 +147,16 @@ class BetterTurn(NamedTuple):
     times: float
 
 
+def points_by_class(facts: Sequence[LabelFacts]) -> dict[str, list[int]]:
+    """Points inside each placed box of each class, frame by frame."""
+    inside: dict[str, list[int]] = {}
+    for frame in facts:
+        placed = [name for name, place in zip(frame.types, frame.placed, strict=True) if place]
+        for name, count in zip(placed, frame.points, strict=True):
+            inside.setdefault(name, []).append(int(count))
+    return inside
+
+
 def better_turn(frames: Sequence[LabelFacts]) -> BetterTurn | None:
     """Another heading with which the long boxes would hold many more points; None where there is none."""
     points = np.concatenate([frame.points for frame in frames])

@@ -20,6 +20,8 @@ NUSCENES_COLUMNS = (*KITTI_COLUMNS, "ring")
 NUSCENES_SUFFIX = ".pcd.bin"
 
 _MOST_RINGS = 256
+#: Rows of so many float32 are proposed where those that were given do not fit.
+_PROPOSED = range(3, 17)
 _SAY_COLUMNS = (
     "expected rows of float32 x, y, z, intensity, or the same with the ring (nuScenes): say what the columns"
     " are, for example --columns x,y,z,intensity,_ (load_point_cloud(columns=...)), or convert the file"
@@ -43,6 +45,8 @@ def read_bin(path: Path, columns: Sequence[str] | None = None) -> RawCloud:
     data = read_bytes(path)
     if columns is None:
         columns = _recognise(path, data)
+    elif len(data) % (4 * len(columns)):
+        raise DataError(_misfit(path, len(data), columns))
     row_bytes = 4 * len(columns)
     excess = len(data) % row_bytes
     if excess:
@@ -51,6 +55,22 @@ def read_bin(path: Path, columns: Sequence[str] | None = None) -> RawCloud:
             f" ({len(data)} bytes is no multiple of {row_bytes}); copy the file again; {_SAY_COLUMNS}"
         )
     return raw_from_table(_table(data, columns), columns)
+
+
+def _misfit(path: Path, size: int, columns: Sequence[str]) -> str:
+    """What is wrong with columns that were given: either they or the file."""
+    row_bytes = 4 * len(columns)
+    fitting = [str(count) for count in _PROPOSED if size % (4 * count) == 0]
+    would = (
+        f"rows of {', '.join(fitting)} columns would fit: correct --columns (load_point_cloud(columns=...)),"
+        " or, if they are right, copy the file again: it was cut off"
+        if fitting
+        else f"nor do rows of {_PROPOSED[0]} to {_PROPOSED[-1]} columns: the file was cut off, copy it again"
+    )
+    return (
+        f"{path}: {size} bytes are no whole rows of the columns given, {','.join(columns)} ({row_bytes} bytes"
+        f" a row, {size % row_bytes} left over); {would}"
+    )
 
 
 def write_bin(path: Path, points: FloatArray) -> None:

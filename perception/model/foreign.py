@@ -33,6 +33,7 @@ from perception.model.canvas import POINT_FEATURES, CanvasConfig, canvas_section
 from perception.model.centres import CentreNetwork
 from perception.model.network import Network, make_network
 from perception.model.openpcdet import CENTRE_GROUPS, centre_names, centre_values, openpcdet_config
+from perception.model.weights import PICKLES
 from sparse_core.surgery import shapes_of, state_difference
 
 _KITTI = PillarConfig(max_pillars=40_000)
@@ -124,16 +125,31 @@ def convert_weights(path: str | Path, config: str | Path | None = None) -> Conve
 
 def _state(path: Path) -> dict[str, Tensor]:
     """Tensors by name."""
+    if not path.is_file():
+        what = "a folder, not a checkpoint" if path.is_dir() else "no such checkpoint; check the path"
+        beside = sorted(entry.name for entry in path.glob("*.pt*")) if path.is_dir() else []
+        raise CheckpointError(
+            f"{path}: {what}: expected a file of torch.save (.pth or .pt)"
+            + (f", such as {path / beside[0]}" if beside else "")
+        )
+    with path.open("rb") as file:
+        begins = file.read(2)
     try:
+        if begins not in PICKLES:
+            raise ValueError("neither an archive nor a pickle")
         stored = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        reason = str(error).split("\n")[0]
+        # Before and behind it torch advises to execute what is in the file.
+        reason = next((line for line in str(error).split("\n") if "GLOBAL" in line), "no plain tensors")
         raise CheckpointError(
-            f"{path}: only code could read it ({reason}); where it was made, save its tensors alone:"
-            " torch.save({'state_dict': torch.load(path)['state_dict']}, new_path)"
+            f"{path}: only code could read it ({reason.strip().rstrip('.')}); where it was made, save its"
+            " tensors alone: torch.save({'state_dict': torch.load(path)['state_dict']}, new_path)"
         ) from error
     except (RuntimeError, EOFError, KeyError, ValueError) as error:
-        raise CheckpointError(f"{path}: no checkpoint of torch.save, or one that was cut off") from error
+        raise CheckpointError(
+            f"{path}: no checkpoint of torch.save, or one that was cut off: copy it again, or name the .pth"
+            " file that the training wrote"
+        ) from error
     if isinstance(stored, Mapping):
         meta = stored.get("meta")
         version = str(meta.get("mmdet3d_version", "")) if isinstance(meta, Mapping) else ""

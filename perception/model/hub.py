@@ -21,6 +21,14 @@ from perception.errors import CheckpointError
 
 MODEL_FILE = "model.safetensors"
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+#: HTTP's answers to who may not see a repository, or for one that is not there.
+_REFUSED = (401, 403, 404)
+_NOT_GIVEN = "check the name, and HF_TOKEN if the repository is private"
+_UNREACHED = "check the network, or name another server that has it in HF_ENDPOINT"
+_UNREACHED_OFFLINE = "it was not fetched before, and HF_HUB_OFFLINE forbids to ask: unset it"
+_LOCAL = (
+    f"Weights on this machine are named by their path: a folder of the hub's files as FOLDER/{MODEL_FILE}"
+)
 
 
 def names_repository(name: str) -> bool:
@@ -32,20 +40,30 @@ def download(repository: str) -> Path:
     """The file of weights of a repository, in huggingface_hub's cache.
 
     Raises:
-        CheckpointError: huggingface_hub is missing, or there is no such repository, or no weights in it.
+        CheckpointError: huggingface_hub is missing, the hub cannot be reached, there is no such repository,
+            or no weights are in it; says what to do.
     """
     if importlib.util.find_spec("huggingface_hub") is None:
         raise CheckpointError(
             f"no file {repository!r}; to ask the Hugging Face hub for it: pip install 'sparsight[hub]'"
         )
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
         folder = Path(snapshot_download(repository, allow_patterns=["model*.safetensors"]))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().split("\n")[0]
-        raise CheckpointError(f"no file {repository!r}, and none from the hub: {reason}") from error
+        if not isinstance(error, HfHubHTTPError):
+            advice = _UNREACHED_OFFLINE if constants.HF_HUB_OFFLINE else _UNREACHED
+        elif error.response.status_code in _REFUSED:
+            advice = _NOT_GIVEN
+        else:
+            advice = "try again later"
+        raise CheckpointError(
+            f"no file {repository!r}, and none from the hub ({constants.ENDPOINT}): {reason.rstrip('.')};"
+            f" {advice}. {_LOCAL}"
+        ) from error
     if not (folder / MODEL_FILE).is_file():
         raise CheckpointError(f"{repository} on the hub holds no {MODEL_FILE}: no detector of this program")
     return folder / MODEL_FILE

@@ -32,7 +32,7 @@ WEIGHTS_DIRECTORY = Path(__file__).parent.parent / "weights"
 COMPRESSED_FORMAT = "sparsight-compressed"
 _CONFIG_KEY = "sparsight.detector"
 #: How files of torch.save begin: as ZIP archives, or pickled by old versions.
-_PICKLES = (b"PK", b"\x80\x02")
+PICKLES = (b"PK", b"\x80\x02")
 
 
 def shipped_weights() -> list[str]:
@@ -205,7 +205,7 @@ def _load(path: Path, config: DetectorConfig | None) -> Network:
 def _why_unreadable(path: Path, error: Exception) -> str:
     """What is wrong with a file that is no safetensors file, and what to do."""
     with suppress(OSError), path.open("rb") as file:
-        if file.read(2) in _PICKLES:
+        if file.read(2) in PICKLES:
             return (
                 "written by torch.save, so no file of weights; a training run (perceive train) keeps these as"
                 " weights.safetensors beside its checkpoint.pt"

@@ -112,6 +112,28 @@ def test_poses_out_of_the_recording_itself(
     assert "no pose within a second of scan '000000001.500', of no known time (--times)" in done.remarks
 
 
+@pytest.mark.parametrize("command", [("detect", "--no-pictures"), ("track", "--no-pictures"), ("live",)])
+def test_a_topic_without_poses_ends_it_before_the_first_scan(
+    perceive: Perceive,
+    street: Callable[[int], TrainingFrame],
+    tiny_weights: Path,
+    tmp_path: Path,
+    command: tuple[str, ...],
+) -> None:
+    """Said once, with the topics that are there, as of ``--topic``; nothing is written."""
+    bag, out = write_drive(tmp_path / "drive", street(0).points), tmp_path / "out"
+    name, *options = command
+    for poses in (("--pose-topic", "/missing"), ("--pose-topic", "/missing", "--poses", bag)):
+        done = perceive(name, bag, "--out", out, "--weights", tiny_weights, *options, *poses)
+        assert done.status == 2
+        assert done.remarks.count("no topic '/missing'; topics: /points") == 1
+        assert "/where (geometry_msgs/msg/PoseStamped, 2)" in done.remarks
+        assert not out.exists()
+    done = perceive(name, bag, "--out", out, "--weights", tiny_weights, *options, "--pose-topic", "/points")
+    assert done.status == 2
+    assert done.remarks.count("no poses (sensor_msgs/msg/PointCloud2, 2) in topic '/points'") == 1
+
+
 def test_options_that_do_not_belong_together(
     perceive: Perceive, scans: Path, tiny_weights: Path, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from perception.describe import Described, write_files
 from perception.describe import describe_folder as look_at
 from perception.describe.splits import in_time, split_frames
 from perception.describe.training import suggested_range_m
+from perception.doctor import examine_data_set
 from perception.errors import DataError
 from perception.io.transform import ScanTransform
 
@@ -75,6 +76,21 @@ def test_every_format_is_found_and_read(label_format: str, tmp_path: Path) -> No
     config = load_config(TrainConfig, tmp_path / "train.yaml")
     assert config.detector.head.classes == ("pallet", "forklift")
     assert "# measured: most points of 2 scans" in (tmp_path / "dataset.yaml").read_text()
+
+
+@pytest.mark.parametrize("label_format", WRITERS)
+def test_points_a_box_are_those_of_the_doctor_where_all_boxes_were_looked_at(
+    label_format: str, tmp_path: Path
+) -> None:
+    """The same function counts; of further frames `perceive init` says how many boxes it looked at."""
+    described = look_at(undescribed(tmp_path, label_format))
+    write_files(described)
+    told = examine_data_set(tmp_path).statistics
+    looked = {name: facts for name, facts in described.classes.items() if facts.points_boxes == facts.boxes}
+    assert looked.keys() == told.points_per_box.keys()
+    assert {name: facts.points for name, facts in looked.items()} == {
+        name: spread.median for name, spread in told.points_per_box.items()
+    }
 
 
 @pytest.mark.parametrize(("axes", "scale"), [("x,y,z", 0.001), ("z,-x,-y", 1.0), ("z,-x,-y", 0.001)])

@@ -53,6 +53,22 @@ def test_truncated_bin_says_by_how_many_bytes(tmp_path: Path) -> None:
         load_point_cloud(path)
 
 
+def test_columns_that_a_bin_does_not_have_are_named_with_those_that_would_fit(tmp_path: Path) -> None:
+    path = tmp_path / "scan.bin"
+    path.write_bytes(POINTS.tobytes())
+    with pytest.raises(DataError) as told:
+        load_point_cloud(path, columns="x,y,z,intensity,ring")
+    assert str(told.value) == (
+        f"{path}: 48 bytes are no whole rows of the columns given, x,y,z,intensity,ring (20 bytes a row, 8"
+        " left over); rows of 3, 4, 6, 12 columns would fit: correct --columns"
+        " (load_point_cloud(columns=...)), or, if they are right, copy the file again: it was cut off"
+    )
+    path.write_bytes(POINTS.tobytes()[:-5])
+    with pytest.raises(DataError, match=r"nor do rows of 3 to 16 columns: the file was cut off") as told:
+        load_point_cloud(path, columns=5)
+    assert "say what the columns are" not in str(told.value)
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int32, np.int8])
 def test_npy_of_any_number_type_without_intensity(dtype: type, tmp_path: Path) -> None:
     np.save(tmp_path / "scan.npy", POINTS[:, :3].round().astype(dtype))

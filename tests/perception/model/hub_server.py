@@ -122,6 +122,19 @@ class _Handler(BaseHTTPRequestHandler):
             name = "/".join(parts[2:4])
             if name not in self.server.repositories:
                 return self._missing()
+            if parts[4:5] == ["tree"]:
+                # What is asked from huggingface_hub 2 on.
+                return self._answer(
+                    [
+                        {
+                            "type": "file",
+                            "path": path,
+                            "size": len(data),
+                            "oid": hashlib.sha256(data).hexdigest(),
+                        }
+                        for path, data in self.server.repositories[name].items()
+                    ]
+                )
             siblings = [{"rfilename": path} for path in self.server.repositories[name]]
             return self._answer(
                 {"id": name, "modelId": name, "sha": "a" * 40, "siblings": siblings, "private": True}

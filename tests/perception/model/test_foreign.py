@@ -221,8 +221,10 @@ def test_a_pickle_that_would_execute_is_refused(tmp_path: Path) -> None:
             return (Path.touch, (ran,))
 
     torch.save({"model_state": {"vfe": Harmful()}}, tmp_path / "harmful.pth")
-    with pytest.raises(CheckpointError, match=r"only code could read it.*save its tensors alone"):
+    with pytest.raises(CheckpointError, match=r"only code could read it.*save its tensors alone") as told:
         convert_weights(tmp_path / "harmful.pth")
+    # Torch's advice to execute it is not passed on.
+    assert "weights_only" not in str(told.value)
     assert not ran.exists()
 
 
@@ -245,8 +247,15 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"0\.17\.1"):
         convert_weights(weights)
     weights.write_bytes(b"no checkpoint")
-    with pytest.raises(CheckpointError):
+    with pytest.raises(CheckpointError, match=r"copy it again, or name the \.pth file"):
         convert_weights(weights)
+    missing = tmp_path / "missing.pth"
+    with pytest.raises(
+        CheckpointError, match=r"missing\.pth: no such checkpoint; check the path: expected a"
+    ):
+        convert_weights(missing)
+    with pytest.raises(CheckpointError, match=rf"a folder, not a checkpoint: .* such as {weights}$"):
+        convert_weights(tmp_path)
 
 
 def test_heads_that_are_not_those_of_the_tensors(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ def test_to_the_hub_and_back(tiny_network: Network, tmp_path: Path) -> None:
         )
         assert pushed.returncode == 0, pushed.stderr
         assert pushed.stdout.strip() == f"{served.address}/robots/tiny"
-        assert served.made[0]["private"] is True
+        # As huggingface_hub says it from 1.0 on, and before.
+        assert served.made[0].get("visibility") == "private" or served.made[0]["private"] is True
         files = served.repositories["robots/tiny"]
         assert sorted(name for name in files if not name.startswith(".")) == [
             "README.md", "config.json", "model.safetensors",
@@ -68,7 +69,29 @@ def test_to_the_hub_and_back(tiny_network: Network, tmp_path: Path) -> None:
         assert loaded.stdout.strip() == "0"
         missing = perceive(served, tmp_path / "b", _MISSING)
         assert missing.returncode == 2
-        assert "none from the hub" in missing.stderr
+        assert f"none from the hub ({served.address}): " in missing.stderr
+        assert "check the name, and HF_TOKEN if the repository is private" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("offline", "advice"), [("0", "check the network, or name another server"), ("1", "unset it")]
+)
+def test_a_hub_that_cannot_be_asked(tmp_path: Path, offline: str, advice: str) -> None:
+    """The cause, what to do about it, and how to name a file instead."""
+    pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+    with running_hub() as served:
+        closed = served.address
+    settings = {"HF_ENDPOINT": closed, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": offline}
+    done = subprocess.run(
+        [sys.executable, "-c", _MISSING],
+        env=os.environ | settings | {"NO_PROXY": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert f"no file 'no/body', and none from the hub ({closed}): " in done.stderr
+    assert advice in done.stderr
+    assert "named by their path: a folder of the hub's files as FOLDER/model.safetensors" in done.stderr
 
 
 def test_card(tiny_config: DetectorConfig) -> None:
