@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from memory.accesses import Accesses
 from memory.config import StoreConfig
 from memory.context import Attention, Context, Weighted
-from memory.errors import StoreError, UnknownMemoryError
+from memory.errors import UnknownMemoryError
 from memory.explaining import explained
 from memory.hits import hits_of
 from memory.index import Neighbours, Plan
@@ -28,9 +27,6 @@ from memory.types import Explanation, Hit, Memory, State
 from memory.wording.meaning import read_query
 
 INDEX_FOLDER = "indexes"
-#: Accesses that are counted in memory before they are written, and that wait there at most.
-_ACCESSES_AT_ONCE = 4096
-_ACCESSES_WAITING = 64 * _ACCESSES_AT_ONCE
 
 
 class _Asked(NamedTuple):
@@ -60,7 +56,7 @@ class StoreReader:
         self._retriever = _retriever_of(database, config)
         self._retriever.indexes.load(self.folder / INDEX_FOLDER)
         self._attention = Attention(database, self._retriever)
-        self._accessed: list[int] = []
+        self._accesses = Accesses(database)
         self._newest = (-1, 0)  # Operation, and time of the newest memory after it.
 
     def __len__(self) -> int:
@@ -120,7 +116,7 @@ class StoreReader:
         memories = self._database.present(found.ids.tolist(), vectors=vectors)
         if len(memories) < len(found.ids):
             found = found.of([memory.id for memory in memories])
-        self._count_accesses(memories)
+        self._accesses.note(memory.id for memory in memories if memory.id is not None)
         weighted = None if nearest is None else self._attention.weigh(query, nearest.ids)
         hits = hits_of(
             query,
@@ -330,23 +326,6 @@ class StoreReader:
     def tiers(self) -> dict[str, Tier]:
         """Sizes of the recent and the long-term tier, by encoder, of what was searched since opening."""
         return self._retriever.indexes.tiers()
-
-    def _count_accesses(self, memories: Sequence[Memory]) -> None:
-        """Note what was given as an answer; least used memories are forgotten first."""
-        if self._database.readonly:
-            return
-        self._accessed += [memory.id for memory in memories if memory.id is not None]
-        if len(self._accessed) > _ACCESSES_WAITING:
-            self._accessed = self._accessed[-_ACCESSES_WAITING:]
-        if len(self._accessed) >= _ACCESSES_AT_ONCE and not self._database.busy:
-            # An answer does not fail because this cannot be written, nor does it wait for others' writing.
-            with contextlib.suppress(StoreError):
-                self._write_accesses()
-
-    def _write_accesses(self) -> None:
-        accessed, self._accessed = self._accessed, []
-        if accessed:
-            self._database.touch(accessed, time.time_ns())
 
 
 def _retriever_of(database: Database, config: StoreConfig) -> Retriever:

@@ -92,7 +92,8 @@ class MemoryStore(StoreReader):
             raise
 
     def close(self) -> None:
-        """Write the indexes for the next start, and close. Nothing is lost without it.
+        """Write the indexes for the next start, and close. Nothing is lost without it but how often the last
+        few thousand answers were given.
 
         Raises:
             StoreError, OSError: the caches could not be written, as on a full disk; the store is closed.
@@ -101,10 +102,11 @@ class MemoryStore(StoreReader):
             return
         self._closed = True
         self._retriever.indexes.stop()
+        self._accesses.wait()
         try:
             if not self._database.readonly:
                 self._database.flush()
-                self._write_accesses()
+                self._accesses.write()
                 self._retriever.indexes.save(self.folder / INDEX_FOLDER)
                 self._observer.save()
         finally:
@@ -242,7 +244,7 @@ class MemoryStore(StoreReader):
             progress: called with what is done, how many are done and of how many.
         """
         now = time.time_ns() if now_ns is None else now_ns
-        done = self._care.consolidate(now, self._write_accesses, progress)
+        done = self._care.consolidate(now, self._accesses.write, progress)
         if self._database.shared:
             self._retriever.settle()
         return done

@@ -217,9 +217,10 @@ class Database(Queries):
             lambda connection: receive(connection, self._counters, known, batch, may_undo=may_undo)
         )
 
-    def touch(self, ids: Iterable[int], now_ns: int) -> None:
-        """Count an access to each of the memories; not logged, no change of generation."""
-        known, now = check_ids(ids), check_integer("now_ns", now_ns)
+    def touch(self, counts: Mapping[int, int], now_ns: int) -> None:
+        """Count accesses to memories, so many by id; not logged, no change of generation."""
+        known = dict(zip(check_ids(counts), counts.values(), strict=True))
+        now = check_integer("now_ns", now_ns)
         self._write(lambda connection: operations.touch(connection, known, now))
 
     @property

@@ -297,13 +297,13 @@ def move(
         counters.placed = counters.next_id - 1
 
 
-def touch(connection: Connection, ids: Sequence[int], now_ns: int) -> None:
-    """Count an access; not logged: nothing that is searched by changes. Unknown ids are passed over."""
+def touch(connection: Connection, counts: Mapping[int, int], now_ns: int) -> None:
+    """Count accesses by id; not logged: nothing that is searched by changes. Unknown ids are passed over."""
     connection.executemany(
-        "UPDATE memory SET access_count = access_count + 1, accessed_ns = ? WHERE id = ?",
-        [(now_ns, id) for id in ids],
+        "UPDATE memory SET access_count = access_count + ?, accessed_ns = ? WHERE id = ?",
+        [(count, now_ns, id) for id, count in counts.items()],
     )
-    engine_of(connection).renew(connection, MEMORY, sorted(set(ids)))
+    engine_of(connection).renew(connection, MEMORY, sorted(counts))
 
 
 class Trimmed(NamedTuple):

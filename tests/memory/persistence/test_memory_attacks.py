@@ -49,7 +49,7 @@ def build(folder: Path, count: int) -> dict[int, Memory]:
         database.update([dataclasses.replace(database.get([9])[0], caption="changed since")])
         database.mark([10], "gone")
         database.repose([11, 12], np.ones((2, 3)), np.zeros(2))
-        database.touch([13], 5)
+        database.touch({13: 1}, 5)
         return contents(database)
 
 

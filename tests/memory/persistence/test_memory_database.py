@@ -338,7 +338,7 @@ def test_bad_rows_store_nothing(database: Database) -> None:
 def test_a_ten_megabyte_payload(database: Database) -> None:
     big = Memory(time_ns=0, payload={"raw": "x" * 10_000_000}, caption="big")
     (id,) = database.add([big])
-    database.touch([id], 5)
+    database.touch({id: 1}, 5)
     assert database.get([id])[0].payload == big.payload
     database.undo(database.remove([id]))
     assert database.get([id])[0].payload == big.payload
@@ -551,7 +551,7 @@ def test_the_log_is_append_only(database: Database, tmp_path: Path) -> None:
 def test_accesses_are_counted_without_a_new_generation(database: Database) -> None:
     ids = database.add(rows_of(3))
     generation = database.generation
-    database.touch([ids[0], ids[0], ids[2], 99], 77)
+    database.touch({ids[0]: 2, ids[2]: 1, 99: 1}, 77)
     columns = database.scan_columns()
     assert columns.access_counts.tolist() == [2, 0, 1]
     assert columns.accessed_ns.tolist() == [77, columns.time_ns[1], 77]

@@ -168,6 +168,7 @@ def test_others_search_while_something_is_written(store: MemoryStore) -> None:
     leave.set()
     writer.join(20)
     store.query(Query(k=1))
+    store._accesses.wait()
     counted = store.database.columns([1]).access_counts
     assert counted.tolist() == [6]
 
