@@ -113,7 +113,10 @@ def open_source(
     if path.is_dir() and not recording and not options.replay:
         if options.topic is not None:
             raise ValueError(f"--topic {options.topic} is for recordings and captures; {path} is a folder")
-        return GrowingFolder(path, columns=columns_of(options), transform=transform)
+        folder = GrowingFolder(path, columns=columns_of(options), transform=transform)
+        if there := folder.held():
+            say(f"{path}: scans that are there already ({there}) are left; --replay plays them")
+        return folder
     total = find_scans(options, transform, stack).total
     if total == 0:
         raise DataError(f"{path}: holds no scans")

@@ -59,6 +59,10 @@ class GrowingFolder:
         self._taken: set[str] | None = None
         self._position = 0
 
+    def held(self) -> int:
+        """How many scans are there now."""
+        return len(_listed(self._folder, ())[0])
+
     def arrivals(self, stop: threading.Event) -> Iterator[Arrival | DataError]:
         """New scans; one that cannot be read is an error in its place.
 

@@ -154,6 +154,14 @@ def test_the_time_is_up(perceive: Perceive, tmp_path: Path, tiny_weights: Path) 
     assert not [thread for thread in threading.enumerate() if thread.name in ("scans", "results", "status")]
 
 
+def test_scans_that_are_there_already_are_left_and_that_is_said(
+    perceive: Perceive, scans: Path, tiny_weights: Path
+) -> None:
+    told = perceive("live", scans, "--weights", tiny_weights, "--for", 0.2)
+    assert told.status == 0
+    assert "scans that are there already (3) are left; --replay plays them" in told.remarks
+
+
 def test_no_thread_is_left_that_holds_what_it_would_have_stopped() -> None:
     held = threading.Event()
     with _ending(held.set, 60.0):
