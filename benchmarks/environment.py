@@ -68,7 +68,10 @@ def source_digest_of(commit: str) -> str:
     if packed.returncode:
         raise ValueError(f"{commit}: {packed.stderr.decode(errors='replace').strip()}")
     with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
-        files.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):
+            files.extractall(folder, filter="data")
+        else:  # Before Python 3.11.4; what git packed is safe.
+            files.extractall(folder)
         return source_digest(Path(folder))
 
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
@@ -22,12 +23,15 @@ from perception.run.profile import AnySteps, clocked, replayed
 from perception.run.results import FrameResult
 from perception.run.transfer import HostBoxes, InputBlock, Unpacking, packed
 from perception.stages.neck import list_reach, work_share
+from sparse_core.ahead import compile_ahead
 from sparse_core.errors import CapacityWarning
 from sparse_core.libraries import module_available
 from sparse_core.op import Impl
 
 Overflow = Literal["grow", "warn"]
 
+#: What first frames of the shipped weights compile, the longest first (``benchmarks/list_kernels.py``).
+_KERNELS = Path(__file__).with_name("kernels.json")
 #: Smallest room for points and for pillars of a frame.
 _LEAST_POINTS, _LEAST_PILLARS = 1 << 15, 1 << 13
 #: Room beyond what the frame that did not fit needs.
@@ -220,6 +224,10 @@ class FrameRunner:
             raise ValueError(f"detectors of kind {self.config.backbone.kind!r} have no graphs")
         self._graphs: dict[int, FrameGraph] = {}
         self._lock = threading.Lock()
+        if self.device.type == "cuda" and dtype == torch.float16:
+            compile_ahead(
+                _KERNELS, torch.cuda.current_device() if self.device.index is None else self.device.index
+            )
 
     @torch.inference_mode()
     def graph_for(self, clouds: Sequence[Tensor], room: Room | None = None) -> FrameGraph:

@@ -29,11 +29,11 @@ _LINE_BYTES, _PIECE_BYTES = 1 << 16, 1 << 22
 
 
 def _written(pattern: bytes) -> bytes:
-    """A pattern as this Python reads it: before 3.11 no part can keep what it took.
+    """A pattern as this Python reads it: before 3.11 no part can keep what it took, before 3.11.5 it errs.
 
     Parts cannot be matched in two ways, so that it finds the same then, with more to remember.
     """
-    return pattern if sys.version_info >= (3, 11) else re.sub(rb"([+*?])\+", rb"\1", pattern)
+    return pattern if sys.version_info >= (3, 11, 5) else re.sub(rb"([+*?])\+", rb"\1", pattern)
 
 
 @dataclass(frozen=True)

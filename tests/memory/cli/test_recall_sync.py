@@ -35,10 +35,8 @@ def test_a_folder_to_another(recall: Recall, store: Path, shared: Path) -> None:
     assert done.output == "sent as store: 0 memories new, 1 gone\n"
     assert recall("sync", store, shared).output == "sent as store: nothing new\n"
     found = recall("sync", store, shared, "--json").json
-    assert found == {
-        "sent": {"robot": "store", "added": 0, "changed": 0, "removed": 0, "kept": 0, "batches": 0},
-        "pulled": None,
-    }
+    counts = dict.fromkeys(("added", "changed", "removed", "kept", "batches", "future", "ahead_ns"), 0)
+    assert found == {"sent": {"robot": "store", **counts}, "pulled": None}
     (mug,) = recall("query", shared, "--text", "red mug", "--json").json["hits"]
     assert mug["memory"]["payload"]["seen_by"]["store"][2] == 1
     assert mug["memory"]["provenance"] == "store"

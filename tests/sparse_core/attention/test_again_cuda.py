@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
 
 @pytest.fixture(autouse=True)
-def on_hopper() -> None:
+def on_hopper(cuda: torch.device) -> None:
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("the CUDA kernel is for compute capability 9.0")
 

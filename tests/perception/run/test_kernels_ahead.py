@@ -1,0 +1,63 @@
+"""The list of what first frames compile names kernels that are there, and compiles without a GPU."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perception.run import graph
+from sparse_core.ahead import kernel_of
+from sparse_core.libraries import module_available
+
+pytestmark = pytest.mark.skipif(not module_available("triton"), reason="needs triton")
+ROOT = Path(graph.__file__).parents[2]
+
+
+def entries() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((ROOT / "perception" / "run" / "kernels.json").read_text())
+    return found
+
+
+def test_every_kernel_has_these_arguments() -> None:
+    for entry in entries():
+        kernel = kernel_of(entry)
+        assert list(entry["signature"]) == list(inspect.signature(kernel.fn).parameters), entry["kernel"]
+        constants = [name for name, kind in entry["signature"].items() if kind == "constexpr"]
+        named = {place[0] for place, _ in entry["constants"]}
+        assert {list(entry["signature"]).index(name) for name in constants} <= named
+
+
+def compiled(given: list[dict[str, Any]], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder), "TRITON_INTERPRET": "0"}
+    return subprocess.run(
+        [sys.executable, "-m", "sparse_core.ahead", "90"],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+        timeout=120,
+    )
+
+
+def test_compiles_side_by_side_without_a_gpu(tmp_path: Path) -> None:
+    short = [entry for entry in entries() if "scatter_kernel" in entry["kernel"]]
+    assert short
+    done = compiled(short, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.rglob("*.cubin"))) == len(short)
+
+
+def test_what_does_not_compile_is_left_to_its_launch(tmp_path: Path) -> None:
+    wrong = next(entry for entry in entries() if "scatter_kernel" in entry["kernel"])
+    wrong = {**wrong, "signature": dict.fromkeys(wrong["signature"], "constexpr")}
+    done = compiled([wrong], tmp_path)
+    assert done.returncode == 1
+    assert not list(tmp_path.rglob("*.cubin"))
