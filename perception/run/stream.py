@@ -58,7 +58,7 @@ def stream_frames(runner: FrameRunner, clouds: Iterable[Tensor]) -> Iterator[Fra
                 graph = runner.graph_for([cloud])
                 slot = slots[number % _SLOTS]
                 if slot is None or slot.graph is not graph:
-                    slot = slots[number % _SLOTS] = _slot(graph, runner.device)
+                    slot = slots[number % _SLOTS] = _slot(graph, runner.device, copying)
                 _submit(slot, cloud, copying)
                 waiting.append(slot)
                 number += 1
@@ -70,10 +70,14 @@ def stream_frames(runner: FrameRunner, clouds: Iterable[Tensor]) -> Iterator[Fra
 
 
 @torch.inference_mode()
-def _slot(graph: FrameGraph, device: torch.device) -> _Slot:
+def _slot(graph: FrameGraph, device: torch.device, copying: torch.cuda.Stream) -> _Slot:
+    staged = InputBlock(1, graph.room.points, device=device)
+    # Its zeros, and whoever had this memory before, may still stand behind a frame under way.
+    copying.wait_stream(torch.cuda.current_stream(device))
+    staged.words.record_stream(copying)
     return _Slot(
         InputBlock(1, graph.room.points),
-        InputBlock(1, graph.room.points, device=device),
+        staged,
         torch.empty(graph.words.shape, dtype=torch.int32, pin_memory=True),
         torch.cuda.Event(),
         torch.cuda.Event(),

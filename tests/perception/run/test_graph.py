@@ -183,6 +183,20 @@ def test_graphs_on_a_gpu(cuda: torch.device) -> None:
 
 
 @pytest.mark.gpu
+def test_a_stream_on_a_busy_gpu(cuda: torch.device) -> None:
+    """Its buffers are made behind what the device has to do, and scans are copied beside that."""
+    pytest.importorskip("triton")
+    detector = Detector.from_pretrained("pointpillars-kitti", cuda)
+    scan = cloud(9000, 1) * torch.tensor([3.0, 3.0, 1.0, 1.0])
+    expected = detector(scan)
+    assert len(expected) > 0
+    torch.cuda._sleep(400_000_000)
+    for found in detector.stream([scan] * 4):
+        np.testing.assert_array_equal(found.boxes, expected.boxes)
+        np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+@pytest.mark.gpu
 def test_plain_torch_on_a_gpu(cuda: torch.device) -> None:
     """No graph: frames, batches, streams and stages give what a CPU gives, to rounding."""
     clouds = [cloud(900, 0), cloud(300, 2), cloud(700, 4)]
