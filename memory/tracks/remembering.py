@@ -10,9 +10,15 @@ from memory.types import Memory, check_text
 class TrackMemories:
     """Gathers the sights of one recording's tracks; gives memories of those that ended.
 
-    >>> tracks = TrackMemories("2026-11-23 morning")
-    >>> store.observe(tracks.see(Sights(time_ns=..., track_id=..., boxes=..., labels=..., scores=...)))
-    >>> store.observe(tracks.end())
+    >>> things = TrackMemories("2026-11-23 morning")
+    >>> for tracks, time_ns in tracked:  # by a tracker that was told the poses
+    ...     seen = tracks[tracks.row >= 0]
+    ...     sights = Sights(
+    ...         time_ns=time_ns, track_id=seen.track_id, boxes=seen.map_boxes, labels=seen.labels,
+    ...         scores=seen.scores,
+    ...     )
+    ...     store.observe(things.see(sights))
+    >>> store.observe(things.end())
 
     What stood is a memory of kind ``"object"``: at the mean of its places, weighted by how sure each is, with
     all of its sights. What moved is one of kind ``"event"``, an episode, whose payload has where it came from

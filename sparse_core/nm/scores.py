@@ -61,6 +61,13 @@ def wanda(weight: Tensor, input_norm: Tensor, *, name: str = "weight") -> Tensor
 class GradientScore:
     """Moving average of |w| · |∂loss/∂w|, the first-order effect of removing a weight.
 
+    >>> score = GradientScore(model)
+    >>> for batch in batches:
+    ...     model.zero_grad()
+    ...     loss(model(batch)).backward()
+    ...     score.update()
+    >>> prune(model, NMPattern(2, 4), score="gradient", gradient=score)
+
     Molchanov et al., "Importance Estimation for Neural Network Pruning", CVPR 2019, eq. 8 without the square.
     Zero bias of the start is corrected as in Adam.
 
@@ -71,15 +78,6 @@ class GradientScore:
 
     Raises:
         ValueError: ``momentum`` out of range, or no layer.
-
-    Example::
-
-        score = GradientScore(model)
-        for batch in batches:
-            model.zero_grad()
-            loss(model(batch)).backward()
-            score.update()
-        prune(model, NMPattern(2, 4), score="gradient", gradient=score)
     """
 
     def __init__(self, model: nn.Module, select: Select = None, momentum: float = 0.9) -> None:
