@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "pydantic"):
             raise
-        raise ImportError("tools for language models need mcp 2: pip install sparsight[mcp]") from error
+        raise ImportError("tools for language models need mcp 2: pip install 'sparsight[mcp]'") from error
 
     import anyio
 

@@ -44,7 +44,7 @@ def faiss_module() -> ModuleType:
     try:
         import faiss
     except ImportError as error:
-        raise IndexUnavailableError("this index needs faiss: pip install sparsight[faiss]") from error
+        raise IndexUnavailableError("this index needs faiss: pip install 'sparsight[faiss]'") from error
     module: ModuleType = faiss
     return module
 
@@ -59,7 +59,7 @@ def gpu_module() -> ModuleType:
     if not hasattr(faiss, "StandardGpuResources"):
         raise IndexUnavailableError(
             "this index needs faiss with GPU support, and the one installed has none:"
-            " pip uninstall faiss-cpu, then pip install sparsight[faiss-gpu]"
+            " pip uninstall faiss-cpu, then pip install 'sparsight[faiss-gpu]'"
         )
     if not faiss.get_num_gpus():
         raise IndexUnavailableError(

@@ -86,7 +86,7 @@ class IndexKind:
         steps = []
         if self.package and self.package in missing:
             other = "pip uninstall faiss-cpu, then " if self.has else ""
-            steps.append(f"{other}pip install sparsight[{self.extra}]")
+            steps.append(f"{other}pip install 'sparsight[{self.extra}]'")
         if "a GPU" in missing:
             steps.append("run where torch can use an NVIDIA GPU")
         raise IndexUnavailableError(

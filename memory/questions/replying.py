@@ -135,6 +135,10 @@ def _sentence(questions: Questions, asked: Understood, found: Any) -> str:
         )
     sentence = str(found)
     nothing = ("Nothing is remembered", "Nothing like ")
+    if sentence.endswith("is not remembered.") and asked.near is not None and asked.radius_m is not None:
+        # It may well be remembered elsewhere, as what there is then tells.
+        sentence = f"{sentence[:-1]} within {asked.radius_m:g} m of {point(asked.near)}."
+        return f"{sentence} {_there(questions, timed=_time(asked) is not None)}"
     if sentence.endswith("is not remembered.") or sentence.startswith(nothing):
         return f"{sentence} {_there(questions, timed=_time(asked) is not None)}"
     return sentence

@@ -36,6 +36,6 @@ def create_app(
         from memory.serve.app import make_app
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("fastapi", "starlette", "pydantic"):
-            raise ImportError("serving needs FastAPI: pip install sparsight[serve]") from error
+            raise ImportError("serving needs FastAPI: pip install 'sparsight[serve]'") from error
         raise
     return make_app(store, token, options or ServeOptions())

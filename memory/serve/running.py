@@ -85,7 +85,7 @@ def serve(
     try:
         import uvicorn
     except ModuleNotFoundError as error:
-        raise ImportError("serving needs uvicorn: pip install sparsight[serve]") from error
+        raise ImportError("serving needs uvicorn: pip install 'sparsight[serve]'") from error
 
     limits = options_for(host, token, options or ServeOptions())
     app = create_app(store, token=token, options=limits)

@@ -52,7 +52,7 @@ def create_tool_server(store: MemoryStore, *, scans: Path | None = None) -> Any:
     try:
         from mcp.server.mcpserver import MCPServer
     except ModuleNotFoundError as error:
-        raise ImportError("tools for language models need mcp 2: pip install sparsight[mcp]") from error
+        raise ImportError("tools for language models need mcp 2: pip install 'sparsight[mcp]'") from error
 
     methods = StoreTools(store)
     names = (*READING, *(() if store.readonly else WRITING))

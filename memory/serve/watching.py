@@ -23,6 +23,6 @@ async def metrics(request: Request, service: ServiceOf) -> Response:
     found = request.app.state.metrics
     if found is None:
         raise ServiceError(
-            501, "not_installed", "figures need prometheus_client: pip install sparsight[serve]"
+            501, "not_installed", "figures need prometheus_client: pip install 'sparsight[serve]'"
         )
     return Response(await service.work(found.text), headers={"content-type": _TYPE})

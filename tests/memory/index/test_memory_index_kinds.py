@@ -104,9 +104,9 @@ def test_what_is_missing_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatc
     assert [kind.missing for kind in (KINDS["lsh"], KINDS["faiss"])] == ["", "faiss"]
     told = KINDS["faiss-gpu"].to_json()
     assert (told["needs"], told["missing"]) == ("faiss for GPUs and a GPU", "faiss and a GPU")
-    with pytest.raises(IndexUnavailableError, match=r"pip install sparsight\[faiss\]\. Or take one"):
+    with pytest.raises(IndexUnavailableError, match=r"pip install 'sparsight\[faiss\]'\. Or take one"):
         KINDS["faiss"].require()
-    with pytest.raises(IndexUnavailableError, match=r"pip uninstall faiss-cpu.*sparsight\[faiss-gpu\]; run"):
+    with pytest.raises(IndexUnavailableError, match=r"pip uninstall faiss-cpu.*sparsight\[faiss-gpu\]'; run"):
         KINDS["faiss-gpu"].require()
 
 

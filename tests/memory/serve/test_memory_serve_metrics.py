@@ -83,7 +83,7 @@ def test_without_the_package_the_answer_says_what_to_install(
     client = make_client()
     answer = client.get("/metrics")
     assert (answer.status_code, answer.json()["error"]["type"]) == (501, "not_installed")
-    assert "pip install sparsight[serve]" in answer.text
+    assert "pip install 'sparsight[serve]'" in answer.text
     assert client.get("/api/health").status_code == 200
 
 

@@ -134,10 +134,10 @@ def test_without_the_packages_the_other_commands_work(
     capsys.readouterr()
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
     assert main(["mcp", str(folder)]) == 2
-    assert "pip install sparsight[mcp]" in capsys.readouterr().err
+    assert "pip install 'sparsight[mcp]'" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["serve", str(folder)]) == 2
-    assert "pip install sparsight[serve]" in capsys.readouterr().err
+    assert "pip install 'sparsight[serve]'" in capsys.readouterr().err
 
 
 def test_lines_that_are_no_messages_get_an_answer(folder: Path) -> None:
