@@ -18,6 +18,8 @@ def open_database(
         try:
             from memory.persistence.postgres.database import Database as ServerDatabase
         except ModuleNotFoundError as error:
-            raise StoreError("a store on a server needs psycopg: pip install 'sparsight[postgres]'") from error
+            raise StoreError(
+                "a store on a server needs psycopg: pip install 'sparsight[postgres]'"
+            ) from error
         return ServerDatabase.open(os.fspath(path), dim=dim, readonly=readonly, create=create)
     return sqlite.Database.open(path, dim=dim, readonly=readonly, create=create)
