@@ -99,10 +99,9 @@ def detect_archive(
     done = failed = 0
     with contextlib.closing(engine), progress_bar() as bar:
         task = bar.add_task("detecting", total=found.total)
-        for portion, result in run_in_order(
-            engine, archive.portions(), attempts=_ATTEMPTS, check=archive.check
-        ):
-            for made in _all_made(portion, result):
+        for given in run_in_order(engine, archive.portions(), attempts=_ATTEMPTS, check=archive.check):
+            result = given.result
+            for made in _all_made(given.task, result):
                 if made.record is None:
                     failed += 1
                     _remark(f"skipped: {made.problem}")

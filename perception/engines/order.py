@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from perception.engines.protocol import Answer, Done, Engine, Lost, Refused
 from perception.errors import PerceptionError
@@ -21,7 +22,8 @@ class Task(Protocol):
         """Smaller tasks whose results, in order, are its own; itself where it cannot be parted."""
 
 
-class Given(NamedTuple, Generic[_Task]):
+@dataclass(frozen=True)
+class Given(Generic[_Task]):
     """A task with its result.
 
     Attributes:

@@ -14,6 +14,7 @@ NEWER = re.compile(
     r"|^from datetime import .*\bUTC\b|\bdatetime\.UTC\b|^(?:import|from) tomllib\b|\bStrEnum\b|^\s*except\*"
     r"|\basyncio\.(?:timeout|Runner|TaskGroup)\b|\bhashlib\.file_digest\b|\bsqlite3\.SQLITE_"
     r"|\bcontextlib\.chdir\b|\bExceptionGroup\b|\bitertools\.batched\b|\bGeneric\[\*|\bImplementation\[\*|\bfrom_bytes\([^,()]*\)"
+    r"|\(NamedTuple, |, NamedTuple\)"
     r"|^type \w+ =|^\s*(?:def|class) \w+\[",
     re.MULTILINE,
 )
@@ -36,6 +37,7 @@ def test_what_is_newer_is_recognised() -> None:
         "    async with asyncio.timeout(3):",
         "hashlib.file_digest(stream, 'sha256')",
         "class A(Generic[*T]):",
+        "class A(NamedTuple, Generic[T]):",
         "code == sqlite3.SQLITE_BUSY",
         "int.from_bytes(raw)",
         "def first[T](rows: list[T]) -> T:",
@@ -45,6 +47,7 @@ def test_what_is_newer_is_recognised() -> None:
         "from typing import Any",
         "from typing_extensions import Self",
         "int.from_bytes(raw, 'big')",
+        "class A(NamedTuple):",
     ):
         assert NEWER.search(line) is None, line
 
