@@ -55,6 +55,8 @@ def _check_same_run(path: Path, stored: Mapping[str, Any], wanted: Mapping[str, 
     free = {"workers", "memory_gb", "checkpoint_every"}
     for name in sorted((stored.keys() | wanted.keys()) - free):
         if stored.get(name) != wanted.get(name):
+            said = " (--from)" if name == "fine_tune" else ""
             raise CheckpointError(
-                f"{path}: belongs to a run with another {name!r}; choose another folder or delete it"
+                f"{path}: belongs to a run with another {name!r}{said}; give what it began with to go on,"
+                " choose another folder or delete it"
             )
