@@ -12,7 +12,8 @@ from sparse_core import __version__
 
 def test_the_version_is_one(repository: Path) -> None:
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
-    headings = re.findall(r"^## \[([^\]]+)\] - (.+)$", (repository / "CHANGELOG.md").read_text(), re.MULTILINE)
+    changes = (repository / "CHANGELOG.md").read_text()
+    headings = re.findall(r"^## \[([^\]]+)\] - (.+)$", changes, re.MULTILINE)
     assert project["version"] == __version__ == headings[0][0]
     assert re.fullmatch(r"not released yet|20\d\d-\d\d-\d\d", headings[0][1])
     assert all(re.fullmatch(r"20\d\d-\d\d-\d\d", when) for _, when in headings[1:])
