@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
+from memory.cli import main as recall
 from memory.cli import mcp
 from memory.cli.commands import COMMANDS
 from memory.serve.tool_server import READING, WRITING
+from perception.cli import main as perceive
 from perception.tools import detection_tools
 
 
@@ -30,8 +36,31 @@ def test_configurations_start_the_server(repository: Path) -> None:
         assert options.words == ["/data/robot-memory"]
         assert options.scans == Path("/data/scans")
     assert "mcp" in COMMANDS
+
+
+@pytest.mark.slow
+def test_the_client_in_python_asks_and_looks(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After both demos, whose store and scans it takes."""
+    monkeypatch.chdir(tmp_path)
+    assert perceive(["demo"]) == recall(["demo"]) == 0
     (client,) = blocks(repository, "python")
-    ast.parse(client)
+    started = f'command={sys.executable!r}, args=["-m", "memory.cli", '
+    ours = re.sub(r'command="recall",\s+args=\[', started.replace("\\", "\\\\"), client)
+    assert ours != client
+    done = subprocess.run(
+        [sys.executable, "-c", ours],
+        env={**os.environ, "PYTHONPATH": str(repository)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    asked, seen = done.stdout.splitlines()
+    assert asked.startswith("Cyclist was last seen on 2026-01-06")
+    assert re.fullmatch(r"Found in 000005\.bin: .*image/png", seen)
 
 
 def test_every_tool_is_in_the_table(repository: Path) -> None:
