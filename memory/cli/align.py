@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from memory.cli.console import add_command, counted, print_json, say, split_words
+from memory.cli.console import add_command, counted, print_json, say, split_words, undoing
 from memory.merging.alignment import AlignOptions
 from memory.merging.motion import Motion
 from memory.store import MemoryStore
@@ -46,7 +46,6 @@ def run(options: argparse.Namespace) -> int:
             f" agree with what others saw within {found.rms_m:.2f} m (RMS); another motion, {found.rival}"
         )
     where = "as the store's" if done.frame == Motion() else str(done.frame)
-    say(
-        f"its map is {where}: moved {counted(len(done.ids))}; take it back with: recall undo {done.operation}"
-    )
+    back = undoing(folder, done.operation)
+    say(f"its map is {where}: moved {counted(len(done.ids))}; take it back with: {back}")
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -103,6 +104,18 @@ def holds_store(path: str | Path) -> bool:
 def shown(store: str | Path) -> str:
     """A store as messages name it: without a password."""
     return without_password(str(store))
+
+
+def undoing(store: str | Path, operations: object) -> str:
+    """The command that takes operations back, as it is to be typed.
+
+    Args:
+        store: that they are of; left out where the environment names it.
+        operations: numbers and ranges.
+    """
+    named = os.environ.get(STORE_VARIABLE)
+    word = "" if named and place(named) == store else f"{shlex.quote(shown(store))} "
+    return f"recall undo {word}{operations}"
 
 
 def counted(count: int, one: str = "memory", many: str = "memories") -> str:

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from memory import MemoryStore
-from memory.cli.console import add_command, counted, output, print_json, progress, say, split_words
+from memory.cli.console import add_command, counted, output, print_json, progress, say, split_words, undoing
 from memory.exchange.times import parse_time
 from memory.store import Consolidated
 from sparse_core.table import Table
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         dropped = f"{done.trimmed.bytes / 1e6:.1f} MB of the log dropped"
         say(f"{count} up to {done.trimmed.generation} can no longer be undone: {dropped}")
     if done.generations:
-        say(f"take it back with: recall undo {_ranges(done.generations)}")
+        say(f"take it back with: {undoing(folder, _ranges(done.generations))}")
     return 0
 
 

@@ -15,6 +15,7 @@ from memory.cli.console import (
     remark,
     say,
     split_words,
+    undoing,
 )
 from memory.cli.filters import between
 from memory.errors import EraseError
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     elif options.secure:
         say(f"erased {counted(len(ids))} for good")
     else:
-        say(f"forgot {counted(len(ids))}; take it back with: recall undo {operation}")
+        say(f"forgot {counted(len(ids))}; take it back with: {undoing(folder, operation)}")
     return 0
 
 

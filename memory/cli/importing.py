@@ -21,6 +21,7 @@ from memory.cli.console import (
     say,
     shown,
     split_words,
+    undoing,
 )
 from memory.exchange.detections import DEFAULT, DetectionOptions
 from memory.exchange.importing import ImportReport, import_source
@@ -125,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
             for problem in done.problems:
                 remark(f"left out: {problem}", style="red")
             if not options.json:
-                say(_sentence(done))
+                say(_sentence(done, folder))
                 if done.observed:
                     output().print(_why(done))
     gone = {} if options.no_free else _gone(folder, sources)
@@ -230,7 +231,7 @@ def _why(report: ImportReport) -> Table:
     return Table(("", "why", "how many"), rows, title="observations")
 
 
-def _sentence(report: ImportReport) -> str:
+def _sentence(report: ImportReport, store: Path | str) -> str:
     text = f"{report.path}: {counted(report.memories)} from {counted(report.lines, 'line', 'lines')}"
     if report.observed is not None:
         text = (
@@ -243,5 +244,5 @@ def _sentence(report: ImportReport) -> str:
         text += f"; {len(report.problems)} bad lines left out"
     if report.operations:
         first, last = report.operations[0], report.operations[-1]
-        text += f"; undo with: recall undo {first if first == last else f'{first}-{last}'}"
+        text += f"; undo with: {undoing(store, first if first == last else f'{first}-{last}')}"
     return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from memory.cli.console import add_command, counted, integers, print_json, say, split_words
+from memory.cli.console import add_command, counted, integers, print_json, say, split_words, undoing
 from memory.exchange.times import parse_time
 from memory.store import MemoryStore
 from memory.types import STATES
@@ -33,5 +33,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"marked": ids, "state": options.state, "operation": operation})
     else:
-        say(f"marked {counted(len(ids))} {options.state}; take it back with: recall undo {operation}")
+        say(f"marked {counted(len(ids))} {options.state}; take it back with: {undoing(folder, operation)}")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from memory.cli.console import UsageError, add_command, print_json, say, split_words
+from memory.cli.console import UsageError, add_command, print_json, say, split_words, undoing
 from memory.store import MemoryStore
 
 
@@ -27,5 +27,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"robot": robot, "trust": trust, "operation": operation})
     else:
-        say(f"{robot} is trusted {trust:g} from now on; take it back with: recall undo {operation}")
+        say(f"{robot} is trusted {trust:g} from now on; take it back with: {undoing(folder, operation)}")
     return 0

@@ -6,7 +6,7 @@ import argparse
 from collections import deque
 from typing import Any
 
-from memory.cli.console import add_command, integers, output, print_json, say, split_words
+from memory.cli.console import add_command, integers, output, print_json, say, split_words, undoing
 from memory.exchange.times import format_time
 from memory.persistence.journal import LogEntry
 from memory.persistence.opening import open_database
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         for operation in operations:
             undone[operation] = database.undo(operation)
             if not options.json:
-                say(f"took operation {operation} back; undo that with: recall undo {undone[operation]}")
+                say(f"took operation {operation} back; undo that with: {undoing(folder, undone[operation])}")
     if options.json:
         print_json({"undone": [{"operation": old, "by": new} for old, new in undone.items()]})
     return 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import shlex
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -102,7 +104,7 @@ def test_a_file_that_is_no_vector(recall: Recall, store: Path, tmp_path: Path) -
         assert "--embedding v.npy: " in done.remarks
 
 
-def test_forget_and_undo(recall: Recall, store: Path) -> None:
+def test_forget_and_undo(recall: Recall, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = recall("forget", store, "1", "3-4", "--json").json
     assert (done["forgotten"], done["secure"]) == ([1, 3, 4], False)
     assert count(store) == 1
@@ -111,8 +113,11 @@ def test_forget_and_undo(recall: Recall, store: Path) -> None:
     assert count(store) == 4
     shown = recall("forget", store, 2).output
     assert "forgot 1 memory; take it back with: recall undo" in shown
-    assert recall("undo", store, shown.split()[-1]).status == 0
+    assert recall(*shlex.split(shown)[-3:]).status == 0, "as it is printed, with the store"
     assert count(store) == 4
+    monkeypatch.setenv("RECALL_STORE", str(store))
+    shown = recall("forget", 2).output
+    assert re.search(r"take it back with: recall undo \d+\n", shown), "which the environment names"
 
 
 def test_a_list_of_operations(recall: Recall, store: Path) -> None:

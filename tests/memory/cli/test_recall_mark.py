@@ -20,7 +20,7 @@ def test_marking_and_taking_it_back(recall: Recall, tmp_path: Path) -> None:
     with MemoryStore.open(tmp_path / "yard", dim=4) as store:
         store.add([Memory(time_ns=0, label="Car"), Memory(time_ns=0, label="Cup")])
     done = recall("mark", "yard", 1, "--at", "1970-01-01T00:01:00", "--why", "nothing there")
-    assert "marked 1 memory gone; take it back with: recall undo 2" in done.output
+    assert "marked 1 memory gone; take it back with: recall undo yard 2" in done.output
     explained = recall("explain", "yard", 1).output
     assert "gone since 1970-01-01 00:01:00 UTC, present before: nothing there" in explained
     found = recall("mark", "yard", "1-2", "--state", "unknown", "--json").json
