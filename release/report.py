@@ -35,7 +35,8 @@ def brought() -> Iterator[dict[str, Any]]:
         }
         component |= {name: entry[name] for name in ("version", "purl") if name in entry}
         if entry["licence"] is not None:
-            component["licenses"] = [{"license": {"id": entry["licence"]}}]
+            said = entry["licence"]
+            component["licenses"] = [{"expression": said} if " " in said else {"license": {"id": said}}]
         component["components"] = [
             {
                 "type": "file",
