@@ -37,6 +37,7 @@ class Again:
         self._repeated = repeated
         self._values = matrix.values.data_ptr()
         self._shape, self._dtype, self._device = result.shape, result.dtype, result.device
+        self._strides = result.stride()
         self._index = dense.get_device()
 
     def __call__(self, matrix: SparseMatrix, dense: Tensor) -> Tensor | None:
@@ -52,7 +53,7 @@ class Again:
         address = dense.data_ptr()
         if address % _ALIGNED or values.data_ptr() != self._values:
             return None
-        made = torch.empty(self._shape, dtype=self._dtype, device=self._device)
+        made = torch.empty_strided(self._shape, self._strides, dtype=self._dtype, device=self._device)
         stream = torch._C._cuda_getCurrentRawStream(self._index)
         self._repeated(stream, address, made.data_ptr())
         return made
