@@ -22,9 +22,12 @@ from sparse_core.errors import ImplementationError
 from sparse_core.relaunch import Launch, Relaunch, Span
 
 _KERNEL = 0  # CU_GRAPH_NODE_TYPE_KERNEL
-_COOPERATIVE, _CLUSTER, _CLUSTER_ORDER, _CARVEOUT = 2, 4, 5, 14
-_LAUNCHED_ATTRIBUTES = (_CLUSTER, _CLUSTER_ORDER, _CARVEOUT)
+#: ``CU_LAUNCH_ATTRIBUTE_``: COOPERATIVE, CLUSTER_DIMENSION, CLUSTER_SCHEDULING_POLICY_PREFERENCE,
+#: PREFERRED_CLUSTER_DIMENSION and PREFERRED_SHARED_MEMORY_CARVEOUT.
+_ATTRIBUTES = (2, 4, 5, 11, 14)
 _VALUE_BYTES = 64
+#: ``CU_LAUNCH_PARAM_BUFFER_POINTER`` and ``_SIZE``, which stand before what they name.
+_BUFFER, _BUFFER_SIZE = 1, 2
 
 _recording = Lock()
 #: The last graph on each device: it keeps the memory in which results of recorded calls lie for the next one.
@@ -114,36 +117,45 @@ def only_launch(graph: int) -> Launch | None:
         return None
     found = _Node()
     _check(driver.cuGraphKernelNodeGetParams_v2(node, ctypes.byref(found)))
-    attributes = _attributes(node)
-    if attributes is None or not found.arguments:
-        return None
     function = found.kernel or found.function
     if function is None:
         return None
-    arguments = []
-    for index, size in enumerate(relaunch.argument_sizes(function, is_kernel=bool(found.kernel))):
-        address = found.arguments[index]
-        if address is None:
-            return None
-        arguments.append(ctypes.string_at(address, size))
+    packed = not found.arguments
+    arguments = _packed_arguments(found) if packed else _arguments(found, function)
     grid, block = (
         (found.grid[0], found.grid[1], found.grid[2]),
         (found.block[0], found.block[1], found.block[2]),
     )
-    return Launch(function, grid, block, found.shared_bytes, attributes, tuple(arguments))
+    return Launch(function, grid, block, found.shared_bytes, _attributes(node), tuple(arguments), packed)
 
 
-def _attributes(node: ctypes.c_void_p) -> bytes | None:
-    """Those of a kernel's node that its launch needs; None where programs wait for all others."""
+def _arguments(found: _Node, function: int) -> list[bytes]:
+    sizes = relaunch.argument_sizes(function, is_kernel=bool(found.kernel))
+    return [ctypes.string_at(found.arguments[index] or 0, size) for index, size in enumerate(sizes)]
+
+
+def _packed_arguments(found: _Node) -> list[bytes]:
+    """All arguments in one piece, as some libraries hand them over."""
+    named: dict[int, int] = {}
+    index = 0
+    while found.extra and (key := found.extra[index]):
+        named[key] = found.extra[index + 1] or 0
+        index += 2
+    if _BUFFER not in named or _BUFFER_SIZE not in named:
+        raise ImplementationError("a recorded launch does not show its arguments")
+    size = ctypes.c_size_t.from_address(named[_BUFFER_SIZE]).value
+    return [ctypes.string_at(named[_BUFFER], size)]
+
+
+def _attributes(node: ctypes.c_void_p) -> bytes:
+    """Those of a kernel's node that its launch needs."""
     driver, found = nvrtc.driver(), b""
     value = (ctypes.c_char * _VALUE_BYTES)()
-    for number in (_COOPERATIVE, *_LAUNCHED_ATTRIBUTES):
+    for number in _ATTRIBUTES:
         ctypes.memset(value, 0, _VALUE_BYTES)
         status = driver.cuGraphKernelNodeGetAttribute(node, ctypes.c_int(number), ctypes.byref(value))
         if status or not any(value.raw):
             continue
-        if number == _COOPERATIVE:
-            return None
         found += number.to_bytes(8, "little") + value.raw
     return found
 

@@ -45,6 +45,9 @@ struct State {
     std::vector<Place> places;
     unsigned char *start = nullptr;
     Py_ssize_t addresses = 0;
+    // Where all arguments are one piece of memory: its begin and size, and what tells the driver so.
+    std::size_t packed_bytes = 0;
+    void *packed[5] = {};
 };
 
 struct Launcher {
@@ -71,7 +74,9 @@ PyObject *launch(PyObject *self, PyObject *const *given, std::size_t flagged, Py
         std::memcpy(state.start + place.at, &value, sizeof value);
     }
     state.config.stream = reinterpret_cast<void *>(static_cast<std::uintptr_t>(stream));
-    return PyLong_FromLong(state.entry(&state.config, state.function, state.arguments.data(), nullptr));
+    void **apart = state.packed_bytes == 0 ? state.arguments.data() : nullptr;
+    void **together = state.packed_bytes == 0 ? nullptr : state.packed;
+    return PyLong_FromLong(state.entry(&state.config, state.function, apart, together));
 }
 
 bool read_sizes(PyObject *given, unsigned (&sizes)[3]) {
@@ -125,8 +130,13 @@ PyObject *create(PyTypeObject *type, PyObject *given, PyObject *) {
     unsigned long long entry = 0, function = 0;
     PyObject *grid = nullptr, *block = nullptr, *attributes = nullptr, *arguments = nullptr, *places = nullptr;
     unsigned shared_bytes = 0;
-    if (!PyArg_ParseTuple(given, "KKO!O!ISO!O!", &entry, &function, &PyTuple_Type, &grid, &PyTuple_Type, &block,
-                          &shared_bytes, &attributes, &PyTuple_Type, &arguments, &PyTuple_Type, &places)) {
+    int packed = 0;
+    if (!PyArg_ParseTuple(given, "KKO!O!ISO!pO!", &entry, &function, &PyTuple_Type, &grid, &PyTuple_Type, &block,
+                          &shared_bytes, &attributes, &PyTuple_Type, &arguments, &packed, &PyTuple_Type, &places)) {
+        return nullptr;
+    }
+    if (packed && PyTuple_GET_SIZE(arguments) != 1) {
+        PyErr_SetString(PyExc_ValueError, "packed arguments are one piece");
         return nullptr;
     }
     if (entry == 0 || PyBytes_GET_SIZE(attributes) % kAttributeBytes != 0) {
@@ -152,6 +162,14 @@ PyObject *create(PyTypeObject *type, PyObject *given, PyObject *) {
         state.config.attribute_count = static_cast<unsigned>(PyBytes_GET_SIZE(attributes) / kAttributeBytes);
         if (read_sizes(grid, state.config.grid) && read_sizes(block, state.config.block) &&
             read_arguments(arguments, state) && read_places(places, arguments, state)) {
+            if (packed) {
+                state.packed_bytes = static_cast<std::size_t>(PyBytes_GET_SIZE(PyTuple_GET_ITEM(arguments, 0)));
+                // CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE and _END.
+                state.packed[0] = reinterpret_cast<void *>(static_cast<std::uintptr_t>(1));
+                state.packed[1] = state.start;
+                state.packed[2] = reinterpret_cast<void *>(static_cast<std::uintptr_t>(2));
+                state.packed[3] = &state.packed_bytes;
+            }
             return reinterpret_cast<PyObject *>(self);
         }
     } catch (const std::bad_alloc &) {

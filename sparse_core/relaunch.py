@@ -42,6 +42,7 @@ class Launch(NamedTuple):
         shared_bytes: of dynamic shared memory.
         attributes: ``CUlaunchAttribute`` structures, one behind the other.
         arguments: the bytes of each, in the order of the kernel.
+        packed: there is one entry, of all arguments as they lie in memory.
     """
 
     function: int
@@ -50,6 +51,7 @@ class Launch(NamedTuple):
     shared_bytes: int
     attributes: bytes
     arguments: tuple[bytes, ...]
+    packed: bool = False
 
 
 class Span(NamedTuple):

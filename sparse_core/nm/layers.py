@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
-from sparse_core.nm.linear.again import Quick
 from sparse_core.nm.masks import check_nm, nm_mask
 from sparse_core.nm.packed import PackedNM
 from sparse_core.nm.packed_layer import KeepDense, PackedLayer, Ready, dense_linear, own_copy, through_parts
@@ -104,7 +103,7 @@ class SparseLinear(PackedLayer):
         bias, ready = parameters["bias"], self._ready
         if ready is not None and ready.quick and type(x) is Tensor:
             quick = ready.quick.get(x.shape)
-            y = quick(x, values, bias) if isinstance(quick, Quick) else None
+            y = None if quick is None else quick(x, values, bias)
             if y is not None:
                 return y
         try:

@@ -35,7 +35,7 @@ class Ready:
         keeps_dense: whether a dense copy is wanted.
         dense: the copy, made at the first use.
         casts: the same weight in the types of autocast.
-        quick: products whose kernel is known, by the shape of the input; False where it cannot be.
+        quick: products that were done before, by the shape of the input.
     """
 
     __slots__ = ("casts", "dense", "device_type", "keeps_dense", "packed", "quick", "version")
@@ -47,7 +47,7 @@ class Ready:
         self.keeps_dense = keeps_dense
         self.dense: Tensor | None = None
         self.casts: dict[torch.dtype, Ready] = {}
-        self.quick: dict[torch.Size, Quick | bool] = {}
+        self.quick: dict[torch.Size, Quick] = {}
 
     def renew(self) -> bool:
         """Go on after the values were changed in place: plans that follow them stay, copies are dropped.
@@ -83,8 +83,8 @@ class Ready:
             return
         call = known_call(x, self.packed, bias, activation, dense, None, None)
         if isinstance(call, Again) and call.recorded is not None:
-            values = self.packed.values
-            self.quick[x.shape] = Quick(call, x, values, bias, dense) if call.recorded else False
+            plain = call.by_settings and activation is None and x.dtype != torch.int8
+            self.quick[x.shape] = Quick(call, x, self.packed.values, bias, dense, plain=plain)
 
     def cast(self, dtype: torch.dtype) -> Ready:
         """The same weight in another type, without gradient; converted once."""

@@ -24,7 +24,13 @@ struct Config {
 };
 extern "C" uint64_t seen[16];
 uint64_t seen[16];
-extern "C" int receive(const Config *config, void *function, void **arguments, void **) {
+extern "C" int receive(const Config *config, void *function, void **arguments, void **extra) {
+    if (arguments == nullptr) {
+        for (int i = 0; i < 5; ++i) seen[i] = (uint64_t)extra[i];
+        std::memcpy(&seen[5], extra[1], 16);
+        seen[7] = *(uint64_t *)extra[3];
+        return 0;
+    }
     std::memcpy(&seen[0], arguments[0], 8);
     std::memcpy(&seen[1], arguments[1], 16);
     seen[3] = (uint64_t)config->stream;
@@ -99,6 +105,9 @@ def test_the_driver_gets_what_was_described(receiver: ctypes.CDLL) -> None:
     assert list(seen)[:4] == [9, 12, 5, 0]
     # The status comes back as it is.
     assert kind(entry, *launch(word(0), bytes(16), function=0), ())(0) == 1
+    packed = described._replace(arguments=(word(14) + word(15),), packed=True)
+    assert kind(entry, *packed, ((0, 8, 0, 1),))(0, 16) == 0
+    assert [seen[0], seen[2], *list(seen)[4:8]] == [1, 2, 0, 14, 17, 16]
 
 
 def test_wrong_arguments_are_refused(receiver: ctypes.CDLL) -> None:
@@ -120,6 +129,8 @@ def test_wrong_arguments_are_refused(receiver: ctypes.CDLL) -> None:
             kind(entry, *described, (place,))
     with pytest.raises(TypeError, match="bytes"):
         kind(entry, *described._replace(arguments=(1,)), ())
+    with pytest.raises(ValueError, match="one piece"):
+        kind(entry, *described._replace(packed=True), ())
     with pytest.raises(ValueError, match="attributes"):
         kind(entry, *described._replace(attributes=b"x"), ())
 

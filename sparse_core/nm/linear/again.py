@@ -12,6 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn.functional import linear
 
 from sparse_core.gradients import perhaps_followed
 from sparse_core.recording import record
@@ -35,7 +36,10 @@ class Again:
         values: of the weight.
         prepared: tensors that were made of the weight, and are kept by the call.
         shape, dtype: of the result.
-        by_settings: whether settings of torch decide which kernel runs.
+        by_settings: whether the product is cuBLAS's, where settings of torch decide which kernel runs.
+
+    Attributes:
+        call, by_settings: as given.
     """
 
     def __init__(
@@ -48,9 +52,9 @@ class Again:
         *,
         by_settings: bool,
     ) -> None:
-        self._call, self._values, self._prepared = call, values, prepared
+        self.call, self._values, self._prepared = call, values, prepared
         self._shape, self._strides, self._dtype = shape, (shape[1], 1), dtype
-        self._by_settings = by_settings
+        self.by_settings = by_settings
         self._settings: tuple[object, ...] = ()
         self._left = _CALLS_BEFORE if shape[0] * shape[1] * dtype.itemsize <= _MOST_BYTES else -1
         self._run: Relaunch | None = None
@@ -67,7 +71,7 @@ class Again:
         if self._run is None:
             return self._first(x, bias, dense, scale)
         y = self.again(x, bias, dense, scale, self._shape, self._strides)
-        return self._call(x, bias, dense, scale) if y is None else y
+        return self.call(x, bias, dense, scale) if y is None else y
 
     def again(
         self,
@@ -100,7 +104,7 @@ class Again:
             or address % _ALIGNED
             or fixed != self._fixed
             or forward_ad._current_level >= 0
-            or (self._by_settings and _settings() != self._settings)
+            or (self.by_settings and _settings() != self._settings)
         ):
             return None
         y = torch.empty_strided(shape, strides, dtype=self._dtype, device=self._device)
@@ -109,7 +113,7 @@ class Again:
 
     def _first(self, x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
         """The product by its call, and what is learnt of it."""
-        y = self._call(x, bias, dense, scale)
+        y = self.call(x, bias, dense, scale)
         if self._left < 0 or torch.cuda.is_current_stream_capturing():
             return y
         if self._left:
@@ -120,9 +124,9 @@ class Again:
         if fits and not (x.data_ptr() | y.data_ptr()) % _ALIGNED:
             others = (self._values, *self._prepared, bias, dense, scale)
             self._fixed = (self._values.data_ptr(), _address(bias), _address(dense), _address(scale))
-            self._settings = _settings() if self._by_settings else ()
+            self._settings = _settings() if self.by_settings else ()
             # Last: other threads that use the layer then see all of it.
-            self._run = record(lambda one: self._call(one, bias, dense, scale), x, others)
+            self._run = record(lambda one: self.call(one, bias, dense, scale), x, others)
         return y
 
 
@@ -141,22 +145,32 @@ def _settings() -> tuple[object, ...]:
 
 
 class Quick:
-    """A layer's product for an input of one shape, by :class:`Again`.
+    """A layer's product for an input of one shape: what :class:`Again` does, without looking it up.
 
     Args:
-        product: that was recorded.
+        product: for these sizes, which has been recorded or cannot be.
         x: an input of the shape.
         values, bias, dense: of the layer.
+        plain: whether the product is dense and nothing follows it.
     """
 
     def __init__(
-        self, product: Again, x: Tensor, values: Tensor, bias: Tensor | None, dense: Tensor | None
+        self,
+        product: Again,
+        x: Tensor,
+        values: Tensor,
+        bias: Tensor | None,
+        dense: Tensor | None,
+        *,
+        plain: bool,
     ) -> None:
         self._product = product
         self._values, self._version, self._bias, self._dense = values, values._version, bias, dense
         self._dtype, self._index = x.dtype, x.get_device()
         self._shape = (*x.shape[:-1], values.shape[0])
         self._strides = torch.empty(self._shape, device="meta").stride()
+        self._recorded = bool(product.recorded)
+        self._matrix = dense if plain and x.ndim == 2 else None
 
     def __call__(self, x: Tensor, values: Tensor, bias: Tensor | None) -> Tensor | None:
         """What the layer gives; None where it has to go the whole way."""
@@ -169,8 +183,17 @@ class Quick:
             or values._version != self._version
             or not x.is_contiguous()
             or torch._C._is_any_autocast_enabled()
-            or perhaps_followed(x, values)
-            or (bias is not None and bias.requires_grad and torch.is_grad_enabled())
+            or (perhaps_followed(x, values) if bias is None else perhaps_followed(x, values, bias))
         ):
             return None
-        return self._product.again(x, bias, self._dense, None, self._shape, self._strides)
+        if self._recorded:
+            y = self._product.again(x, bias, self._dense, None, self._shape, self._strides)
+            if y is not None:
+                return y
+        if self._matrix is not None:
+            return linear(x, self._matrix, bias)
+        if x.data_ptr() % 16 or (bias is not None and (bias.data_ptr() % 16 or not bias.is_contiguous())):
+            return None
+        if x.ndim == 2:
+            return self._product.call(x, bias, self._dense, None)
+        return self._product.call(x.view(-1, x.shape[-1]), bias, self._dense, None).view(self._shape)
