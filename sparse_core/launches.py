@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from threading import local
 from typing import Any
@@ -70,8 +70,21 @@ class Launch:
         return replace(self, arguments=kept)
 
 
+@dataclass(frozen=True, eq=False)
+class Notes:
+    """What a block launched.
+
+    Attributes:
+        launches: in their order.
+        scratch: memory of :func:`scratch` that they used.
+    """
+
+    launches: list[Launch] = field(default_factory=list)
+    scratch: list[Tensor] = field(default_factory=list)
+
+
 class _Notes(local):
-    taken: list[Launch] | None = None
+    taken: Notes | None = None
 
 
 _notes = _Notes()
@@ -82,13 +95,21 @@ def launch(kernel: Any, programs: int | tuple[int, ...], *arguments: Any, **opti
     grid = programs if isinstance(programs, tuple) else (programs,)
     compiled = kernel[grid](*arguments, **options)
     if _notes.taken is not None:
-        _notes.taken.append(Launch(kernel, compiled, grid, arguments, options))
+        _notes.taken.launches.append(Launch(kernel, compiled, grid, arguments, options))
+
+
+def scratch(shape: int | tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory that one launch of a product writes and a later one reads, and nothing else."""
+    made = torch.empty(shape, dtype=dtype, device=device)
+    if _notes.taken is not None:
+        _notes.taken.scratch.append(made)
+    return made
 
 
 @contextmanager
-def note() -> Iterator[list[Launch]]:
+def note() -> Iterator[Notes]:
     """The kernels that this thread launches by :func:`launch` within the block."""
-    before, _notes.taken = _notes.taken, []
+    before, _notes.taken = _notes.taken, Notes()
     try:
         yield _notes.taken
     finally:
@@ -204,4 +225,4 @@ def _runs_on(device: torch.device) -> bool:
         return False
     from triton.backends.nvidia.compiler import CUDAOptions
 
-    return any(field.name == "launch_pdl" for field in fields(CUDAOptions))
+    return any(option.name == "launch_pdl" for option in fields(CUDAOptions))
