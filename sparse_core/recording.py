@@ -1,6 +1,6 @@
 """The kernel that a library's call launches, recorded so that it can be launched without the library.
 
-A product by cuBLAS or cuSPARSELt is often one kernel, and its launch a small part of what the call takes on
+A product by cuBLAS is often one kernel, and its launch a small part of what the call takes on
 the host. The call is recorded into a CUDA graph that is never run, twice, on tensors of no use; from the
 graph's only node comes what the driver was given (:mod:`sparse_core.relaunch`). A call of several kernels,
 one with memory of the library's own among its arguments, or one that cannot be recorded is left alone.
@@ -28,6 +28,8 @@ _ATTRIBUTES = (2, 4, 5, 11, 14)
 _VALUE_BYTES = 64
 #: ``CU_LAUNCH_PARAM_BUFFER_POINTER`` and ``_SIZE``, which stand before what they name.
 _BUFFER, _BUFFER_SIZE = 1, 2
+
+_TRIES = 3
 
 _recording = Lock()
 #: The last graph on each device: it keeps the memory in which results of recorded calls lie for the next one.
@@ -67,7 +69,10 @@ def record(
         return None
     try:
         with _recording, torch.cuda.device(device), torch.no_grad():
-            return _record(call, given, [Span.of(one) for one in fixed if one is not None])
+            spans = [Span.of(one) for one in fixed if one is not None]
+            # What pads arguments is left as it was in memory, and may tell two launches apart.
+            tries = (_record(call, given, spans) for _ in range(_TRIES))
+            return next((found for found in tries if found is not None), None)
     except (ImplementationError, RuntimeError, AttributeError):
         # No memory for two more inputs and results, an operation that cannot be recorded, an old driver.
         return None

@@ -8,6 +8,7 @@ time on they alone are repeated, on the same matrix: the same kernels, the same 
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Shapes of operands that a matrix remembers.
 _MOST = 32
+#: Bytes of scratch memory that are kept for each stream, and of how many streams.
+_MOST_SCRATCH, _MOST_STREAMS = 1 << 20, 8
 #: Behind the operand and the result.
 _FIRST_SCRATCH = 2
 #: Of a product of more launches Python is a small part.
@@ -68,6 +71,10 @@ class Again:
         simple = len(noted) == 1 and noted[0].moving == ((0, 0), (1, 0))
         self._only = self._launches[0][0] if simple else None
         self._scratch = [(one.shape, one.dtype) for one in scratch]
+        small = sum(one.numel() * one.element_size() for one in scratch) <= _MOST_SCRATCH
+        #: Scratch memory by stream, on which one product follows another.
+        self._kept: dict[int, list[Tensor]] | None = {} if small else None
+        self._lock = Lock()  # Between the launches of a product on a stream no other thread's may come.
         self._values = matrix.values.data_ptr()
         self._shape, self._dtype, self._device = result.shape, result.dtype, result.device
         self._strides = result.stride()
@@ -91,11 +98,27 @@ class Again:
         if self._only is not None:
             self._only(stream, address, made.data_ptr())
             return made
-        scratch = [torch.empty(shape, dtype=dtype, device=self._device) for shape, dtype in self._scratch]
-        starts = [address, made.data_ptr(), *(one.data_ptr() for one in scratch)]
-        for repeated, moving in self._launches:
-            repeated(stream, *[starts[which] + more for which, more in moving])
+        with self._lock:
+            scratch = self._scratch_of(stream)
+            starts = [address, made.data_ptr(), *[one.data_ptr() for one in scratch]]
+            for repeated, moving in self._launches:
+                repeated(stream, *[starts[which] + more for which, more in moving])
         return made
+
+    def _scratch_of(self, stream: int) -> list[Tensor]:
+        """Scratch memory for a product on a stream; a graph that is captured has its own."""
+        kept = self._kept
+        if kept is None or torch.cuda.is_current_stream_capturing():
+            return self._made_scratch()
+        known = kept.get(stream)
+        if known is None:
+            if len(kept) >= _MOST_STREAMS:
+                kept.clear()
+            known = kept[stream] = self._made_scratch()
+        return known
+
+    def _made_scratch(self) -> list[Tensor]:
+        return [torch.empty(shape, dtype=dtype, device=self._device) for shape, dtype in self._scratch]
 
 
 def again(matrix: object, dense: object, whole: Callable[[], Tensor]) -> Tensor:

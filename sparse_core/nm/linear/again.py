@@ -1,8 +1,7 @@
 """A product that was done before with these sizes: its kernel alone is launched, not the library's call.
 
-cuBLAS and cuSPARSELt take more of the host's time for a product than one launch. From its fourth call on, a
-product that is one kernel is that launch, at the new addresses (:mod:`sparse_core.recording`): the same
-kernel, the same bits.
+cuBLAS takes more of the host's time for a product than one launch. From its fourth call on, a product that
+is one kernel is that launch at other addresses (:mod:`sparse_core.recording`): the same kernel, the same bits.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ class Again:
         prepared: tensors that were made of the weight, and are kept by the call.
         shape, dtype: of the result.
         by_settings: whether the product is cuBLAS's, where settings of torch decide which kernel runs.
+        records: whether to record it.
 
     Attributes:
         call, by_settings: as given.
@@ -51,12 +51,14 @@ class Again:
         dtype: torch.dtype,
         *,
         by_settings: bool,
+        records: bool,
     ) -> None:
         self.call, self._values, self._prepared = call, values, prepared
         self._shape, self._strides, self._dtype = shape, (shape[1], 1), dtype
         self.by_settings = by_settings
         self._settings: tuple[object, ...] = ()
-        self._left = _CALLS_BEFORE if shape[0] * shape[1] * dtype.itemsize <= _MOST_BYTES else -1
+        small = shape[0] * shape[1] * dtype.itemsize <= _MOST_BYTES
+        self._left = _CALLS_BEFORE if records and small else -1
         self._run: Relaunch | None = None
         self._device, self._index = values.device, values.get_device()
         self._fixed: tuple[int, int, int, int] = (0, 0, 0, 0)

@@ -210,11 +210,22 @@ def make_call(choice: Choice, weight: PackedNM, rows: int, epilogue: Epilogue) -
 
 
 def remembered(call: Call, choice: Choice, weight: PackedNM, rows: int, out_dtype: torch.dtype) -> Call:
-    """A call that is kept for later ones of the same sizes, which records what it launches."""
+    """A call that is kept for later ones of the same sizes, which records what it launches.
+
+    Not of cuSPARSELt: where it is chosen the device takes longer than the host, and its kernels have memory of
+    the library's own among their arguments.
+    """
     plans = prepared(weight)
     made = tuple(one for one in (plans.buffer, plans.metadata) if one is not None)
-    shape = (rows, weight.shape[0])
-    return Again(call, weight.values, made, shape, out_dtype, by_settings=choice.method == "dense")
+    return Again(
+        call,
+        weight.values,
+        made,
+        (rows, weight.shape[0]),
+        out_dtype,
+        by_settings=choice.method == "dense",
+        records=choice.method != "vendor" and weight.dtype in (torch.float16, torch.bfloat16),
+    )
 
 
 def _padded_call(call: Call, weight: PackedNM, fitting: PackedNM) -> Call:
