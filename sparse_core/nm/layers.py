@@ -101,8 +101,8 @@ class SparseLinear(PackedLayer):
         parameters = self._parameters
         values: Any = parameters["values"]
         bias, ready = parameters["bias"], self._ready
-        if ready is not None and ready.quick and type(x) is Tensor:
-            quick = ready.quick.get(x.shape)
+        if ready is not None and ready.quick and self.impl == "auto" and type(x) is Tensor:
+            quick = ready.quick.get((x.shape, self.activation))
             y = None if quick is None else quick(x, values, bias)
             if y is not None:
                 return y
@@ -119,7 +119,7 @@ class SparseLinear(PackedLayer):
         if ready.keeps_dense and not (values.requires_grad and torch.is_grad_enabled()):
             dense = ready.dense_copy()
         y = nm_linear(x, ready.packed, bias, activation=self.activation, dense=dense, impl=self.impl)
-        if self.impl == "auto" and x.is_cuda and x.shape not in ready.quick and not y.requires_grad:
+        if self.impl == "auto" and x.is_cuda and not y.requires_grad:
             ready.learn(x, bias, dense, self.activation)
         return y
 

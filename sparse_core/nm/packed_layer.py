@@ -35,7 +35,7 @@ class Ready:
         keeps_dense: whether a dense copy is wanted.
         dense: the copy, made at the first use.
         casts: the same weight in the types of autocast.
-        quick: products that were done before, by the shape of the input.
+        quick: products that were done before, by the shape of the input and the activation.
     """
 
     __slots__ = ("casts", "dense", "device_type", "keeps_dense", "packed", "quick", "version")
@@ -47,7 +47,7 @@ class Ready:
         self.keeps_dense = keeps_dense
         self.dense: Tensor | None = None
         self.casts: dict[torch.dtype, Ready] = {}
-        self.quick: dict[torch.Size, Quick] = {}
+        self.quick: dict[tuple[torch.Size, str | None], Quick] = {}
 
     def renew(self) -> bool:
         """Go on after the values were changed in place: plans that follow them stay, copies are dropped.
@@ -79,12 +79,13 @@ class Ready:
 
     def learn(self, x: Tensor, bias: Tensor | None, dense: Tensor | None, activation: str | None) -> None:
         """Find out whether a product that was just done on CUDA can be done quickly from now on."""
-        if self.version is None or len(self.quick) >= _MOST_SHAPES:
+        key = (x.shape, activation)
+        if self.version is None or key in self.quick or len(self.quick) >= _MOST_SHAPES:
             return
         call = known_call(x, self.packed, bias, activation, dense, None, None)
         if isinstance(call, Again) and call.recorded is not None:
             plain = call.by_settings and activation is None and x.dtype != torch.int8
-            self.quick[x.shape] = Quick(call, x, self.packed.values, bias, dense, plain=plain)
+            self.quick[key] = Quick(call, x, self.packed.values, bias, dense, plain=plain)
 
     def cast(self, dtype: torch.dtype) -> Ready:
         """The same weight in another type, without gradient; converted once."""

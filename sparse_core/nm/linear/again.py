@@ -1,7 +1,7 @@
 """A product that was done before with these sizes: its kernel alone is launched, not the library's call.
 
 cuBLAS takes more of the host's time for a product than one launch. From its fourth call on, a product that
-is one kernel is that launch at other addresses (:mod:`sparse_core.recording`): the same kernel, the same bits.
+is one kernel is that launch at other addresses (:mod:`sparse_core.recording`): same kernel, same bits.
 """
 
 from __future__ import annotations

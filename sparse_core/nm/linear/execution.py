@@ -212,8 +212,8 @@ def make_call(choice: Choice, weight: PackedNM, rows: int, epilogue: Epilogue) -
 def remembered(call: Call, choice: Choice, weight: PackedNM, rows: int, out_dtype: torch.dtype) -> Call:
     """A call that is kept for later ones of the same sizes, which records what it launches.
 
-    Not of cuSPARSELt: where it is chosen the device takes longer than the host, and its kernels have memory of
-    the library's own among their arguments.
+    Not of cuSPARSELt: where it is chosen the device takes longer than the host, and its kernels are given
+    memory of the library's own.
     """
     plans = prepared(weight)
     made = tuple(one for one in (plans.buffer, plans.metadata) if one is not None)

@@ -113,6 +113,21 @@ def test_what_does_not_fit_goes_the_whole_way() -> None:
         assert sparse(given(256)).dtype == torch.bfloat16
 
 
+def test_options_may_be_changed() -> None:
+    sparse = layer()
+    x = given()
+    for _ in range(6):
+        before = sparse(x)
+    sparse.activation = "relu"
+    assert torch.equal(sparse(x), before.relu())
+    sparse.activation = None
+    sparse.impl = "reference"
+    reference = sparse(x)
+    sparse.impl = "auto"
+    assert torch.equal(sparse(x), before)
+    assert torch.allclose(reference, before, atol=0.02, rtol=0.01)
+
+
 def test_training_is_followed() -> None:
     sparse = layer()
     x = given(256)
