@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.formats import SparseMatrix
+from sparse_core.formats import BSR, SparseMatrix
 from sparse_core.gradients import perhaps_followed
 
 if TYPE_CHECKING:
@@ -131,25 +131,30 @@ def again(matrix: object, dense: object, whole: Callable[[], Tensor]) -> Tensor:
     if type(dense) is not Tensor or not isinstance(matrix, SparseMatrix) or not dense.is_cuda:
         return whole()
     known = matrix._again
-    key = (dense.shape, dense.dtype)
+    # Tensor cores multiply blocks of float32 as precisely as torch is told to.
+    setting = torch.get_float32_matmul_precision() if isinstance(matrix, BSR) else None
+    key = (dense.shape, dense.dtype, setting)
     found = known.get(key)
     if isinstance(found, Again):
         made = found(matrix, dense)
         return whole() if made is None else made
     if found is False or torch.cuda.is_current_stream_capturing():
         return whole()
-    return _noted(matrix, dense, whole, found)
+    return _noted(matrix, dense, whole, key, found)
 
 
 def _noted(
-    matrix: SparseMatrix, dense: Tensor, whole: Callable[[], Tensor], before: list[_Noted] | None
+    matrix: SparseMatrix,
+    dense: Tensor,
+    whole: Callable[[], Tensor],
+    key: tuple[object, ...],
+    before: list[_Noted] | None,
 ) -> Tensor:
     """The product; the matrix learns its launches, and from a second one whether they can be repeated."""
     from sparse_core.launches import note
 
     with note() as notes:
         made = whole()
-    key = (dense.shape, dense.dtype)
     if len(matrix._again) >= _MOST:
         matrix._again.clear()
     matrix._again[key] = False

@@ -58,6 +58,18 @@ def test_csr_is_repeated(product: Product) -> None:
     assert [type(one) for one in notes(matrix)] == [Again]
 
 
+def test_the_precision_of_float32_is_asked() -> None:
+    matrix, dense = matrix_of(BSR), torch.randn(300, 64, device="cuda")
+    before = torch.get_float32_matmul_precision()
+    try:
+        for precision in ("highest", "high", "highest"):
+            torch.set_float32_matmul_precision(precision)
+            for _ in range(4):
+                assert torch.equal(spmm(matrix, dense), whole(spmm, matrix, dense)), precision
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def arrow(size: int = 5000) -> CSR:
     every, first = torch.arange(size), torch.zeros(size, dtype=torch.int64)
     row, column = torch.cat([first, every[1:], every[1:]]), torch.cat([every, first[1:], every[1:]])
