@@ -100,6 +100,14 @@ def _copied(connection: Any, table: str, columns: Sequence[str], form: str = "")
 
 def insert_prepared(connection: Any, slots: dict[str, Slot], prepared: Prepared, first_id: int) -> None:
     """New memories with rising ids."""
+    copy_prepared(connection, slots, prepared, first_id)
+    said = zip(prepared.scalars["label"], prepared.texts["caption"], strict=True)
+    words.count(connection, words.counts_of(said), 1)
+    visits.write(connection, {first_id + position: kept for position, kept in prepared.visits.items()})
+
+
+def copy_prepared(connection: Any, slots: dict[str, Slot], prepared: Prepared, first_id: int) -> None:
+    """Rows and vectors of new memories, without the counts of their words and their visits."""
     labels, captions = prepared.scalars["label"], prepared.texts["caption"]
     table = prepared.poses.tolist()
     scalars = zip(*(prepared.scalars[name] for name in SCALARS), strict=True)
@@ -118,8 +126,6 @@ def insert_prepared(connection: Any, slots: dict[str, Slot], prepared: Prepared,
     for name, (positions, blobs, dim) in prepared.vectors.items():
         slot = add_slot(connection, slots, name, dim).number
         copy_vectors(connection, [first_id + position for position in positions], slot, blobs, dim)
-    words.count(connection, words.counts_of(zip(labels, captions, strict=True)), 1)
-    visits.write(connection, {first_id + position: kept for position, kept in prepared.visits.items()})
 
 
 def spread_of(numbers: Sequence[float]) -> str | None:

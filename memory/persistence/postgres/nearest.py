@@ -156,4 +156,10 @@ def make_index(raw: Any, slot: Slot, first_id: int) -> None:
         f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON embedding_{first_id} USING hnsw"
         f" ((half::{kind}) halfvec_cosine_ops) WHERE slot = {slot.number}"
     )
-    raw.execute(sql)
+    # By default the server takes as many processes as reading the table is worth; making a graph is far more
+    # work. max_parallel_maintenance_workers still bounds them.
+    raw.execute("SET min_parallel_table_scan_size = 0")
+    try:
+        raw.execute(sql)
+    finally:
+        raw.execute("RESET min_parallel_table_scan_size")
