@@ -102,9 +102,8 @@ def test_rows_are_the_same_in_any_stretches(load: Any) -> None:
         assert np.array_equal(getattr(part, name), getattr(whole, name)[at]), name
     assert part.labels == whole.labels[at]
     (one,) = part.memories(range(sides.BLOCK, sides.BLOCK + 1))
-    assert (
-        one.label == whole.labels[sides.BLOCK] and one.caption == f"seen word{sides.BLOCK % 997} on the way"
-    )
+    assert one.label == whole.labels[sides.BLOCK]
+    assert one.caption == f"seen word{sides.BLOCK % 997} on the way"
 
 
 def test_truth_is_of_what_passes(load: Any) -> None:
