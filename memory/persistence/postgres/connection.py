@@ -61,6 +61,7 @@ class ServerConnection:
     Attributes:
         guarded: as given.
         raw: the connection of psycopg, within a transaction.
+        unsure: whether the last transaction ended with a commit whose answer was lost.
     """
 
     engine = PostgresEngine()
@@ -70,6 +71,7 @@ class ServerConnection:
         self.guarded = guarded
         self._lock = lock
         self.raw: psycopg.Connection | None = None
+        self.unsure = False
 
     @property
     def in_transaction(self) -> bool:
@@ -99,6 +101,7 @@ class ServerConnection:
             self.raw.cancel()
 
     def _begin(self) -> None:
+        self.unsure = False
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if self._lock is None else "BEGIN"
         for _ in range(MOST_CONNECTIONS + 1):
             raw = self._pool.getconn(WAIT_S)
@@ -123,6 +126,7 @@ class ServerConnection:
         except psycopg.OperationalError:
             if sql == "ROLLBACK":
                 return raw.cursor()  # Of a connection that is lost: the server rolls back itself.
+            self.unsure = raw.closed
             raise
         finally:
             self._pool.putconn(raw)

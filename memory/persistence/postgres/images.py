@@ -261,11 +261,17 @@ def replace_images(
     assign = f"UPDATE memory SET {', '.join(name + ' = ?' for name in names)} WHERE id = ?"
     said = [(i.scalars[LABEL], i.texts[CAPTION]) for i in before]
     says = [(i.scalars[LABEL], i.texts[CAPTION]) for i in after]
-    for new, (label, caption) in zip(after, says, strict=True):
-        place = (*new.pose, spread_of(new.covariance or ()))
-        vector = words.vector_of(label, caption)
-        row = (*new.scalars, int(bool(new.visits)), *place, *new.texts, vector, new.id)
-        connection.execute(assign, row)
+    # Together: the server is not waited for row by row.
+    connection.executemany(
+        assign,
+        [
+            (
+                *new.scalars, int(bool(new.visits)), *new.pose, spread_of(new.covariance or ()), *new.texts,
+                words.vector_of(label, caption), new.id,
+            )
+            for new, (label, caption) in zip(after, says, strict=True)
+        ],
+    )  # fmt: skip
     changed = [pair for pair in zip(said, says, strict=True) if pair[0] != pair[1]]
     words.count(connection, words.counts_of(pair[1] for pair in changed), 1)
     words.count(connection, words.counts_of(pair[0] for pair in changed), -1)
