@@ -318,16 +318,16 @@ class _Asking:
 
     def ask(self, case: dict[str, Any], side: Side, run: _Run, *, effort: int | None = None) -> None:
         """Times and recall by filter; at an effort only of those that walk the graph."""
-        usual = nearest.EFFORT
+        usual = nearest.effort
         into = case.setdefault("questions", {})
         if effort is not None:
-            nearest.EFFORT = effort
+            nearest.effort = lambda rows, k, aim: effort
             into = case["efforts"].setdefault(str(effort), {})
         for filter_ in self.wanted if effort is None else ("all", "time 10 %"):
             into[filter_] = self._asked(side, self.wanted[filter_], self.truth[filter_])
             run.say(f"{case['side']}, {self.size:,}, {effort or 'usual'}, {filter_}: {into[filter_]}")
             run.save()
-        nearest.EFFORT = usual
+        nearest.effort = usual
 
     def _asked(self, side: Side, wanted: Asked, truth: NDArray[np.int64]) -> dict[str, Any]:
         side.like(self.questions[0], wanted, _K)

@@ -224,7 +224,7 @@ class Database(Upkeep):
         filter: Filter,
         encoder: str = DEFAULT_SLOT,
         *,
-        exact: bool = False,
+        aim: float = nearest.USUAL,
     ) -> nearest.Nearest:
         """See :func:`memory.persistence.postgres.nearest.search`; nothing for an unknown encoder."""
         with self._read() as connection:
@@ -233,7 +233,7 @@ class Database(Upkeep):
             slot = slots.get(encoder)
             if slot is None:
                 return nearest.Nearest(np.zeros(0, np.int64), np.zeros(0, np.float32), False)
-            return nearest.search(connection, slot, vector, k, filter, exact=exact)
+            return nearest.search(connection, slot, vector, k, filter, aim=aim)
 
     def check(self, repair: bool = False) -> CheckReport:
         """Whether rows, log and words fit each other; with ``repair``, mend what can be derived."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import signal
 import threading
@@ -23,8 +24,10 @@ from memory.errors import (
     StoreReadOnlyError,
     StoreVersionError,
 )
-from memory.persistence.postgres import local
+from memory.persistence.postgres import local, nearest
 from memory.persistence.postgres.address import is_address, without_password
+from memory.persistence.postgres.database import Database
+from memory.persistence.records import DEFAULT_SLOT
 from memory.query import Filter
 from memory.types import Visit
 
@@ -219,6 +222,36 @@ def test_an_index_of_the_server_finds_what_is_rare_too(address: str) -> None:
         np.testing.assert_allclose(best.scores[:, 0], 1.0, atol=2e-3)
         assert store.search(np.ones((1, DIM)), 700, aim=1.0).ids[0, 599:601].tolist()[1] == -1
         assert store.database.stats().vectors == {"default": 600}
+
+
+def test_an_aim_is_a_matter_of_effort(address: str) -> None:
+    # Of few rows the least, of more with the root of their number, and more for a higher aim.
+    assert nearest.effort(1_000, 10, 0.95) == nearest.effort(0, 10, 0.5) == nearest.LEAST_EFFORT
+    assert nearest.effort(nearest.EFFORT_ROWS, 10, 0.95) == nearest.EFFORT
+    assert nearest.effort(4 * nearest.EFFORT_ROWS, 10, 0.95) == 2 * nearest.EFFORT
+    assert nearest.effort(nearest.EFFORT_ROWS, 10, 0.99) == math.ceil(nearest.EFFORT * math.sqrt(5))
+    assert nearest.effort(1_000, 200, 0.95) == 400
+    assert nearest.effort(10**9, 10, 0.999) == nearest.effort(10, 900, 0.95) == nearest.MOST_EFFORT
+    random = np.random.default_rng(3)
+    vectors = random.normal(size=(600, DIM)).astype(np.float32)
+    with MemoryStore.open(address, dim=DIM, config=StoreConfig(index_from=500)) as store:
+        store.add([Memory(time_ns=0, position=(0, 0, 0), embedding=vector) for vector in vectors])
+        store.settle()
+        database = store.database
+        assert isinstance(database, Database)
+        with database._read() as connection:
+            slot = database._counters.slots[DEFAULT_SLOT]
+            for k, aim in ((10, 0.95), (300, 0.95)):
+                assert nearest.prepare(connection, slot, k, aim)
+                (set_to,) = connection.execute("SELECT current_setting('hnsw.ef_search')").fetchone()
+                assert int(set_to) == nearest.effort(600, k, aim)
+            sql = "SELECT reloptions FROM pg_class WHERE relname = 'embedding_hnsw_0_1' AND relnamespace = "
+            sql += "current_schema()::regnamespace"
+            (options,) = connection.execute(sql).fetchone()
+        assert options == [f"m={nearest.NEIGHBOURS}", f"ef_construction={nearest.CHOSEN_FROM}"]
+        for wrong in (0.0, 1.1, True):
+            with pytest.raises(ValueError, match="aim must be above 0 and at most 1"):
+                store.search(vectors[:1], 1, aim=wrong)
 
 
 def test_what_was_erased_is_in_no_table(address: str) -> None:
