@@ -7,6 +7,7 @@ import os
 import pwd
 import secrets
 import shutil
+import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,7 +51,11 @@ def start(folder: Path, *, port: int | None = None, settings: Mapping[str, str] 
     words += [] if port is None else ["--port", str(port)]
     for name, value in {**DURABLE, **(settings or {})}.items():
         words += ["-c", f"{name}={value}"]
+    new = not (folder / ".pg0" / "instances" / NAME).exists()
     done = _run(folder, *words)
+    if done.returncode and new and port is None and "already in use" in done.stdout + done.stderr:
+        # Another server that was started at the same moment has the port that was free.
+        done = _run(folder, *words, "--port", str(_free_port()))
     known = info(folder)
     if done.returncode or not known.get("running"):
         said = (done.stderr or done.stdout).strip()
@@ -92,6 +97,11 @@ def info(folder: Path) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 def _password(folder: Path) -> str:

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -275,6 +276,23 @@ def start_again(folder: Path) -> str:
             return local.start(folder)
         time.sleep(0.2)
     return local.start(folder)
+
+
+@pytest.mark.slow
+def test_servers_that_start_at_the_same_moment_have_ports_of_their_own(
+    server_folder: Callable[[], Path],
+) -> None:
+    folders = [server_folder() for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        addresses = list(pool.map(local.start, folders))
+    for folder, address in zip(folders, addresses, strict=True):
+        with MemoryStore.open(address, dim=DIM) as store:
+            store.add(rows(2))
+        local.stop(folder)
+        assert local.start(folder) == address  # And keep them.
+        with MemoryStore.open(address, readonly=True) as store:
+            assert len(store) == 2
+        local.stop(folder)
 
 
 @pytest.mark.slow
