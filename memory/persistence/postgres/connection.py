@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -25,6 +26,9 @@ from memory.persistence.postgres.engine import PostgresEngine
 
 #: Connections of a process at most, and seconds to wait for one.
 MOST_CONNECTIONS, WAIT_S = 32, 30.0
+#: Seconds after which a pool is to begin anew with trying to connect: it waits twice as long each time, and a
+#: server that is back after minutes would be waited for by minutes more.
+AGAIN_S = 5.0
 
 
 class _Number(Dumper):
@@ -104,7 +108,7 @@ class ServerConnection:
         self.unsure = False
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if self._lock is None else "BEGIN"
         for _ in range(MOST_CONNECTIONS + 1):
-            raw = self._pool.getconn(WAIT_S)
+            raw = self._lent()
             try:
                 raw.execute(begin)
             except BaseException as error:
@@ -117,6 +121,15 @@ class ServerConnection:
                 return
         # Each of the pool was of a server that went away, and so were the new ones.
         raise psycopg.OperationalError("the server ends connections as soon as they are made")
+
+    def _lent(self) -> psycopg.Connection:
+        end = time.monotonic() + WAIT_S
+        while True:
+            try:
+                return self._pool.getconn(AGAIN_S)
+            except PoolTimeout:
+                if time.monotonic() > end:
+                    raise
 
     def _end(self, sql: str) -> psycopg.Cursor:
         raw, self.raw = self.raw, None

@@ -29,6 +29,7 @@ from memory.persistence.journal import STORE, Counters
 from memory.persistence.postgres import checking, nearest, schema
 from memory.persistence.postgres.address import without_password
 from memory.persistence.postgres.connection import (
+    AGAIN_S,
     MOST_CONNECTIONS,
     WAIT_S,
     Readers,
@@ -81,6 +82,7 @@ class Database(Upkeep):
                 min_size=1,
                 max_size=MOST_CONNECTIONS,
                 timeout=WAIT_S,
+                reconnect_timeout=AGAIN_S,
                 open=True,
                 configure=configure,
                 kwargs={"autocommit": True, "application_name": "sparsight"},

@@ -311,7 +311,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(server_folder: Call
                     with contextlib.suppress(StoreError):  # What was under way when the server died.
                         acknowledged.extend(store.add([row]))
 
-            thread = threading.Thread(target=work)
+            thread = threading.Thread(target=work, daemon=True)
             thread.start()
             for trial in range(3):
                 time.sleep(0.3 + 0.2 * trial)
