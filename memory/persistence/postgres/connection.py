@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 import psycopg
-from psycopg import errors
+from psycopg import conninfo, errors
 from psycopg.adapt import Dumper
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
@@ -29,6 +29,9 @@ MOST_CONNECTIONS, WAIT_S = 32, 30.0
 #: Seconds after which a pool is to begin anew with trying to connect: it waits twice as long each time, and a
 #: server that is back after minutes would be waited for by minutes more.
 AGAIN_S = 5.0
+#: What connections have where an address says nothing else: a network that falls silent is noticed within a
+#: minute. By default Linux waits for two hours.
+ALIVE = {"keepalives_idle": 20, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 50_000}
 
 
 class _Number(Dumper):
@@ -43,6 +46,13 @@ def configure(connection: psycopg.Connection) -> None:
     """What every connection of a pool has."""
     connection.adapters.register_dumper(int, _Number)
     connection.adapters.register_dumper(bool, _Number)
+
+
+def options_of(address: str) -> dict[str, Any]:
+    """What connections to an address are made with beside it."""
+    said = conninfo.conninfo_to_dict(address)
+    alive = {name: value for name, value in ALIVE.items() if name not in said}
+    return {"autocommit": True, "application_name": "sparsight", **alive}
 
 
 @lru_cache(4096)

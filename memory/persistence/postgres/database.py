@@ -35,6 +35,7 @@ from memory.persistence.postgres.connection import (
     Readers,
     ServerConnection,
     configure,
+    options_of,
     translated,
 )
 from memory.persistence.postgres.images import add_slot
@@ -85,7 +86,7 @@ class Database(Upkeep):
                 reconnect_timeout=AGAIN_S,
                 open=True,
                 configure=configure,
-                kwargs={"autocommit": True, "application_name": "sparsight"},
+                kwargs=options_of(address),
             )
             try:
                 lock, self.guarded = self._prepare(dim, create)

@@ -14,6 +14,7 @@ class Link:
 
     Args:
         port: of who is called.
+        host: address of this computer at which it is called instead.
 
     Attributes:
         port: to call instead.
@@ -25,7 +26,7 @@ class Link:
         lost: how often an answer was lost like that.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self._target = port
         self.rate: float | None = None
         self.delay_s = 0.0
@@ -36,7 +37,7 @@ class Link:
         self._broken = self._ended = False
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((host, 0))
         # Else this computer takes all at once, however slow it is to be.
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
         self.port = int(self._listener.getsockname()[1])

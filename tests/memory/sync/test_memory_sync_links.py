@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -20,6 +22,7 @@ from network_links import Link
 
 from memory import Memory, MemoryStore
 from memory.errors import StoreError, SyncError
+from memory.persistence.postgres.connection import ALIVE, options_of
 from memory.persistence.postgres.database import Database
 from memory.sync import Inbox, Outbox, Receiver, sync
 from memory.sync.remote import Service
@@ -324,3 +327,85 @@ def test_what_several_added_together_is_not_added_again_when_its_answer_is_lost(
         # The store goes on.
         assert store.add([Memory(time_ns=0, label="fourth")]) == [4]
         assert direct.check().ok
+
+
+ADDING = """
+import sys
+from memory import Memory, MemoryStore
+from memory.errors import StoreError
+with MemoryStore.open(sys.argv[1]) as store:
+    for line in sys.stdin:
+        try:
+            print(*store.add([Memory(time_ns=0, label="seen")]), flush=True)
+        except StoreError as error:
+            print("failed", flush=True)
+"""
+
+
+@pytest.fixture
+def far() -> Iterator[Callable[[bool], None]]:
+    """A network, `sparsight-far` at 10.77.31.2, behind a cable that can be pulled; only root can make it."""
+    if os.geteuid() or shutil.which("ip") is None:
+        pytest.skip("only root can make a network")
+    inside = "ip netns exec sparsight-far ip"
+    begin = [
+        "ip netns add sparsight-far", "ip link add sparsight-0 type veth peer name sparsight-1",
+        "ip link set sparsight-1 netns sparsight-far", "ip addr add 10.77.31.1/24 dev sparsight-0",
+        "ip link set sparsight-0 up", f"{inside} addr add 10.77.31.2/24 dev sparsight-1",
+        f"{inside} link set sparsight-1 up",
+    ]  # fmt: skip
+    try:
+        for command in begin:
+            done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+            if done.returncode:
+                pytest.skip(f"no network can be made: {done.stderr.strip()}")
+
+        def plug(there: bool) -> None:
+            # What is sent meanwhile is lost, and nobody is told.
+            subprocess.run(["ip", "link", "set", "sparsight-0", "up" if there else "down"], check=True)
+
+        yield plug
+    finally:
+        subprocess.run(["ip", "link", "del", "sparsight-0"], capture_output=True, check=False)
+        subprocess.run(["ip", "netns", "del", "sparsight-far"], capture_output=True, check=False)
+
+
+@pytest.mark.slow
+def test_a_cable_that_is_pulled_is_noticed_and_gone_on_without_opening_anew(
+    server: str, far: Callable[[bool], None]
+) -> None:
+    with MemoryStore.open(server, dim=DIM):
+        pass
+    way = Link(urlsplit(server).port or 5432, "10.77.31.1")
+    address = behind(server, way).replace("127.0.0.1", "10.77.31.1")
+    address += "&keepalives_idle=1&keepalives_interval=1&keepalives_count=2&tcp_user_timeout=3000"
+    command = ["ip", "netns", "exec", "sparsight-far", sys.executable, "-c", ADDING, address]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def add() -> str:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+        return child.stdout.readline().strip()
+
+    try:
+        assert add() == "1"
+        far(False)
+        start = time.monotonic()
+        assert add() == "failed"
+        assert time.monotonic() - start < 100.0  # Of which half a minute to find another connection.
+        far(True)
+        assert add() == "2"
+    finally:
+        child.kill()
+        child.communicate()
+        way.close()
+
+
+def test_connections_notice_silence_unless_an_address_says_otherwise() -> None:
+    assert {name: options_of("postgresql://h/d")[name] for name in ALIVE} == ALIVE
+    own = options_of("postgresql://h/d?keepalives_idle=3600&tcp_user_timeout=0")
+    assert "keepalives_idle" not in own
+    assert "tcp_user_timeout" not in own
+    assert own["keepalives_count"] == ALIVE["keepalives_count"]
