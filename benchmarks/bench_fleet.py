@@ -1,12 +1,14 @@
 """A store on a PostgreSQL server against one in a folder and pgvector alone: adds, questions, room, recall.
 
-    python benchmarks/bench_fleet.py                          # 20,000 and 100,000 rows
-    python benchmarks/bench_fleet.py --large 1000000          # a server of so many rows too
+    python benchmarks/bench_fleet.py                                 # 20,000 and 100,000 rows
+    python benchmarks/bench_fleet.py --large 1000000 10000000/12     # servers of so many rows, in parts, too
 
 The server is that of ``recall up`` on this machine: it shares the cores with who asks. Every side gets the
 same rows and the same questions in one run. Adds return when they are durable. Recall is the share of the
 ten that are truly most like, of those that pass the filter. ``months``: the same rows in 12 parts;
-``reader``: asked by a role that row-level security holds for.
+``reader``: asked by a role that row-level security holds for. Of ``--large`` all rows but the last 20,000 are
+written by several processes at once (:mod:`benchmarks.fleet_bulk`), and these by ``add``, which is measured.
+Results so far are in ``--out`` at any moment.
 """
 
 from __future__ import annotations
@@ -27,11 +29,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.fleet_sides import LENGTH_M, STEP_NS, Alone, Asked, Rows, Side, Store, rows_of, store_at
+from benchmarks.fleet_bulk import load
+from benchmarks.fleet_sides import (
+    BLOCK,
+    LENGTH_M,
+    STEP_NS,
+    Alone,
+    Asked,
+    Rows,
+    Side,
+    Store,
+    rows_of,
+    store_at,
+)
 from benchmarks.options import asked, common_parser, configure, parse
-from benchmarks.results import number, result, save, show, table
+from benchmarks.results import number, result, save, show, table, write
 from memory import MemoryStore, Query
-from memory.persistence.postgres import local
+from memory.persistence.postgres import local, nearest
 from memory.persistence.postgres.upkeep import Upkeep
 
 _BATCH, _THREADS, _MONTHS, _K = 1000, 8, 12, 10
@@ -48,74 +62,160 @@ _FILTERS: dict[str, Callable[[int], Asked]] = {
 _NOTES = (
     "server, who asks and other programs share the cores of this machine",
     "pgvector alone keeps a label, a place and a time beside the vector: no words, no log",
+    "of --large the last 20,000 rows are added by add, at the full size, before the graph is made; those"
+    " before by several processes at once, as add stores them (loaded_per_s)",
 )
+#: Rows of a large store that are added by ``add``; efforts at which its graph is walked too.
+_LAST, _EFFORTS = 20_000, (100, 200, 400, 800)
+#: Seconds after which a filter has been asked enough.
+_LONGEST_S = 60.0
+
+
+class _Run:
+    """What was measured so far.
+
+    Args:
+        options: of the command line.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.values: dict[str, Any] = {}
+        self.cases: list[dict[str, Any]] = []
+        self._start = time.perf_counter()
+
+    def say(self, said: str) -> None:
+        """A line of progress."""
+        print(f"[{time.perf_counter() - self._start:6.0f} s] {said}", file=sys.stderr, flush=True)
+
+    def save(self) -> None:
+        """Write it: a large store takes long, and what was measured before is not lost with it."""
+        settings = asked(self.options, "folder")
+        notes = list(_NOTES)
+        self.values = result("fleet", torch.device("cpu"), settings, cases=self.cases, notes=notes)
+        write(self.values, self.options.out)
+
+    def case(self, side: str, rows: int) -> dict[str, Any]:
+        """Another case."""
+        self.cases.append({"side": side, "rows": rows})
+        return self.cases[-1]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     options = _options(arguments)
     configure(torch.device("cpu"), options.threads)
-    values: dict[str, Any] = {}
+    run = _Run(options)
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="fleet-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # Root has another user run the server.
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         server = folder / "server"
         server.mkdir()
-        memory = {"shared_buffers": options.buffers, "maintenance_work_mem": options.buffers}
-        address = local.start(server, settings=memory)
-        cases: list[dict[str, Any]] = []
+        options.server = _settings(options)
+        address = local.start(server, settings=options.server)
+        run.say(f"the server is up: {options.server}")
         try:
-            for size in [*options.sizes, *([options.large] if options.large else [])]:
-                if size in options.sizes:
-                    cases += _compared(size, address, folder / str(size), options)
-                else:
-                    cases += _large(size, address, options)
-                # After each: a million rows take long, and what was measured before is not lost with them.
-                settings = asked(options, "folder")
-                values = result("fleet", torch.device("cpu"), settings, cases=cases, notes=list(_NOTES))
-                save(values, options)
+            for size in options.sizes:
+                _compared(size, address, folder / str(size), run)
+            for size, months in options.large:
+                _large(size, months, address, run)
         finally:
             local.stop(server)
-    show(values, _tables(values), _NOTES, as_json=options.json)
+    save(run.values, options)
+    show(run.values, _tables(run.values), _NOTES, as_json=options.json)
     return 0
 
 
-def _compared(size: int, address: str, folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+def _settings(options: argparse.Namespace) -> dict[str, str]:
+    """What the server is told: room, and every core for making graphs."""
+    cores = os.cpu_count() or 2
+    settings = {
+        "shared_buffers": options.buffers,
+        "maintenance_work_mem": options.maintenance or options.buffers,
+        "max_parallel_maintenance_workers": str(max(2, cores - 1)),
+        "max_parallel_workers": str(max(8, cores)),
+        "max_worker_processes": str(max(8, cores + 4)),
+        "max_wal_size": options.wal,
+    }
+    # Processes that make a graph share that much memory: containers often have 64 MB of this kind.
+    shared = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
+    wanted = _bytes(settings["maintenance_work_mem"])
+    if shared is None or shared.f_bavail * shared.f_frsize < 1.1 * wanted:
+        settings["dynamic_shared_memory_type"] = "mmap"
+    return settings
+
+
+def _bytes(room: str) -> int:
+    """``64MB`` or ``2GB`` as a number."""
+    return int(room[:-2]) * {"MB": 2**20, "GB": 2**30}[room[-2:]]
+
+
+def _compared(size: int, address: str, folder: Path, run: _Run) -> None:
     """All sides with so many rows."""
-    rows = rows_of(size + 2 * options.single, options.dim, options.seed)
-    cases = []
+    options = run.options
+    rows = rows_of(0, size + 2 * options.single, options.dim, options.seed)
+    asking = _Asking(size, options)
     with store_at(folder, options.dim) as side:
-        cases += _cases({"folder": side}, rows, size, options)
+        _measured({"folder": side}, rows, asking, run)
     with store_at(schema(address, f"all_{size}"), options.dim) as side:
         database = side.store.database
         assert isinstance(database, Upkeep)
-        reader = database.grant(f"reader_{size}", maps=[rows.memories(slice(1))[0].map_id])
+        reader = database.grant(f"reader_{size}", maps=[rows.memories(range(1))[0].map_id])
         assert reader is not None
         with store_at(reader, options.dim, readonly=True) as guarded:
-            cases += _cases({"server": side, "server, a reader of one map": guarded}, rows, size, options)
+            _measured({"server": side, "server, a reader of one map": guarded}, rows, asking, run)
     with store_at(schema(address, f"months_{size}"), options.dim) as side:
         for month in range(_MONTHS):
             side.begin_month(month)
-            first, last = size * month // _MONTHS, size * (month + 1) // _MONTHS
-            for start in range(first, last, _BATCH):
-                side.add(rows, slice(start, min(start + _BATCH, last)))
+            _add(side, rows, size * month // _MONTHS, size * (month + 1) // _MONTHS)
         side.settle()
-        cases.append(_questions(f"server, {_MONTHS} months", side, rows, size, options))
+        asking.ask(run.case(f"server, {_MONTHS} months", size), side, run)
     alone = Alone(address, options.dim, iterative=False)
     iterative = Alone(address, options.dim, iterative=True)
-    sides = {"pgvector alone": alone, "pgvector alone, iterative scans": iterative}
-    cases += _cases(sides, rows, size, options)
+    _measured({"pgvector alone": alone, "pgvector alone, iterative scans": iterative}, rows, asking, run)
     alone.close()
     iterative.close()
-    return cases
 
 
-def _large(size: int, address: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """A server of so many rows."""
-    rows = rows_of(size + 2 * options.single, options.dim, options.seed)
-    with store_at(schema(address, f"large_{size}"), options.dim) as side:
-        return _cases({"server": side}, rows, size, options)
+def _large(size: int, months: int, address: str, run: _Run) -> None:
+    """A server of so many rows, in so many parts."""
+    options = run.options
+    place = schema(address, f"large_{size}_{months}")
+    name = "server" if months == 1 else f"server, {months} months"
+    case = run.case(name, size)
+    with store_at(place, options.dim) as side:
+        last = min(_LAST, size // 10)
+        told = [0]
+
+        def progress(done: int) -> None:
+            if 10 * done // size > told[0]:
+                told[0] = 10 * done // size
+                run.say(f"{name}, {size:,}: {done:,} rows are there")
+
+        start = time.perf_counter()
+        load(side, place, size - last, options.seed, months=months, progress=progress)
+        case["loaded_per_s"] = round((size - last) / (time.perf_counter() - start), 1)
+        run.save()
+        rows = rows_of(size - last, size + 2 * options.single, options.dim, options.seed)
+        start = time.perf_counter()
+        _add(side, rows, size - last, size)
+        case["added_per_s"] = round(last / (time.perf_counter() - start), 1)
+        run.say(f"{name}, {size:,}: loaded {case['loaded_per_s']:,}, added {case['added_per_s']:,} a second")
+        asking = _Asking(size, options)
+        run.say("what is truly most like is known")
+        start = time.perf_counter()
+        side.settle()
+        case["index_s"] = round(time.perf_counter() - start, 2)
+        case["bytes_per_row"] = round(side.bytes() / size, 1)
+        run.save()
+        run.say(f"{name}, {size:,}: the graph took {case['index_s']:,} s")
+        asking.ask(case, side, run)
+        case["efforts"] = {}
+        for effort in _EFFORTS:
+            asking.ask(case, side, run, effort=effort)
+        case["words"] = _words(side.store, options)
+        _one_by_one(case, side, rows, size, run)
 
 
 def schema(address: str, name: str) -> str:
@@ -128,39 +228,46 @@ def schema(address: str, name: str) -> str:
     return f"{address}?options=-csearch_path%3D{name}%2Cpublic"
 
 
-def _cases(
-    sides: Mapping[str, Side], rows: Rows, size: int, options: argparse.Namespace
-) -> list[dict[str, Any]]:
+def _add(side: Side, rows: Rows, first: int, end: int) -> None:
+    """Rows of these numbers, in batches."""
+    for start in range(first, end, _BATCH):
+        side.add(rows, range(start, min(start + _BATCH, end)))
+
+
+def _measured(sides: Mapping[str, Side], rows: Rows, asking: _Asking, run: _Run) -> None:
     """Adds in batches, the index, the questions of each side of a store, then adds one by one and by threads.
 
     What is added is the first side's.
     """
     (name, side), *_ = sides.items()
-    print(f"{name}, {size:,} rows", file=sys.stderr, flush=True)
+    size = asking.size
+    run.say(f"{name}, {size:,} rows")
+    cases = [run.case(each, size) for each in sides]
     start = time.perf_counter()
-    for first in range(0, size, _BATCH):
-        side.add(rows, slice(first, min(first + _BATCH, size)))
-    together = size / (time.perf_counter() - start)
+    _add(side, rows, 0, size)
+    cases[0]["added_per_s"] = round(size / (time.perf_counter() - start), 1)
     start = time.perf_counter()
     side.settle()
-    settle_s = time.perf_counter() - start
-    cases = [_questions(each, asks, rows, size, options) for each, asks in sides.items()]
+    cases[0]["index_s"] = round(time.perf_counter() - start, 2)
+    cases[0]["bytes_per_row"] = round(side.bytes() / size, 1)
+    for case, asks in zip(cases, sides.values(), strict=True):
+        asking.ask(case, asks, run)
     if isinstance(side, Store):
-        cases[0]["words"] = _words(side.store, options)
-    room = side.bytes() / size
+        cases[0]["words"] = _words(side.store, run.options)
+    _one_by_one(cases[0], side, rows, size, run)
+
+
+def _one_by_one(case: dict[str, Any], side: Side, rows: Rows, size: int, run: _Run) -> None:
+    """Adds of one memory each, also by threads."""
+    single: int = run.options.single
     start = time.perf_counter()
-    for row in range(size, size + options.single):
-        side.add(rows, slice(row, row + 1))
-    cases[0] |= {
-        "added_per_s": round(together, 1),
-        "added_singly_per_s": round(options.single / (time.perf_counter() - start), 1),
-        "index_s": round(settle_s, 2),
-        "bytes_per_row": round(room, 1),
-    }
+    for row in range(size, size + single):
+        side.add(rows, range(row, row + 1))
+    case["added_singly_per_s"] = round(single / (time.perf_counter() - start), 1)
     if isinstance(side, Store):
-        by_threads = _by_threads(side, rows, size + options.single, options)
-        cases[0] |= {"added_by_threads_per_s": round(by_threads, 1)}
-    return cases
+        by_threads = _by_threads(side, rows, size + single, run.options)
+        case["added_by_threads_per_s"] = round(by_threads, 1)
+    run.save()
 
 
 def _by_threads(side: Store, rows: Rows, first: int, options: argparse.Namespace) -> float:
@@ -169,7 +276,7 @@ def _by_threads(side: Store, rows: Rows, first: int, options: argparse.Namespace
 
     def work(thread: int) -> None:
         for row in range(first + thread * each, first + (thread + 1) * each):
-            side.add(rows, slice(row, row + 1))
+            side.add(rows, range(row, row + 1))
 
     threads = [threading.Thread(target=work, args=(thread,)) for thread in range(_THREADS)]
     start = time.perf_counter()
@@ -189,40 +296,87 @@ def _words(store: MemoryStore, options: argparse.Namespace) -> dict[str, float]:
     return _quantiles(times[1:])
 
 
-def _questions(name: str, side: Side, rows: Rows, size: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Times and recall by filter."""
-    known = Rows(rows.vectors[:size], rows.labels[:size], rows.x[:size], rows.time_ns[:size])
-    random = np.random.default_rng(options.seed + 1)
-    questions = known.vectors[random.integers(0, size, options.questions)]
-    questions = questions + 0.2 * random.normal(size=questions.shape).astype(np.float32)
-    found = {}
-    for filter_, make in _FILTERS.items():
-        wanted = make(size)
-        truth = nearest(known, wanted.passes(known), questions)
-        side.like(questions[0], wanted, _K)
-        times, hits, answered = [], 0, 0
-        for question, best in zip(questions, truth, strict=True):
+class _Asking:
+    """Questions of a size, by filter, and what they should find.
+
+    Args:
+        size: rows.
+        options: of the command line.
+    """
+
+    def __init__(self, size: int, options: argparse.Namespace) -> None:
+        self.size = size
+        random = np.random.default_rng(options.seed + 1)
+        like = [
+            rows_of(row, row + 1, options.dim, options.seed).vectors[0]
+            for row in random.integers(0, size, options.questions).tolist()
+        ]
+        noise = random.normal(size=(len(like), options.dim)).astype(np.float32)
+        self.questions = np.stack(like) + 0.2 * noise
+        self.wanted = {name: make(size) for name, make in _FILTERS.items()}
+        self.truth = truth(size, options.dim, options.seed, self.questions, self.wanted)
+
+    def ask(self, case: dict[str, Any], side: Side, run: _Run, *, effort: int | None = None) -> None:
+        """Times and recall by filter; at an effort only of those that walk the graph."""
+        usual = nearest.effort
+        into = case.setdefault("questions", {})
+        if effort is not None:
+            nearest.effort = lambda rows, k, aim: effort
+            into = case["efforts"].setdefault(str(effort), {})
+        for filter_ in self.wanted if effort is None else ("all", "time 10 %"):
+            into[filter_] = self._asked(side, self.wanted[filter_], self.truth[filter_])
+            run.say(f"{case['side']}, {self.size:,}, {effort or 'usual'}, {filter_}: {into[filter_]}")
+            run.save()
+        nearest.effort = usual
+
+    def _asked(self, side: Side, wanted: Asked, truth: NDArray[np.int64]) -> dict[str, Any]:
+        side.like(self.questions[0], wanted, _K)
+        times: list[float] = []
+        hits, answered, begun = 0, 0, time.perf_counter()
+        for question, best in zip(self.questions, truth, strict=True):
             start = time.perf_counter()
             answer = side.like(question, wanted, _K)
             times.append(1e3 * (time.perf_counter() - start))
             hits += len(set(answer) & set(best.tolist()))
             answered += len(answer)
-        found[filter_] = {
+            if time.perf_counter() - begun > _LONGEST_S:
+                break
+        expected = len(times) * truth.shape[1]
+        found: dict[str, Any] = {
             **_quantiles(times),
-            "recall": round(hits / truth.size, 4),
-            "answered": round(answered / truth.size, 4),
+            "recall": round(hits / expected, 4),
+            "answered": round(answered / expected, 4),
         }
-    return {"side": name, "rows": size, "questions": found}
+        return found if len(times) == len(self.questions) else {**found, "asked": len(times)}
 
 
-def nearest(rows: Rows, among: NDArray[np.int64], questions: NDArray[np.float32]) -> NDArray[np.int64]:
-    """(questions, k) rows that are truly most like, of vectors as they are stored: halves of unit length."""
-    vectors = rows.vectors[among]
-    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    scores = questions @ vectors.T
-    best: NDArray[np.int64] = among[np.argsort(-scores, axis=1, kind="stable")[:, :_K]]
-    return best
+def truth(
+    size: int, dim: int, seed: int, questions: NDArray[np.float32], wanted: Mapping[str, Asked]
+) -> dict[str, NDArray[np.int64]]:
+    """(questions, k) rows that are truly most like, by filter."""
+    best = {
+        name: (np.zeros((len(questions), 0), np.float32), np.zeros((len(questions), 0), np.int64))
+        for name in wanted
+    }
+    for first in range(0, size, 10 * BLOCK):
+        rows = rows_of(first, min(first + 10 * BLOCK, size), dim, seed)
+        scores = questions @ as_stored(rows.vectors).T
+        for name, filter_ in wanted.items():
+            among = filter_.passes(rows)
+            known, ids = best[name]
+            known = np.hstack([known, scores[:, among]])
+            ids = np.hstack([ids, np.broadcast_to(among + first, (len(questions), len(among)))])
+            order = np.argsort(-known, axis=1, kind="stable")[:, :_K]
+            best[name] = np.take_along_axis(known, order, 1), np.take_along_axis(ids, order, 1)
+    return {name: ids for name, (_, ids) in best.items()}
+
+
+def as_stored(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Halves of unit length, as numbers of unit length."""
+    halves = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
+    numbers: NDArray[np.float32] = halves.astype(np.float32)
+    numbers /= np.linalg.norm(numbers, axis=1, keepdims=True)
+    return numbers
 
 
 def _quantiles(times_ms: Sequence[float]) -> dict[str, float]:
@@ -233,24 +387,48 @@ def _quantiles(times_ms: Sequence[float]) -> dict[str, float]:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = common_parser(__doc__, "fleet", quick="2,000 rows and few questions")
     parser.add_argument("--folder", type=Path, help="where stores are made; decides what a sync costs")
-    parser.add_argument("--sizes", nargs="+", type=int, help="rows (20,000 and 100,000)")
-    parser.add_argument("--large", type=int, default=0, help="rows of a server that is measured alone")
+    parser.add_argument("--sizes", nargs="*", type=int, help="rows of all sides (20,000 and 100,000)")
+    parser.add_argument(
+        "--large", nargs="*", type=_parted, default=[], metavar="ROWS[/PARTS]", help="of servers alone"
+    )
     parser.add_argument("--dim", type=int, default=128, help="numbers of a vector")
     parser.add_argument("--questions", type=int, help="of each kind (100)")
     parser.add_argument("--single", type=int, help="memories that are added one by one (400)")
-    parser.add_argument("--buffers", default="1GB", help="shared_buffers and maintenance_work_mem")
+    parser.add_argument("--buffers", default="1GB", help="shared_buffers, and maintenance_work_mem")
+    parser.add_argument("--maintenance", help="maintenance_work_mem, where it is another")
+    parser.add_argument("--wal", default="4GB", help="max_wal_size")
     options = parse(parser, arguments)
-    options.sizes = options.sizes or ([2_000] if options.quick else [20_000, 100_000])
+    if options.sizes is None:
+        options.sizes = [2_000] if options.quick else [20_000, 100_000]
     options.questions = options.questions or (10 if options.quick else 100)
     options.single = options.single or (40 if options.quick else 400)
-    if min(*options.sizes, options.dim, options.questions) < 1 or options.single < _THREADS:
+    numbers = (
+        options.dim,
+        options.questions,
+        *options.sizes,
+        *(least for each in options.large for least in each),
+    )
+    if min(numbers) < 1 or options.single < _THREADS:
         parser.error(f"all sizes must be at least 1, --single at least {_THREADS}")
     return options
 
 
+def _parted(word: str) -> tuple[int, int]:
+    """Rows and parts of ``ROWS`` or ``ROWS/PARTS``."""
+    rows, _, parts = word.partition("/")
+    return int(rows), int(parts or 1)
+
+
 def _tables(values: dict[str, Any]) -> list[Any]:
     cases = values["cases"]
-    added = ("added_per_s", "added_singly_per_s", "added_by_threads_per_s", "index_s", "bytes_per_row")
+    added = (
+        "loaded_per_s",
+        "added_per_s",
+        "added_singly_per_s",
+        "added_by_threads_per_s",
+        "index_s",
+        "bytes_per_row",
+    )
     return [
         table(
             "Added, a second",
@@ -270,7 +448,7 @@ def _tables(values: dict[str, Any]) -> list[Any]:
                     number(each["p99_ms"], 2), number(each["recall"], 3), number(each["answered"], 3),
                 ]
                 for case in cases
-                for name, each in case["questions"].items()
+                for name, each in case.get("questions", {}).items()
             ],
         ),
     ]  # fmt: skip

@@ -21,49 +21,61 @@ STEP_NS, LABELS, LENGTH_M = 1_000_000_000, 50, 1000.0
 RARE_EVERY = 1000
 #: Vectors from which an index is made.
 INDEX_FROM = 10_000
+#: Rows that are drawn together.
+BLOCK = 5_000
 
 
 class Rows(NamedTuple):
-    """What is stored, by row.
+    """What is stored, by row: a stretch of all there are.
 
     Attributes:
+        first: number of the first.
         vectors: (n, dim) float32.
         labels: of each.
         x: (n,) metres.
         time_ns: (n,) int64.
     """
 
+    first: int
     vectors: NDArray[np.float32]
     labels: list[str]
     x: NDArray[np.float64]
     time_ns: NDArray[np.int64]
 
-    def memories(self, part: slice) -> list[Memory]:
-        """Some of them as memories; words are of 1,000."""
-        rows = range(len(self.labels))[part]
+    def memories(self, part: range) -> list[Memory]:
+        """Rows of these numbers as memories; words are of 1,000."""
         return [
             Memory(
-                time_ns=int(self.time_ns[row]), position=(float(self.x[row]), 0.0, 0.0),
-                label=self.labels[row],
-                caption=f"seen word{row % 997} on the way", embedding=self.vectors[row],
+                time_ns=int(self.time_ns[row - self.first]),
+                position=(float(self.x[row - self.first]), 0.0, 0.0),
+                label=self.labels[row - self.first],
+                caption=f"seen word{row % 997} on the way", embedding=self.vectors[row - self.first],
             )
-            for row in rows
+            for row in part
         ]  # fmt: skip
 
 
-def rows_of(count: int, dim: int, seed: int) -> Rows:
-    """Vectors in 200 clusters; labels, places and times that have nothing to do with them."""
-    random = np.random.default_rng(seed)
-    centres = random.normal(size=(200, dim)).astype(np.float32)
-    vectors = centres[random.integers(0, 200, count)]
-    vectors += 0.6 * random.normal(size=(count, dim)).astype(np.float32)
-    labels = [
-        "rare" if row % RARE_EVERY == 7 else f"label{number}"
-        for row, number in enumerate(random.integers(0, LABELS, count).tolist())
-    ]
-    return Rows(
-        vectors, labels, random.uniform(0, LENGTH_M, count), np.arange(count, dtype=np.int64) * STEP_NS
-    )
+def rows_of(first: int, end: int, dim: int, seed: int) -> Rows:
+    """A stretch of rows that are the same in whatever stretches they are made.
+
+    Vectors in 200 clusters; labels, places and times that have nothing to do with them.
+    """
+    centres = np.random.default_rng(seed).normal(size=(200, dim)).astype(np.float32)
+    vectors, labels, places = [], [], []
+    for block in range(first // BLOCK, -(-end // BLOCK)):
+        random = np.random.default_rng([seed, block])
+        drawn = centres[random.integers(0, 200, BLOCK)]
+        drawn += 0.6 * random.standard_normal((BLOCK, dim), np.float32)
+        numbers, along = random.integers(0, LABELS, BLOCK).tolist(), random.uniform(0, LENGTH_M, BLOCK)
+        start = block * BLOCK
+        kept = slice(max(first - start, 0), min(end - start, BLOCK))
+        vectors.append(drawn[kept])
+        places.append(along[kept])
+        labels += [
+            "rare" if (start + at) % RARE_EVERY == 7 else f"label{numbers[at]}" for at in range(BLOCK)[kept]
+        ]
+    times = np.arange(first, end, dtype=np.int64) * STEP_NS
+    return Rows(first, np.concatenate(vectors), labels, np.concatenate(places), times)
 
 
 class Asked(NamedTuple):
@@ -80,7 +92,7 @@ class Asked(NamedTuple):
     time_ns: tuple[int, int] | None = None
 
     def passes(self, rows: Rows) -> NDArray[np.int64]:
-        """The rows that pass."""
+        """The rows that pass, counted from the first of the stretch."""
         kept = np.ones(len(rows.labels), np.bool_)
         if self.label is not None:
             kept &= np.array([label == self.label for label in rows.labels])
@@ -94,7 +106,7 @@ class Asked(NamedTuple):
 class Side(Protocol):
     """What is measured."""
 
-    def add(self, rows: Rows, part: slice) -> None:
+    def add(self, rows: Rows, part: range) -> None:
         """Store some rows; returns when they are durable."""
 
     def settle(self) -> None:
@@ -120,7 +132,7 @@ class Store:
         config = None if readonly else StoreConfig(index_from=INDEX_FROM)
         self.store = MemoryStore.open(place, dim=dim, config=config, readonly=readonly)
 
-    def add(self, rows: Rows, part: slice) -> None:
+    def add(self, rows: Rows, part: range) -> None:
         """See :class:`Side`."""
         self.store.add(rows.memories(part))
 
@@ -179,19 +191,20 @@ class Alone:
         run("CREATE INDEX ON alone (x)")
         run("CREATE INDEX ON alone (time_ns)")
 
-    def add(self, rows: Rows, part: slice) -> None:
+    def add(self, rows: Rows, part: range) -> None:
         """See :class:`Side`; vectors in binary form."""
         sql = "COPY alone (id, label, x, time_ns, half) FROM STDIN (FORMAT BINARY)"
         with self._connection.cursor() as cursor, cursor.copy(sql) as copy:
             copy.write(COPY_HEAD)
-            for row in range(len(rows.labels))[part]:
-                label = rows.labels[row].encode()
-                half = rows.vectors[row].astype(">f2").tobytes()
+            for row in part:
+                at = row - rows.first
+                label = rows.labels[at].encode()
+                half = rows.vectors[at].astype(">f2").tobytes()
                 copy.write(
                     b"\0\5\0\0\0\x08" + row.to_bytes(8, "big")
                     + len(label).to_bytes(4, "big") + label
-                    + b"\0\0\0\x08" + np.array(rows.x[row], ">f8").tobytes()
-                    + b"\0\0\0\x08" + int(rows.time_ns[row]).to_bytes(8, "big")
+                    + b"\0\0\0\x08" + np.array(rows.x[at], ">f8").tobytes()
+                    + b"\0\0\0\x08" + int(rows.time_ns[at]).to_bytes(8, "big")
                     + (4 + len(half)).to_bytes(4, "big") + self._dim.to_bytes(2, "big") + b"\0\0" + half
                 )  # fmt: skip
             copy.write(COPY_END)

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from memory.columns import ColumnCache
 from memory.index import Neighbours, Plan
+from memory.index.effort import check_aim
 from memory.index.neighbours import unit_rows
 from memory.index.planner import Method
 from memory.indexes import DEFAULT
@@ -14,9 +15,6 @@ from memory.persistence.postgres.database import Database
 from memory.query import Filter, Query
 from memory.relevance import sentence_of
 from memory.retrieve import Found, Retriever, ordered
-
-#: At this aim and above all that match are compared.
-_EXACT = 1.0
 
 
 class RemoteRetriever(Retriever):
@@ -48,7 +46,7 @@ class RemoteRetriever(Retriever):
         )
         filter = Filter(map_id=map_id)
         for row, vector in enumerate(questions):
-            nearest = self._database.nearest(vector, k, filter, encoder, exact=aim >= _EXACT)
+            nearest = self._database.nearest(vector, k, filter, encoder, aim=check_aim(aim))
             found.scores[row, : len(nearest.ids)] = nearest.scores
             found.ids[row, : len(nearest.ids)] = nearest.ids
         return found

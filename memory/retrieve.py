@@ -91,8 +91,11 @@ class Retriever:
             # In another order than how well the words fit, all that have them count.
             best_first = query.ordered_by == "relevance"
             hits = self._database.search_text(query.text, query.where, limit=query.k if best_first else 2**62)
+            found = Found(hits.ids, text=hits.scores)
+            if best_first:  # Which needs no columns: of a large store on a server they take long to read.
+                return found
             with self._lock:
-                return ordered(self._follow(), query, Found(hits.ids, text=hits.scores))
+                return ordered(self._follow(), query, found)
         chosen = self._looked_up(filter)
         with self._lock:
             columns = self._follow()

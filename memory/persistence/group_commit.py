@@ -76,6 +76,11 @@ class GroupCommit(Generic[Request, Reply]):
         """After a rollback: read again what is kept beside the database."""
 
     @property
+    def unsure(self) -> bool:
+        """Whether the commit that failed just now may have been made: its answer was lost."""
+        return False
+
+    @property
     def busy(self) -> bool:
         """Whether an operation is at work just now."""
         with self._door:
@@ -168,6 +173,12 @@ class GroupCommit(Generic[Request, Reply]):
             elif begun and not isinstance(error, Exception):
                 self._finish(group)  # The interruption came after the commit.
                 raise
+            elif begun and self.unsure:
+                # Tried again one by one, as after a rollback, all could be there twice.
+                self.committed()
+                for job in group:
+                    job.error, job.done = error, True
+                return
             self.rolled_back()
             raise
         self._finish(group)

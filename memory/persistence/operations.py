@@ -72,15 +72,30 @@ def apply(
     update: Mapping[int, Prepared] | None = None,
     secure: bool = False,
     seen: Sights | None = None,
+    before: Mapping[int, Image] | None = None,
 ) -> Applied:
     """Add, remove and change memories, and count sights, as one operation.
+
+    Args:
+        connection: within a transaction.
+        counters: of the store; follow.
+        operation: its name in the log.
+        detail: for the log.
+        add: new memories.
+        remove: ids.
+        update: what memories become, by id.
+        secure: keep nothing of those that are removed.
+        seen: sights to count.
+        before: what is removed and changed, as it is, where that was read within the transaction.
 
     Raises:
         UnknownMemoryError: an id to remove or change is not there.
     """
     update = update or {}
-    gone = engine_of(connection).read_images(connection, remove)
-    before = engine_of(connection).read_images(connection, list(update))
+    if before is None:
+        images = engine_of(connection).read_images(connection, [*remove, *update])
+        before = {image.id: image for image in images}
+    gone, old = [before[id] for id in remove], [before[id] for id in update]
     added = add.size
     first = counters.next_id
     generation = write_entry(connection, counters, operation, detail, added=added)
@@ -90,10 +105,10 @@ def apply(
         if secure:
             redact(connection, remove)
             meta.write(connection, erase.NOTE, 1)
-    if before:
-        write_rows(connection, generation, "changed", list(update), before)
-        after = [image_of(old, update[old.id]) for old in before]
-        engine_of(connection).replace_images(connection, counters.slots, before, after)
+    if old:
+        write_rows(connection, generation, "changed", list(update), old)
+        after = [image_of(image, update[image.id]) for image in old]
+        engine_of(connection).replace_images(connection, counters.slots, old, after)
     if added:
         engine_of(connection).insert_prepared(connection, counters.slots, add, first)
     if seen:

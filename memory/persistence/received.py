@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from memory.persistence.engine import engine_of
 from memory.persistence.frames import in_frame, read_frames
 from memory.persistence.journal import Counters, joined, read_entries, read_identity
 from memory.persistence.operations import Applied
-from memory.persistence.records import prepare
+from memory.persistence.records import SCALARS, Image, prepare
 from memory.types import Memory
 
 #: Name of the operations in the log.
@@ -30,6 +30,7 @@ OPERATION = "sync"
 #: Clocks that differ by less are taken to be one: networks take their time too.
 LATE_NS = 60 * 10**9
 _NONE = np.zeros(0, np.int64)
+_STATE = SCALARS.index("state")
 
 
 class Received(NamedTuple):
@@ -195,15 +196,16 @@ def receive(
     known.follow(connection)
     if not _fits(known, batch):
         return Received()
-    family = _Family(connection, counters, may_undo)
-    lost = known.lost(batch)
     sent = _in_order(batch.memories)
+    theirs = [memory.id or 0 for memory in sent]
+    here_of_sent, here_of_gone = known.here(theirs).tolist(), known.here(batch.gone).tolist()
+    family = _Family(connection, counters, may_undo, {*here_of_sent, *here_of_gone})
+    lost = known.lost(batch)
     add: list[Memory] = []
     update: list[Memory] = []
     remove: list[int] = []
     kept = 0
-    theirs = [memory.id or 0 for memory in sent]
-    for memory, here in zip(sent, known.here(theirs).tolist(), strict=True):
+    for memory, here in zip(sent, here_of_sent, strict=True):
         another = not here or (here in lost and not family.is_same(here, memory))
         fate = "gone there" if another else family.fate(here)
         if fate == "there":
@@ -212,18 +214,22 @@ def receive(
             add.append(memory)
         else:
             kept += 1
-    for here in known.here(batch.gone).tolist():
+    for here in here_of_gone:
         fate = "gone there" if not here or here in lost else family.fate(here)
         if fate == "there":
             remove.append(here)
         kept += fate == "kept"
+    # Once, with what the log is to keep of them: no merge is taken back any more.
+    changing = [memory.id or 0 for memory in update]
+    images = engine_of(connection).read_images(connection, [*changing, *remove])
+    before = {image.id: image for image in images}
     slots = counters.slots
 
     def here_of(memory: Memory) -> Memory:
         return in_frame(_as_seen(memory, batch.robot), known.frames)
 
     new = prepare([here_of(replace(memory, id=None)) for memory in add], slots)
-    stated = family.stated([here_of(memory) for memory in update])
+    stated = family.stated([here_of(memory) for memory in update], before)
     detail = {
         "store": batch.store,
         "robot": batch.robot,
@@ -239,7 +245,7 @@ def receive(
     }
     done: Applied = operations.apply(
         connection, counters, operation=OPERATION, detail=detail, add=new, remove=remove,
-        update={memory.id or 0: prepare([memory], slots) for memory in stated},
+        update={memory.id or 0: prepare([memory], slots) for memory in stated}, before=before,
     )  # fmt: skip
     now_ns = time.time_ns()
     return Received(
@@ -283,10 +289,24 @@ def _in_order(memories: Sequence[Memory]) -> list[Memory]:
 
 
 class _Family:
-    """What became here of memories that came."""
+    """What became here of memories that came.
 
-    def __init__(self, connection: Connection, counters: Counters, may_undo: bool) -> None:
+    Args:
+        connection: within a transaction.
+        counters: of the store; follow.
+        may_undo: see :func:`receive`.
+        ids: of memories here that will be asked for.
+    """
+
+    def __init__(
+        self, connection: Connection, counters: Counters, may_undo: bool, ids: Collection[int]
+    ) -> None:
         self._connection, self._counters, self._may_undo = connection, counters, may_undo
+        # Looked up together; what was undone since is looked up one by one.
+        self._ids, self._undone = frozenset(ids), False
+        condition = engine_of(connection).one_of("id", sorted(ids))
+        rows = connection.execute(f"SELECT id FROM memory WHERE {condition.sql}", condition.parameters)
+        self._there = {id for (id,) in rows.fetchall()}
 
     def fate(self, id: int) -> str:
         """``there``, after taking back merges where that is needed; ``gone there``, because its store had
@@ -311,6 +331,7 @@ class _Family:
             operations.undo(self._connection, self._counters, entry.generation)
         except UndoError:
             return "kept"
+        self._undone = True
         return "there"
 
     def is_same(self, id: int, memory: Memory) -> bool:
@@ -318,16 +339,18 @@ class _Family:
         row = self._connection.execute("SELECT time_ns, label FROM memory WHERE id = ?", (id,)).fetchone()
         return row is not None and tuple(row) == (memory.time_ns, memory.label)
 
-    def stated(self, memories: Sequence[Memory]) -> list[Memory]:
+    def stated(self, memories: Sequence[Memory], before: Mapping[int, Image]) -> list[Memory]:
         """Memories with the state that was found here, where they were not seen since."""
-        ids = [memory.id or 0 for memory in memories]
-        images = engine_of(self._connection).read_images(self._connection, ids, vectors=False)
         found = []
-        for memory, image in zip(memories, images, strict=True):
-            known = image.memory()
-            newer = memory.last_sight_ns > known.last_sight_ns
-            keeps = memory.state != known.state == self._marked(known.id or 0) and not newer
-            found.append(replace(memory, state=known.state) if keeps else memory)
+        for memory in memories:
+            known = before[memory.id or 0]
+            state = known.scalars[_STATE]
+            keeps = (
+                memory.state != state
+                and state == self._marked(known.id)
+                and memory.last_sight_ns <= known.memory().last_sight_ns
+            )
+            found.append(replace(memory, state=state) if keeps else memory)
         return found
 
     def _marked(self, id: int) -> str | None:
@@ -340,6 +363,8 @@ class _Family:
         return None if row is None else str(json.loads(row[0])["state"])
 
     def _is_there(self, id: int) -> bool:
+        if not self._undone and id in self._ids:
+            return id in self._there
         return self._connection.execute("SELECT 1 FROM memory WHERE id = ?", (id,)).fetchone() is not None
 
 

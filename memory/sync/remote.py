@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import time
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -12,6 +13,10 @@ from memory.errors import DataError, StaleSyncError, SyncError
 from memory.persistence.batches import Batch, Position
 from memory.persistence.received import Received
 from memory.sync.wire import batch_json, batch_of, position_json, position_of
+
+#: Bytes that are sent at once, and that wait on this computer: of a slow link each may take as long as the
+#: timeout, which is of silence.
+_PORTION, _WAITING = 16384, 65536
 
 
 def is_service(word: str) -> bool:
@@ -71,13 +76,18 @@ class Service:
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         sent = None if body is None else json.dumps(body).encode()
         self._wait(0 if sent is None else len(sent))
-        headers = {"Content-Type": "application/json"} if sent is not None else {}
+        headers, portions = {}, None
+        if sent is not None:
+            headers = {"Content-Type": "application/json", "Content-Length": str(len(sent))}
+            portions = [sent[start : start + _PORTION] for start in range(0, len(sent), _PORTION)]
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         try:
             if self._connection is None:
                 self._connection = self._kind(self._host, self._port, timeout=self._timeout_s)
-            self._connection.request(method, self._path + path, sent, headers)
+                self._connection.connect()
+                self._connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WAITING)
+            self._connection.request(method, self._path + path, portions, headers)
             answer = self._connection.getresponse()
             raw, status = answer.read(), answer.status
         except (OSError, http.client.HTTPException) as error:

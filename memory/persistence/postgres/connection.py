@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
 import psycopg
-from psycopg import errors
+from psycopg import conninfo, errors
 from psycopg.adapt import Dumper
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
@@ -25,6 +26,12 @@ from memory.persistence.postgres.engine import PostgresEngine
 
 #: Connections of a process at most, and seconds to wait for one.
 MOST_CONNECTIONS, WAIT_S = 32, 30.0
+#: Seconds after which a pool is to begin anew with trying to connect: it waits twice as long each time, and a
+#: server that is back after minutes would be waited for by minutes more.
+AGAIN_S = 5.0
+#: What connections have where an address says nothing else: a network that falls silent is noticed within a
+#: minute. By default Linux waits for two hours.
+ALIVE = {"keepalives_idle": 20, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 50_000}
 
 
 class _Number(Dumper):
@@ -39,6 +46,13 @@ def configure(connection: psycopg.Connection) -> None:
     """What every connection of a pool has."""
     connection.adapters.register_dumper(int, _Number)
     connection.adapters.register_dumper(bool, _Number)
+
+
+def options_of(address: str) -> dict[str, Any]:
+    """What connections to an address are made with beside it."""
+    said = conninfo.conninfo_to_dict(address)
+    alive = {name: value for name, value in ALIVE.items() if name not in said}
+    return {"autocommit": True, "application_name": "sparsight", **alive}
 
 
 @lru_cache(4096)
@@ -61,6 +75,7 @@ class ServerConnection:
     Attributes:
         guarded: as given.
         raw: the connection of psycopg, within a transaction.
+        unsure: whether the last transaction ended with a commit whose answer was lost.
     """
 
     engine = PostgresEngine()
@@ -70,6 +85,7 @@ class ServerConnection:
         self.guarded = guarded
         self._lock = lock
         self.raw: psycopg.Connection | None = None
+        self.unsure = False
 
     @property
     def in_transaction(self) -> bool:
@@ -99,9 +115,10 @@ class ServerConnection:
             self.raw.cancel()
 
     def _begin(self) -> None:
+        self.unsure = False
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if self._lock is None else "BEGIN"
         for _ in range(MOST_CONNECTIONS + 1):
-            raw = self._pool.getconn(WAIT_S)
+            raw = self._lent()
             try:
                 raw.execute(begin)
             except BaseException as error:
@@ -115,6 +132,15 @@ class ServerConnection:
         # Each of the pool was of a server that went away, and so were the new ones.
         raise psycopg.OperationalError("the server ends connections as soon as they are made")
 
+    def _lent(self) -> psycopg.Connection:
+        end = time.monotonic() + WAIT_S
+        while True:
+            try:
+                return self._pool.getconn(AGAIN_S)
+            except PoolTimeout:
+                if time.monotonic() > end:
+                    raise
+
     def _end(self, sql: str) -> psycopg.Cursor:
         raw, self.raw = self.raw, None
         assert raw is not None
@@ -123,6 +149,7 @@ class ServerConnection:
         except psycopg.OperationalError:
             if sql == "ROLLBACK":
                 return raw.cursor()  # Of a connection that is lost: the server rolls back itself.
+            self.unsure = raw.closed
             raise
         finally:
             self._pool.putconn(raw)

@@ -29,11 +29,13 @@ from memory.persistence.journal import STORE, Counters
 from memory.persistence.postgres import checking, nearest, schema
 from memory.persistence.postgres.address import without_password
 from memory.persistence.postgres.connection import (
+    AGAIN_S,
     MOST_CONNECTIONS,
     WAIT_S,
     Readers,
     ServerConnection,
     configure,
+    options_of,
     translated,
 )
 from memory.persistence.postgres.images import add_slot
@@ -81,9 +83,10 @@ class Database(Upkeep):
                 min_size=1,
                 max_size=MOST_CONNECTIONS,
                 timeout=WAIT_S,
+                reconnect_timeout=AGAIN_S,
                 open=True,
                 configure=configure,
-                kwargs={"autocommit": True, "application_name": "sparsight"},
+                kwargs=options_of(address),
             )
             try:
                 lock, self.guarded = self._prepare(dim, create)
@@ -224,7 +227,7 @@ class Database(Upkeep):
         filter: Filter,
         encoder: str = DEFAULT_SLOT,
         *,
-        exact: bool = False,
+        aim: float = nearest.USUAL,
     ) -> nearest.Nearest:
         """See :func:`memory.persistence.postgres.nearest.search`; nothing for an unknown encoder."""
         with self._read() as connection:
@@ -233,7 +236,7 @@ class Database(Upkeep):
             slot = slots.get(encoder)
             if slot is None:
                 return nearest.Nearest(np.zeros(0, np.int64), np.zeros(0, np.float32), False)
-            return nearest.search(connection, slot, vector, k, filter, exact=exact)
+            return nearest.search(connection, slot, vector, k, filter, aim=aim)
 
     def check(self, repair: bool = False) -> CheckReport:
         """Whether rows, log and words fit each other; with ``repair``, mend what can be derived."""

@@ -100,6 +100,14 @@ def _copied(connection: Any, table: str, columns: Sequence[str], form: str = "")
 
 def insert_prepared(connection: Any, slots: dict[str, Slot], prepared: Prepared, first_id: int) -> None:
     """New memories with rising ids."""
+    copy_prepared(connection, slots, prepared, first_id)
+    said = zip(prepared.scalars["label"], prepared.texts["caption"], strict=True)
+    words.count(connection, words.counts_of(said), 1)
+    visits.write(connection, {first_id + position: kept for position, kept in prepared.visits.items()})
+
+
+def copy_prepared(connection: Any, slots: dict[str, Slot], prepared: Prepared, first_id: int) -> None:
+    """Rows and vectors of new memories, without the counts of their words and their visits."""
     labels, captions = prepared.scalars["label"], prepared.texts["caption"]
     table = prepared.poses.tolist()
     scalars = zip(*(prepared.scalars[name] for name in SCALARS), strict=True)
@@ -118,8 +126,6 @@ def insert_prepared(connection: Any, slots: dict[str, Slot], prepared: Prepared,
     for name, (positions, blobs, dim) in prepared.vectors.items():
         slot = add_slot(connection, slots, name, dim).number
         copy_vectors(connection, [first_id + position for position in positions], slot, blobs, dim)
-    words.count(connection, words.counts_of(zip(labels, captions, strict=True)), 1)
-    visits.write(connection, {first_id + position: kept for position, kept in prepared.visits.items()})
 
 
 def spread_of(numbers: Sequence[float]) -> str | None:
@@ -255,11 +261,17 @@ def replace_images(
     assign = f"UPDATE memory SET {', '.join(name + ' = ?' for name in names)} WHERE id = ?"
     said = [(i.scalars[LABEL], i.texts[CAPTION]) for i in before]
     says = [(i.scalars[LABEL], i.texts[CAPTION]) for i in after]
-    for new, (label, caption) in zip(after, says, strict=True):
-        place = (*new.pose, spread_of(new.covariance or ()))
-        vector = words.vector_of(label, caption)
-        row = (*new.scalars, int(bool(new.visits)), *place, *new.texts, vector, new.id)
-        connection.execute(assign, row)
+    # Together: the server is not waited for row by row.
+    connection.executemany(
+        assign,
+        [
+            (
+                *new.scalars, int(bool(new.visits)), *new.pose, spread_of(new.covariance or ()), *new.texts,
+                words.vector_of(label, caption), new.id,
+            )
+            for new, (label, caption) in zip(after, says, strict=True)
+        ],
+    )  # fmt: skip
     changed = [pair for pair in zip(said, says, strict=True) if pair[0] != pair[1]]
     words.count(connection, words.counts_of(pair[1] for pair in changed), 1)
     words.count(connection, words.counts_of(pair[0] for pair in changed), -1)

@@ -7,6 +7,7 @@ import os
 import pwd
 import secrets
 import shutil
+import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +32,7 @@ def start(folder: Path, *, port: int | None = None, settings: Mapping[str, str] 
 
     Args:
         folder: with the server's files.
-        port: to listen at; any that is free by default.
+        port: to listen at; by default that of before, and any that is free for a new one.
         settings: of PostgreSQL, as ``shared_buffers``.
 
     Returns:
@@ -47,14 +48,20 @@ def start(folder: Path, *, port: int | None = None, settings: Mapping[str, str] 
     if os.geteuid() == 0:
         shutil.chown(folder, OTHER_USER)
     words = ["start", "--name", NAME, "--password", _password(folder)]
-    words += [] if port is None else ["--port", str(port)]
     for name, value in {**DURABLE, **(settings or {})}.items():
         words += ["-c", f"{name}={value}"]
-    done = _run(folder, *words)
+    new = not (folder / ".pg0" / "instances" / NAME).exists()
+    wanted = _port(folder) if port is None else port
+    done = _run(folder, *words, *([] if wanted is None else ["--port", str(wanted)]))
+    if done.returncode and new and wanted is None:
+        # Perhaps another server that was started at the same moment has the port that was free.
+        done = _run(folder, *words, "--port", str(_free_port()))
     known = info(folder)
     if done.returncode or not known.get("running"):
         said = (done.stderr or done.stdout).strip()
         raise StoreError(f"{folder}: the server does not start: {said or 'see its log'}")
+    # Whoever has its address finds it there again.
+    (folder / "port").write_text(str(known["port"]))
     return str(known["uri"])
 
 
@@ -92,6 +99,17 @@ def info(folder: Path) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _port(folder: Path) -> int | None:
+    """Where the folder's server listened the last time."""
+    file = folder / "port"
+    return int(file.read_text()) if file.exists() else None
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 def _password(folder: Path) -> str:

@@ -5,6 +5,7 @@ Every function but :func:`make_index` works within the caller's read transaction
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,8 +20,14 @@ from memory.query import Filter
 
 #: Numbers of a vector that the server's index takes.
 MOST_DIM = 4000
-#: Neighbours that a step through the graph keeps; the server takes no more than a thousand.
-EFFORT, MOST_EFFORT = 100, 1000
+#: How a graph is made: neighbours that a vector has, and that are looked at to choose them. With pgvector's
+#: own 64, some of 200,000 vectors are found from nowhere, whatever the effort.
+NEIGHBOURS, CHOSEN_FROM = 16, 128
+#: Neighbours that a step through a graph of so many vectors keeps for the usual aim; of others it grows with
+#: the root of their number. The server takes no more than a thousand.
+EFFORT, EFFORT_ROWS, USUAL, MOST_EFFORT = 200, 200_000, 0.95, 1000
+#: Fewer are never kept.
+LEAST_EFFORT = 100
 #: Memories that match a filter and are compared one by one, without the graph.
 FEW = 10_000
 
@@ -44,20 +51,37 @@ def index_name(slot: Slot, first_id: int) -> str:
     return f"embedding_hnsw_{slot.number}_{first_id}"
 
 
-def prepare(connection: Any, slot: Slot, k: int) -> bool:
+def effort(rows: float, k: int, aim: float) -> int:
+    """Neighbours that a step through a graph keeps.
+
+    Args:
+        rows: vectors in it.
+        k: how many are asked for.
+        aim: share of them to find, below 1. It is aimed at, by what was measured; nothing checks it.
+    """
+    wanted = EFFORT * math.sqrt(rows / EFFORT_ROWS) * math.sqrt((1.0 - USUAL) / (1.0 - aim))
+    return min(max(math.ceil(wanted), LEAST_EFFORT, 2 * k), MOST_EFFORT)
+
+
+def prepare(connection: Any, slot: Slot, k: int, aim: float) -> bool:
     """Set how searches of the transaction walk graphs; whether a part has one that is whole.
 
     Vectors of the other parts are compared.
     """
     sql = (
-        "SELECT set_config('hnsw.iterative_scan', 'strict_order', true),"
-        " set_config('hnsw.ef_search', ?::text, true), EXISTS (SELECT FROM pg_index AS i"
-        " JOIN pg_class AS c ON c.oid = i.indexrelid WHERE i.indisvalid AND starts_with(c.relname, ?)"
-        " AND c.relnamespace = current_schema()::regnamespace)"
+        "SELECT max(c.reltuples) FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid"
+        " WHERE i.indisvalid AND starts_with(c.relname, ?)"
+        " AND c.relnamespace = current_schema()::regnamespace"
     )
-    effort = min(max(EFFORT, 2 * k), MOST_EFFORT)
-    found: bool = connection.execute(sql, (str(effort), f"embedding_hnsw_{slot.number}_")).fetchone()[2]
-    return found
+    (rows,) = connection.execute(sql, (f"embedding_hnsw_{slot.number}_",)).fetchone()
+    if rows is None:
+        return False
+    sql = (
+        "SELECT set_config('hnsw.iterative_scan', 'strict_order', true),"
+        " set_config('hnsw.ef_search', ?::text, true)"
+    )
+    connection.execute(sql, (str(effort(max(rows, 0.0), k, aim)),))
+    return True
 
 
 def within_parts(connection: Any, filter: Filter) -> list[Condition]:
@@ -76,7 +100,13 @@ def within_parts(connection: Any, filter: Filter) -> list[Condition]:
 
 
 def search(
-    connection: Any, slot: Slot, vector: NDArray[np.float32], k: int, filter: Filter, *, exact: bool = False
+    connection: Any,
+    slot: Slot,
+    vector: NDArray[np.float32],
+    k: int,
+    filter: Filter,
+    *,
+    aim: float = USUAL,
 ) -> Nearest:
     """The most similar memories that pass a filter.
 
@@ -90,9 +120,9 @@ def search(
         vector: (dim,) float32.
         k: how many.
         filter: that they pass.
-        exact: compare all that match, whatever index there is.
+        aim: share of them to find; at 1 all that match are compared, whatever index there is.
     """
-    indexed = not exact and prepare(connection, slot, k)
+    indexed = aim < 1.0 and prepare(connection, slot, k, aim)
     wanted, few = searching.conditions(connection, filter), False
     joined = bool(wanted)
     if searching.is_judged(filter):
@@ -154,6 +184,13 @@ def make_index(raw: Any, slot: Slot, first_id: int) -> None:
     name, kind = index_name(slot, first_id), f"halfvec({slot.dim})"
     sql = (
         f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON embedding_{first_id} USING hnsw"
-        f" ((half::{kind}) halfvec_cosine_ops) WHERE slot = {slot.number}"
+        f" ((half::{kind}) halfvec_cosine_ops) WITH (m = {NEIGHBOURS}, ef_construction = {CHOSEN_FROM})"
+        f" WHERE slot = {slot.number}"
     )
-    raw.execute(sql)
+    # By default the server takes as many processes as reading the table is worth; making a graph is far more
+    # work. max_parallel_maintenance_workers still bounds them.
+    raw.execute("SET min_parallel_table_scan_size = 0")
+    try:
+        raw.execute(sql)
+    finally:
+        raw.execute("RESET min_parallel_table_scan_size")

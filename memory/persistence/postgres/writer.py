@@ -28,3 +28,8 @@ class ServerWriter(Commits):
     def rolled_back(self) -> None:
         """Sights wait again; the counters are read with the next transaction."""
         self.pending.rolled_back()
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the server went away while it was asked to commit."""
+        return self.connection.unsure

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +25,10 @@ from memory.errors import (
     StoreReadOnlyError,
     StoreVersionError,
 )
-from memory.persistence.postgres import local
+from memory.persistence.postgres import local, nearest
 from memory.persistence.postgres.address import is_address, without_password
+from memory.persistence.postgres.database import Database
+from memory.persistence.records import DEFAULT_SLOT
 from memory.query import Filter
 from memory.types import Visit
 
@@ -221,6 +225,36 @@ def test_an_index_of_the_server_finds_what_is_rare_too(address: str) -> None:
         assert store.database.stats().vectors == {"default": 600}
 
 
+def test_an_aim_is_a_matter_of_effort(address: str) -> None:
+    # Of few rows the least, of more with the root of their number, and more for a higher aim.
+    assert nearest.effort(1_000, 10, 0.95) == nearest.effort(0, 10, 0.5) == nearest.LEAST_EFFORT
+    assert nearest.effort(nearest.EFFORT_ROWS, 10, 0.95) == nearest.EFFORT
+    assert nearest.effort(4 * nearest.EFFORT_ROWS, 10, 0.95) == 2 * nearest.EFFORT
+    assert nearest.effort(nearest.EFFORT_ROWS, 10, 0.99) == math.ceil(nearest.EFFORT * math.sqrt(5))
+    assert nearest.effort(1_000, 200, 0.95) == 400
+    assert nearest.effort(10**9, 10, 0.999) == nearest.effort(10, 900, 0.95) == nearest.MOST_EFFORT
+    random = np.random.default_rng(3)
+    vectors = random.normal(size=(600, DIM)).astype(np.float32)
+    with MemoryStore.open(address, dim=DIM, config=StoreConfig(index_from=500)) as store:
+        store.add([Memory(time_ns=0, position=(0, 0, 0), embedding=vector) for vector in vectors])
+        store.settle()
+        database = store.database
+        assert isinstance(database, Database)
+        with database._read() as connection:
+            slot = database._counters.slots[DEFAULT_SLOT]
+            for k, aim in ((10, 0.95), (300, 0.95)):
+                assert nearest.prepare(connection, slot, k, aim)
+                (set_to,) = connection.execute("SELECT current_setting('hnsw.ef_search')").fetchone()
+                assert int(set_to) == nearest.effort(600, k, aim)
+            sql = "SELECT reloptions FROM pg_class WHERE relname = 'embedding_hnsw_0_1' AND relnamespace = "
+            sql += "current_schema()::regnamespace"
+            (options,) = connection.execute(sql).fetchone()
+        assert options == [f"m={nearest.NEIGHBOURS}", f"ef_construction={nearest.CHOSEN_FROM}"]
+        for wrong in (0.0, 1.1, True):
+            with pytest.raises(ValueError, match="aim must be above 0 and at most 1"):
+                store.search(vectors[:1], 1, aim=wrong)
+
+
 def test_what_was_erased_is_in_no_table(address: str) -> None:
     with MemoryStore.open(address, dim=DIM) as store:
         ids = store.add([Memory(time_ns=0, position=(0, 0, 0), label="Zanzibar", embedding=np.ones(DIM))])
@@ -245,6 +279,23 @@ def start_again(folder: Path) -> str:
 
 
 @pytest.mark.slow
+def test_servers_that_start_at_the_same_moment_have_ports_of_their_own(
+    server_folder: Callable[[], Path],
+) -> None:
+    folders = [server_folder() for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        addresses = list(pool.map(local.start, folders))
+    for folder, address in zip(folders, addresses, strict=True):
+        with MemoryStore.open(address, dim=DIM) as store:
+            store.add(rows(2))
+        local.stop(folder)
+        assert local.start(folder) == address  # And keep them.
+        with MemoryStore.open(address, readonly=True) as store:
+            assert len(store) == 2
+        local.stop(folder)
+
+
+@pytest.mark.slow
 def test_a_killed_server_loses_nothing_that_was_acknowledged(server_folder: Callable[[], Path]) -> None:
     folder = server_folder()
     address = local.start(folder)
@@ -260,7 +311,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(server_folder: Call
                     with contextlib.suppress(StoreError):  # What was under way when the server died.
                         acknowledged.extend(store.add([row]))
 
-            thread = threading.Thread(target=work)
+            thread = threading.Thread(target=work, daemon=True)
             thread.start()
             for trial in range(3):
                 time.sleep(0.3 + 0.2 * trial)

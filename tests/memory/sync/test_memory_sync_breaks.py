@@ -10,13 +10,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from memory import Memory, MemoryStore
-from memory.errors import RecallError, StaleSyncError, SyncError
+from memory.errors import RecallError, StaleSyncError, StoreError, SyncError
+from memory.persistence.postgres import local
 from memory.sync import Inbox, Outbox, sync
 from memory.sync.remote import Service
 
@@ -122,12 +124,19 @@ SENDER = """
 import sys, time
 from memory import Memory, MemoryStore
 from memory.errors import RecallError
-from memory.sync import Outbox, sync
+from memory.sync import Inbox, Outbox, sync
 from memory.sync.remote import Service
 import numpy as np
 folder, address = sys.argv[1:]
+
+def send(outbox):
+    if address.startswith("http"):
+        sync(outbox, Service(address, timeout_s=5))
+        return
+    with MemoryStore.open(address) as shared:
+        sync(outbox, Inbox(shared.database))
+
 with MemoryStore.open(folder, dim=4) as store:
-    service = Service(address, timeout_s=5)
     while True:
         number = store.generation
         rows = [Memory(time_ns=number, label=f"{number} {at}", embedding=np.ones(4)) for at in range(3)]
@@ -136,7 +145,7 @@ with MemoryStore.open(folder, dim=4) as store:
         if number % 5 == 4:
             store.forget([int(store.database.ids()[0])])
         try:
-            sync(Outbox(store.database, "robot", portion=4), service)
+            send(Outbox(store.database, "robot", portion=4))
         except RecallError:
             time.sleep(0.01)
 """
@@ -206,6 +215,63 @@ def test_two_hundred_kills_of_sender_and_receiver(tmp_path: Path) -> None:
     labels = {label for label, _, _ in expected}
     assert acknowledged <= labels | ever
     assert len(expected) == len(labels) > 300
+
+
+def start_again(folder: Path) -> str:
+    """Start a server that was killed: its processes may still be ending."""
+    for _ in range(50):
+        with contextlib.suppress(StoreError):
+            return local.start(folder)
+        time.sleep(0.2)
+    return local.start(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_kills_of_a_robot_and_of_the_database_in_turn(
+    tmp_path: Path, server_folder: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    dice, folder = random.Random(2), server_folder()
+    address = local.start(folder)
+    try:
+        with MemoryStore.open(address, dim=DIM):
+            pass
+        acknowledged: set[str] = set()
+        for trial in range(24):
+            sender = subprocess.Popen(
+                [sys.executable, "-c", SENDER, str(tmp_path / "robot"), address],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            assert sender.stdout is not None
+            acknowledged.update(sender.stdout.readline().strip().split("|"))  # It is at work.
+            time.sleep(dice.uniform(0.0, 0.5))
+            if trial % 2:
+                os.kill(int(local.info(folder)["pid"]), signal.SIGKILL)
+                if trial % 4 == 1:  # The robot goes on alone, and sends when the server is back.
+                    assert start_again(folder) == address
+                    acknowledged.update(sender.stdout.readline().strip().split("|"))
+            sender.kill()
+            said, _ = sender.communicate()
+            for line in said.splitlines(keepends=True):
+                if line.endswith("\n"):
+                    acknowledged.update(line.strip().split("|"))
+            assert start_again(folder) == address
+        with MemoryStore.open(tmp_path / "robot") as robot, MemoryStore.open(address) as shared:
+            sync(Outbox(robot.database, "robot"), Inbox(shared.database))
+            assert contents(shared) == contents(robot)
+            assert shared.check().ok
+            ever = {
+                memory.label
+                for entry in robot.database.log()
+                for memory in robot.database.before(entry.generation)
+            }
+            labels = [label for label, _, _ in contents(robot)]
+            assert acknowledged <= {*labels, *ever}
+            assert len(labels) == len(set(labels)) > 50
+    finally:
+        local.stop(folder)
 
 
 def test_a_service_that_is_not_there(tmp_path: Path) -> None:
