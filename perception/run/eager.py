@@ -92,11 +92,12 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
 
     Args:
         network: folded.
+        dtype: of the features on a CPU: float32, or bfloat16 where :class:`PlannedMaps` suits.
     """
 
-    def __init__(self, network: Network) -> None:
-        self.network, self.config = network, network.config
-        self.planned = PlannedMaps(network) if PlannedMaps.suits(network) else None
+    def __init__(self, network: Network, dtype: torch.dtype = torch.float32) -> None:
+        self.network, self.config, self.dtype = network, network.config, dtype
+        self.planned = PlannedMaps(network, dtype) if PlannedMaps.suits(network) else None
         # Layers of other makes may keep a state.
         self.threaded = self.planned is not None
 
@@ -128,8 +129,13 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
             return Levels(levels.pillars, self.planned.backbone(encoded))
         if self.config.pillars.open:
             raise ValueError(
-                "a detector without a range (pillars.range_m: null) runs on a CPU in float32, without"
-                " autocast, by its own folded layers without hooks, or as CUDA graphs; give it a range"
+                "a detector without a range (pillars.range_m: null) runs on a CPU without autocast, by its"
+                " own folded layers without hooks, or as CUDA graphs; give it a range"
+            )
+        if self.dtype != torch.float32:
+            raise ValueError(
+                "precision='bfloat16' runs on a CPU without autocast, by the network's own folded layers"
+                " without hooks, on a grid that fits the memory; precision='float32' runs any"
             )
         return Levels(levels.pillars, self.network.backbone(encoded))
 
@@ -248,11 +254,13 @@ class EagerRunner:
 
     Args:
         network: folded, on the device to run on.
+        dtype: of its features, see :class:`EagerSteps`.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, *, dtype: torch.dtype = torch.float32) -> None:
+        steps = class_of(network.config.backbone.kind, "eager")
         self.steps: Steps[Sequence[Tensor], Any, Any, Any, Any, Any, list[FrameResult]]
-        self.steps = class_of(network.config.backbone.kind, "eager")(network)
+        self.steps = steps(network) if dtype == torch.float32 else steps(network, dtype)
         self.device = next(network.parameters()).device
         self._threads = FrameThreads()
 

@@ -55,15 +55,16 @@ class PlannedLevels(NamedTuple):
 class PlannedMaps:
     """Pillar features to the maps that the head reads, those of the network but for rounding.
 
-    The backbone is computed at active cells and the neck and the heat map near them, in float32. Weights are
-    packed at the first frame, and again after they were changed.
+    The backbone is computed at active cells and the neck and the heat map near them. Weights are packed at
+    the first frame, and again after they were changed.
 
     Args:
         network: folded, on a CPU, see :meth:`suits`.
+        dtype: of features and weights, float32 or bfloat16; sums are float32.
     """
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
+    def __init__(self, network: Network, dtype: torch.dtype = torch.float32) -> None:
+        self.network, self.dtype = network, dtype
         #: Of a detector without a range there is no map of all cells.
         self.keyed = network.config.pillars.open
         self._plan: _Plan | None = None
@@ -106,7 +107,7 @@ class PlannedMaps:
         try:
             pool = self._pools.pop()
         except IndexError:
-            pool = RowPool()
+            pool = RowPool(self.dtype)
         return PlannedLevels(plan, pool, plan.backbone(encoded, pool))
 
     def neck(self, levels: PlannedLevels) -> tuple[Tensor | ListedMap, Callable[[], Tensor]]:
@@ -148,11 +149,11 @@ class PlannedMaps:
         assert isinstance(network.backbone, SparseBackbone)
         samples = [weight.detach().view(-1)[::_SAMPLED] for weight in map(_in_memory_order, given)]
         if self.keyed:
-            neck: PlannedNeck = KeyedNeck(network.neck, network.head)
+            neck: PlannedNeck = KeyedNeck(network.neck, network.head, dtype=self.dtype)
         else:
-            neck = PlannedNeck(network.neck, network.head, shape)
+            neck = PlannedNeck(network.neck, network.head, shape, dtype=self.dtype)
         self._plan = _Plan(
-            PlannedBackbone(network.backbone, keyed=self.keyed),
+            PlannedBackbone(network.backbone, dtype=self.dtype, keyed=self.keyed),
             neck,
             shape,
             versions,

@@ -7,6 +7,8 @@ cells differ by their parity.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -52,6 +54,10 @@ class _KeyedCells(NeckCells):
         """How a 3x3 layer reads these cells to make those of ``after``."""
         return keyed_tile_plan(after.cells, self.shape, self.windows, channels)
 
+    def around(self, cells: Tensor) -> Tensor:
+        """(M, 9) int32 rows of the 3x3 cells around each cell, row-major."""
+        return torch.from_numpy(self.windows(cells - torch.tensor([0, 1, 1]), (3, 3))).T.contiguous()
+
     def windows(self, corners: Tensor, size: tuple[int, int]) -> Rows:
         """Rows of windows of cells; see :data:`~sparse_core.conv.convolution.cpu.TileWindows`."""
         keys = linear_keys(corners, self.shape).numpy()
@@ -89,6 +95,18 @@ class _FinerCells(NeckCells):
         """How a 3x3 layer reads these cells to make those of ``after``."""
         return keyed_tile_plan(after.cells, self.shape, self.windows, channels)
 
+    def around(self, cells: Tensor) -> Tensor:
+        """(M, 9) int32 rows of the 3x3 cells around each cell, row-major."""
+        row, column = cells[:, 1], cells[:, 2]
+        corners = (cells - torch.tensor([0, 1, 1])) >> torch.tensor([0, 1, 1])
+        coarse = torch.from_numpy(self.coarse.windows(corners, (2, 2)))
+        places = []
+        for dy, dx in itertools.product((-1, 0, 1), (-1, 0, 1)):
+            down, across = ((row + dy) >> 1) - corners[:, 1], ((column + dx) >> 1) - corners[:, 2]
+            below = coarse.gather(0, (2 * down + across)[None])[0]
+            places.append(4 * below + 2 * ((row + dy) & 1) + ((column + dx) & 1))
+        return torch.stack(places, dim=1).int()
+
     def windows(self, corners: Tensor, size: tuple[int, int]) -> Rows:
         """Rows of windows of cells whose first cells are odd in row and column, as tiles read them."""
         height, width = size[0] // 2 + 1, size[1] // 2 + 1
@@ -115,14 +133,14 @@ class KeyedNeck(PlannedNeck):
     """Runs a folded neck and the heat map of a folded head on rows of a grid without a shape.
 
     Args:
-        neck, head: see :class:`~perception.stages.neck.cpu.PlannedNeck`.
+        neck, head, dtype: see :class:`~perception.stages.neck.cpu.PlannedNeck`.
     """
 
-    def __init__(self, neck: Neck, head: CentreHead) -> None:
+    def __init__(self, neck: Neck, head: CentreHead, *, dtype: torch.dtype = torch.float32) -> None:
         reach = list_reach(len(neck.blocks))
         # A map of which one cell is out of reach of every border.
         size = 2 * reach + 1
-        super().__init__(neck, head, (size, size))
+        super().__init__(neck, head, (size, size), dtype=dtype)
         middle = reach * size + reach
         weights = self._weights
         *coarse, fine = weights.empty
