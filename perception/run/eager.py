@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from perception.config import DetectorConfig
 from perception.geometry import GroundGrid
@@ -28,6 +28,7 @@ from perception.run.program import StageRunner, Steps, at_once, run_frame
 from perception.run.results import FrameResult
 from perception.run.threads import FrameThreads
 from perception.stages.cpu import PlannedLevels, PlannedMaps
+from perception.stages.refine.cpu import PlannedPoints
 from perception.types import EMBEDDING_DIM
 from sparse_core.conv import SparseTensor
 from sparse_core.errors import CapacityWarning
@@ -98,6 +99,10 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
     def __init__(self, network: Network, dtype: torch.dtype = torch.float32) -> None:
         self.network, self.config, self.dtype = network, network.config, dtype
         self.planned = PlannedMaps(network, dtype) if PlannedMaps.suits(network) else None
+        #: What runs the point layers of a refinement in its place.
+        self._points: dict[nn.Module, PlannedPoints] = {}
+        if dtype != torch.float32:
+            self._points = {stage: PlannedPoints(stage) for stage in self._stages()}
         # Layers of other makes may keep a state.
         self.threaded = self.planned is not None
 
@@ -171,15 +176,24 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
     @property
     def refinements(self) -> Sequence[Callable[[Boxes], Boxes]]:
         """One step for each stage of the network; the last turns boxes to their headings."""
-        stages = [stage for stage in self.network.refinements if isinstance(stage, RefineStage)]
+        stages = self._stages()
         return [partial(self._refine, stage, last=stage is stages[-1]) for stage in stages]
+
+    def _stages(self) -> list[RefineStage]:
+        return [stage for stage in self.network.refinements if isinstance(stage, RefineStage)]
 
     def _refine(self, stage: RefineStage, boxes: Boxes, *, last: bool) -> Boxes:
         if len(boxes.boxes) == 0:
             return boxes
         frames = torch.repeat_interleave(torch.tensor(boxes.counts, device=boxes.boxes.device))
+        points = self._points.get(stage)
         refined, output = stage.refined(
-            boxes.peaks.pillars, boxes.peaks.features, boxes.boxes, frames, boxes.labels
+            boxes.peaks.pillars,
+            boxes.peaks.features,
+            boxes.boxes,
+            frames,
+            boxes.labels,
+            points if points is not None and points.runs() else None,
         )
         if last:
             refined = turned(refined, output.flip_logits)
