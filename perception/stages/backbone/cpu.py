@@ -87,7 +87,7 @@ class PlannedBackbone:
                 level, rows = self._strided(part, level, rows, pool)
                 continue
             if blocks is None or isinstance(part, SparseUnit):
-                blocks = level.blocks(rows.shape[1])
+                blocks = level.blocks(rows.shape[1], rows.dtype)
             if isinstance(part, SparseUnit):
                 made, blocks = self._unit(part, blocks, rows, pool), None
                 pool.give(rows)
@@ -122,9 +122,9 @@ class PlannedBackbone:
         sizes = unit.conv.kernel_size, unit.conv.stride, unit.conv.padding
         after: PlannedLevel
         if isinstance(level, KeyedLevel):
-            after, blocks, computed = keyed_strided_level(level, *sizes, rows.shape[1])
+            after, blocks, computed = keyed_strided_level(level, *sizes, rows.shape[1], rows.dtype)
         else:
-            after, blocks, computed = strided_level(level, *sizes, rows.shape[1])
+            after, blocks, computed = strided_level(level, *sizes, rows.shape[1], rows.dtype)
         made = self._unit(unit, blocks, rows, pool)
         ordered = pool.take_with_zero_row(len(after), made.shape[1])
         torch.index_select(made, 0, computed, out=ordered[:-1])

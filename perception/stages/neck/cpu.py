@@ -82,9 +82,9 @@ class NeckCells(ABC):
     def around(self, cells: Tensor) -> Tensor:
         """(M, 9) int32 rows of the 3x3 cells around each cell, row-major."""
 
-    def blocks_of(self, after: NeckCells, channels: int) -> list[RowBlock]:
-        """How a 3x3 layer reads these cells to make those of ``after``, without tiles."""
-        return whole_blocks(self.around(after.cells), channels)
+    def blocks_of(self, after: NeckCells, values: Tensor) -> list[RowBlock]:
+        """How a 3x3 layer reads values of these cells to make those of ``after``, without tiles."""
+        return whole_blocks(self.around(after.cells), values.shape[1], values.dtype)
 
     @abstractmethod
     def whole(self, values: Tensor) -> Tensor | ListedMap:
@@ -251,13 +251,13 @@ class PlannedNeck:
     ) -> Tensor:
         """A 3x3 layer: values at ``before`` to values at ``after``."""
         weight, bias = self._weights.convolutions[index]
-        out, channels = after.values(empty, pool), weight.shape[1]
+        out = after.values(empty, pool)
         if self.dtype == torch.float32:
-            tiles = before.tiles_of(after, channels)
+            tiles = before.tiles_of(after, weight.shape[1])
             return tile_convolution(
                 values, weight, tiles, out=out, bias=bias, residual=residual, relu=True, pool=pool
             )
-        blocks = before.blocks_of(after, channels)
+        blocks = before.blocks_of(after, values)
         return block_convolution(
             values, weight, blocks, out=out, bias=bias, residual=residual, relu=True, pool=pool
         )

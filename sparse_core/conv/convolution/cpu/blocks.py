@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-#: Floats gathered for a block: four megabytes, shared by the cores. Smaller blocks fit a second-level cache,
+#: Floats gathered for a block, or twice as many halves: four megabytes, shared by the cores. Smaller blocks fit a second-level cache,
 #: but threads meet at the end of each operation of a block, and wait for long where other programs run.
 BLOCK_ELEMENTS = 1 << 20
 _FEWEST_ROWS = 64
@@ -123,18 +123,21 @@ def _set_sizes(taps: int) -> npt.NDArray[np.int64]:
     return sizes
 
 
-def even_blocks(rows: Tensor, channels: int, ordered: TapOrder) -> list[RowBlock]:
+def even_blocks(
+    rows: Tensor, channels: int, ordered: TapOrder, dtype: torch.dtype = torch.float32
+) -> list[RowBlock]:
     """Blocks of a table of neighbours.
 
     Args:
         rows: (M, K) int32 of ``gather_rows``.
         channels: width of the input, which decides how many rows a block has.
         ordered: taps of the rows, which are in that order.
+        dtype: of the input.
     """
     count, taps = rows.shape
     if count == 0:
         return []
-    size = max(_FEWEST_ROWS, BLOCK_ELEMENTS // (taps * channels) // 64 * 64)
+    size = max(_FEWEST_ROWS, _most_rows(taps, channels, dtype) // 64 * 64)
     bounds = [0, count]
     if taps <= _MOST_TAPS_IN_A_TREE:
         bounds = tap_ranges(ordered.sets, taps, BLOCK_COST / channels**2)
@@ -153,20 +156,26 @@ def even_blocks(rows: Tensor, channels: int, ordered: TapOrder) -> list[RowBlock
     return blocks
 
 
-def whole_blocks(rows: Tensor, channels: int) -> list[RowBlock]:
+def whole_blocks(rows: Tensor, channels: int, dtype: torch.dtype = torch.float32) -> list[RowBlock]:
     """Blocks of a table of neighbours in which nearly every row has all taps.
 
     Args:
         rows: (M, K) int32 input row of each tap of each output row.
         channels: width of the input.
+        dtype: of the input.
     """
     count, taps = rows.shape
     if count == 0:
         return []
-    bounds = [*_evenly(0, count, max(_FEWEST_ROWS, BLOCK_ELEMENTS // (taps * channels))), count]
+    bounds = [*_evenly(0, count, max(_FEWEST_ROWS, _most_rows(taps, channels, dtype))), count]
     return [
         RowBlock(start, stop, None, rows[start:stop].view(-1)) for start, stop in itertools.pairwise(bounds)
     ]
+
+
+def _most_rows(taps: int, channels: int, dtype: torch.dtype) -> int:
+    """Rows of a block."""
+    return 4 * BLOCK_ELEMENTS // (taps * channels * dtype.itemsize)
 
 
 def _evenly(start: int, stop: int, size: int) -> list[int]:

@@ -62,7 +62,7 @@ def test_whole_blocks_gather_all_taps(
     residual = torch.randn(count, 32)
     features[-1] = 0
     blocks = whole_blocks(rows, 16)
-    together = (1 << 14) // (9 * 16)
+    together = 4 * (1 << 14) // (9 * 16 * dtype.itemsize)
     assert len(blocks) == -(-count // together)
     given = [part.to(dtype) for part in (features, weight, bias, residual)]
     pool = RowPool(dtype)
