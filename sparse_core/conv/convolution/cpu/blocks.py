@@ -17,8 +17,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-#: Floats gathered for a block, or twice as many halves: four megabytes, shared by the cores. Smaller blocks fit a second-level cache,
-#: but threads meet at the end of each operation of a block, and wait for long where other programs run.
+#: Floats gathered for a block, or twice as many halves: four megabytes, shared by the cores. Smaller blocks
+#: fit a second-level cache, but threads meet at the end of each operation of a block, and wait for long where
+#: other programs run.
 BLOCK_ELEMENTS = 1 << 20
 _FEWEST_ROWS = 64
 #: Multiply-adds that take as long as starting another block.

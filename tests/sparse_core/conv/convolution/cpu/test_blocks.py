@@ -61,7 +61,7 @@ def test_whole_blocks_gather_all_taps(
     features, weight, bias = torch.randn(101, 16), torch.randn(9, 16, 32), torch.randn(32)
     residual = torch.randn(count, 32)
     features[-1] = 0
-    blocks = whole_blocks(rows, 16)
+    blocks = whole_blocks(rows, 16, dtype)
     together = 4 * (1 << 14) // (9 * 16 * dtype.itemsize)
     assert len(blocks) == -(-count // together)
     given = [part.to(dtype) for part in (features, weight, bias, residual)]
