@@ -1,7 +1,6 @@
 """The neck and the heat map on a CPU, at cells near active ones; elsewhere they are those of an empty scene.
 
-See :mod:`perception.stages.neck.near`; here, layers run over tiles of cells. In bfloat16, with which tiles
-lose too many digits, each cell gathers its neighbours: three times the products, each twice as quick.
+See :mod:`perception.stages.neck.near`; here, layers run over tiles of cells.
 """
 
 from __future__ import annotations
@@ -19,15 +18,13 @@ from perception.model.neck import Neck
 from perception.stages.backbone.cpu import BackboneRows
 from perception.stages.neck.near import EmptyMaps, dilated, fine_rows, list_reach
 from sparse_core.conv.convolution.cpu.blocks import (
-    RowBlock,
     RowPool,
-    block_convolution,
     relu_rows_,
     rows_product,
-    whole_blocks,
 )
 from sparse_core.conv.convolution.cpu.tiles import (
     TILE_MARGINS,
+    TILE_SHAPES,
     TilePlan,
     Tiles,
     tile_convolution,
@@ -39,7 +36,7 @@ class _Weights(NamedTuple):
     """Layers of the neck and the heat map as matrices, and what they give for an empty scene.
 
     Attributes:
-        convolutions: weight and bias of each 3x3 layer, the finer one last: for tiles, or (9, C_in, C_out).
+        convolutions: weight and bias of each 3x3 layer, for tiles, the finer one last.
         up: (C, 4 * C_out), columns by parity, then channel; its bias (C_out,).
         heat: hidden and last layer of the heat map, (C_in, C_out) and bias each; the last is float32, so that
             scores keep their order.
@@ -75,16 +72,8 @@ class NeckCells(ABC):
         """(M,) int32 row of each cell."""
 
     @abstractmethod
-    def tiles_of(self, after: NeckCells, channels: int) -> TilePlan:
-        """How a 3x3 layer reads these cells to make those of ``after``."""
-
-    @abstractmethod
-    def around(self, cells: Tensor) -> Tensor:
-        """(M, 9) int32 rows of the 3x3 cells around each cell, row-major."""
-
-    def blocks_of(self, after: NeckCells, values: Tensor) -> list[RowBlock]:
-        """How a 3x3 layer reads values of these cells to make those of ``after``, without tiles."""
-        return whole_blocks(self.around(after.cells), values.shape[1], values.dtype)
+    def tiles_of(self, after: NeckCells, values: Tensor) -> TilePlan:
+        """How a 3x3 layer reads values of these cells to make those of ``after``."""
 
     @abstractmethod
     def whole(self, values: Tensor) -> Tensor | ListedMap:
@@ -133,17 +122,12 @@ class _Cells(NeckCells):
         """(M,) int32 row of each cell."""
         return self._rows.index_select(0, self._places(cells))
 
-    def tiles_of(self, after: NeckCells, channels: int) -> TilePlan:
-        """How a 3x3 layer reads these cells to make those of ``after``."""
+    def tiles_of(self, after: NeckCells, values: Tensor) -> TilePlan:
+        """How a 3x3 layer reads values of these cells to make those of ``after``."""
         assert isinstance(after, _Cells)
         batch, *shape = after.near.shape
-        return Tiles(after.cells, shape, batch).plan(self._rows, self._strides, self._origin, channels)
-
-    def around(self, cells: Tensor) -> Tensor:
-        """(M, 9) int32 rows of the 3x3 cells around each cell, row-major."""
-        offsets = torch.tensor([dy * self._strides[1] + dx for dy in (-1, 0, 1) for dx in (-1, 0, 1)])
-        places = self._places(cells)[:, None] + offsets
-        return self._rows.index_select(0, places.view(-1)).view(-1, 9)
+        tiles = Tiles(after.cells, shape, batch, TILE_SHAPES[values.dtype])
+        return tiles.plan(self._rows, self._strides, self._origin, values.shape[1])
 
     def whole(self, values: Tensor) -> Tensor:
         """(B, C, H, W), channels last, of rows as :meth:`values` makes them."""
@@ -251,15 +235,15 @@ class PlannedNeck:
     ) -> Tensor:
         """A 3x3 layer: values at ``before`` to values at ``after``."""
         weight, bias = self._weights.convolutions[index]
-        out = after.values(empty, pool)
-        if self.dtype == torch.float32:
-            tiles = before.tiles_of(after, weight.shape[1])
-            return tile_convolution(
-                values, weight, tiles, out=out, bias=bias, residual=residual, relu=True, pool=pool
-            )
-        blocks = before.blocks_of(after, values)
-        return block_convolution(
-            values, weight, blocks, out=out, bias=bias, residual=residual, relu=True, pool=pool
+        return tile_convolution(
+            values,
+            weight,
+            before.tiles_of(after, values),
+            out=after.values(empty, pool),
+            bias=bias,
+            residual=residual,
+            relu=True,
+            pool=pool,
         )
 
     def _raised(
@@ -300,12 +284,10 @@ def _pack(neck: Neck, head: CentreHead, small: tuple[int, int], dtype: torch.dty
     heat = head.heat_logits(features)
     assert neck.up.conv.bias is not None
     taps = [unit.conv.weight.permute(2, 3, 1, 0).flatten(0, 1) for unit in units]
-    if dtype == torch.float32:
-        taps = [tile_weight(weight) for weight in taps]
     up, up_bias = weight.permute(0, 2, 3, 1).reshape(channels, -1), _bias(neck.up).repeat(4)
     hidden_weight, hidden_bias = _matrix(head.heat_hidden)
     return _Weights(
-        [(weight.to(dtype), _bias(unit).to(dtype)) for weight, unit in zip(taps, units, strict=True)],
+        [(tile_weight(tap, dtype), _bias(unit).to(dtype)) for tap, unit in zip(taps, units, strict=True)],
         (up.to(dtype), up_bias.to(dtype)),
         ((hidden_weight.to(dtype), hidden_bias.to(dtype)), _matrix(head.heat)),
         [rows.to(dtype) for rows in (*empty, fine_rows(raised))],

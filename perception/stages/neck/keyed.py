@@ -7,8 +7,6 @@ cells differ by their parity.
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -21,7 +19,7 @@ from perception.stages.backbone.cpu import BackboneRows
 from perception.stages.neck.cpu import NeckCells, PlannedNeck, finer_cells
 from perception.stages.neck.near import list_reach
 from sparse_core.conv.convolution.cpu.keyed import CellKeys, KeyedLevel, merged
-from sparse_core.conv.convolution.cpu.tiles import TilePlan, keyed_tile_plan
+from sparse_core.conv.convolution.cpu.tiles import TILE_SHAPES, TilePlan, keyed_tile_plan
 from sparse_core.conv.coordinates.common import coordinates_from_keys, key_strides, linear_keys
 
 Rows = npt.NDArray[np.int32]
@@ -50,13 +48,10 @@ class _KeyedCells(NeckCells):
         """(M,) int32 row of each cell."""
         return torch.from_numpy(self._filled(self.index.rows_of(linear_keys(cells, self.shape).numpy())))
 
-    def tiles_of(self, after: NeckCells, channels: int) -> TilePlan:
-        """How a 3x3 layer reads these cells to make those of ``after``."""
-        return keyed_tile_plan(after.cells, self.shape, self.windows, channels)
-
-    def around(self, cells: Tensor) -> Tensor:
-        """(M, 9) int32 rows of the 3x3 cells around each cell, row-major."""
-        return torch.from_numpy(self.windows(cells - torch.tensor([0, 1, 1]), (3, 3))).T.contiguous()
+    def tiles_of(self, after: NeckCells, values: Tensor) -> TilePlan:
+        """How a 3x3 layer reads values of these cells to make those of ``after``."""
+        tile = TILE_SHAPES[values.dtype]
+        return keyed_tile_plan(after.cells, self.shape, self.windows, values.shape[1], tile)
 
     def windows(self, corners: Tensor, size: tuple[int, int]) -> Rows:
         """Rows of windows of cells; see :data:`~sparse_core.conv.convolution.cpu.TileWindows`."""
@@ -91,21 +86,10 @@ class _FinerCells(NeckCells):
         rows = self.coarse.at(torch.stack([frame, row >> 1, column >> 1], dim=1))
         return (4 * rows + 2 * (row & 1) + (column & 1)).int()
 
-    def tiles_of(self, after: NeckCells, channels: int) -> TilePlan:
-        """How a 3x3 layer reads these cells to make those of ``after``."""
-        return keyed_tile_plan(after.cells, self.shape, self.windows, channels)
-
-    def around(self, cells: Tensor) -> Tensor:
-        """(M, 9) int32 rows of the 3x3 cells around each cell, row-major."""
-        row, column = cells[:, 1], cells[:, 2]
-        corners = (cells - torch.tensor([0, 1, 1])) >> torch.tensor([0, 1, 1])
-        coarse = torch.from_numpy(self.coarse.windows(corners, (2, 2)))
-        places = []
-        for dy, dx in itertools.product((-1, 0, 1), (-1, 0, 1)):
-            down, across = ((row + dy) >> 1) - corners[:, 1], ((column + dx) >> 1) - corners[:, 2]
-            below = coarse.gather(0, (2 * down + across)[None])[0]
-            places.append(4 * below + 2 * ((row + dy) & 1) + ((column + dx) & 1))
-        return torch.stack(places, dim=1).int()
+    def tiles_of(self, after: NeckCells, values: Tensor) -> TilePlan:
+        """How a 3x3 layer reads values of these cells to make those of ``after``."""
+        tile = TILE_SHAPES[values.dtype]
+        return keyed_tile_plan(after.cells, self.shape, self.windows, values.shape[1], tile)
 
     def windows(self, corners: Tensor, size: tuple[int, int]) -> Rows:
         """Rows of windows of cells whose first cells are odd in row and column, as tiles read them."""

@@ -34,7 +34,7 @@ def test_what_is_asked_for_is_what_runs(tiny_network: Network) -> None:
         assert usable_precision(name, tiny_network, CPU, graphs=True) == name
     for wanted in ("float32", "bfloat16"):
         assert usable_precision(wanted, tiny_network, CPU, graphs=False) == wanted
-        assert Detector(tiny_network, precision=wanted).precision == wanted  # type: ignore[arg-type]
+        assert Detector(tiny_network, precision=wanted).precision == wanted
     moved = Detector(tiny_network, precision="bfloat16").with_range((0, -16, -3, 32, 16, 1))
     assert moved.precision == "bfloat16"
 

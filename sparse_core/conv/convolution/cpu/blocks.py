@@ -138,7 +138,7 @@ def even_blocks(
     count, taps = rows.shape
     if count == 0:
         return []
-    size = max(_FEWEST_ROWS, _most_rows(taps, channels, dtype) // 64 * 64)
+    size = max(_FEWEST_ROWS, 4 * BLOCK_ELEMENTS // (taps * channels * dtype.itemsize) // 64 * 64)
     bounds = [0, count]
     if taps <= _MOST_TAPS_IN_A_TREE:
         bounds = tap_ranges(ordered.sets, taps, BLOCK_COST / channels**2)
@@ -155,28 +155,6 @@ def even_blocks(
             chosen = torch.tensor(used)
             blocks.append(RowBlock(start, stop, chosen, part.index_select(1, chosen).view(-1)))
     return blocks
-
-
-def whole_blocks(rows: Tensor, channels: int, dtype: torch.dtype = torch.float32) -> list[RowBlock]:
-    """Blocks of a table of neighbours in which nearly every row has all taps.
-
-    Args:
-        rows: (M, K) int32 input row of each tap of each output row.
-        channels: width of the input.
-        dtype: of the input.
-    """
-    count, taps = rows.shape
-    if count == 0:
-        return []
-    bounds = [*_evenly(0, count, max(_FEWEST_ROWS, _most_rows(taps, channels, dtype))), count]
-    return [
-        RowBlock(start, stop, None, rows[start:stop].view(-1)) for start, stop in itertools.pairwise(bounds)
-    ]
-
-
-def _most_rows(taps: int, channels: int, dtype: torch.dtype) -> int:
-    """Rows of a block."""
-    return 4 * BLOCK_ELEMENTS // (taps * channels * dtype.itemsize)
 
 
 def _evenly(start: int, stop: int, size: int) -> list[int]:

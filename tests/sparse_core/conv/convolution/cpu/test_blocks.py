@@ -11,9 +11,10 @@ from sparse_core.conv.convolution.cpu.blocks import (
     MANY_ROWS,
     RowPool,
     block_convolution,
+    even_blocks,
     relu_rows_,
+    rows_by_taps,
     rows_product,
-    whole_blocks,
 )
 
 
@@ -51,22 +52,22 @@ def test_relu_of_bfloat16_is_that_of_its_numbers() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("count", [0, 1, 70, 300])
-def test_whole_blocks_gather_all_taps(
-    count: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_layer_of_blocks_rounds_as_its_type(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparse_core.conv.convolution.cpu.blocks.BLOCK_ELEMENTS", 1 << 14)
-    torch.manual_seed(count)
-    rows = torch.randint(0, 101, (count, 9), dtype=torch.int32)
+    torch.manual_seed(0)
+    rows = torch.randint(0, 101, (1000, 9), dtype=torch.int32)
+    ordered = rows_by_taps(rows.T < 100)
+    rows = rows[ordered.order]
     features, weight, bias = torch.randn(101, 16), torch.randn(9, 16, 32), torch.randn(32)
-    residual = torch.randn(count, 32)
     features[-1] = 0
-    blocks = whole_blocks(rows, 16, dtype)
-    together = 4 * (1 << 14) // (9 * 16 * dtype.itemsize)
-    assert len(blocks) == -(-count // together)
-    given = [part.to(dtype) for part in (features, weight, bias, residual)]
+    blocks = even_blocks(rows, 16, ordered, dtype)
+    # As many bytes of either: more rows of halves.
+    most = max(block.stop - block.start for block in blocks)
+    assert most * 9 * 16 * dtype.itemsize <= 4 << 14
+    assert (most > 64) == (dtype == torch.bfloat16)
+    given = [part.to(dtype) for part in (features, weight, bias, torch.randn(1000, 32))]
     pool = RowPool(dtype)
-    out = pool.take(count, 32)
+    out = pool.take(1000, 32)
     assert out.dtype == dtype
     block_convolution(
         given[0], given[1], blocks, out=out, bias=given[2], residual=given[3], relu=True, pool=pool
