@@ -73,26 +73,29 @@ class Detector:
         precision: Precision | None = None,
         overflow: Overflow = "grow",
     ) -> None:
-        from perception.run.graph import FrameRunner, why_no_graph
+        from perception.run.graph import FrameRunner, compiling, why_no_graph
 
         self.config: DetectorConfig = network.config
         self.device = usable_device(device)
-        self.network = network.to(self.device).fold()
         self.overflow: Overflow = overflow
         reason = why_no_graph(self.config, self.device)
         if fast and reason:
             raise ValueError(f"fast=True cannot be: {reason}")
         graphs = not reason if fast is None else fast
-        self.precision = usable_precision(precision, self.network, self.device, graphs=graphs)
+        self.precision = usable_precision(precision, network, self.device, graphs=graphs)
         self._asked_precision = precision
         if self.config.pillars.open and self.device.type != "cpu" and (reason or fast is False):
             raise ValueError(
                 "a detector without a range (pillars.range_m: null) runs on a CPU or as CUDA graphs, and"
                 f" frames are none here: {reason or 'fast=False'}; give it a range, or device='cpu'"
             )
+        dtype = PRECISIONS[self.precision]
+        if graphs:
+            # While the weights go to the device.
+            compiling(self.device, dtype)
+        self.network = network.to(self.device).fold()
         # Without a range, what no graph takes is computed on the host.
         on_host = self.config.pillars.open and self.device.type != "cpu"
-        dtype = PRECISIONS[self.precision]
         self._eager = EagerRunner(
             copy.deepcopy(self.network).cpu() if on_host else self.network,
             dtype=torch.float32 if graphs else dtype,
@@ -256,7 +259,7 @@ class Detector:
         A thread fetches the scans. On a GPU the next scan is copied and queued while one is computed.
 
         Args:
-            clouds: any iterable, endless or not; each as for a call.
+            clouds: any iterable, endless or not; each as for a call. Arrays in a list need no thread.
         """
         if self._graphs is None:
             for cloud in clouds:
@@ -271,7 +274,8 @@ class Detector:
                 given.append(cloud)
                 yield as_tensor(cloud)
 
-        for result in stream_frames(self._graphs, tensors()):
+        ready = isinstance(clouds, Sequence) and not any(isinstance(one, str | Path) for one in clouds)
+        for result in stream_frames(self._graphs, tensors(), ready=ready):
             cloud = given.popleft()
             # The limit keeps the nearest pillars, which fixed buffers cannot choose.
             crowded = result.pillars > self.config.pillars.max_pillars
