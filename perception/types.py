@@ -273,7 +273,7 @@ class Detections:
 
     @classmethod
     def known(cls, **fields: Any) -> Detections:
-        """One of all fields, whose values nobody needs to check: that would be a tenth of a frame's Python."""
+        """One of all fields, whose values nobody needs to check, which takes a tenth of a call."""
         made = object.__new__(cls)
         made.__dict__.update(fields)
         return made
