@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from benchmarks.environment import ROOT
 from benchmarks.scenes import load_frames
 from benchmarks.timing import interleave
 from perception import Detector
+from perception.run.precision import has_bfloat16
 from perception.types import FloatArray
 
 SPARSE, _DENSE = "pointpillars-kitti", "pointpillars-kitti-dense"
@@ -42,9 +44,12 @@ def frames(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     few = clouds[:2] if options.quick else clouds
     # Long enough that neither its first nor its last frame counts for much.
     long = few if options.quick else clouds * 8
-    calls: dict[str, list[float]] = {"ours": [], "dense": []}
+    called: dict[str, Detector] = {"ours": ours, "dense": dense}
+    if device.type == "cpu" and has_bfloat16():
+        called["bfloat16"] = Detector.from_pretrained(SPARSE, precision="bfloat16")
+    calls: dict[str, list[float]] = {name: [] for name in called}
     for points in few:
-        sides = {"ours": lambda points=points: ours(points), "dense": lambda points=points: dense(points)}
+        sides = {name: partial(detector, points) for name, detector in called.items()}
         for name, samples in interleave(sides, device, rounds=options.rounds, warmup=2).items():
             calls[name] += samples
     together = interleave(
@@ -62,6 +67,11 @@ def frames(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         "dense": [sample / len(clouds) for sample in together["dense"]],
     }
     gpu = device.type == "cuda"
+    halves = []
+    if "bfloat16" in calls:
+        half = beside("the same in float32", calls["ours"], calls["bfloat16"])
+        row = timed("detector(points), bfloat16", calls["bfloat16"], **half)
+        halves = [row | {"aim_times": 1.5, "met": row["times"] >= 1.5}]
     return [
         timed(
             "detector(points)",
@@ -69,6 +79,7 @@ def frames(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
             0.31 if gpu else None,
             **beside("dense twin", calls["dense"], calls["ours"]),
         ),
+        *halves,
         timed("Detector.stream, a frame", a_frame["stream"], 0.25 if gpu else None),
         timed(
             "detect_batch of 8, a frame",

@@ -19,9 +19,10 @@ from benchmarks.scenes import load_frames
 from perception import Detector
 from perception.config import DetectorConfig, HeadConfig, NeckConfig, PillarConfig, RefineConfig
 from perception.model.anchors import AnchorConfig, AnchorNetwork
+from perception.run.precision import Precision, has_bfloat16
 
 #: By the name of a precision, what OpenVINO calls it and how many times as long it should take as our frame.
-_PRECISIONS = {"float32": ("f32", 5.0), "bfloat16": ("bf16", 4.0)}
+_PRECISIONS: dict[Precision, tuple[str, float]] = {"float32": ("f32", 5.0), "bfloat16": ("bf16", 4.0)}
 
 
 class DensePart(nn.Module):
@@ -44,21 +45,27 @@ class DensePart(nn.Module):
 
 
 def openvino(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """A frame of ours from points to boxes, in turn with their network, alone and with a core taken."""
+    """A frame of ours from points to boxes, in turn with their network, alone and with a core taken.
+
+    Both in float32, and both in bfloat16 where the CPU has it.
+    """
     if importlib.util.find_spec("openvino") is None:
         print("openvino: no rows, it is not installed (pip install openvino)", file=sys.stderr)
         return []
     points = load_frames(options.data, 1, seed=options.seed).points[0]
-    ours = Detector.from_pretrained(SPARSE, device="cpu")
-    sides: dict[str, Callable[[], object]] = {"ours": lambda: ours(points)}
-    sides |= compiled(dense_part(options.seed), options.seed)
+    sides: dict[str, Callable[[], object]] = {}
+    for name, call in compiled(dense_part(options.seed), options.seed).items():
+        ours = Detector.from_pretrained(SPARSE, device="cpu", precision=name)
+        sides |= {f"ours, {name}": partial(ours, points), name: call}
     alone, taken = alone_and_beside(sides, torch.device("cpu"), options)
     rows = []
     for state, samples in (("no core taken", alone), ("one core taken", taken)):
-        for name in list(sides)[1:]:
-            found = beside(f"OpenVINO, {name}, network alone", samples[name], samples["ours"])
-            row = timed(f"detector(points), {state}", samples["ours"], **found)
-            aim = _PRECISIONS[name][1]
+        for name, (_, aim) in _PRECISIONS.items():
+            if name not in sides:
+                continue
+            own = samples[f"ours, {name}"]
+            found = beside(f"OpenVINO, {name}, network alone", samples[name], own)
+            row = timed(f"detector(points), {name}, {state}", own, **found)
             rows.append(row | {"aim_times": aim, "met": row["times"] >= aim})
     return rows
 
@@ -82,7 +89,7 @@ def dense_part(seed: int) -> DensePart:
     return DensePart(AnchorNetwork(config)).eval()
 
 
-def compiled(network: DensePart, seed: int) -> dict[str, Callable[[], object]]:
+def compiled(network: DensePart, seed: int) -> dict[Precision, Callable[[], object]]:
     """By the name of a precision that this CPU has, a call of the network in OpenVINO, set up for latency."""
     from openvino import Core, convert_model
 
@@ -91,9 +98,9 @@ def compiled(network: DensePart, seed: int) -> dict[str, Callable[[], object]]:
         model = convert_model(network, example_input=canvas)
     core = Core()
     able = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    calls: dict[str, Callable[[], object]] = {}
+    calls: dict[Precision, Callable[[], object]] = {}
     for name, (theirs, _) in _PRECISIONS.items():
-        if name == "bfloat16" and "BF16" not in able:
+        if name == "bfloat16" and not ("BF16" in able and has_bfloat16()):
             continue
         how = {"INFERENCE_PRECISION_HINT": theirs, "PERFORMANCE_HINT": "LATENCY"}
         made = core.compile_model(model, "CPU", how)

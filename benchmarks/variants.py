@@ -36,7 +36,8 @@ class Variant:
     Attributes:
         kind: sparse, or its dense twin.
         impl: implementation of the sparse layers.
-        precision: float32, or autocast to the half type named.
+        precision: float32, or the half type named: sparse frames on a CPU have it of their own, others by
+            autocast.
         execution: ``"compiled"`` runs the dense backbone and neck, whose shapes never change, through
             ``torch.compile``; ``"graph"`` puts them into a CUDA graph as well.
         ranged: the range of the case; False: none, cells are found by keys.
@@ -216,7 +217,13 @@ class Runner:
     ) -> None:
         self.variant = variant
         self.device = device
-        self.detector = Detector(source.network(variant, config or source.config), device=device)
+        #: Whether the detector itself takes the precision.
+        self.own = device.type == "cpu" and variant.kind == "sparse" and variant.impl == "auto"
+        self.detector = Detector(
+            source.network(variant, config or source.config),
+            device=device,
+            precision=variant.precision if self.own else None,
+        )
         if variant.execution != "eager":
             self._compile()
 
@@ -247,7 +254,7 @@ class Runner:
         return backbone.pool_bytes if isinstance(backbone, CompiledMaps) else 0
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        if self.variant.precision == "float32":
+        if self.variant.precision == "float32" or self.own:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=_DTYPES[self.variant.precision])
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from perception.model.network import Network
 from perception.model.ranging import in_range
 from perception.model.weights import load_weights
 from perception.run.eager import EagerRunner
+from perception.run.precision import PRECISIONS, Precision, usable_precision
 from perception.run.results import FrameResult, Reporter
 from perception.scans.tensors import Cloud, as_tensor
 from perception.scans.watch import ScanWatch
@@ -28,14 +29,6 @@ from sparse_core.errors import CapacityWarning
 
 if TYPE_CHECKING:
     from perception.run.graph import FrameRunner, Overflow
-
-Precision = Literal["float16", "bfloat16", "float32"]
-#: Types of the features in CUDA graphs.
-PRECISIONS: dict[Precision, torch.dtype] = {
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "float32": torch.float32,
-}
 
 #: What a detector takes: a cloud, or the path of a file of one.
 Scan = Cloud | str | Path
@@ -59,13 +52,16 @@ class Detector:
         device: where to run.
         fast: whole frames as CUDA graphs; None: where it can be (a sparse network whose implementation is
             ``"auto"``, on CUDA, with Triton).
-        precision: of the features in these graphs: ``"float16"``, ``"bfloat16"`` or ``"float32"``. What runs
-            outside of graphs is float32, or whatever autocast says.
+        precision: of the features: ``"float16"``, ``"bfloat16"`` or ``"float32"`` in these graphs; on a CPU
+            ``"float32"``, or ``"bfloat16"`` where the network is a sparse one and the CPU has AVX512-BF16 or
+            AMX. None: float16 in graphs, float32 elsewhere. What else runs outside of graphs is float32, or
+            whatever autocast says.
         overflow: what such a graph does with a frame of more active cells than it has room for: ``"grow"``
             captures a larger one and loses nothing, ``"warn"`` leaves cells out and tells how many.
 
     Raises:
-        ValueError: ``fast=True`` where it cannot be, an unknown precision or overflow, no such device.
+        ValueError: ``fast=True`` or a precision where it cannot be, an unknown precision or overflow, no
+            such device.
     """
 
     def __init__(
@@ -74,36 +70,39 @@ class Detector:
         *,
         device: str | torch.device = "cpu",
         fast: bool | None = None,
-        precision: Precision = "float16",
+        precision: Precision | None = None,
         overflow: Overflow = "grow",
     ) -> None:
         from perception.run.graph import FrameRunner, compiling, why_no_graph
 
         self.config: DetectorConfig = network.config
         self.device = usable_device(device)
-        if precision not in PRECISIONS:
-            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}")
-        self.precision: Precision = precision
         self.overflow: Overflow = overflow
         reason = why_no_graph(self.config, self.device)
         if fast and reason:
             raise ValueError(f"fast=True cannot be: {reason}")
+        graphs = not reason if fast is None else fast
+        self.precision = usable_precision(precision, network, self.device, graphs=graphs)
+        self._asked_precision = precision
         if self.config.pillars.open and self.device.type != "cpu" and (reason or fast is False):
             raise ValueError(
                 "a detector without a range (pillars.range_m: null) runs on a CPU or as CUDA graphs, and"
                 f" frames are none here: {reason or 'fast=False'}; give it a range, or device='cpu'"
             )
-        graphs = fast or (fast is None and not reason)
+        dtype = PRECISIONS[self.precision]
         if graphs:
             # While the weights go to the device.
-            compiling(self.device, PRECISIONS[precision])
+            compiling(self.device, dtype)
         self.network = network.to(self.device).fold()
         # Without a range, what no graph takes is computed on the host.
         on_host = self.config.pillars.open and self.device.type != "cpu"
-        self._eager = EagerRunner(copy.deepcopy(self.network).cpu() if on_host else self.network)
+        self._eager = EagerRunner(
+            copy.deepcopy(self.network).cpu() if on_host else self.network,
+            dtype=torch.float32 if graphs else dtype,
+        )
         self._graphs: FrameRunner | None = None
         if graphs:
-            self._graphs = FrameRunner(self.network, dtype=PRECISIONS[precision], overflow=overflow)
+            self._graphs = FrameRunner(self.network, dtype=dtype, overflow=overflow)
         self.watch = ScanWatch(self.config.pillars, every_frame=not self.fast)
         self._report = Reporter(self.config)
 
@@ -114,7 +113,7 @@ class Detector:
         device: str | torch.device = "cpu",
         *,
         fast: bool | None = None,
-        precision: Precision = "float16",
+        precision: Precision | None = None,
         overflow: Overflow = "grow",
     ) -> Detector:
         """Load shipped weights by name, or a ``.safetensors`` file.
@@ -178,7 +177,7 @@ class Detector:
         if moved is self.network:
             return self
         moved.config = replace(moved.config, nms=self.config.nms)
-        return Detector(moved, device=self.device, precision=self.precision, overflow=self.overflow)
+        return Detector(moved, device=self.device, precision=self._asked_precision, overflow=self.overflow)
 
     def reporting_everything(self) -> Detector:
         """A detector on the same network that reports all boxes from ``nms.score_threshold`` on."""

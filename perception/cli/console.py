@@ -38,6 +38,15 @@ def add_device_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_precision_option(parser: argparse.ArgumentParser) -> None:
+    """``--precision float16|bfloat16|float32``."""
+    parser.add_argument(
+        "--precision",
+        choices=("float16", "bfloat16", "float32"),
+        help="of the features (default: float16 on a GPU, float32 on a CPU, where bfloat16 is the other one)",
+    )
+
+
 def add_command(commands: Any, name: str, run: Any) -> argparse.ArgumentParser:
     """A sub-command of :data:`COMMANDS` whose ``run(options)`` returns the exit status."""
     help_text = COMMANDS[name].help

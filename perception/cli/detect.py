@@ -10,7 +10,14 @@ from typing import Any
 
 from perception.cli.archive import add_engine_options, detect_archive, wants_engine
 from perception.cli.budget import add_budget_options
-from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
+from perception.cli.console import (
+    OUTPUT,
+    REMARKS,
+    add_command,
+    add_device_option,
+    add_precision_option,
+    progress_bar,
+)
 from perception.cli.crops import Crops, add_crop_options
 from perception.cli.frames import DetectedFrame, FrameMaker, ScanReader
 from perception.cli.pages import held_boxes, open_player
@@ -71,6 +78,7 @@ def add_parser(commands: Any) -> None:
     add_crop_options(parser)
     add_budget_options(parser)
     add_device_option(parser)
+    add_precision_option(parser)
     add_scan_options(parser)
     add_engine_options(parser)
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perception.cli.console import OUTPUT, add_command, add_device_option, progress_bar
+from perception.cli.console import OUTPUT, add_command, add_device_option, add_precision_option, progress_bar
 from perception.cli.evaluate_tracking import add_tracking_option, run_tracking
 from perception.cli.ranges import add_range_option, range_of
 from perception.cli.renames import add_rename_option, renames_of
@@ -94,6 +94,7 @@ def add_parser(commands: Any) -> None:
     add_rename_option(parser)
     add_tracking_option(parser)
     add_device_option(parser)
+    add_precision_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -199,7 +200,7 @@ def _are_results(name: str) -> bool:
 def _detector(options: argparse.Namespace, weights: str) -> Detector:
     from perception.detector import Detector
 
-    detector = Detector.from_pretrained(weights, device=options.device)
+    detector = Detector.from_pretrained(weights, device=options.device, precision=options.precision)
     return detector if options.range is None else detector.with_range(range_of(options.range))
 
 

@@ -104,7 +104,9 @@ class FrameMaker:
     ) -> None:
         self._options, self._surroundings, self._crops = options, surroundings, crops
         self.read = ScanReader(options, transform)
-        detector = Detector.from_pretrained(options.weights, device=options.device)
+        detector = Detector.from_pretrained(
+            options.weights, device=options.device, precision=options.precision
+        )
         if options.range is not None:
             detector = detector.with_range(range_of(options.range))
         self._least_scores = detector.config.nms.report_thresholds

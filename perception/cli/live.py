@@ -45,7 +45,9 @@ def run(options: argparse.Namespace) -> int:
         stack.callback(manager.close)
         surroundings = Surroundings(options, transform, recorded_poses=True)
         source = open_source(options, transform, surroundings, stack, say)
-        detector = Detector.from_pretrained(options.weights, device=options.device)
+        detector = Detector.from_pretrained(
+            options.weights, device=options.device, precision=options.precision
+        )
         detector.warmup()
         figures = Figures()
         pulses = [manager.alive]

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from perception.cli.console import add_command, add_device_option
+from perception.cli.console import add_command, add_device_option, add_precision_option
 from perception.cli.scan_options import add_scan_options, columns_of
 from perception.cli.scan_source import Scan, find_scans
 from perception.cli.surroundings import Surroundings, add_surroundings_options
@@ -83,6 +83,7 @@ def add_live_options(commands: Any, run: Callable[[argparse.Namespace], int]) ->
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
     add_surroundings_options(parser)
     add_device_option(parser)
+    add_precision_option(parser)
     add_scan_options(parser)
 
 

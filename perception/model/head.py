@@ -83,7 +83,10 @@ class CentreHead(nn.Module):
         Returns:
             (P, 8) float32, see ``BOX_CODE``.
         """
+        # A map in bfloat16 that is not autocast's, see perception.stages.cpu, is read into float32.
         patches = _patches(features, cells)
+        if patches.dtype != torch.float32 and not torch.is_autocast_enabled(patches.device.type):
+            patches = patches.float()
         hidden = torch.relu(linear_rows(self.box_hidden, patches))
         hidden = torch.relu(linear_rows(self.box_middle, hidden))
         codes = linear_rows(self.box, hidden).reshape(len(cells), len(self.config.classes), BOX_CODE)

@@ -17,8 +17,8 @@ class ListedMap(NamedTuple):
     Attributes:
         cells: (M, 3) int64 ``(frame, row, column)`` of tables of cells, in key order.
         listed: finds them.
-        values: (M + 4, C) float32 of each, then of the others: in rows and columns that are even, in even
-            rows, in even columns, in neither.
+        values: (M + 4, C) float32 or bfloat16 of each, then of the others: in rows and columns that are
+            even, in even rows, in even columns, in neither.
         key_shape: rows and columns that there are keys for.
     """
 

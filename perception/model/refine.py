@@ -8,6 +8,7 @@ bird's-eye map at the proposal's centre and faces.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -63,9 +64,13 @@ class CroppedPoints(NamedTuple):
     counts: Tensor
 
 
+#: (P, 12) features of points of R proposals to (R, C) float32: layers and a maximum over each proposal's.
+PointPool = Callable[[Tensor, CroppedPoints], Tensor]
+
 #: Points considered per proposal; a denser one is thinned evenly, so that no cloud exhausts the memory.
 MAX_CANDIDATES = 16_384
-_POINTS_AT_ONCE = 2048
+#: Points that go through the layers together on a CPU: their features stay in a core's cache.
+POINTS_AT_ONCE = 2048
 
 
 def crop_points(pillars: Pillars, boxes: Tensor, box_frames: Tensor, *, margin_m: float) -> CroppedPoints:
@@ -242,6 +247,7 @@ class RefineStage(nn.Module):
         boxes: Tensor,
         box_frames: Tensor,
         labels: Tensor,
+        pool_points: PointPool | None = None,
     ) -> RefineOutput:
         """Outputs for R proposals.
 
@@ -249,10 +255,11 @@ class RefineStage(nn.Module):
             pillars: points by pillar.
             features: (B, C, H, W) bird's-eye map, or that of listed cells.
             boxes: (R, 7) float32; box_frames: (R,) int64; labels: (R,) int64.
+            pool_points: in place of the own point layers.
         """
         crop = crop_points(pillars, boxes, box_frames, margin_m=self.config.margin_m)
         half = (boxes[:, 3:6] / 2).index_select(0, crop.rows)
-        pooled = self._pooled(point_features(crop.points, crop.local, half), crop)
+        pooled = (pool_points or self._pooled)(point_features(crop.points, crop.local, half), crop)
         spots = self.grid.position_of(map_spots(boxes)) - 0.5
         if isinstance(features, ListedMap):
             samples = _sample_listed(features, spots, box_frames, self.grid)
@@ -277,9 +284,10 @@ class RefineStage(nn.Module):
         boxes: Tensor,
         box_frames: Tensor,
         labels: Tensor,
+        pool_points: PointPool | None = None,
     ) -> tuple[Tensor, RefineOutput]:
         """Corrected boxes (R, 7), and the outputs; arguments as for a call."""
-        output: RefineOutput = self(pillars, features, boxes, box_frames, labels)
+        output: RefineOutput = self(pillars, features, boxes, box_frames, labels, pool_points)
         return apply_residuals(boxes, output.residuals), output
 
     def _pooled(self, features: Tensor, crop: CroppedPoints) -> Tensor:
@@ -290,8 +298,7 @@ class RefineStage(nn.Module):
             # ReLU outputs are not negative: zero is the right value for a proposal without points.
             return segment_max(features, crop.counts)
         pooled = features.new_zeros((len(crop.counts), self.config.channels[-1]))
-        # On a CPU as many points at a time as leave their features in a core's cache.
-        for part, rows in zip(features.split(_POINTS_AT_ONCE), crop.rows.split(_POINTS_AT_ONCE), strict=True):
+        for part, rows in zip(features.split(POINTS_AT_ONCE), crop.rows.split(POINTS_AT_ONCE), strict=True):
             for layer in self.point_layers:
                 part = layer(part)
             pooled.scatter_reduce_(0, rows[:, None].expand_as(part), part.float(), "amax")

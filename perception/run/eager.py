@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from perception.config import DetectorConfig
 from perception.geometry import GroundGrid
@@ -28,6 +28,7 @@ from perception.run.program import StageRunner, Steps, at_once, run_frame
 from perception.run.results import FrameResult
 from perception.run.threads import FrameThreads
 from perception.stages.cpu import PlannedLevels, PlannedMaps
+from perception.stages.refine.cpu import PlannedPoints
 from perception.stages.report import ReportRules
 from perception.types import EMBEDDING_DIM
 from sparse_core.conv import SparseTensor
@@ -93,11 +94,16 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
 
     Args:
         network: folded.
+        dtype: of the features on a CPU: float32, or bfloat16 where :class:`PlannedMaps` suits.
     """
 
-    def __init__(self, network: Network) -> None:
-        self.network, self.config = network, network.config
-        self.planned = PlannedMaps(network) if PlannedMaps.suits(network) else None
+    def __init__(self, network: Network, dtype: torch.dtype = torch.float32) -> None:
+        self.network, self.config, self.dtype = network, network.config, dtype
+        self.planned = PlannedMaps(network, dtype) if PlannedMaps.suits(network) else None
+        #: What runs the point layers of a refinement in its place.
+        self._points: dict[nn.Module, PlannedPoints] = {}
+        if dtype != torch.float32:
+            self._points = {stage: PlannedPoints(stage) for stage in self._stages()}
         # Layers of other makes may keep a state.
         self.threaded = self.planned is not None
 
@@ -129,8 +135,13 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
             return Levels(levels.pillars, self.planned.backbone(encoded))
         if self.config.pillars.open:
             raise ValueError(
-                "a detector without a range (pillars.range_m: null) runs on a CPU in float32, without"
-                " autocast, by its own folded layers without hooks, or as CUDA graphs; give it a range"
+                "a detector without a range (pillars.range_m: null) runs on a CPU without autocast, by its"
+                " own folded layers without hooks, or as CUDA graphs; give it a range"
+            )
+        if self.dtype != torch.float32:
+            raise ValueError(
+                "precision='bfloat16' runs on a CPU without autocast, by the network's own folded layers"
+                " without hooks, on a grid that fits the memory; precision='float32' runs any"
             )
         return Levels(levels.pillars, self.network.backbone(encoded))
 
@@ -166,15 +177,24 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
     @property
     def refinements(self) -> Sequence[Callable[[Boxes], Boxes]]:
         """One step for each stage of the network; the last turns boxes to their headings."""
-        stages = [stage for stage in self.network.refinements if isinstance(stage, RefineStage)]
+        stages = self._stages()
         return [partial(self._refine, stage, last=stage is stages[-1]) for stage in stages]
+
+    def _stages(self) -> list[RefineStage]:
+        return [stage for stage in self.network.refinements if isinstance(stage, RefineStage)]
 
     def _refine(self, stage: RefineStage, boxes: Boxes, *, last: bool) -> Boxes:
         if len(boxes.boxes) == 0:
             return boxes
         frames = torch.repeat_interleave(torch.tensor(boxes.counts, device=boxes.boxes.device))
+        points = self._points.get(stage)
         refined, output = stage.refined(
-            boxes.peaks.pillars, boxes.peaks.features, boxes.boxes, frames, boxes.labels
+            boxes.peaks.pillars,
+            boxes.peaks.features,
+            boxes.boxes,
+            frames,
+            boxes.labels,
+            points if points is not None and points.runs() else None,
         )
         if last:
             refined = turned(refined, output.flip_logits)
@@ -249,11 +269,13 @@ class EagerRunner:
 
     Args:
         network: folded, on the device to run on.
+        dtype: of its features, see :class:`EagerSteps`.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, *, dtype: torch.dtype = torch.float32) -> None:
+        steps = class_of(network.config.backbone.kind, "eager")
         self.steps: Steps[Sequence[Tensor], Any, Any, Any, Any, Any, list[FrameResult]]
-        self.steps = class_of(network.config.backbone.kind, "eager")(network)
+        self.steps = steps(network) if dtype == torch.float32 else steps(network, dtype)
         self.device = next(network.parameters()).device
         self._threads = FrameThreads()
         self._rules = ReportRules.of(network.config)

@@ -16,32 +16,28 @@ from perception.model.network import Network
 from perception.stages.backbone.cpu import BackboneRows, PlannedBackbone
 from perception.stages.neck.cpu import PlannedNeck
 from perception.stages.neck.keyed import KeyedNeck
+from perception.stages.packed import WeightWatch
 from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.conv.convolution.cpu.blocks import RowPool
 from sparse_core.conv.convolution.cpu.levels import fits
 
 #: Layers that are packed; anything else in their place (a pruned or parametrised layer) runs by itself.
 _LAYERS = (SubmanifoldConv2d, SparseConv2d, nn.Conv2d, nn.ConvTranspose2d)
-#: Every so manieth number of a weight is looked at to see whether it was changed behind torch's back.
-_SAMPLED = 64
 
 
 class _Plan(NamedTuple):
-    """Packed weights, and what tells whether they are still those of the network.
+    """Packed weights.
 
     Attributes:
         backbone, neck: run them.
         shape: of the neck's map.
-        versions: identity, place and version of each weight.
-        samples: views of the weights; ``sampled`` are the values that they had.
+        watch: tells whether they are still those of the network.
     """
 
     backbone: PlannedBackbone
     neck: PlannedNeck
     shape: tuple[int, int]
-    versions: list[tuple[int, int, int]]
-    samples: list[Tensor]
-    sampled: Tensor
+    watch: WeightWatch
 
 
 class PlannedLevels(NamedTuple):
@@ -55,15 +51,16 @@ class PlannedLevels(NamedTuple):
 class PlannedMaps:
     """Pillar features to the maps that the head reads, those of the network but for rounding.
 
-    The backbone is computed at active cells and the neck and the heat map near them, in float32. Weights are
-    packed at the first frame, and again after they were changed.
+    The backbone is computed at active cells and the neck and the heat map near them. Weights are packed at
+    the first frame, and again after they were changed.
 
     Args:
         network: folded, on a CPU, see :meth:`suits`.
+        dtype: of features and weights, float32 or bfloat16; sums are float32.
     """
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
+    def __init__(self, network: Network, dtype: torch.dtype = torch.float32) -> None:
+        self.network, self.dtype = network, dtype
         #: Of a detector without a range there is no map of all cells.
         self.keyed = network.config.pillars.open
         self._plan: _Plan | None = None
@@ -106,7 +103,7 @@ class PlannedMaps:
         try:
             pool = self._pools.pop()
         except IndexError:
-            pool = RowPool()
+            pool = RowPool(self.dtype)
         return PlannedLevels(plan, pool, plan.backbone(encoded, pool))
 
     def neck(self, levels: PlannedLevels) -> tuple[Tensor | ListedMap, Callable[[], Tensor]]:
@@ -135,36 +132,16 @@ class PlannedMaps:
 
     def _current(self, shape: tuple[int, int]) -> _Plan:
         network, plan = self.network, self._plan
-        weights = [weight for part in self._parts() for weight in part._parameters.values()]
-        given = [weight for weight in weights if weight is not None]
-        versions = [(id(weight), weight.data_ptr(), weight._version) for weight in given]
-        if (
-            plan is not None
-            and plan.shape == shape
-            and plan.versions == versions
-            and torch.equal(torch.cat(plan.samples), plan.sampled)
-        ):
+        if plan is not None and plan.shape == shape and plan.watch.holds(self._parts()):
             return plan
         assert isinstance(network.backbone, SparseBackbone)
-        samples = [weight.detach().view(-1)[::_SAMPLED] for weight in map(_in_memory_order, given)]
         if self.keyed:
-            neck: PlannedNeck = KeyedNeck(network.neck, network.head)
+            neck: PlannedNeck = KeyedNeck(network.neck, network.head, dtype=self.dtype)
         else:
-            neck = PlannedNeck(network.neck, network.head, shape)
-        self._plan = _Plan(
-            PlannedBackbone(network.backbone, keyed=self.keyed),
-            neck,
-            shape,
-            versions,
-            samples,
-            torch.cat(samples),
-        )
+            neck = PlannedNeck(network.neck, network.head, shape, dtype=self.dtype)
+        backbone = PlannedBackbone(network.backbone, dtype=self.dtype, keyed=self.keyed)
+        self._plan = _Plan(backbone, neck, shape, WeightWatch(self._parts()))
         return self._plan
-
-
-def _in_memory_order(weight: Tensor) -> Tensor:
-    """A contiguous view of a weight in whatever layout."""
-    return weight.permute(sorted(range(weight.ndim), key=weight.stride, reverse=True))
 
 
 def _is_plain(part: nn.Module) -> bool:

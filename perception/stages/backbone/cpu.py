@@ -10,7 +10,13 @@ from torch import Tensor, nn
 from perception.model.backbone import SparseBackbone
 from perception.model.layers import SparseBlock, SparseUnit
 from sparse_core.conv import SparseTensor, pack_weight
-from sparse_core.conv.convolution.cpu.blocks import RowBlock, RowPool, block_convolution, rows_product
+from sparse_core.conv.convolution.cpu.blocks import (
+    RowBlock,
+    RowPool,
+    block_convolution,
+    relu_rows_,
+    rows_product,
+)
 from sparse_core.conv.convolution.cpu.keyed import KeyedLevel, keyed_level, keyed_strided_level
 from sparse_core.conv.convolution.cpu.levels import DirectLevel, direct_level, strided_level
 
@@ -35,26 +41,27 @@ class BackboneRows(NamedTuple):
 
 
 class PlannedBackbone:
-    """Runs a folded sparse backbone whose strided layers dilate, float32, without gradients.
+    """Runs a folded sparse backbone whose strided layers dilate, without gradients.
 
     Results are those of the backbone but for rounding. Weights are packed here and now.
 
     Args:
         backbone: folded.
+        dtype: of features and weights: float32 or bfloat16.
         keyed: cells are found by their keys and not in a map of all: for grids without bounds. Results are
             the same to the bit.
     """
 
-    def __init__(self, backbone: SparseBackbone, *, keyed: bool = False) -> None:
-        self.backbone, self.keyed = backbone, keyed
+    def __init__(
+        self, backbone: SparseBackbone, *, dtype: torch.dtype = torch.float32, keyed: bool = False
+    ) -> None:
+        self.backbone, self.dtype, self.keyed = backbone, dtype, keyed
         self._packed = {
-            part: pack_weight(part.conv.weight.detach())
-            for part in backbone.modules()
-            if isinstance(part, SparseUnit)
+            part: _packed(part, dtype) for part in backbone.modules() if isinstance(part, SparseUnit)
         }
 
     def __call__(self, pillars: SparseTensor, pool: RowPool) -> BackboneRows:
-        """(M, C) pillar features, cells in key order, to the rows that the neck joins.
+        """(M, C) float32 pillar features, cells in key order, to the rows that the neck joins.
 
         Args:
             pillars: cells and features.
@@ -63,7 +70,7 @@ class PlannedBackbone:
         first = keyed_level if self.keyed else direct_level
         level: PlannedLevel = first(pillars.coordinates, pillars.spatial_shape, pillars.batch_size)
         rows = pool.take_with_zero_row(len(level), pillars.features.shape[1])
-        torch.index_select(pillars.features, 0, level.order, out=rows[:-1])
+        torch.index_select(pillars.features.to(self.dtype), 0, level.order, out=rows[:-1])
         for stage in self.backbone.stages:
             level, rows = self._stage(stage, level, rows, pool)
         lateral = self._point(self.backbone.lateral, rows, pool)
@@ -80,7 +87,7 @@ class PlannedBackbone:
                 level, rows = self._strided(part, level, rows, pool)
                 continue
             if blocks is None or isinstance(part, SparseUnit):
-                blocks = level.blocks(rows.shape[1])
+                blocks = level.blocks(rows.shape[1], rows.dtype)
             if isinstance(part, SparseUnit):
                 made, blocks = self._unit(part, blocks, rows, pool), None
                 pool.give(rows)
@@ -102,11 +109,10 @@ class PlannedBackbone:
         *,
         residual: Tensor | None = None,
     ) -> Tensor:
-        weight = self._packed[unit]
-        assert unit.conv.bias is not None
+        weight, bias = self._packed[unit]
         out = pool.take_with_zero_row(blocks[-1].stop if blocks else 0, weight.shape[2])
         return block_convolution(
-            rows, weight, blocks, out=out, bias=unit.conv.bias, residual=residual, relu=unit.relu, pool=pool
+            rows, weight, blocks, out=out, bias=bias, residual=residual, relu=unit.relu, pool=pool
         )
 
     def _strided(
@@ -116,9 +122,9 @@ class PlannedBackbone:
         sizes = unit.conv.kernel_size, unit.conv.stride, unit.conv.padding
         after: PlannedLevel
         if isinstance(level, KeyedLevel):
-            after, blocks, computed = keyed_strided_level(level, *sizes, rows.shape[1])
+            after, blocks, computed = keyed_strided_level(level, *sizes, rows.shape[1], rows.dtype)
         else:
-            after, blocks, computed = strided_level(level, *sizes, rows.shape[1])
+            after, blocks, computed = strided_level(level, *sizes, rows.shape[1], rows.dtype)
         made = self._unit(unit, blocks, rows, pool)
         ordered = pool.take_with_zero_row(len(after), made.shape[1])
         torch.index_select(made, 0, computed, out=ordered[:-1])
@@ -127,8 +133,13 @@ class PlannedBackbone:
 
     def _point(self, unit: SparseUnit, rows: Tensor, pool: RowPool) -> Tensor:
         """A 1x1 layer."""
-        weight = self._packed[unit][0]
-        assert unit.conv.bias is not None
-        out = pool.take_with_zero_row(len(rows) - 1, weight.shape[1])
-        rows_product(rows[:-1], weight, out=out[:-1], bias=unit.conv.bias)
-        return out.relu_() if unit.relu else out
+        weight, bias = self._packed[unit]
+        out = pool.take_with_zero_row(len(rows) - 1, weight.shape[2])
+        rows_product(rows[:-1], weight[0], out=out[:-1], bias=bias)
+        return relu_rows_(out) if unit.relu else out
+
+
+def _packed(unit: SparseUnit, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """(K, C_in, C_out) weight and (C_out,) bias."""
+    assert unit.conv.bias is not None
+    return pack_weight(unit.conv.weight.detach()).to(dtype), unit.conv.bias.detach().to(dtype)

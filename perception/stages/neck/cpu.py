@@ -17,9 +17,14 @@ from perception.model.listed_map import ListedMap
 from perception.model.neck import Neck
 from perception.stages.backbone.cpu import BackboneRows
 from perception.stages.neck.near import EmptyMaps, dilated, fine_rows, list_reach
-from sparse_core.conv.convolution.cpu.blocks import RowPool, rows_product
+from sparse_core.conv.convolution.cpu.blocks import (
+    RowPool,
+    relu_rows_,
+    rows_product,
+)
 from sparse_core.conv.convolution.cpu.tiles import (
     TILE_MARGINS,
+    TILE_SHAPES,
     TilePlan,
     Tiles,
     tile_convolution,
@@ -31,9 +36,10 @@ class _Weights(NamedTuple):
     """Layers of the neck and the heat map as matrices, and what they give for an empty scene.
 
     Attributes:
-        convolutions: weight for tiles and bias of each 3x3 layer, the finer one last.
+        convolutions: weight and bias of each 3x3 layer, for tiles, the finer one last.
         up: (C, 4 * C_out), columns by parity, then channel; its bias (C_out,).
-        heat: hidden and last layer of the heat map, (C_in, C_out) and bias each.
+        heat: hidden and last layer of the heat map, (C_in, C_out) and bias each; the last is float32, so that
+            scores keep their order.
         empty: (small cells, C) input of each 3x3 layer, row-major; for the finer one (4 * small cells, C_out)
             in rows ``4 * cell + parity``, and before it the input of ``up``.
         empty_features, empty_heat: (4 * small cells, C), rows likewise.
@@ -66,8 +72,8 @@ class NeckCells(ABC):
         """(M,) int32 row of each cell."""
 
     @abstractmethod
-    def tiles_of(self, after: NeckCells, channels: int) -> TilePlan:
-        """How a 3x3 layer reads these cells to make those of ``after``."""
+    def tiles_of(self, after: NeckCells, values: Tensor) -> TilePlan:
+        """How a 3x3 layer reads values of these cells to make those of ``after``."""
 
     @abstractmethod
     def whole(self, values: Tensor) -> Tensor | ListedMap:
@@ -79,7 +85,7 @@ class NeckCells(ABC):
 
     def values(self, empty: Tensor, pool: RowPool) -> Tensor:
         """Rows to be filled, with those of the empty scene and the one of zeros behind them."""
-        values = pool.take_with_zero_row(len(self) + self.empty_count, empty.shape[1])
+        values = pool.take_with_zero_row(len(self) + self.empty_count, empty.shape[1], empty.dtype)
         values[len(self) : -1] = empty
         return values
 
@@ -116,11 +122,12 @@ class _Cells(NeckCells):
         """(M,) int32 row of each cell."""
         return self._rows.index_select(0, self._places(cells))
 
-    def tiles_of(self, after: NeckCells, channels: int) -> TilePlan:
-        """How a 3x3 layer reads these cells to make those of ``after``."""
+    def tiles_of(self, after: NeckCells, values: Tensor) -> TilePlan:
+        """How a 3x3 layer reads values of these cells to make those of ``after``."""
         assert isinstance(after, _Cells)
         batch, *shape = after.near.shape
-        return Tiles(after.cells, shape, batch).plan(self._rows, self._strides, self._origin, channels)
+        tiles = Tiles(after.cells, shape, batch, TILE_SHAPES[values.dtype])
+        return tiles.plan(self._rows, self._strides, self._origin, values.shape[1])
 
     def whole(self, values: Tensor) -> Tensor:
         """(B, C, H, W), channels last, of rows as :meth:`values` makes them."""
@@ -133,7 +140,7 @@ class _Cells(NeckCells):
 
 
 class PlannedNeck:
-    """Runs a folded neck and the heat map of a folded head on rows, float32, without gradients.
+    """Runs a folded neck and the heat map of a folded head on rows, without gradients.
 
     Results are those of the dense layers but for rounding. Weights are packed here and now.
 
@@ -141,15 +148,18 @@ class PlannedNeck:
         neck: folded.
         head: folded; its heat map is used.
         shape: rows and columns of the neck's map.
+        dtype: of features and weights: float32 or bfloat16. Logits of the heat map are float32.
     """
 
-    def __init__(self, neck: Neck, head: CentreHead, shape: tuple[int, int]) -> None:
-        self.shape = shape
+    def __init__(
+        self, neck: Neck, head: CentreHead, shape: tuple[int, int], *, dtype: torch.dtype = torch.float32
+    ) -> None:
+        self.shape, self.dtype = shape, dtype
         empty = EmptyMaps(shape, list_reach(len(neck.blocks)))
         self._empty_cells = empty.cells
         self._empty_rows, self._empty_fine_rows = empty.every_cell().int(), empty.every_finer_cell().int()
         with torch.inference_mode():
-            self._weights = _pack(neck, head, empty.small)
+            self._weights = _pack(neck, head, empty.small, dtype)
 
     def features(self, rows: BackboneRows, pool: RowPool) -> tuple[NeckCells, Tensor]:
         """Cells and rows of the map that the head reads; both rows given and returned are the pool's."""
@@ -179,10 +189,14 @@ class PlannedNeck:
         logits = cells.values(self._weights.empty_heat, pool)
         count = len(cells)
         hidden = pool.take(count, hidden_weight.shape[1])
-        rows_product(features[:count], hidden_weight, out=hidden, bias=hidden_bias).relu_()
-        rows_product(hidden, weight, out=logits[:count], bias=bias)
+        relu_rows_(rows_product(features[:count], hidden_weight, out=hidden, bias=hidden_bias))
+        exact = hidden
+        if hidden.dtype != weight.dtype:
+            exact = pool.take(count, hidden_weight.shape[1], weight.dtype).copy_(hidden)
+            pool.give(hidden)
+        rows_product(exact, weight, out=logits[:count], bias=bias)
         heat = cells.heat(logits)
-        pool.give(features, hidden, logits)
+        pool.give(features, exact, logits)
         return heat
 
     def _active(self, rows: BackboneRows) -> NeckCells:
@@ -224,7 +238,7 @@ class PlannedNeck:
         return tile_convolution(
             values,
             weight,
-            before.tiles_of(after, weight.shape[1]),
+            before.tiles_of(after, values),
             out=after.values(empty, pool),
             bias=bias,
             residual=residual,
@@ -242,7 +256,7 @@ class PlannedNeck:
         rows_product(values[: len(cells)], weight, out=raised[:count].view(len(cells), -1), bias=bias)
         # Cells of the finer level are distinct: every row gets one addend.
         raised.index_add_(0, fine.at(rows.fine_level.cells), rows.fine[:-1])
-        raised[:count].relu_()
+        relu_rows_(raised[:count])
         return raised
 
 
@@ -252,7 +266,7 @@ def finer_cells(cells: Tensor) -> Tensor:
     return ((cells * torch.tensor([1, 2, 2]))[:, None] + parity).reshape(-1, 3)
 
 
-def _pack(neck: Neck, head: CentreHead, small: tuple[int, int]) -> _Weights:
+def _pack(neck: Neck, head: CentreHead, small: tuple[int, int], dtype: torch.dtype) -> _Weights:
     """Weights as matrices, and the layers of an empty scene on a small map."""
     units = [unit for block in neck.blocks for unit in _units(block)] + [neck.out]
     weight = neck.up.conv.weight
@@ -269,12 +283,15 @@ def _pack(neck: Neck, head: CentreHead, small: tuple[int, int]) -> _Weights:
     features = neck.out(raised)
     heat = head.heat_logits(features)
     assert neck.up.conv.bias is not None
+    taps = [unit.conv.weight.permute(2, 3, 1, 0).flatten(0, 1) for unit in units]
+    up, up_bias = weight.permute(0, 2, 3, 1).reshape(channels, -1), _bias(neck.up).repeat(4)
+    hidden_weight, hidden_bias = _matrix(head.heat_hidden)
     return _Weights(
-        [(tile_weight(unit.conv.weight.permute(2, 3, 1, 0).flatten(0, 1)), _bias(unit)) for unit in units],
-        (weight.permute(0, 2, 3, 1).reshape(channels, -1), _bias(neck.up).repeat(4)),
-        (_matrix(head.heat_hidden), _matrix(head.heat)),
-        [*empty, fine_rows(raised)],
-        fine_rows(features),
+        [(tile_weight(tap, dtype), _bias(unit).to(dtype)) for tap, unit in zip(taps, units, strict=True)],
+        (up.to(dtype), up_bias.to(dtype)),
+        ((hidden_weight.to(dtype), hidden_bias.to(dtype)), _matrix(head.heat)),
+        [rows.to(dtype) for rows in (*empty, fine_rows(raised))],
+        fine_rows(features).to(dtype),
         fine_rows(heat),
     )
 

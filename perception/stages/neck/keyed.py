@@ -19,7 +19,7 @@ from perception.stages.backbone.cpu import BackboneRows
 from perception.stages.neck.cpu import NeckCells, PlannedNeck, finer_cells
 from perception.stages.neck.near import list_reach
 from sparse_core.conv.convolution.cpu.keyed import CellKeys, KeyedLevel, merged
-from sparse_core.conv.convolution.cpu.tiles import TilePlan, keyed_tile_plan
+from sparse_core.conv.convolution.cpu.tiles import TILE_SHAPES, TilePlan, keyed_tile_plan
 from sparse_core.conv.coordinates.common import coordinates_from_keys, key_strides, linear_keys
 
 Rows = npt.NDArray[np.int32]
@@ -48,9 +48,10 @@ class _KeyedCells(NeckCells):
         """(M,) int32 row of each cell."""
         return torch.from_numpy(self._filled(self.index.rows_of(linear_keys(cells, self.shape).numpy())))
 
-    def tiles_of(self, after: NeckCells, channels: int) -> TilePlan:
-        """How a 3x3 layer reads these cells to make those of ``after``."""
-        return keyed_tile_plan(after.cells, self.shape, self.windows, channels)
+    def tiles_of(self, after: NeckCells, values: Tensor) -> TilePlan:
+        """How a 3x3 layer reads values of these cells to make those of ``after``."""
+        tile = TILE_SHAPES[values.dtype]
+        return keyed_tile_plan(after.cells, self.shape, self.windows, values.shape[1], tile)
 
     def windows(self, corners: Tensor, size: tuple[int, int]) -> Rows:
         """Rows of windows of cells; see :data:`~sparse_core.conv.convolution.cpu.TileWindows`."""
@@ -85,9 +86,10 @@ class _FinerCells(NeckCells):
         rows = self.coarse.at(torch.stack([frame, row >> 1, column >> 1], dim=1))
         return (4 * rows + 2 * (row & 1) + (column & 1)).int()
 
-    def tiles_of(self, after: NeckCells, channels: int) -> TilePlan:
-        """How a 3x3 layer reads these cells to make those of ``after``."""
-        return keyed_tile_plan(after.cells, self.shape, self.windows, channels)
+    def tiles_of(self, after: NeckCells, values: Tensor) -> TilePlan:
+        """How a 3x3 layer reads values of these cells to make those of ``after``."""
+        tile = TILE_SHAPES[values.dtype]
+        return keyed_tile_plan(after.cells, self.shape, self.windows, values.shape[1], tile)
 
     def windows(self, corners: Tensor, size: tuple[int, int]) -> Rows:
         """Rows of windows of cells whose first cells are odd in row and column, as tiles read them."""
@@ -115,14 +117,14 @@ class KeyedNeck(PlannedNeck):
     """Runs a folded neck and the heat map of a folded head on rows of a grid without a shape.
 
     Args:
-        neck, head: see :class:`~perception.stages.neck.cpu.PlannedNeck`.
+        neck, head, dtype: see :class:`~perception.stages.neck.cpu.PlannedNeck`.
     """
 
-    def __init__(self, neck: Neck, head: CentreHead) -> None:
+    def __init__(self, neck: Neck, head: CentreHead, *, dtype: torch.dtype = torch.float32) -> None:
         reach = list_reach(len(neck.blocks))
         # A map of which one cell is out of reach of every border.
         size = 2 * reach + 1
-        super().__init__(neck, head, (size, size))
+        super().__init__(neck, head, (size, size), dtype=dtype)
         middle = reach * size + reach
         weights = self._weights
         *coarse, fine = weights.empty

@@ -16,6 +16,7 @@ from matplotlib.image import imread
 from perception.boxes import rotated_iou_bev
 from perception.data import open_data_set
 from perception.model.weights import WEIGHTS_DIRECTORY
+from perception.run.precision import has_bfloat16
 from perception.train.frames import TrainingFrame
 from sparse_core import __version__
 
@@ -29,6 +30,15 @@ def scan(street: Street, tmp_path: Path) -> Path:
     path.parent.mkdir()
     street(0).points.astype("<f4").tofile(path)
     return path
+
+
+def test_precision(perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path) -> None:
+    options = ["--out", tmp_path / "out", "--weights", tiny_weights, "--no-pictures", "--precision"]
+    refused = perceive("detect", scan, *options, "float16")
+    assert refused.status != 0
+    assert "precision='float16' cannot be: frames that are no CUDA graphs are float32" in refused.remarks
+    asked = "bfloat16" if has_bfloat16() else "float32"
+    assert perceive("detect", scan, *options, asked).status == 0
 
 
 def records_of(out: Path) -> list[dict[str, Any]]:

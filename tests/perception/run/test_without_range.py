@@ -19,6 +19,7 @@ from perception.model.listed_map import ListedMap
 from perception.model.network import Network
 from perception.model.thinning import thinned
 from perception.model.weights import load_weights, save_weights
+from perception.run.precision import has_bfloat16
 from perception.train.frames import TrainingFrame
 from perception.train.trainer import Trainer
 from perception.types import Detections, FloatArray
@@ -57,6 +58,17 @@ def test_boxes_are_those_of_a_range_that_holds_all_points(wide: Detector, street
     expected = wide(points)
     assert len(expected) > 3
     assert same(wide.with_range(None)(points), expected)
+
+
+def test_bfloat16_boxes_are_those_of_a_range_too(street: Street) -> None:
+    if not has_bfloat16():
+        pytest.skip("this CPU has no products of bfloat16")
+    loaded = Detector.from_pretrained("pointpillars-kitti", precision="bfloat16")
+    wide = loaded.with_score_threshold(0.01).with_range(WIDE_M)
+    expected = wide(two_sided(street, 0))
+    assert len(expected) > 3
+    found = wide.with_range(None)(two_sided(street, 0))
+    assert same(found, expected)
 
 
 @pytest.mark.parametrize("blocks", [0, 1])

@@ -51,6 +51,23 @@ def clouds_of(*frames: TrainingFrame) -> list[Tensor]:
     return [torch.from_numpy(frame.points) for frame in frames]
 
 
+def test_bfloat16_is_near_float32(tiny_network: Network, street: Street) -> None:
+    tiny_network.fold()
+    exact, rounded = PlannedMaps(tiny_network), PlannedMaps(tiny_network, torch.bfloat16)
+    with torch.inference_mode():
+        encoded = tiny_network.encoder(make_pillars(clouds_of(street(0)), tiny_network.config.pillars))
+        expected, made = maps_of(exact, encoded), maps_of(rounded, encoded)
+        assert all(map(torch.equal, made, maps_of(rounded, encoded)))
+    assert made.features.dtype == torch.bfloat16
+    # The last product is exact, so that scores have more than 256 values.
+    assert made.heat_logits.dtype == torch.float32
+    assert not torch.equal(made.heat_logits, made.heat_logits.bfloat16().float())
+    for got, wanted in zip(made, expected, strict=True):
+        difference = (got.float() - wanted).abs()
+        assert float(difference.max()) < 0.03 * float(wanted.abs().max())
+        assert 0 < float(difference.mean()) < 0.01 * float(wanted.abs().mean())
+
+
 @pytest.mark.parametrize("blocks", [0, 1, 2])
 def test_maps_are_those_of_the_layers(blocks: int, tiny_config: DetectorConfig, street: Street) -> None:
     torch.manual_seed(blocks)
@@ -99,15 +116,16 @@ def test_the_same_bits_every_time_and_for_points_in_any_order(tiny_network: Netw
         assert all(torch.equal(left, right) for left, right in zip(found[0], other, strict=True))
 
 
-def test_memory_used_again_does_not_show(tiny_network: Network, street: Street) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_memory_used_again_does_not_show(tiny_network: Network, street: Street, dtype: torch.dtype) -> None:
     tiny_network.fold()
-    planned = PlannedMaps(tiny_network)
+    planned = PlannedMaps(tiny_network, dtype)
     with torch.inference_mode():
         large, small = (
             tiny_network.encoder(make_pillars([cloud], tiny_network.config.pillars))
             for cloud in (clouds_of(street(0))[0], clouds_of(street(1))[0][::7])
         )
-        expected = maps_of(PlannedMaps(tiny_network), small)
+        expected = maps_of(PlannedMaps(tiny_network, dtype), small)
         maps_of(planned, large)
         for flat in planned._pools[0]._free:
             flat.fill_(math.nan)
@@ -120,10 +138,13 @@ def test_memory_used_again_does_not_show(tiny_network: Network, street: Street) 
         assert torch.equal(got, later)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("behind", [False, True])
-def test_changed_weights_are_packed_again(tiny_network: Network, street: Street, behind: bool) -> None:
+def test_changed_weights_are_packed_again(
+    tiny_network: Network, street: Street, behind: bool, dtype: torch.dtype
+) -> None:
     tiny_network.fold()
-    planned = PlannedMaps(tiny_network)
+    planned = PlannedMaps(tiny_network, dtype)
     with torch.inference_mode():
         pillars = make_pillars(clouds_of(street(0)), tiny_network.config.pillars)
         encoded = tiny_network.encoder(pillars)
@@ -134,7 +155,10 @@ def test_changed_weights_are_packed_again(tiny_network: Network, street: Street,
                 (weight.data if behind else weight).mul_(1.25)
     with torch.inference_mode():
         after = maps_of(planned, encoded)
-        assert_alike(after, tiny_network.maps(pillars))
+        if dtype == torch.float32:
+            assert_alike(after, tiny_network.maps(pillars))
+        else:
+            assert all(map(torch.equal, after, maps_of(PlannedMaps(tiny_network, dtype), encoded)))
     assert not torch.allclose(before.features, after.features)
 
 

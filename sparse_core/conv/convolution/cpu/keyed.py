@@ -127,6 +127,7 @@ def keyed_strided_level(
     stride: Sequence[int],
     padding: Sequence[int],
     channels: int,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[KeyedLevel, list[RowBlock], Tensor]:
     """The level that a dilating strided layer makes, and how to compute it.
 
@@ -138,7 +139,7 @@ def keyed_strided_level(
     corners = cells * torch.tensor([1, *stride]) - torch.tensor([0, *padding])
     keys = linear_keys(corners, before.spatial_shape).numpy()
     read = torch.from_numpy(before.index.windows_of(keys, kernel_size, before.spatial_shape))
-    return level, *strided_blocks(read, len(before), channels, level)
+    return level, *strided_blocks(read, len(before), channels, level, dtype)
 
 
 def _reached(

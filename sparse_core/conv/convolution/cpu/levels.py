@@ -53,9 +53,9 @@ class Level:
     def _gathered(self) -> Tensor:
         return gather_rows(self.neighbours, len(self))
 
-    def blocks(self, channels: int) -> list[RowBlock]:
+    def blocks(self, channels: int, dtype: torch.dtype = torch.float32) -> list[RowBlock]:
         """Blocks of a submanifold layer on rows of this many channels."""
-        return even_blocks(self._gathered, channels, self.ordered)
+        return even_blocks(self._gathered, channels, self.ordered, dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +106,7 @@ def strided_level(
     stride: Sequence[int],
     padding: Sequence[int],
     channels: int,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[DirectLevel, list[RowBlock], Tensor]:
     """The level that a dilating strided layer makes, and how to compute it.
 
@@ -114,6 +115,7 @@ def strided_level(
         kernel_size, stride, padding: of the layer, as of ``sparse_core.conv.strided_table``; padding
             at most 4.
         channels: width of its input.
+        dtype: of its input.
 
     Returns:
         The level; blocks of the layer; (M,) int64 which of the blocks' output rows is each row of the level.
@@ -136,10 +138,12 @@ def strided_level(
     corner = cells * torch.tensor([1, *stride])
     keys = linear_keys(corner, before.spatial_shape)
     read = _read(before.rows, keys, torch.tensor(key_offsets(kernel_size, padding, before.spatial_shape)))
-    return level, *strided_blocks(read, len(before), channels, level)
+    return level, *strided_blocks(read, len(before), channels, level, dtype)
 
 
-def strided_blocks(read: Tensor, inputs: int, channels: int, level: Level) -> tuple[list[RowBlock], Tensor]:
+def strided_blocks(
+    read: Tensor, inputs: int, channels: int, level: Level, dtype: torch.dtype
+) -> tuple[list[RowBlock], Tensor]:
     """How to compute a strided layer.
 
     Args:
@@ -147,6 +151,7 @@ def strided_blocks(read: Tensor, inputs: int, channels: int, level: Level) -> tu
         inputs: rows of the input.
         channels: width of the input.
         level: of the outputs.
+        dtype: of the input.
 
     Returns:
         Blocks of the layer; (M,) int64 which of their output rows is each row of the level.
@@ -154,7 +159,7 @@ def strided_blocks(read: Tensor, inputs: int, channels: int, level: Level) -> tu
     ordered = rows_by_taps(read >= 0)
     own_order = ordered.order
     gathered = gather_rows(read, inputs).index_select(0, own_order)
-    blocks = even_blocks(gathered, channels, ordered)
+    blocks = even_blocks(gathered, channels, ordered, dtype)
     # Computed row own_order⁻¹[c] is cell c, and the level's row r is cell order[r].
     computed = torch.empty_like(own_order)
     computed[own_order] = torch.arange(len(own_order))

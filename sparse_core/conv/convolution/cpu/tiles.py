@@ -1,14 +1,16 @@
 """3x3 convolution on a CPU by tiles, where active cells lie close together: a third of the multiplications.
 
-A tile is 2x4 output cells, made from 4x6 input cells by 24 products a pair of channels instead of 72. It is
-F(2x2, 3x3) along one axis and F(4x4, 3x3) along the other of Lavin and Gray, Fast Algorithms for
+In float32 a tile is 2x4 output cells, made from 4x6 input cells by 24 products a pair of channels instead of
+72. It is F(2x2, 3x3) along one axis and F(4x4, 3x3) along the other of Lavin and Gray, Fast Algorithms for
 Convolutional Neural Networks, CVPR 2016. Larger tiles need fewer products, but lose digits: the error of
-these is about 1e-6 of the largest value. Tiles without active cells are left out; the others are computed
-whole. Inference only: nothing here has a gradient.
+these is about 1e-6 of the largest value. In bfloat16 a tile is 2x2 cells, by 16 products instead of 36: all
+that is added before and after them has factors of one. Tiles without active cells are left out; the others
+are computed whole. Inference only: nothing here has a gradient.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -17,16 +19,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sparse_core.conv.convolution.cpu.blocks import MANY_ROWS, ROWS_TOGETHER, RowPool
+from sparse_core.conv.convolution.cpu.blocks import MANY_ROWS, ROWS_TOGETHER, RowPool, relu_rows_
 from sparse_core.conv.convolution.cpu.keyed import merged
 from sparse_core.conv.coordinates.common import coordinates_from_keys, linear_keys
 
-#: Cells of a tile as powers of two, so that a shift divides.
-_ROW_BITS, _COLUMN_BITS = 1, 2
-_ROWS, _COLUMNS = 1 << _ROW_BITS, 1 << _COLUMN_BITS
-_READS, _MADE = (_ROWS + 2) * (_COLUMNS + 2), _ROWS * _COLUMNS
-#: Cells that a tile reads before and after a cell of its own: rows, columns.
-TILE_MARGINS = ((1, _ROWS), (1, _COLUMNS))
+#: Cells that a tile of any shape reads before and after a cell of its own: rows, columns.
+TILE_MARGINS = ((1, 2), (1, 4))
 #: Floats read by the tiles that are computed together: four megabytes, as of blocks of rows.
 TILE_ELEMENTS = 1 << 20
 
@@ -51,8 +49,6 @@ _WEIGHT_4: _Matrix = [
 ]
 _OUTPUT_2: _Matrix = [[1, 1, 1, 0], [0, 1, -1, -1]]
 _OUTPUT_4: _Matrix = [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]]
-#: The product whose share of every output cell is 1: a bias is added there, once a tile.
-_EVEN_PRODUCT = 1 * (_COLUMNS + 2) + 1
 
 
 def _both_axes(down: _Matrix, across: _Matrix) -> Tensor:
@@ -60,20 +56,78 @@ def _both_axes(down: _Matrix, across: _Matrix) -> Tensor:
     return torch.kron(torch.tensor(down, dtype=torch.float64), torch.tensor(across, dtype=torch.float64))
 
 
-_INPUT = _both_axes(_INPUT_2, _INPUT_4).float()
-_WEIGHT = _both_axes(_WEIGHT_2, _WEIGHT_4)
-_OUTPUT = _both_axes(_OUTPUT_2, _OUTPUT_4).float()
+class TileShape(NamedTuple):
+    """Cells of a tile, and the transforms around its products.
+
+    Attributes:
+        row_bits, column_bits: cells along each axis as powers of two, so that a shift divides.
+        reads_of: (R, R) of the cells read to the factors of the products.
+        weights_of: (R, 9) of the taps to the other factors, float64.
+        makes_of: (cells, R) of the products to the cells.
+    """
+
+    row_bits: int
+    column_bits: int
+    reads_of: Tensor
+    weights_of: Tensor
+    makes_of: Tensor
+
+    @property
+    def rows(self) -> int:
+        """Cells of a tile along the first axis."""
+        return 1 << self.row_bits
+
+    @property
+    def columns(self) -> int:
+        """Cells of a tile along the second axis."""
+        return 1 << self.column_bits
+
+    @property
+    def reads(self) -> int:
+        """Cells that a tile reads, and its products."""
+        return (self.rows + 2) * (self.columns + 2)
+
+    @property
+    def made(self) -> int:
+        """Cells of a tile."""
+        return self.rows * self.columns
+
+    @property
+    def even(self) -> int:
+        """The product whose share of every output cell is 1: a bias is added there, once a tile."""
+        return self.columns + 3
+
+
+#: Tiles of each type of the features.
+TILE_SHAPES = {
+    torch.float32: TileShape(
+        1,
+        2,
+        _both_axes(_INPUT_2, _INPUT_4).float(),
+        _both_axes(_WEIGHT_2, _WEIGHT_4),
+        _both_axes(_OUTPUT_2, _OUTPUT_4).float(),
+    ),
+    torch.bfloat16: TileShape(
+        1,
+        1,
+        _both_axes(_INPUT_2, _INPUT_2).bfloat16(),
+        _both_axes(_WEIGHT_2, _WEIGHT_2),
+        _both_axes(_OUTPUT_2, _OUTPUT_2).bfloat16(),
+    ),
+}
 
 
 class TilePlan(NamedTuple):
     """What the tiles of a layer read, and where its rows lie among what they make.
 
     Attributes:
-        reads: of each part of the tiles (24 * tiles,) int32 input rows, by place in the tile, then tile.
+        shape: of the tiles.
+        reads: of each part of the tiles (R * tiles,) int32 input rows, by place in the tile, then tile.
         places: (M,) int32 computed row of each output row.
         tiles: how many are computed.
     """
 
+    shape: TileShape
     reads: list[Tensor]
     places: Tensor
     tiles: int
@@ -91,13 +145,15 @@ class Tiles:
         cells: (M, 3) int64 distinct ``(batch, y, x)``.
         shape: rows and columns of a map.
         batch_size: maps.
+        tile: shape of the tiles.
     """
 
-    def __init__(self, cells: Tensor, shape: Sequence[int], batch_size: int) -> None:
-        self._down, self._across = -(-shape[0] // _ROWS), -(-shape[1] // _COLUMNS)
+    def __init__(self, cells: Tensor, shape: Sequence[int], batch_size: int, tile: TileShape) -> None:
+        self._tile, self._down, self._across = tile, -(-shape[0] // tile.rows), -(-shape[1] // tile.columns)
         frame, row, column = cells.unbind(1)
-        self._keys = (frame * self._down + (row >> _ROW_BITS)) * self._across + (column >> _COLUMN_BITS)
-        self._within = ((row & (_ROWS - 1)) << _COLUMN_BITS) + (column & (_COLUMNS - 1))
+        down, across = row >> tile.row_bits, column >> tile.column_bits
+        self._keys = (frame * self._down + down) * self._across + across
+        self._within = _within(row, column, tile)
         used = torch.zeros(batch_size * self._down * self._across, dtype=torch.bool)
         used[self._keys] = True
         self._used = used.nonzero()[:, 0]
@@ -116,20 +172,23 @@ class Tiles:
             origin: place of the first cell in it.
             channels: width of the input.
         """
-        used = _enough(self._used)
+        used, tile = _enough(self._used), self._tile
         count, batch_stride = len(used), self._down * self._across
-        size = _part_size(count, channels)
+        size = _part_size(count, channels, tile)
         corners = used // batch_stride * strides[0] + (origin - strides[1] - strides[2])
-        corners += used % batch_stride // self._across * (_ROWS * strides[1])
-        corners += used % self._across * (_COLUMNS * strides[2])
-        offsets = [dy * strides[1] + dx * strides[2] for dy in range(_ROWS + 2) for dx in range(_COLUMNS + 2)]
+        corners += used % batch_stride // self._across * (tile.rows * strides[1])
+        corners += used % self._across * (tile.columns * strides[2])
+        window = itertools.product(range(tile.rows + 2), range(tile.columns + 2))
+        offsets = [dy * strides[1] + dx * strides[2] for dy, dx in window]
         spread = torch.tensor(offsets)[:, None]
         reads = [rows.index_select(0, (spread + part).view(-1)) for part in corners.split(size) if count]
         number = self._numbers.index_select(0, self._keys)
-        return TilePlan(reads, _places(number, self._within, count, size), count)
+        return TilePlan(tile, reads, _places(number, self._within, count, size, tile), count)
 
 
-def keyed_tile_plan(cells: Tensor, shape: Sequence[int], windows: TileWindows, channels: int) -> TilePlan:
+def keyed_tile_plan(
+    cells: Tensor, shape: Sequence[int], windows: TileWindows, channels: int, tile: TileShape
+) -> TilePlan:
     """:meth:`Tiles.plan` for maps of any size: the same tiles in the same order, without a map.
 
     Args:
@@ -137,20 +196,26 @@ def keyed_tile_plan(cells: Tensor, shape: Sequence[int], windows: TileWindows, c
         shape: rows and columns that there are keys for.
         windows: what tiles read.
         channels: width of the input.
+        tile: shape of the tiles.
     """
     frame, row, column = cells.unbind(1)
-    counts = [-(-size // cells_of) for size, cells_of in zip(shape, (_ROWS, _COLUMNS), strict=True)]
-    tiles = torch.stack([frame, row >> _ROW_BITS, column >> _COLUMN_BITS], dim=1)
+    counts = [-(-size // cells_of) for size, cells_of in zip(shape, (tile.rows, tile.columns), strict=True)]
+    tiles = torch.stack([frame, row >> tile.row_bits, column >> tile.column_bits], dim=1)
     keys = linear_keys(tiles, counts).numpy()
     distinct = merged(np.sort(keys))
     number = torch.from_numpy(np.searchsorted(distinct, keys))
     used = _enough(torch.from_numpy(distinct))
-    size = _part_size(len(used), channels)
-    corners = coordinates_from_keys(used, counts).long() * torch.tensor([1, _ROWS, _COLUMNS])
-    read = torch.from_numpy(windows(corners - torch.tensor([0, 1, 1]), (_ROWS + 2, _COLUMNS + 2)))
+    size = _part_size(len(used), channels, tile)
+    corners = coordinates_from_keys(used, counts).long() * torch.tensor([1, tile.rows, tile.columns])
+    read = torch.from_numpy(windows(corners - torch.tensor([0, 1, 1]), (tile.rows + 2, tile.columns + 2)))
     reads = [part.reshape(-1) for part in read.split(size, dim=1) if len(used)]
-    within = ((row & (_ROWS - 1)) << _COLUMN_BITS) + (column & (_COLUMNS - 1))
-    return TilePlan(reads, _places(number, within, len(used), size), len(used))
+    places = _places(number, _within(row, column, tile), len(used), size, tile)
+    return TilePlan(tile, reads, places, len(used))
+
+
+def _within(row: Tensor, column: Tensor, tile: TileShape) -> Tensor:
+    """Place of each cell in its tile."""
+    return ((row & (tile.rows - 1)) << tile.column_bits) + (column & (tile.columns - 1))
 
 
 def _enough(used: Tensor) -> Tensor:
@@ -160,22 +225,23 @@ def _enough(used: Tensor) -> Tensor:
     return used
 
 
-def _part_size(count: int, channels: int) -> int:
+def _part_size(count: int, channels: int, tile: TileShape) -> int:
     """Tiles that are computed together."""
-    parts = max(1, -(-count * _READS * channels // TILE_ELEMENTS))
+    parts = max(1, -(-count * tile.reads * channels // TILE_ELEMENTS))
     return max(1, -(-count // parts))
 
 
-def _places(number: Tensor, within: Tensor, count: int, size: int) -> Tensor:
+def _places(number: Tensor, within: Tensor, count: int, size: int, tile: TileShape) -> Tensor:
     """(M,) int32 computed row of each cell, by the number of its tile and its place in it."""
     first = number // size * size
     together = (count - first).clamp_(max=size)
-    return (first * _MADE + within * together + number - first).int()
+    return (first * tile.made + within * together + number - first).int()
 
 
-def tile_weight(weight: Tensor) -> Tensor:
-    """A packed weight (9, C_in, C_out) as what the products of a tile need: (24, C_in, C_out) float32."""
-    return (_WEIGHT @ weight.double().flatten(1)).view(_READS, *weight.shape[1:]).float()
+def tile_weight(weight: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """A packed weight (9, C_in, C_out) as what the products of a tile need: (R, C_in, C_out)."""
+    tile = TILE_SHAPES[dtype]
+    return (tile.weights_of @ weight.double().flatten(1)).view(tile.reads, *weight.shape[1:]).to(dtype)
 
 
 def tile_convolution(
@@ -192,9 +258,9 @@ def tile_convolution(
     """``relu(conv(features) + bias + residual)``, all tiles of a part at a time.
 
     Args:
-        features: (N, C_in) float32, with a row of zeros for cells that are not there.
-        weight: (24, C_in, C_out), see :func:`tile_weight`.
-        plan: rows read and made.
+        features: (N, C_in) of a type of ``TILE_SHAPES``, with a row of zeros for cells that are not there.
+        weight: (R, C_in, C_out), see :func:`tile_weight`.
+        plan: rows read and made, by tiles of that type.
         out: (at least M, C_out) contiguous; the first M rows are written. Not the features' memory.
         bias: (C_out,).
         residual: (at least M, C_out), added before the ReLU.
@@ -205,30 +271,31 @@ def tile_convolution(
         ``out``.
     """
     channels_in, channels_out = weight.shape[1:]
+    tile = plan.shape
     if plan.tiles == 0:
         return out
     widest = max(len(reads) for reads in plan.reads)
     # What was read is not needed any more when the products are made.
     shared = pool.take(widest, max(channels_in, channels_out))
-    transformed, made = pool.take(widest, channels_in), pool.take(_MADE * plan.tiles, channels_out)
+    transformed, made = pool.take(widest, channels_in), pool.take(tile.made * plan.tiles, channels_out)
     start = 0
     for reads in plan.reads:
-        count = len(reads) // _READS
+        count = len(reads) // tile.reads
         read = shared.view(-1)[: len(reads) * channels_in]
         torch.index_select(features, 0, reads, out=read.view(-1, channels_in))
-        factors = transformed[: len(reads)].view(_READS, -1)
-        torch.mm(_INPUT, read.view(_READS, -1), out=factors)
-        products = shared.view(-1)[: len(reads) * channels_out].view(_READS, count, channels_out)
-        torch.bmm(factors.view(_READS, count, channels_in), weight, out=products)
-        products[_EVEN_PRODUCT].add_(bias)
-        stop = start + _MADE * count
-        torch.mm(_OUTPUT, products.view(_READS, -1), out=made[start:stop].view(_MADE, -1))
+        factors = transformed[: len(reads)].view(tile.reads, -1)
+        torch.mm(tile.reads_of, read.view(tile.reads, -1), out=factors)
+        products = shared.view(-1)[: len(reads) * channels_out].view(tile.reads, count, channels_out)
+        torch.bmm(factors.view(tile.reads, count, channels_in), weight, out=products)
+        products[tile.even].add_(bias)
+        stop = start + tile.made * count
+        torch.mm(tile.makes_of, products.view(tile.reads, -1), out=made[start:stop].view(tile.made, -1))
         start = stop
     result = out[: len(plan.places)]
     torch.index_select(made, 0, plan.places, out=result)
     if residual is not None:
         result.add_(residual[: len(result)])
     if relu:
-        result.relu_()
+        relu_rows_(result)
     pool.give(shared, transformed, made)
     return out

@@ -12,7 +12,7 @@ from torch import Tensor
 from sparse_core.conv.convolution.cpu.blocks import RowBlock
 from sparse_core.conv.convolution.cpu.keyed import CellKeys, keyed_level, keyed_strided_level, merged
 from sparse_core.conv.convolution.cpu.levels import direct_level, strided_level
-from sparse_core.conv.convolution.cpu.tiles import TILE_MARGINS, Tiles, keyed_tile_plan
+from sparse_core.conv.convolution.cpu.tiles import TILE_MARGINS, TILE_SHAPES, Tiles, keyed_tile_plan
 from sparse_core.conv.coordinates.common import linear_keys
 
 #: As many cells as there are keys for; nobody could have a map of them.
@@ -53,21 +53,22 @@ def test_levels_are_those_of_a_map(share: float) -> None:
         corner = corner // torch.tensor([1, 2, 2])
 
 
+@pytest.mark.parametrize("dtype", list(TILE_SHAPES))
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.7])
-def test_tiles_are_those_of_a_map(share: float) -> None:
+def test_tiles_are_those_of_a_map(share: float, dtype: torch.dtype) -> None:
     before, after = some_cells(share, 2), some_cells(share, 3)
     (above, below), (left, right) = TILE_MARGINS
     rows = torch.full((FRAMES, SHAPE[0] + above + below, SHAPE[1] + left + right), -1, dtype=torch.int32)
     frame, row, column = before.unbind(1)
     rows[frame, row + above, column + left] = torch.arange(len(before), dtype=torch.int32)
     strides, origin = rows.stride(), above * rows.stride(1) + left
-    expected = Tiles(after, SHAPE, FRAMES).plan(rows.view(-1), strides, origin, 16)
+    expected = Tiles(after, SHAPE, FRAMES, TILE_SHAPES[dtype]).plan(rows.view(-1), strides, origin, 16)
     index = CellKeys(linear_keys(before, ENDLESS).numpy())
 
     def windows(corners: Tensor, size: tuple[int, int]) -> np.ndarray:
         return index.windows_of(linear_keys(corners, ENDLESS).numpy(), size, ENDLESS)
 
-    plan = keyed_tile_plan(after, ENDLESS, windows, 16)
+    plan = keyed_tile_plan(after, ENDLESS, windows, 16, TILE_SHAPES[dtype])
     assert plan.tiles == expected.tiles
     assert torch.equal(plan.places, expected.places)
     assert len(plan.reads) == len(expected.reads)

@@ -13,7 +13,13 @@ from torch.nn import functional as F
 
 from sparse_core.conv.convolution.cpu import tiles as tiles_module
 from sparse_core.conv.convolution.cpu.blocks import RowPool
-from sparse_core.conv.convolution.cpu.tiles import TILE_MARGINS, Tiles, tile_convolution, tile_weight
+from sparse_core.conv.convolution.cpu.tiles import (
+    TILE_MARGINS,
+    TILE_SHAPES,
+    Tiles,
+    tile_convolution,
+    tile_weight,
+)
 
 
 def random_map(shape: tuple[int, ...], seed: int) -> Tensor:
@@ -28,20 +34,23 @@ def layer_by_tiles(
     *,
     residual: Tensor | None = None,
     relu: bool = False,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """(B, C, H, W) inputs and a (C_out, C, 3, 3) weight to (M, C_out) at the cells."""
     batch, channels, *shape = inputs.shape
-    rows = torch.cat([inputs.permute(0, 2, 3, 1).reshape(-1, channels), torch.zeros(1, channels)])
+    rows = torch.cat([inputs.permute(0, 2, 3, 1).reshape(-1, channels), torch.zeros(1, channels)]).to(dtype)
     (above, below), (left, right) = TILE_MARGINS
     places = torch.full((batch, shape[0] + above + below, shape[1] + left + right), len(rows) - 1).int()
     inner = places[:, above : above + shape[0], left : left + shape[1]]
     inner.copy_(torch.arange(len(rows) - 1).view(inner.shape))
     origin = above * places.stride(1) + left
-    plan = Tiles(cells, shape, batch).plan(places.view(-1), places.stride(), origin, channels)
-    pool = RowPool()
+    tiles = Tiles(cells, shape, batch, TILE_SHAPES[dtype])
+    plan = tiles.plan(places.view(-1), places.stride(), origin, channels)
+    pool = RowPool(dtype)
     pool.give(pool.take(1000, 100).fill_(math.nan))
-    out = torch.full((len(cells) + 1, len(weight)), math.nan)
-    packed = tile_weight(weight.permute(2, 3, 1, 0).flatten(0, 1))
+    out = torch.full((len(cells) + 1, len(weight)), math.nan, dtype=dtype)
+    packed = tile_weight(weight.permute(2, 3, 1, 0).flatten(0, 1), dtype)
+    bias, residual = bias.to(dtype), None if residual is None else residual.to(dtype)
     made = tile_convolution(rows, packed, plan, out=out, bias=bias, residual=residual, relu=relu, pool=pool)
     assert made is out
     assert bool(made[-1].isnan().all())
@@ -57,9 +66,16 @@ def layer_by_tiles(
     channels=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     relu=st.booleans(),
     seed=st.integers(0, 99),
+    dtype=st.sampled_from(list(TILE_SHAPES)),
 )
 def test_a_layer_is_that_of_torch(
-    shape: tuple[int, int], batch: int, share: float, channels: tuple[int, int], relu: bool, seed: int
+    shape: tuple[int, int],
+    batch: int,
+    share: float,
+    channels: tuple[int, int],
+    relu: bool,
+    seed: int,
+    dtype: torch.dtype,
 ) -> None:
     inputs = random_map((batch, channels[0], *shape), seed)
     weight, bias = (
@@ -73,8 +89,11 @@ def test_a_layer_is_that_of_torch(
     residual = random_map((len(cells), channels[1]), seed + 4)
     frame, row, column = cells.unbind(1)
     expected = F.conv2d(inputs, weight, bias, padding=1)[frame, :, row, column] + residual
-    made = layer_by_tiles(inputs, weight, bias, cells, residual=residual, relu=relu)
-    torch.testing.assert_close(made, torch.relu(expected) if relu else expected, rtol=1e-5, atol=2e-5)
+    made = layer_by_tiles(inputs, weight, bias, cells, residual=residual, relu=relu, dtype=dtype)
+    # Inputs, weights, factors and products are rounded to 8 bits, and nine of the products added.
+    rtol, atol = {torch.float32: (1e-5, 2e-5), torch.bfloat16: (0.02, 0.25)}[dtype]
+    expected = torch.relu(expected) if relu else expected
+    torch.testing.assert_close(made.float(), expected, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("elements", [1, 1 << 12, 1 << 30])
@@ -86,20 +105,21 @@ def test_parts_of_any_size(elements: int, monkeypatch: pytest.MonkeyPatch) -> No
     torch.testing.assert_close(layer_by_tiles(inputs, weight, bias, cells), whole, rtol=1e-5, atol=1e-5)
 
 
-def test_the_error_is_that_of_few_digits_lost() -> None:
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 4e-6), (torch.bfloat16, 0.015)])
+def test_the_error_is_that_of_few_digits_lost(dtype: torch.dtype, limit: float) -> None:
     inputs, weight = torch.relu(random_map((1, 128, 30, 30), 0)), random_map((128, 128, 3, 3), 1)
     bias = torch.zeros(128)
     cells = torch.ones((1, 30, 30)).nonzero()
     exact = F.conv2d(inputs.double(), weight.double(), padding=1)[0].flatten(1).T
-    error = (layer_by_tiles(inputs, weight, bias, cells).double() - exact).abs().max() / exact.abs().max()
-    assert float(error) < 4e-6
+    made = layer_by_tiles(inputs, weight, bias, cells, dtype=dtype).double()
+    assert float((made - exact).abs().max() / exact.abs().max()) < limit
 
 
 def test_tiles_hold_the_cells_and_no_others() -> None:
     cells = torch.tensor([[0, 0, 0], [0, 1, 3], [0, 2, 3], [1, 5, 8]])
-    tiles = Tiles(cells, (6, 9), 2)
-    assert len(tiles) == 3
-    assert len(Tiles(cells[:0], (6, 9), 2)) == 0
+    for dtype, count in ((torch.float32, 3), (torch.bfloat16, 4)):
+        assert len(Tiles(cells, (6, 9), 2, TILE_SHAPES[dtype])) == count
+        assert len(Tiles(cells[:0], (6, 9), 2, TILE_SHAPES[dtype])) == 0
 
 
 def test_no_cells() -> None:
