@@ -1,7 +1,8 @@
-"""The search of hash tables in C++, compiled when it is first needed: one pass where arrays take a dozen.
+"""Searches in C++, compiled when they are first needed: one pass where arrays take a dozen.
 
-It compares the same rows as :mod:`memory.index.lsh` does with arrays. Scores are sums in another order: they
-differ from those of arrays in their last bits, but not by what is searched together, nor by threads.
+Hash tables: the same rows are compared as :mod:`memory.index.lsh` does with arrays. Scores are sums in
+another order: they differ from those of arrays in their last bits, but not by what is searched together, nor
+by threads. Rows: those of a single query, whose product with arrays would wake threads that wait by spinning.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from memory.index.buckets import BUCKET_LIMIT, Buckets
 from memory.index.effort import Effort
 from memory.index.growing import GrowingRows
 from memory.index.hashing import HashFunctions
-from memory.index.neighbours import Floats, Ids, Neighbours, nothing
+from memory.index.neighbours import Floats, Ids, Neighbours, Positions, nothing
 from sparse_core import native
 from sparse_core.errors import ImplementationError
 
-_SOURCE = Path(__file__).with_name("lsh.cpp")
+_SOURCE = Path(__file__).with_name("search.cpp")
 #: Sums as they are written: nothing is rounded once where it says twice.
 _FLAGS = ("-ffp-contract=off",)
 _LOG = logging.getLogger(__name__)
@@ -49,9 +50,7 @@ class _Index(ctypes.Structure):
         ("directions", ctypes.c_void_p),
         ("pairs", ctypes.c_void_p),
         ("buckets", ctypes.POINTER(_Buckets)),
-        ("ids", ctypes.c_void_p),
         ("sketches", _Rows),
-        ("vectors", _Rows),
         *((name, ctypes.c_int64) for name in (
             "dim", "projections", "functions", "width", "bits", "tables", "parts", "rows", "bucket_limit",
         )),
@@ -78,9 +77,7 @@ class CompiledTables:
         functions: HashFunctions,
         pairs: Sequence[tuple[int, int]],
         buckets: Sequence[Buckets],
-        ids: Ids,
         sketches: GrowingRows[np.uint64],
-        vectors: GrowingRows[np.float16],
     ) -> CompiledTables | None:
         """Those over some rows; ``None`` where nothing is compiled.
 
@@ -88,63 +85,120 @@ class CompiledTables:
             functions: of the family ``"cross-polytope"``.
             pairs: functions of each table.
             buckets: of the tables.
-            ids: (rows,) by position, at least those of the tables.
-            sketches, vectors: of the same rows.
+            sketches: of the rows, at least those of the tables.
         """
-        function = _function()
+        function = _function("lsh_search")
         if function is None:
             return None
         directions = np.ascontiguousarray(functions.directions)
         numbers = np.array(pairs, np.int32)
-        ids = np.ascontiguousarray(ids)
         tables = (_Buckets * len(buckets))()
         for table, part in zip(tables, buckets, strict=True):
             wide = part.offsets.dtype == np.int64
             table.offsets, table.postings = part.offsets.ctypes.data, part.postings.ctypes.data
             table.start, table.address_bits, table.wide = part.start, part.address_bits, wide
-        parts = sketches.parts, vectors.parts
+        parts = sketches.parts
         index = _Index(
-            directions.ctypes.data, numbers.ctypes.data, tables, ids.ctypes.data, _rows(*parts[0]), _rows(*parts[1]),
-            len(directions), directions.shape[1], functions.functions, functions.width, functions.bits,
-            len(pairs), len(buckets), buckets[-1].stop, BUCKET_LIMIT,
+            directions.ctypes.data, numbers.ctypes.data, tables, _rows(parts), len(directions),
+            directions.shape[1], functions.functions, functions.width, functions.bits, len(pairs),
+            len(buckets), buckets[-1].stop, BUCKET_LIMIT,
         )  # fmt: skip
-        return cls(function, index, (directions, numbers, ids, tables, buckets, parts))
+        return cls(function, index, (directions, numbers, tables, buckets, parts))
 
     def search(
-        self, queries: Floats, k: int, depth: int, effort: Effort, mask: NDArray[np.bool_] | None
+        self,
+        queries: Floats,
+        k: int,
+        depth: int,
+        effort: Effort,
+        vectors: GrowingRows[np.float16],
+        ids: Ids,
+        mask: NDArray[np.bool_] | None,
     ) -> Neighbours:
-        """The k best of what the buckets hold.
+        """The k best of what the buckets hold, and of the rows that no table has.
 
         Args:
             queries: (queries, dim) unit vectors.
             k: of each.
             depth: values of each function that probes are chosen among.
             effort: probes, and rows that are compared.
+            vectors: of the rows.
+            ids: (rows,) by position, all that are looked at.
             mask: (rows,) which rows count, or ``None``.
         """
         found = nothing(len(queries), k)
-        if mask is not None:
-            mask = np.ascontiguousarray(mask)
+        parts, kept = vectors.parts, _contiguous(ids, mask)
         self._function(
-            self._index, queries.ctypes.data, len(queries), k, depth, effort.probes, effort.rerank,
-            None if mask is None else mask.ctypes.data, found.scores.ctypes.data, found.ids.ctypes.data,
+            self._index, ctypes.byref(_rows(parts)), kept[0].ctypes.data, queries.ctypes.data, len(queries),
+            k, depth, effort.probes, effort.rerank, len(ids), _address(kept[1]), found.scores.ctypes.data,
+            found.ids.ctypes.data,
         )  # fmt: skip
         return found
 
 
-def _rows(fixed: NDArray[Any], grown: NDArray[Any]) -> _Rows:
+def nearest_rows(
+    query: Floats,
+    k: int,
+    vectors: GrowingRows[np.float16],
+    ids: Ids,
+    *,
+    start: int = 0,
+    mask: NDArray[np.bool_] | None = None,
+    positions: Positions | None = None,
+) -> Neighbours | None:
+    """The k best of rows by their products with one query; ``None`` where nothing is compiled.
+
+    Args:
+        query: (1, dim) unit vector.
+        k: most neighbours.
+        vectors: of the rows.
+        ids: (rows,) by position, all that are looked at.
+        start: the first of them that is looked at.
+        mask: (rows,) which rows count, or ``None``.
+        positions: (n,) int64, these rows instead.
+    """
+    function = _function("rows_search")
+    if function is None:
+        return None
+    found = nothing(1, k)
+    parts, kept = vectors.parts, _contiguous(ids, mask)
+    stop = len(ids) if positions is None else len(positions)
+    listed = None if positions is None else np.ascontiguousarray(positions, np.int64)
+    function(
+        ctypes.byref(_rows(parts)), kept[0].ctypes.data, query.ctypes.data, query.shape[1], k,
+        _address(listed), start, stop, _address(kept[1]), found.scores.ctypes.data, found.ids.ctypes.data,
+    )  # fmt: skip
+    return found
+
+
+def _contiguous(ids: Ids, mask: NDArray[np.bool_] | None) -> tuple[Ids, NDArray[np.bool_] | None]:
+    return np.ascontiguousarray(ids), None if mask is None else np.ascontiguousarray(mask)
+
+
+def _address(array: NDArray[Any] | None) -> int | None:
+    return None if array is None else array.ctypes.data
+
+
+def _rows(parts: tuple[NDArray[Any], NDArray[Any]]) -> _Rows:
+    fixed, grown = parts
     return _Rows(fixed.ctypes.data, grown.ctypes.data, len(fixed))
 
 
+_NUMBER, _POINTER = ctypes.c_int64, ctypes.c_void_p
+_ARGUMENTS = {
+    "lsh_search": [*[_POINTER] * 4, *[_NUMBER] * 6, *[_POINTER] * 3],
+    "rows_search": [*[_POINTER] * 3, *[_NUMBER] * 2, _POINTER, *[_NUMBER] * 2, *[_POINTER] * 3],
+}
+
+
 @cache
-def _function() -> Any:
-    """``lsh_search`` of the library; ``None`` where it cannot be compiled."""
+def _function(name: str) -> Any:
+    """One of the library's; ``None`` where it cannot be compiled."""
     try:
-        function = native.load(_SOURCE, _FLAGS).lsh_search
+        function = getattr(native.load(_SOURCE, _FLAGS), name)
     except ImplementationError as error:
-        _LOG.info("hash tables are searched with arrays: %s", error)
+        _LOG.info("vectors are searched with arrays: %s", error)
         return None
-    number, pointer = ctypes.c_int64, ctypes.c_void_p
-    function.argtypes = [pointer, pointer, *[number] * 5, *[pointer] * 3]
+    function.argtypes = _ARGUMENTS[name]
     function.restype = None
     return function

@@ -181,15 +181,16 @@ class LSHIndex(RowIndex[_State]):
 
     def _nearest(self, state: _State, asked: Asked) -> Neighbours:
         queries, k, count, mask, effort = asked
-        found = state.rows.exact(queries, k, state.hashed, count, mask)
-        if not state.buckets:
-            return found
         effort = effort._replace(rerank=max(effort.rerank, 2 * k))
         compiled = self._compiled_of(state)
         if compiled is not None:
-            depth = self._depth(effort.probes)
-            hashed = compiled.search(queries, k, depth, effort, mask)
-            return joined(found, hashed, k) if count > state.hashed else hashed
+            rows = state.rows
+            return compiled.search(
+                queries, k, self._depth(effort.probes), effort, rows.vectors, rows.ids(count), mask
+            )
+        found = state.rows.exact(queries, k, state.hashed, count, mask)
+        if not state.buckets:
+            return found
         for first in range(0, len(queries), _PROJECTED_AT_ONCE):
             projected = self._hash.project(queries[first : first + _PROJECTED_AT_ONCE])
             for start in range(0, len(projected), _QUERIES_AT_ONCE):
@@ -206,11 +207,8 @@ class LSHIndex(RowIndex[_State]):
         known = self._compiled
         if known is None or known[0] is not state:
             tables = None
-            if self.family == "cross-polytope":
-                rows = state.rows
-                tables = CompiledTables.of(
-                    self._hash, self._pairs, state.buckets, rows.ids(), state.sketches, rows.vectors
-                )
+            if self.family == "cross-polytope" and state.buckets:
+                tables = CompiledTables.of(self._hash, self._pairs, state.buckets, state.sketches)
             self._compiled = known = state, tables
         return known[1]
 

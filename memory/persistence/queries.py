@@ -183,6 +183,11 @@ class Queries(Opened):
         with self._read() as connection:
             return journal.read_changes(connection, after_generation)
 
+    def is_little(self, after_generation: int, most: int) -> bool:
+        """Whether operations after a generation touched so few memories at most, and moved none."""
+        with self._read() as connection:
+            return journal.is_little(connection, after_generation, most)
+
     def log(
         self, after_generation: int = 0, *, limit: int | None = None, operation: str | None = None
     ) -> list[LogEntry]:

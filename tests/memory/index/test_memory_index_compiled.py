@@ -1,4 +1,4 @@
-"""The search of hash tables in C++ against the one with arrays."""
+"""Searches in C++ against those with arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// The search of hash tables for one query after another: what memory/index/lsh.py does with arrays, in one pass.
+// Searches in one pass, for one query after another: hash tables as memory/index/lsh.py has them, and rows.
 //
 // Which rows are compared is the same to the bit as there: costs are the same operations in the same order, and
 // everything after them is counted in whole numbers. Projections and scores are sums of their own, each in one
@@ -39,9 +39,7 @@ struct Index {
   const float* directions;  // (dim, projections)
   const int32_t* pairs;     // (tables, 2) functions
   const Buckets* buckets;
-  const int64_t* ids;  // by position
-  Rows sketches;       // two words each
-  Rows vectors;        // dim halves each
+  Rows sketches;  // two words each
   int64_t dim, projections, functions, width, bits, tables, parts, rows, bucket_limit;
 };
 
@@ -302,31 +300,59 @@ WITHIN void choose_rows(const Index& index, const float* projected, int64_t most
   std::sort(room.kept.begin(), room.kept.end());
 }
 
-// The k best of the rows that were kept; equal ones by rising id.
-WITHIN void compare(const Index& index, const float* query, int64_t k, Room& room, float* scores, int64_t* ids) {
-  constexpr size_t kAhead = 4;
+// The k best, equal ones by rising id.
+class Best {
+ public:
+  explicit Best(int64_t k) : k_(static_cast<size_t>(k)) {}
+
+  void add(float score, int64_t id) {
+    const Scored one{score, id};
+    if (found_.size() < k_) {
+      found_.push_back(one);
+      std::push_heap(found_.begin(), found_.end(), better);
+    } else if (better(one, found_.front())) {
+      std::pop_heap(found_.begin(), found_.end(), better);
+      found_.back() = one;
+      std::push_heap(found_.begin(), found_.end(), better);
+    }
+  }
+
+  void give(float* scores, int64_t* ids) {
+    std::sort_heap(found_.begin(), found_.end(), better);
+    for (size_t at = 0; at < found_.size(); ++at) {
+      scores[at] = found_[at].score;
+      ids[at] = found_[at].id;
+    }
+  }
+
+ private:
   struct Scored {
     float score;
     int64_t id;
   };
-  std::vector<Scored> found(room.kept.size());
-  const int64_t lines = (2 * index.dim + 63) / 64;
-  for (size_t at = 0; at < room.kept.size() + kAhead; ++at) {
-    if (at < room.kept.size()) {
-      const char* row = reinterpret_cast<const char*>(row_of<uint16_t>(index.vectors, room.kept[at], index.dim));
-      for (int64_t line = 0; line < lines; ++line) __builtin_prefetch(row + 64 * line);
-    }
-    if (at < kAhead) continue;
-    const int64_t row = room.kept[at - kAhead];
-    found[at - kAhead] = {product(row_of<uint16_t>(index.vectors, row, index.dim), query, index.dim), index.ids[row]};
-  }
-  const size_t count = std::min(found.size(), static_cast<size_t>(k));
-  std::partial_sort(found.begin(), found.begin() + count, found.end(), [](const Scored& one, const Scored& other) {
+
+  static bool better(const Scored& one, const Scored& other) {
     return one.score > other.score || (one.score == other.score && one.id < other.id);
-  });
-  for (size_t at = 0; at < count; ++at) {
-    scores[at] = found[at].score;
-    ids[at] = found[at].id;
+  }
+
+  size_t k_;
+  std::vector<Scored> found_;
+};
+
+// Compare rows of a list, or those from start to stop where there is none, as far as they count.
+template <typename Position>
+WITHIN void compare(const Rows& vectors, const int64_t* ids, const float* query, int64_t dim,
+                    const Position* positions, int64_t start, int64_t stop, const uint8_t* counts, Best& best) {
+  constexpr int64_t kAhead = 4;
+  const int64_t lines = (2 * dim + 63) / 64;
+  for (int64_t at = start; at < stop; ++at) {
+    if (positions && at + kAhead < stop) {
+      const char* next = reinterpret_cast<const char*>(row_of<uint16_t>(vectors, positions[at + kAhead], dim));
+      for (int64_t line = 0; line < lines; ++line) __builtin_prefetch(next + 64 * line);
+    }
+    const int64_t row = positions ? static_cast<int64_t>(positions[at]) : at;
+    if (counts && !counts[row]) continue;
+    best.add(product(row_of<uint16_t>(vectors, row, dim), query, dim), ids[row]);
   }
 }
 
@@ -334,10 +360,11 @@ WITHIN void compare(const Index& index, const float* query, int64_t k, Room& roo
 
 // Fills in the k nearest of (count, dim) queries as far as there are so many; the rest is left as it is.
 //
+// vectors: dim halves each. ids: by position. stop: rows; those that are in no table are all compared.
 // counts: by row whether it counts, or null. Numbers are checked before.
-extern "C" WIDEST void lsh_search(const Index* given, const float* queries, int64_t count, int64_t k, int64_t depth,
-                                  int64_t probes, int64_t rerank, const uint8_t* counts, float* scores,
-                                  int64_t* ids) {
+extern "C" WIDEST void lsh_search(const Index* given, const Rows* vectors, const int64_t* ids, const float* queries,
+                                  int64_t count, int64_t k, int64_t depth, int64_t probes, int64_t rerank,
+                                  int64_t stop, const uint8_t* counts, float* scores, int64_t* found) {
   const Index& index = *given;
   Room room;
   std::vector<float> projected(std::min<int64_t>(count, 4) * index.projections);
@@ -365,6 +392,20 @@ extern "C" WIDEST void lsh_search(const Index* given, const float* queries, int6
     }
     for (const int32_t row : room.rows) room.seen[row >> 6] = 0;
     choose_rows(index, own, rerank, room);
-    compare(index, queries + at * index.dim, k, room, scores + at * k, ids + at * k);
+    const float* query = queries + at * index.dim;
+    Best best(k);
+    const int64_t kept = static_cast<int64_t>(room.kept.size());
+    compare(*vectors, ids, query, index.dim, room.kept.data(), 0, kept, nullptr, best);
+    compare<int32_t>(*vectors, ids, query, index.dim, nullptr, index.rows, stop, counts, best);
+    best.give(scores + at * k, found + at * k);
   }
+}
+
+// The same for one query by comparing rows start to stop, or where there are positions these of them.
+extern "C" WIDEST void rows_search(const Rows* vectors, const int64_t* ids, const float* query, int64_t dim, int64_t k,
+                                   const int64_t* positions, int64_t start, int64_t stop, const uint8_t* counts,
+                                   float* scores, int64_t* found) {
+  Best best(k);
+  compare(*vectors, ids, query, dim, positions, start, stop, counts, best);
+  best.give(scores, found);
 }
