@@ -11,7 +11,7 @@
 
 // The same source for processors with wider registers; chosen when the library is loaded.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
+#define WIDEST __attribute__((target_clones("avx2", "default")))
 #else
 #define WIDEST
 #endif
@@ -62,19 +62,18 @@ WITHIN uint32_t key_of(float number) {
   return bits;
 }
 
-// Lanes that are worked on together, whatever the registers: sums are in one order on every processor.
+// Numbers that are worked on together, whatever the registers: sums are in one order on every processor. They lie
+// in registers of a width that there is; wider ones the compiler would take apart number by number.
 constexpr int64_t kLanes = 16;
-typedef float Floats __attribute__((vector_size(4 * kLanes)));
-typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
-typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
-
-// Up to as many numbers as there are lanes.
-WITHIN void copy(void* to, const void* from, int64_t numbers) {
-  if (numbers == kLanes)
-    std::memcpy(to, from, 4 * kLanes);
-  else
-    std::memcpy(to, from, 4 * numbers);
-}
+#if defined(__x86_64__)
+constexpr int64_t kWide = 8;
+#else
+constexpr int64_t kWide = 4;
+#endif
+constexpr int64_t kParts = kLanes / kWide;
+typedef float Floats __attribute__((vector_size(4 * kWide)));
+typedef int32_t Words __attribute__((vector_size(4 * kWide)));
+typedef uint16_t Halves __attribute__((vector_size(2 * kWide)));
 
 // Finite numbers of half precision; no step of it is too small for single precision.
 WITHIN void widen(const Halves& halves, Floats& found) {
@@ -86,32 +85,40 @@ WITHIN void widen(const Halves& halves, Floats& found) {
   found = reinterpret_cast<Floats>(number | (bits & 0x8000) << 16);
 }
 
-// The sum of products, in one order.
-WITHIN float product(const uint16_t* row, const float* query, int64_t dim) {
-  Floats sums = {}, wide, number;
-  Halves halves;
-  int64_t at = 0;
-  for (; at + kLanes <= dim; at += kLanes) {
-    std::memcpy(&halves, row + at, sizeof halves);
-    std::memcpy(&number, query + at, sizeof number);
+// Add the products of as many numbers as there are lanes.
+WITHIN void add_products(const uint16_t* row, const float* query, Floats* sums) {
+#pragma GCC unroll 4
+  for (int64_t part = 0; part < kParts; ++part) {
+    Halves halves;
+    Floats wide, number;
+    std::memcpy(&halves, row + part * kWide, sizeof halves);
+    std::memcpy(&number, query + part * kWide, sizeof number);
     widen(halves, wide);
-    sums += wide * number;
+    sums[part] += wide * number;
   }
-  if (at < dim) {
-    halves = Halves{};
-    number = Floats{};
-    std::memcpy(&halves, row + at, (dim - at) * sizeof *row);
-    std::memcpy(&number, query + at, (dim - at) * sizeof *query);
-    widen(halves, wide);
-    sums += wide * number;
-  }
-  for (int64_t half = kLanes / 2; half; half /= 2)
-    for (int64_t lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
-  return sums[0];
 }
 
-// Coordinates of up to four queries along the directions. Eight directions' numbers at a time, which only saves
-// reading and writing sums: each is taken in turn.
+// The sum of products, in one order.
+WITHIN float product(const uint16_t* row, const float* query, int64_t dim) {
+  Floats sums[kParts] = {};
+  int64_t at = 0;
+  for (; at + kLanes <= dim; at += kLanes) add_products(row + at, query + at, sums);
+  if (at < dim) {
+    uint16_t halves[kLanes] = {};
+    float numbers[kLanes] = {};
+    std::memcpy(halves, row + at, (dim - at) * sizeof *row);
+    std::memcpy(numbers, query + at, (dim - at) * sizeof *query);
+    add_products(halves, numbers, sums);
+  }
+  float lanes[kLanes];
+  std::memcpy(lanes, sums, sizeof lanes);
+  for (int64_t half = kLanes / 2; half; half /= 2)
+    for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  return lanes[0];
+}
+
+// Coordinates of up to four queries along the directions. Eight numbers of a query at a time, which only saves
+// reading and writing sums: each is added in turn.
 template <int QUERIES>
 WITHIN void project(const Index& index, const float* queries, float* projected) {
   constexpr int64_t kTogether = 8;
@@ -120,18 +127,25 @@ WITHIN void project(const Index& index, const float* queries, float* projected) 
   int64_t at = 0;
   for (; at + kTogether <= index.dim; at += kTogether) {
     const float* direction = index.directions + at * columns;
-    for (int64_t column = 0; column < columns; column += kLanes) {
-      const int64_t some = std::min(kLanes, columns - column);
-      Floats sums[QUERIES] = {}, part = {};
+    int64_t column = 0;
+    for (; column + kWide <= columns; column += kWide) {
+      Floats sums[QUERIES], part;
       for (int query = 0; query < QUERIES; ++query)
-        copy(&sums[query], projected + query * columns + column, some);
+        std::memcpy(&sums[query], projected + query * columns + column, sizeof part);
+#pragma GCC unroll 8
       for (int64_t step = 0; step < kTogether; ++step) {
-        copy(&part, direction + step * columns + column, some);
+        std::memcpy(&part, direction + step * columns + column, sizeof part);
+#pragma GCC unroll 4
         for (int query = 0; query < QUERIES; ++query) sums[query] += part * queries[query * index.dim + at + step];
       }
       for (int query = 0; query < QUERIES; ++query)
-        copy(projected + query * columns + column, &sums[query], some);
+        std::memcpy(projected + query * columns + column, &sums[query], sizeof part);
     }
+    for (; column < columns; ++column)
+      for (int64_t step = 0; step < kTogether; ++step)
+        for (int query = 0; query < QUERIES; ++query)
+          projected[query * columns + column] +=
+              direction[step * columns + column] * queries[query * index.dim + at + step];
   }
   for (; at < index.dim; ++at)
     for (int query = 0; query < QUERIES; ++query)
@@ -162,12 +176,16 @@ WITHIN float ranked_at(const std::vector<float>& numbers, int64_t place, std::ve
 }
 
 // The least of the ``count`` largest of some numbers that are not negative: bit by bit, which has no branches.
-WITHIN float least_of_largest(const float* numbers, int64_t size, int64_t count) {
-  uint32_t found = 0;
-  for (uint32_t bit = 1u << 30; bit; bit >>= 1) {
-    const uint32_t tried = found | bit;
+WITHIN float least_of_largest(const float* numbers, int64_t size, int32_t count) {
+  int32_t found = 0;
+  for (int32_t bit = 1 << 30; bit; bit >>= 1) {
+    const int32_t tried = found | bit;
     int32_t larger = 0;
-    for (int64_t at = 0; at < size; ++at) larger += key_of(numbers[at]) >= tried;
+    for (int64_t at = 0; at < size; ++at) {
+      int32_t key;  // Whole numbers with a sign: not every processor compares those without.
+      std::memcpy(&key, numbers + at, 4);
+      larger += key >= tried;
+    }
     found = larger >= count ? tried : found;
   }
   float least;
@@ -197,7 +215,7 @@ WITHIN void rank_values(const Index& index, const float* projected, int64_t dept
       room.sizes[axis] = part[axis] < 0.0f ? -part[axis] : part[axis] + 0.0f;
       most = std::max(most, room.sizes[axis]);
     }
-    const float threshold = least_of_largest(room.sizes.data(), index.width, depth);
+    const float threshold = least_of_largest(room.sizes.data(), index.width, static_cast<int32_t>(depth));
     int64_t equal = depth;
     for (const float size : room.sizes) equal -= size > threshold;
     int64_t found = function * depth;
