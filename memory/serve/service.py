@@ -129,10 +129,10 @@ class Service:
         with self._bodies.held() as mine:
             raw = await read_body(request, self.options, self._bodies, mine)
             if at_once is not None and len(raw) <= SHORT and self._moments.now:
-                body = parse(model, raw, self.options)
-                with self._moments.watched(), at_once(body) as now:
-                    if now:
-                        with reading_until(self._deadline()):
+                deadline, body = self._deadline(), parse(model, raw, self.options)
+                async with self._moments.turn():
+                    with self._moments.watched(), at_once(body) as now, reading_until(deadline):
+                        if now:
                             return Answer(function(body))
             async with self._bodies.turn(raw):
                 return await self.work(lambda: Answer(function(parse(model, raw, self.options))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -167,3 +168,25 @@ def test_a_store_that_is_only_read_follows(
             (hit,) = client.post("/api/query", {"embedding": vector.tolist(), "k": 1}).json()["hits"]
             assert hit["memory"]["id"] == number
         client.runner.close()
+
+
+def test_others_are_heard_between_two() -> None:
+    order: list[str] = []
+
+    async def run() -> None:
+        found = Moments()
+
+        async def other(name: str) -> None:
+            order.append(name)
+
+        async def one(name: str) -> None:
+            async with found.turn():
+                order.append(name)
+                others.append(asyncio.ensure_future(other(f"after {name}")))
+
+        others: list[asyncio.Future[None]] = []
+        await asyncio.gather(*(one(name) for name in "abc"))
+        await asyncio.gather(*others)
+
+    asyncio.run(run())
+    assert order == ["a", "after a", "b", "after b", "c", "after c"]
