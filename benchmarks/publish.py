@@ -75,7 +75,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "docs/budget.md": ("levels-cpu", "levels-cuda", "levels-budgets-cpu", "levels-budgets-cuda"),
     "docs/attention.md": ("attention-speedups",),
     "docs/tracking.md": ("tracking", "tracking-own", "tracking-nuscenes"),
-    "docs/calls.md": ("calls-cpu", "calls-cuda"),
+    "docs/calls.md": ("calls-cpu", "calls-cuda", "calls-products"),
     "docs/archives.md": ("archives-cpu", "archives-cuda"),
     "docs/fleet.md": ("fleet-added", "fleet-questions"),
     "docs/decisions/0029-attention-in-the-backbone.md": ("backbone-attention", "backbone-attention-times"),

@@ -45,7 +45,26 @@ def _columns() -> list[Column]:
     ]
 
 
-_FILES = ("calls-cpu", "calls-cuda")
+def _product_columns() -> list[Column]:
+    def microseconds(milliseconds: float) -> str:
+        return f"{milliseconds * 1e3:,.1f}"
+
+    return [
+        Column("call", "call"),
+        Column("ours, µs", "value", microseconds),
+        Column("torch's, µs", lambda row: row["value"] * row["times"], microseconds),
+        Column("times as fast", "times", "{:.2f}".format),
+        Column("0.97 met", lambda row: _MET[row["met"]]),
+    ]
+
+
+def _rows(products: bool) -> Callable[[Values], list[Any]]:
+    return lambda values: [row for row in values["calls"] if (row["row"] == _PRODUCTS) is products]
+
+
+_PRODUCTS = "products"
 BLOCKS: dict[str, Callable[[], str]] = {
-    name: Table(name, rows="calls", columns=_columns()) for name in _FILES
+    "calls-cpu": Table("calls-cpu", rows=_rows(False), columns=_columns()),
+    "calls-cuda": Table("calls-cuda", rows=_rows(False), columns=_columns()),
+    "calls-products": Table("calls-cuda", rows=_rows(True), columns=_product_columns()),
 }

@@ -77,11 +77,10 @@ class Detector:
         precision: Precision = "float16",
         overflow: Overflow = "grow",
     ) -> None:
-        from perception.run.graph import FrameRunner, why_no_graph
+        from perception.run.graph import FrameRunner, compiling, why_no_graph
 
         self.config: DetectorConfig = network.config
         self.device = usable_device(device)
-        self.network = network.to(self.device).fold()
         if precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}")
         self.precision: Precision = precision
@@ -94,11 +93,16 @@ class Detector:
                 "a detector without a range (pillars.range_m: null) runs on a CPU or as CUDA graphs, and"
                 f" frames are none here: {reason or 'fast=False'}; give it a range, or device='cpu'"
             )
+        graphs = fast or (fast is None and not reason)
+        if graphs:
+            # While the weights go to the device.
+            compiling(self.device, PRECISIONS[precision])
+        self.network = network.to(self.device).fold()
         # Without a range, what no graph takes is computed on the host.
         on_host = self.config.pillars.open and self.device.type != "cpu"
         self._eager = EagerRunner(copy.deepcopy(self.network).cpu() if on_host else self.network)
         self._graphs: FrameRunner | None = None
-        if fast or (fast is None and not reason):
+        if graphs:
             self._graphs = FrameRunner(self.network, dtype=PRECISIONS[precision], overflow=overflow)
         self.watch = ScanWatch(self.config.pillars, every_frame=not self.fast)
         self._report = Reporter(self.config)
@@ -256,7 +260,7 @@ class Detector:
         A thread fetches the scans. On a GPU the next scan is copied and queued while one is computed.
 
         Args:
-            clouds: any iterable, endless or not; each as for a call.
+            clouds: any iterable, endless or not; each as for a call. Arrays in a list need no thread.
         """
         if self._graphs is None:
             for cloud in clouds:
@@ -271,7 +275,8 @@ class Detector:
                 given.append(cloud)
                 yield as_tensor(cloud)
 
-        for result in stream_frames(self._graphs, tensors()):
+        ready = isinstance(clouds, Sequence) and not any(isinstance(one, str | Path) for one in clouds)
+        for result in stream_frames(self._graphs, tensors(), ready=ready):
             cloud = given.popleft()
             # The limit keeps the nearest pillars, which fixed buffers cannot choose.
             crowded = result.pillars > self.config.pillars.max_pillars

@@ -272,6 +272,13 @@ class Detections:
         return drawing.draw_bev(path, scan, self, **options)
 
     @classmethod
+    def known(cls, **fields: Any) -> Detections:
+        """One of all fields, whose values nobody needs to check, which takes a tenth of a call."""
+        made = object.__new__(cls)
+        made.__dict__.update(fields)
+        return made
+
+    @classmethod
     def empty(cls, *, source: str | None = None, warnings: tuple[str, ...] = ()) -> Detections:
         """No box at all: the result for an empty cloud."""
         return cls(

@@ -1,8 +1,10 @@
 """Triton kernels compiled side by side before they are needed, where a list says which these will be.
 
 Triton compiles a kernel when it is first launched, one after the other: translating Python, LLVM, NVIDIA's
-assembler and a C compiler for the launcher. A list of what a first frame compiled elsewhere lets all cores do
-that at once, into the cache that Triton looks into anyway. What the list lacks is compiled at its launch.
+assembler and, in older versions, a C compiler for the launcher. A list of what a first frame compiled
+elsewhere lets all cores do that at once, into the cache that Triton looks into anyway. What lies compiled
+beside the list (:mod:`sparse_core.kernel_packs`) is put there, and only its launchers are made. What the list
+lacks is compiled at its launch.
 
 The process that compiles imports the kernels' modules and makes a copy of itself for each kernel::
 
@@ -16,19 +18,24 @@ import contextlib
 import hashlib
 import importlib
 import json
+import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sparse_core.kernel_packs import Job, pack_path, read_pack
 from sparse_core.libraries import module_available
 
+_LOG = logging.getLogger(__name__)
 #: Seconds after which the rest is left to be compiled when it is launched.
 _LONGEST_S = 120.0
 _WARP = 32
@@ -37,38 +44,75 @@ _FEWEST_CORES = 4
 
 
 @cache
-def compile_ahead(listed: Path, device_index: int) -> None:
-    """Compile the kernels of a list for a GPU, once for each cache of Triton; never fails.
+def compile_ahead(listed: Path, device_index: int) -> Future[None]:
+    """Begin to compile the kernels of a list for a GPU, once for each cache of Triton.
 
     Args:
-        listed: what :func:`recorded` gave, as JSON.
+        listed: what :func:`recorded` gave, as JSON; a pack of them may lie beside it.
         device_index: of the CUDA device.
+
+    Returns:
+        Done when it is; never fails.
     """
     import torch
+
+    done: Future[None] = Future()
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        done.set_result(None)
+        return done
+    major, minor = torch.cuda.get_device_capability(device_index)
+
+    def work() -> None:
+        try:
+            _compile_list(listed, 10 * major + minor)
+        except Exception:
+            _LOG.debug("kernels are compiled when they are launched", exc_info=True)
+        finally:
+            done.set_result(None)
+
+    threading.Thread(target=work, name="kernels-ahead", daemon=True).start()
+    return done
+
+
+def _compile_list(listed: Path, capability: int) -> None:
     import triton
     from triton import knobs
 
-    if not hasattr(os, "fork") or _cores() < _FEWEST_CORES or os.environ.get("TRITON_INTERPRET") == "1":
-        return
-    major, minor = torch.cuda.get_device_capability(device_index)
     text = listed.read_bytes()
-    version = hashlib.sha256(text + f"{triton.__version__} {major}.{minor}".encode()).hexdigest()
+    version = hashlib.sha256(text + f"{triton.__version__} {capability}".encode()).hexdigest()
     done = Path(knobs.cache.dir) / f"ahead-{version[:32]}"
     if done.exists():
         return
+    pack = read_pack(pack_path(listed, capability))
+    known, rest = [], []
+    for entry in json.loads(text):
+        job = job_of(entry, capability) if pack else None
+        if job is not None and job.name in pack:
+            job.put(pack[job.name])
+            known.append(job)
+        else:
+            rest.append(entry)
+    with ThreadPoolExecutor(_cores()) as pool:
+        list(pool.map(_make_launcher, known))
+    if rest and hasattr(os, "fork") and _cores() >= _FEWEST_CORES:
+        _compile_beside(rest, capability)
+    done.parent.mkdir(parents=True, exist_ok=True)
+    done.touch()
+
+
+def _compile_beside(entries: list[dict[str, Any]], capability: int) -> None:
+    """By a process of its own, and its copies."""
     paths = os.pathsep.join(path for path in sys.path if path)
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
-            [sys.executable, "-m", __name__, str(10 * major + minor)],
-            input=text,
+            [sys.executable, "-m", __name__, str(capability)],
+            input=json.dumps(entries).encode(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": paths},
             timeout=_LONGEST_S,
             check=False,
         )
-        done.parent.mkdir(parents=True, exist_ok=True)
-        done.touch()
 
 
 @contextmanager
@@ -112,27 +156,31 @@ def kernel_of(entry: dict[str, Any]) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def compile_entry(entry: dict[str, Any], capability: int) -> None:
-    """Compile an entry of a list into Triton's cache, which needs no GPU, and its launcher, where one is.
+def job_of(entry: dict[str, Any], capability: int) -> Job:
+    """An entry of a list as Triton compiles it.
 
     Args:
         entry: of :func:`recorded`.
         capability: compute capability, ten times the major plus the minor number.
     """
-    import torch
     from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, compile, make_backend
+    from triton.compiler import ASTSource, make_backend
 
     target = GPUTarget("cuda", capability, _WARP)
-    backend = make_backend(target)
     source = ASTSource(
         kernel_of(entry),
         {name: _tuples(kind) for name, kind in entry["signature"].items()},
         {tuple(place): _constant(value) for place, value in entry["constants"]},
         {tuple(place): value for place, value in entry["attributes"]},
     )
-    options = backend.parse_options(entry["options"])
-    compiled = compile(source, target=target, options=options.__dict__)
+    return Job(source, target, make_backend(target).parse_options(entry["options"]))
+
+
+def _make_launcher(job: Job) -> None:
+    """Compile a kernel into Triton's cache, which needs no GPU, and its launcher, where one is."""
+    import torch
+
+    compiled = job.compiled()
     if torch.cuda.is_available():
         from triton.backends.nvidia.driver import CudaLauncher
 
@@ -182,7 +230,7 @@ def _compile_and_end(entry: dict[str, Any], capability: int) -> None:
     """In the copy; what its parent has yet to write or close is not for it."""
     code = 1
     try:
-        compile_entry(entry, capability)
+        _make_launcher(job_of(entry, capability))
         code = 0
     except BaseException:
         traceback.print_exc()

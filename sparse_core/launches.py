@@ -15,9 +15,10 @@ microseconds each that saves some 0.3 us a kernel.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from threading import local
 from typing import Any
@@ -26,6 +27,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from sparse_core import relaunch
+from sparse_core.relaunch import Relaunch
 
 
 @triton.jit
@@ -66,8 +70,21 @@ class Launch:
         return replace(self, arguments=kept)
 
 
+@dataclass(frozen=True, eq=False)
+class Notes:
+    """What a block launched.
+
+    Attributes:
+        launches: in their order.
+        scratch: memory of :func:`scratch` that they used.
+    """
+
+    launches: list[Launch] = field(default_factory=list)
+    scratch: list[Tensor] = field(default_factory=list)
+
+
 class _Notes(local):
-    taken: list[Launch] | None = None
+    taken: Notes | None = None
 
 
 _notes = _Notes()
@@ -78,13 +95,21 @@ def launch(kernel: Any, programs: int | tuple[int, ...], *arguments: Any, **opti
     grid = programs if isinstance(programs, tuple) else (programs,)
     compiled = kernel[grid](*arguments, **options)
     if _notes.taken is not None:
-        _notes.taken.append(Launch(kernel, compiled, grid, arguments, options))
+        _notes.taken.launches.append(Launch(kernel, compiled, grid, arguments, options))
+
+
+def scratch(shape: int | tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory that one launch of a product writes and a later one reads, and nothing else."""
+    made = torch.empty(shape, dtype=dtype, device=device)
+    if _notes.taken is not None:
+        _notes.taken.scratch.append(made)
+    return made
 
 
 @contextmanager
-def note() -> Iterator[list[Launch]]:
+def note() -> Iterator[Notes]:
     """The kernels that this thread launches by :func:`launch` within the block."""
-    before, _notes.taken = _notes.taken, []
+    before, _notes.taken = _notes.taken, Notes()
     try:
         yield _notes.taken
     finally:
@@ -116,14 +141,71 @@ class Repeated:
         compiled = launched.compiled
         self._run = compiled.run
         self._settings = (compiled.function, compiled.packed_metadata, None, None, None)
-        self._grid = (*launched.grid, 1, 1)[:3]
+        width, height, depth = (*launched.grid, 1, 1)[:3]
+        self._grid = (width, height, depth)
+        #: Past Triton, where what it compiled to can be launched so.
+        self._relaunch = self._described(launched)
+
+    def _described(self, launched: Launch) -> Relaunch | None:
+        described = described_launch(launched.compiled, self._grid, self._arguments)
+        if described is None:
+            return None
+        one, where = described
+        return relaunch.launcher(
+            one, [relaunch.Place(where[place], 0, index, 0) for index, place in enumerate(self._places)]
+        )
 
     def __call__(self, stream: int, *addresses: int) -> None:
         """Launch on a stream of the current device, with these addresses in the places."""
+        if self._relaunch is not None:
+            self._relaunch(stream, *addresses)
+            return
         arguments = self._arguments.copy()
         for place, address in zip(self._places, addresses, strict=True):
             arguments[place] = address
         self._run(*self._grid, stream, *self._settings, *arguments)
+
+
+_PACKED = {"i32": "<i", "u32": "<I", "i64": "<q", "u64": "<Q", "fp32": "<f", "fp64": "<d"}
+
+
+def described_launch(
+    compiled: Any, grid: tuple[int, int, int], arguments: list[Any]
+) -> tuple[relaunch.Launch, dict[int, int]] | None:
+    """A launch as the driver gets it, and which of its arguments each of the function's became.
+
+    Args:
+        compiled: what Triton compiled the function to.
+        grid: programs.
+        arguments: of the function, all of them in order, addresses for tensors.
+
+    Returns:
+        None where Triton's launcher does more than to pass them on.
+    """
+    types, settings = list(compiled.src.signature.values()), compiled.metadata
+    more = ("launch_cooperative_grid", "global_scratch_size", "profile_scratch_size", "tensordesc_meta")
+    if len(types) != len(arguments) or any(getattr(settings, name, None) for name in more):
+        return None
+    if getattr(settings, "num_ctas", 1) != 1:
+        return None
+    sizes = relaunch.argument_sizes(compiled.function)
+    packed: list[bytes] = []
+    where: dict[int, int] = {}
+    for place, (kind, value) in enumerate(zip(types, arguments, strict=True)):
+        if kind == "constexpr":
+            continue
+        form = "<Q" if isinstance(kind, str) and kind.startswith("*") else _PACKED.get(kind)
+        if form is None:
+            return None
+        where[place] = len(packed)
+        packed.append(struct.pack(form, 0 if value is None else value))
+    # Behind them are addresses of scratch memory, which these kernels have none of.
+    packed += [bytes(size) for size in sizes[len(packed) :]]
+    if [len(one) for one in packed] != sizes:
+        return None
+    attributes = relaunch.PROGRAMMATIC if getattr(settings, "launch_pdl", False) else b""
+    block = (32 * settings.num_warps, 1, 1)
+    return relaunch.Launch(compiled.function, grid, block, settings.shared, attributes, tuple(packed)), where
 
 
 def dependent(tensor: Tensor) -> dict[str, bool]:
@@ -143,4 +225,4 @@ def _runs_on(device: torch.device) -> bool:
         return False
     from triton.backends.nvidia.compiler import CUDAOptions
 
-    return any(field.name == "launch_pdl" for field in fields(CUDAOptions))
+    return any(option.name == "launch_pdl" for option in fields(CUDAOptions))

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.util
 import os
 import platform
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 from sparse_core.errors import ImplementationError
 from sparse_core.files import cache_folder
@@ -43,16 +46,45 @@ def load(source: Path, flags: Sequence[str] = ()) -> ctypes.CDLL:
     Raises:
         ImplementationError: there is no compiler, or it fails; says what it said.
     """
+    library = _built(source, tuple(flags))
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError as error:
+        raise ImplementationError(f"{library} cannot be loaded ({error}): remove it") from error
+
+
+@cache
+def load_module(source: Path) -> ModuleType:
+    """The Python module of a C++ file, which is called quicker than through ctypes.
+
+    Args:
+        source: with the function ``PyInit_NAME``, NAME being the file's; may include ``Python.h``.
+
+    Raises:
+        ImplementationError: there is no compiler, or it fails (without Python's headers, say).
+    """
+    headers = sysconfig.get_path("include", "posix_prefix")
+    library = _built(source, (f"-I{headers}", f"-DINTERPRETER={sysconfig.get_config_var('SOABI')}"))
+    described = importlib.util.spec_from_file_location(source.stem, library)
+    if described is None or described.loader is None:
+        raise ImplementationError(f"{library} is no module of Python: remove it")
+    module = importlib.util.module_from_spec(described)
+    try:
+        described.loader.exec_module(module)
+    except ImportError as error:
+        raise ImplementationError(f"{library} cannot be loaded ({error}): remove it") from error
+    return module
+
+
+def _built(source: Path, flags: tuple[str, ...]) -> Path:
+    """The shared library of a source, compiled unless it was before."""
     text = source.read_bytes()
     said = b"\0".join([text, *(flag.encode() for flag in (*_FLAGS, *flags)), platform.machine().encode()])
     name = f"{source.stem}-{hashlib.sha256(said).hexdigest()[:16]}.so"
     library = _folder() / name
     if not library.exists():
         _compile(source, flags, library)
-    try:
-        return ctypes.CDLL(str(library))
-    except OSError as error:
-        raise ImplementationError(f"{library} cannot be loaded ({error}): remove it") from error
+    return library
 
 
 def _folder() -> Path:

@@ -47,10 +47,13 @@ class Kernel:
     Args:
         function: ``CUfunction`` as an integer.
         driver: the loaded driver library.
+
+    Attributes:
+        function: as given.
     """
 
     def __init__(self, function: int, driver: Any) -> None:
-        self._function = function
+        self.function = function
         self._driver = driver
 
     def prepare(
@@ -82,7 +85,7 @@ class Kernel:
         """
         if shared_bytes > _DEFAULT_SHARED_BYTES:
             status = self._driver.cuFuncSetAttribute(
-                _POINTER(self._function), _MOST_SHARED_BYTES, shared_bytes
+                _POINTER(self.function), _MOST_SHARED_BYTES, shared_bytes
             )
             _check_driver(status, f"asking for {shared_bytes} bytes of shared memory")
         pointers = (_POINTER * len(arguments))(*[ctypes.addressof(value) for value in arguments])
@@ -105,7 +108,7 @@ class Kernel:
     def _plain(
         self, grid: tuple[int, int, int], threads: int, shared_bytes: int, pointers: Any
     ) -> Callable[[int], int]:
-        launch, handle = self._driver.cuLaunchKernel, self._function
+        launch, handle = self._driver.cuLaunchKernel, self.function
 
         def run(stream: int) -> int:
             return int(launch(handle, *grid, threads, 1, 1, shared_bytes, stream, pointers, None))
@@ -115,7 +118,7 @@ class Kernel:
     def _dependent(
         self, grid: tuple[int, int, int], threads: int, shared_bytes: int, pointers: Any
     ) -> Callable[[int], int]:
-        launch, handle = self._driver.cuLaunchKernelEx, self._function
+        launch, handle = self._driver.cuLaunchKernelEx, self.function
         attribute = _Attribute(_PROGRAMMATIC)
         attribute.value[0] = 1
         config = _Config(grid, (threads, 1, 1), shared_bytes, None, ctypes.pointer(attribute), 1)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from perception.boxes import wrap_angle
 from perception.errors import CheckpointError, ConfigError
 from perception.export.layers import BackboneRows, GatheredBackbone, Rows
 from perception.export.near import NearNeck
@@ -19,6 +18,8 @@ from perception.model.backbone import BackboneMaps, DenseBackbone, SparseBackbon
 from perception.model.network import Network
 from perception.model.refine import RefineStage, apply_residuals, turned
 from perception.run.program import Steps, run_frame
+from perception.stages.report import ReportRules
+from perception.stages.report.reference import mapped_scores, with_footprints
 
 #: Points of a pillar that are looked at together.
 _CHUNK = 4
@@ -99,6 +100,7 @@ class ExportSteps(nn.Module, Steps[Tensor, Located, Levels, Map, Boxes, Boxes, F
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.config = network.config
+        self.rules = ReportRules.of(network.config)
         _check(network)
         self.proposals = network.head
         self.grid = self.config.pillars.closed_grid
@@ -219,34 +221,16 @@ class ExportSteps(nn.Module, Steps[Tensor, Located, Levels, Map, Boxes, Boxes, F
         best = _distinct(ranked, nms.iou, nms.max_boxes)
         scores = best.scores
         if nms.score_maps:
-            scores = self._mapped(scores, best.labels)
+            scores = mapped_scores(scores, best.labels, self.rules)
         least = torch.tensor([nms.report_thresholds.get(name, 0.0) for name in head.classes])
         kept = best.used & (scores >= least[best.labels])
         if nms.score_maps:
             order = torch.topk(torch.where(kept, scores, -1.0), scores.shape[0]).indices
             best, scores, kept = _ordered(best, order), scores[order], kept[order]
         rows = kept.nonzero()[:, 0]
-        found = best.boxes.index_select(0, rows)
-        found = torch.cat([found[:, :6], wrap_angle(found[:, 6:])], dim=1)
         labels = best.labels.index_select(0, rows)
-        if nms.footprints_m:
-            found = self._with_footprints(found, labels)
+        found = with_footprints(best.boxes.index_select(0, rows), labels, self.rules)
         return Found(found, scores.index_select(0, rows), labels)
-
-    def _with_footprints(self, boxes: Tensor, labels: Tensor) -> Tensor:
-        """Boxes (M, 7) with the lengths and widths of ``nms.footprints_m``, by labels (M,)."""
-        known = self.config.nms.footprints_m
-        sides = torch.tensor([known.get(name, (0.0, 0.0)) for name in self.config.head.classes])
-        given = sides[labels]
-        return torch.cat([boxes[:, :3], torch.where(given > 0, given, boxes[:, 3:5]), boxes[:, 5:]], dim=1)
-
-    def _mapped(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Scores by the maps of their classes."""
-        names, maps = self.config.head.classes, self.config.nms.score_maps
-        known = torch.tensor([maps.get(name, (1.0, 0.0)) for name in names], dtype=torch.float64)
-        scale, bias = known[labels].unbind(1)
-        mapped = torch.sigmoid(scale * torch.logit(scores.double(), eps=1e-6) + bias).float()
-        return torch.where(torch.tensor([name in maps for name in names])[labels], mapped, scores)
 
     def forward(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What is found.

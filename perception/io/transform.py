@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial.transform import Rotation
 
 from perception.types import FloatArray, PointCloud
 
@@ -87,6 +86,9 @@ class ScanTransform:
         """What ``mounting_deg`` says."""
         if self.mounting_deg is None:
             return np.eye(3)
+        # A third of a second, which a detector on scans that are turned right need not wait for.
+        from scipy.spatial.transform import Rotation
+
         turned: npt.NDArray[np.float64] = Rotation.from_euler("xyz", self.mounting_deg, True).as_matrix()
         return turned
 
@@ -153,6 +155,8 @@ class ScanTransform:
         if self.mounting_deg is None:
             return after.mounting_deg
         turned = after._mounting @ after._signs @ self._mounting @ after._signs.T
+        from scipy.spatial.transform import Rotation
+
         roll, pitch, yaw = Rotation.from_matrix(turned).as_euler("xyz", degrees=True).tolist()
         return roll, pitch, yaw
 

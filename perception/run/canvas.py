@@ -163,6 +163,6 @@ class CanvasSteps(Steps[Sequence[Tensor], list[Located], Levels, Levels, Peaks, 
             earlier = torch.nn.functional.one_hot(groups).cumsum(0)
             kept = kept[earlier.gather(1, groups[:, None])[:, 0] <= nms.max_boxes]
         boxes, scores, labels = (part[kept].cpu() for part in found[:3])
-        return FrameResult(
+        return FrameResult.of(
             boxes, scores, labels, frame.invalid, len(frame.cell) + frame.left_out, left_out=frame.left_out
         )

@@ -28,6 +28,7 @@ from perception.run.program import StageRunner, Steps, at_once, run_frame
 from perception.run.results import FrameResult
 from perception.run.threads import FrameThreads
 from perception.stages.cpu import PlannedLevels, PlannedMaps
+from perception.stages.report import ReportRules
 from perception.types import EMBEDDING_DIM
 from sparse_core.conv import SparseTensor
 from sparse_core.errors import CapacityWarning
@@ -211,7 +212,7 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
             strict=True,
         )
         return [
-            FrameResult(found, score, label, invalid, held, left_out=left_out, far=far, embeddings=vector)
+            FrameResult.of(found, score, label, invalid, held, left_out=left_out, far=far, embeddings=vector)
             for found, score, label, invalid, held, left_out, far, vector in frames
         ]
 
@@ -255,12 +256,14 @@ class EagerRunner:
         self.steps = class_of(network.config.backbone.kind, "eager")(network)
         self.device = next(network.parameters()).device
         self._threads = FrameThreads()
+        self._rules = ReportRules.of(network.config)
 
     def with_config(self, config: DetectorConfig) -> EagerRunner:
         """A runner of the same network with other thresholds."""
         changed = copy.copy(self)
         changed.steps = copy.copy(self.steps)
         changed.steps.config = config
+        changed._rules = ReportRules.of(config)
         return changed
 
     def __call__(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
@@ -302,4 +305,5 @@ class EagerRunner:
 
     @torch.inference_mode()
     def _run(self, clouds: Sequence[Tensor], on_stage: StageRunner = at_once) -> list[FrameResult]:
-        return run_frame(self.steps, [cloud.to(self.device) for cloud in clouds], on_stage)
+        results = run_frame(self.steps, [cloud.to(self.device) for cloud in clouds], on_stage)
+        return [result.by(self._rules) for result in results]

@@ -6,6 +6,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,8 +22,9 @@ from perception.run.graph_steps import FixedScans, FrameBoxes
 from perception.run.hashed import HashSteps
 from perception.run.profile import AnySteps, clocked, replayed
 from perception.run.results import FrameResult
-from perception.run.transfer import HostBoxes, InputBlock, Unpacking, packed
+from perception.run.transfer import InputBlock
 from perception.stages.neck import list_reach, work_share
+from perception.stages.report import Reported, ReportLayout, ReportRules, fixed_report
 from sparse_core.ahead import compile_ahead
 from sparse_core.errors import CapacityWarning
 from sparse_core.libraries import module_available
@@ -62,6 +64,13 @@ def why_no_graph(config: DetectorConfig, device: torch.device) -> str | None:
     return None
 
 
+def compiling(device: torch.device, dtype: torch.dtype) -> Future[None] | None:
+    """Begin to compile what first frames need, once; done when the result is."""
+    if device.type != "cuda" or dtype != torch.float16:
+        return None
+    return compile_ahead(_KERNELS, torch.cuda.current_device() if device.index is None else device.index)
+
+
 class Room(NamedTuple):
     """What a graph has room for.
 
@@ -96,7 +105,8 @@ class FrameGraph:
         steps: what it captured.
         entry: its input.
         found: output, overwritten by every replay.
-        words: all of the output in one block (:func:`~perception.run.transfer.packed`), overwritten too.
+        words: (W,) int32, what is reported of it (:func:`~perception.stages.report.fixed_report`),
+            overwritten too.
         replay: computes both.
     """
 
@@ -108,14 +118,18 @@ class FrameGraph:
     replay: Callable[[], None]
 
     def __post_init__(self) -> None:
-        self.unpack = Unpacking(self.found)
+        frames, most, width = self.found.embeddings.shape
+        self.layout = ReportLayout(frames, most, len(self.found.numbers), width)
+        #: Active cells of each level and list that there is room for.
+        self.limits = (*self.room.capacities, *self.room.nearby)
         device = self.steps.device
         self._host: InputBlock | None = None
         self._sent: torch.cuda.Event | None = None
         if device.type == "cuda":
             self._host = InputBlock(self.room.batch_size, self.room.points)
             self._told = torch.empty(self.words.shape, dtype=torch.int32, pin_memory=True)
-            self._sent = torch.cuda.Event()
+            self._reported = self.layout.views(self._told.numpy())
+            self._sent, self._sending = torch.cuda.Event(), False
             self._place = device.index
 
     @property
@@ -133,6 +147,13 @@ class FrameGraph:
             clouds: (N_i, 4) float32 each, for the runs before the capture, which compile and tune kernels.
         """
         device = steps.device
+        rules = ReportRules.of(steps.config, device)
+
+        def reported(found: FrameBoxes) -> Tensor:
+            labels, vectors = found.labels.to(torch.int32), found.embeddings
+            numbers = found.numbers.to(torch.int32)
+            return fixed_report(*found[:2], labels, found.counts, numbers, vectors, rules, impl=steps.impl)
+
         entry = InputBlock(room.batch_size, room.points, device=device)
         scans = entry.scans
         for frame, cloud in enumerate(clouds):
@@ -140,11 +161,11 @@ class FrameGraph:
         scans.lengths.copy_(torch.tensor([len(cloud) for cloud in clouds], dtype=torch.int32))
         if not steps.capturable:
             found = steps(scans)
-            made = cls(room, steps, entry, found, packed(found), lambda: None)
+            made = cls(room, steps, entry, found, reported(found), lambda: None)
 
             def compute() -> None:
                 made.found = steps(scans)
-                made.words = packed(made.found)
+                made.words = reported(made.found)
 
             made.replay = compute
             return made
@@ -159,7 +180,7 @@ class FrameGraph:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             found = steps(scans)
-            words = packed(found)
+            words = reported(found)
         return cls(room, steps, entry, found, words, graph.replay)
 
     @torch.inference_mode()
@@ -168,24 +189,27 @@ class FrameGraph:
         self._load(clouds)
         if self._sent is not None:
             self._sent.record()
+            self._sending = True
 
     def _load(self, clouds: Sequence[Tensor]) -> None:
         if self._host is None or self._sent is None:
             self.entry.through(self.entry, clouds)
             return
-        # The copies of :meth:`load` read this block.
-        self._sent.synchronize()
+        if self._sending:
+            # The copies of :meth:`load` read this block; who runs waits for its own.
+            self._sent.synchronize()
+            self._sending = False
         self.entry.through(self._host, clouds)
 
-    def run(self, clouds: Sequence[Tensor]) -> HostBoxes:
-        """What clouds, (N_i, 4) float32 each, hold; in inference mode."""
+    def run(self, clouds: Sequence[Tensor]) -> Reported:
+        """What clouds, (N_i, 4) float32 each, hold, until the next run; in inference mode."""
         self._load(clouds)
         self.replay()
         if self._host is None:
-            return self.unpack(self.words.numpy().copy())
+            return self.layout.views(self.words.numpy())
         self._told.copy_(self.words, non_blocking=True)
         torch.cuda.current_stream(self._place).synchronize()
-        return self.unpack(self._told.numpy().copy())
+        return self._reported
 
 
 class FrameRunner:
@@ -224,12 +248,8 @@ class FrameRunner:
             raise ValueError(f"detectors of kind {self.config.backbone.kind!r} have no graphs")
         self._graphs: dict[int, FrameGraph] = {}
         self._lock = threading.Lock()
-        if self.device.type == "cuda" and dtype == torch.float16:
-            compile_ahead(
-                _KERNELS, torch.cuda.current_device() if self.device.index is None else self.device.index
-            )
+        self._compiling = compiling(self.device, dtype)
 
-    @torch.inference_mode()
     def graph_for(self, clouds: Sequence[Tensor], room: Room | None = None) -> FrameGraph:
         """The graph for batches of this size, captured anew if it has too little room.
 
@@ -237,9 +257,11 @@ class FrameRunner:
             clouds: (N_i, 4) float32 each; the batch that the graph is to be captured with.
             room: for active cells; None: what there is already, or a first guess.
         """
-        batch_size, points = len(clouds), max(len(cloud) for cloud in clouds)
+        batch_size, points = len(clouds), max(map(len, clouds))
         known = self._graphs.get(batch_size)
         if room is None:
+            if known is not None and points <= known.room.points:
+                return known
             room = self._guess_room(batch_size) if known is None else known.room
         room = room._replace(points=_rounded(points, _LEAST_POINTS))
         if known is not None:
@@ -251,9 +273,12 @@ class FrameRunner:
                 nearby=tuple(map(max, room.nearby, known.room.nearby)),
             )
         del known
+        if self._compiling is not None:
+            self._compiling.result()
         # The old graph's memory is given back before the new one asks for its own.
         self._graphs.pop(batch_size, None)
-        self._graphs[batch_size] = FrameGraph.capture(self._steps(room), room, clouds)
+        with torch.inference_mode():
+            self._graphs[batch_size] = FrameGraph.capture(self._steps(room), room, clouds)
         return self._graphs[batch_size]
 
     def _steps(self, room: Room) -> AnySteps:
@@ -305,10 +330,11 @@ class FrameRunner:
         with self._lock, torch.inference_mode():
             graph = self.graph_for(clouds)
             while True:
-                found = graph.run(clouds)
-                larger = self.growth(graph, found.numbers.tolist())
+                reported = graph.run(clouds)
+                numbers = reported.numbers.tolist()
+                larger = self.growth(graph, numbers)
                 if larger is None:
-                    return self.results(found, graph.room)
+                    return self.results(reported, numbers, graph)
                 graph = self.graph_for(clouds, larger)
 
     def with_config(self, config: DetectorConfig) -> FrameRunner:
@@ -332,6 +358,9 @@ class FrameRunner:
             return None
         room = graph.room
         active = numbers[2 * room.batch_size :]
+        fits = all(map(int.__le__, active, graph.limits))
+        if fits and (not room.nearby or self.config.pillars.open):
+            return None
         levels, lists = active[: len(room.capacities)], active[len(room.capacities) :][: len(room.nearby)]
         needed = room._replace(capacities=_grown(levels, room.capacities))
         if self.config.pillars.open:
@@ -342,30 +371,35 @@ class FrameRunner:
             needed = needed._replace(nearby=() if work_share(lists, cells) > _MOST_SHARE else near)
         return None if needed == room else needed
 
-    def results(self, found: HostBoxes, room: Room) -> list[FrameResult]:
-        """Results of a batch that is on the host."""
-        batch, numbers = room.batch_size, found.numbers.tolist()
-        most = [*room.capacities, *room.nearby]
-        invalid, before, rest = numbers[:batch], numbers[batch : 2 * batch], numbers[2 * batch :]
-        active, far = rest[: len(most)], rest[len(most) :] or [0] * batch
-        overflow = sum(max(0, count - limit) for count, limit in zip(active, most, strict=True))
-        boxes, scores, labels = found[:3]
-        counts, after = found.counts.tolist(), [*before[1:], active[0]]
-        vectors = found.embeddings if self.network.embedding is not None else None
+    def results(self, reported: Reported, numbers: list[int], graph: FrameGraph) -> list[FrameResult]:
+        """Results of a batch that is on the host, copies of their own.
+
+        Args:
+            reported: what the graph wrote.
+            numbers: its numbers.
+            graph: which did.
+        """
+        batch, most = graph.room.batch_size, graph.limits
+        active = numbers[2 * batch : 2 * batch + len(most)]
+        far = numbers[2 * batch + len(most) :] or [0] * batch
+        overflow = sum(count - limit for count, limit in zip(active, most, strict=True) if count > limit)
+        counts, before = reported.counts.tolist(), [*numbers[batch : 2 * batch], active[0]]
+        embedded = self.network.embedding is not None
         results = []
         for frame in range(batch):
+            pillars = before[frame + 1] - before[frame]
             # A frame without a pillar has no boxes, whatever the biases of the network say.
-            count = counts[frame] if after[frame] > before[frame] else 0
+            count = counts[frame] if pillars > 0 else 0
             results.append(
                 FrameResult(
-                    torch.from_numpy(boxes[frame, :count]),
-                    torch.from_numpy(scores[frame, :count]),
-                    torch.from_numpy(labels[frame, :count]),
-                    invalid[frame],
-                    after[frame] - before[frame],
+                    reported.boxes[frame, :count].copy(),
+                    reported.scores[frame, :count].copy(),
+                    reported.labels[frame, :count].copy(),
+                    numbers[frame],
+                    pillars,
                     overflow,
                     far=far[frame],
-                    embeddings=None if vectors is None else torch.from_numpy(vectors[frame, :count]),
+                    embeddings=reported.embeddings[frame, :count].copy() if embedded else None,
                 )
             )
         return results

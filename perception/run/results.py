@@ -7,20 +7,20 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
+from typing_extensions import Self
 
-from perception.boxes import wrap_angle
 from perception.config import DetectorConfig
 from perception.geometry import OpenGrid
 from perception.scans.tensors import Cloud, raised_m
+from perception.stages.report import ReportRules
+from perception.stages.report.reference import mapped_scores, with_footprints
 from perception.types import Detections, FloatArray, PointCloud
-
-#: Scores are kept so far from 0 and 1 before their logit is taken.
-_LEAST_SHARE = 1e-6
 
 
 class FrameResult(NamedTuple):
-    """Boxes of one frame, on the host.
+    """Boxes of one frame, on the host, best first.
 
     Attributes:
         boxes: (M, 7) float32; scores: (M,) float32; labels: (M,) integers.
@@ -32,31 +32,65 @@ class FrameResult(NamedTuple):
         embeddings: (M, 128) float32 unit vectors; None of a network without the head.
     """
 
-    boxes: Tensor
-    scores: Tensor
-    labels: Tensor
+    boxes: FloatArray
+    scores: FloatArray
+    labels: npt.NDArray[np.integer]
     invalid: int
     pillars: int
     overflow: int = 0
     left_out: int = 0
     far: int = 0
-    embeddings: Tensor | None = None
+    embeddings: FloatArray | None = None
+
+    @classmethod
+    def of(cls, boxes: Tensor, scores: Tensor, labels: Tensor, invalid: int, pillars: int, *,
+           left_out: int = 0, far: int = 0, embeddings: Tensor | None = None) -> Self:  # fmt: skip
+        """One of tensors on the host."""
+        vectors = None if embeddings is None else embeddings.numpy()
+        return cls(
+            boxes.numpy(), scores.numpy(), labels.numpy(), invalid, pillars,
+            left_out=left_out, far=far, embeddings=vectors,
+        )  # fmt: skip
+
+    def by(self, rules: ReportRules) -> FrameResult:
+        """As reported: scores mapped and in their order, headings wrapped, footprints given.
+
+        Graphs do the same on the device (:func:`~perception.stages.report.fixed_report`).
+        """
+        labels = torch.from_numpy(self.labels).long()
+        scores = mapped_scores(torch.from_numpy(self.scores), labels, rules)
+        scores, order = torch.sort(scores, descending=True, stable=True)
+        boxes = with_footprints(torch.from_numpy(self.boxes)[order], labels[order], rules)
+        return self._replace(
+            boxes=boxes.numpy(),
+            scores=scores.numpy(),
+            labels=self.labels[order.numpy()],
+            embeddings=None if self.embeddings is None else self.embeddings[order.numpy()],
+        )
 
     def capacity_messages(self) -> list[str]:
         """What did not fit, in words."""
-        pillars = f"{self.left_out} pillars left out, the farthest ones (raise pillars.max_pillars)"
-        cells = f"{self.overflow} active cells left out: there was no room in the graph (overflow='grow'"
-        return [pillars] * (self.left_out > 0) + [f"{cells} makes room)"] * (self.overflow > 0)
+        messages = []
+        if self.left_out:
+            messages.append(
+                f"{self.left_out} pillars left out, the farthest ones (raise pillars.max_pillars)"
+            )
+        if self.overflow:
+            messages.append(
+                f"{self.overflow} active cells left out: there was no room in the graph (overflow='grow'"
+                " makes room)"
+            )
+        return messages
 
 
 class Reporter:
     """What a user is told of the boxes of a frame.
 
-    Of a few dozen boxes every call costs more than its work, so that everything is numpy, and what follows
-    from the configuration is prepared once.
+    Of a few dozen boxes every call costs more than its work, so that everything is numpy, there is little of
+    it, and what follows from the configuration is prepared once.
 
     Args:
-        config: classes, the scores from which they are reported, maps of scores, footprints.
+        config: classes, and the scores from which they are reported.
     """
 
     def __init__(self, config: DetectorConfig) -> None:
@@ -64,52 +98,34 @@ class Reporter:
         classes, nms = config.head.classes, config.nms
         self._classes = np.array(classes, dtype=object)
         self._least = np.array([nms.report_thresholds.get(name, 0.0) for name in classes], np.float32)
-        maps = [nms.score_maps.get(name, (1.0, 0.0)) for name in classes]
-        self._scale, self._bias = np.array(maps, np.float64).T
-        self._mapped = np.array([name in nms.score_maps for name in classes])
-        self._sides = np.array([nms.footprints_m.get(name, (0.0, 0.0)) for name in classes], np.float32)
 
     def __call__(self, result: FrameResult, cloud: Cloud, remarks: Sequence[str] = ()) -> Detections:
         """Detections of a scan.
 
         Args:
-            result: of its frame; NMS has left out what is below its own threshold.
+            result: of its frame, as reported.
             cloud: the scan; boxes are reported from its sensor's height.
             remarks: more warnings.
         """
-        labels, scores = result.labels.numpy(), result.scores.numpy()
-        order = np.arange(len(labels))
-        if self.config.nms.score_maps:
-            # The order within a class stays.
-            scores = self._calibrated(scores, labels)
-            order = np.argsort(-scores, kind="stable")
-        rows = order[scores[order] >= self._least[labels[order]]]
-        labels, scores = labels[rows], scores[rows].astype(np.float32, copy=False)
-        boxes = result.boxes.numpy()[rows].astype(np.float32, copy=False)
-        boxes[:, 6] = wrap_angle(boxes[:, 6])
-        if self.config.nms.footprints_m:
-            given = self._sides[labels]
-            boxes[:, 3:5] = np.where(given > 0, given, boxes[:, 3:5])
+        boxes, scores, labels, vectors = result.boxes, result.scores, result.labels, result.embeddings
+        rows = (scores >= self._least[labels]).nonzero()[0]
+        if len(rows) < len(scores):
+            boxes, scores, labels = boxes.take(rows, 0), scores.take(rows), labels.take(rows)
+            vectors = None if vectors is None else vectors.take(rows, 0)
         # Seen from the height of the training data; reported from the sensor's own.
         if raised := raised_m(cloud):
+            boxes = boxes.copy()
             boxes[:, 2] -= np.float32(raised)
         scan = cloud if isinstance(cloud, PointCloud) else None
-        return Detections(
-            boxes,
-            scores,
-            self._classes[labels].tolist(),
+        return Detections.known(
+            boxes=boxes,
+            scores=scores,
+            labels=self._classes[labels].tolist(),
             timestamp_ns=scan.timestamp_ns if scan is not None else None,
             source=scan.source if scan is not None else None,
             warnings=(*self._messages(result), *result.capacity_messages(), *remarks),
-            embeddings=None if result.embeddings is None else result.embeddings.numpy()[rows],
+            embeddings=vectors,
         )
-
-    def _calibrated(self, scores: FloatArray, labels: npt.NDArray[np.integer]) -> FloatArray:
-        """Scores by the maps of their classes."""
-        share = np.minimum(np.maximum(scores.astype(np.float64), _LEAST_SHARE), 1 - _LEAST_SHARE)
-        logit = self._scale[labels] * np.log(share / (1 - share)) + self._bias[labels]
-        mapped = (1 / (1 + np.exp(-logit))).astype(np.float32)
-        return np.where(self._mapped[labels], mapped, scores)
 
     def _messages(self, result: FrameResult) -> list[str]:
         messages = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -29,8 +30,24 @@ class _Slot:
     graph: FrameGraph
     cloud: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        self.reported = self.graph.layout.views(self.told.numpy())
 
-def stream_frames(runner: FrameRunner, clouds: Iterable[Tensor]) -> Iterator[FrameResult]:
+
+class _Ready:
+    """Items that nobody has to wait for, as a :class:`Fetcher` gives them."""
+
+    def __init__(self, items: Iterable[Tensor]) -> None:
+        self._items = iter(items)
+
+    def take(self, *, wait: bool) -> Tensor | None:
+        """The next one; None at the end."""
+        return next(self._items, None)
+
+
+def stream_frames(
+    runner: FrameRunner, clouds: Iterable[Tensor], *, ready: bool = False
+) -> Iterator[FrameResult]:
     """Boxes of scans in their order, each as soon as it is known.
 
     Scans are fetched by a thread, and the next one is copied and queued while this one is computed: copying,
@@ -40,12 +57,14 @@ def stream_frames(runner: FrameRunner, clouds: Iterable[Tensor]) -> Iterator[Fra
     Args:
         runner: on a GPU.
         clouds: (N_i, 4) float32 on the host.
+        ready: they are in memory, and no thread is needed to wait for them.
     """
     copying = torch.cuda.Stream(runner.device)
     slots: list[_Slot | None] = [None] * _SLOTS
     waiting: deque[_Slot] = deque()
     number = 0
-    with Fetcher(clouds, ahead=_SLOTS) as arriving:
+    source = nullcontext(_Ready(clouds)) if ready else Fetcher(clouds, ahead=_SLOTS)
+    with source as arriving:
         while True:
             try:
                 cloud = arriving.take(wait=not waiting)
@@ -94,8 +113,7 @@ def _submit(slot: _Slot, cloud: Tensor, copying: torch.cuda.Stream) -> None:
         slot.staged.through(slot.host, [cloud])
         slot.copied.record()
     slot.copied.wait()
-    used = slot.staged.used(len(cloud))
-    graph.entry.words[:used].copy_(slot.staged.words[:used], non_blocking=True)
+    graph.entry.take(slot.staged, len(cloud))
     graph.replay()
     slot.told.copy_(graph.words, non_blocking=True)
     slot.done.record()
@@ -104,10 +122,10 @@ def _submit(slot: _Slot, cloud: Tensor, copying: torch.cuda.Stream) -> None:
 @torch.inference_mode()
 def _collect(runner: FrameRunner, slot: _Slot) -> FrameResult:
     slot.done.synchronize()
-    found = slot.graph.unpack(slot.told.numpy().copy())
-    if runner.growth(slot.graph, found.numbers.tolist()) is not None:
+    numbers = slot.reported.numbers.tolist()
+    if runner.growth(slot.graph, numbers) is not None:
         assert slot.cloud is not None
         return runner([slot.cloud])[0]
-    results = runner.results(found, slot.graph.room)
+    results = runner.results(slot.reported, numbers, slot.graph)
     tell_overflow(results)
     return results[0]

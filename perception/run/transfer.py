@@ -1,32 +1,21 @@
-"""What goes into a graph and comes out of it: one block each, so that a frame is one copy each way."""
+"""What goes into a graph: one block, so that a frame is one copy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from functools import cache
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from perception.run.graph_steps import FixedScans, FrameBoxes
+from perception.run.graph_steps import FixedScans
 
-#: Bytes of a word: everything is made of them.
-_WORD = 4
 #: Words that blocks are aligned to, as points are read four numbers at a time.
 _ALIGNED = 4
-
-
-class HostBoxes(NamedTuple):
-    """:class:`~perception.run.graph_steps.FrameBoxes` on the host."""
-
-    boxes: npt.NDArray[np.float32]
-    scores: npt.NDArray[np.float32]
-    labels: npt.NDArray[np.int32]
-    counts: npt.NDArray[np.int32]
-    numbers: npt.NDArray[np.int32]
-    embeddings: npt.NDArray[np.float32]
+#: Points by which copies grow: a view is made once for each size, since making one takes longer than copying.
+_STEP = 1024
+#: Points from which several threads copy to page-locked memory: below, waking them takes longer.
+_MANY = 1 << 17
 
 
 class InputBlock:
@@ -44,16 +33,26 @@ class InputBlock:
 
     def __init__(self, batch_size: int, points: int, *, device: torch.device | None = None) -> None:
         self._first = -(-batch_size // _ALIGNED) * _ALIGNED
+        self._room = points
         count = self._first + batch_size * points * 4
         self.words = torch.zeros(count, device=device, pin_memory=device is None)
         lengths = self.words[:batch_size].view(torch.int32)
         self.scans = FixedScans(self.words[self._first :].view(batch_size, points, 4), lengths)
         if self.words.device.type == "cpu":
             self._points, self._lengths = self.scans.points.numpy(), lengths.numpy()
+        # A block's views: kept as long as it.
+        self.part = cache(self._part)
 
-    def used(self, points: int) -> int:
-        """Words up to the end of a first frame of so many points."""
-        return self._first + 4 * points
+    def _part(self, frame: int, steps: int) -> Tensor:
+        """A frame's first points, some steps of ``_STEP``; the first frame's with the lengths before it."""
+        start = self._first + 4 * frame * self._room
+        end = start + 4 * min(steps * _STEP, self._room)
+        return self.words[start if frame else 0 : end]
+
+    def take(self, staged: InputBlock, points: int) -> None:
+        """A frame of so many points from a block like this one on the same device, without waiting."""
+        steps = -(-points // _STEP)
+        self.part(0, steps).copy_(staged.part(0, steps), non_blocking=True)
 
     def through(self, host: InputBlock, clouds: Sequence[Tensor]) -> None:
         """Take clouds, (N_i, 4) float32 each, by way of a page-locked block like this one.
@@ -61,51 +60,19 @@ class InputBlock:
         Nothing waits: the host's block must not change before the copies are done. Clouds on the device do
         not pass it.
         """
-        host._lengths[:] = [len(cloud) for cloud in clouds]
-        sent = self._first
         for frame, cloud in enumerate(clouds):
+            host._lengths[frame] = len(cloud)
+        # The first frame goes last, and the lengths with it.
+        for frame in range(len(clouds) - 1, -1, -1):
+            cloud = clouds[frame]
             count = len(cloud)
+            steps = -(-count // _STEP)
             if cloud.device.type != "cpu":
                 self.scans.points[frame, :count].copy_(cloud, non_blocking=True)
-                continue
-            # One thread: waking others takes longer than a frame does.
-            host._points[frame, :count] = cloud.numpy()
-            if frame == 0:
-                # Side by side with the lengths.
-                sent = self.used(count)
+                steps = 0
+            elif count < _MANY:
+                host._points[frame, :count] = cloud.numpy()
             else:
-                into, given = self.scans.points[frame, :count], host.scans.points[frame, :count]
-                into.copy_(given, non_blocking=True)
-        self.words[:sent].copy_(host.words[:sent], non_blocking=True)
-
-
-def packed(found: FrameBoxes) -> Tensor:
-    """All parts one after the other: (W,) int32, words of whatever they hold."""
-    return torch.cat([_words(part) for part in found])
-
-
-def _words(part: Tensor) -> Tensor:
-    if part.element_size() != _WORD:
-        part = part.float() if part.is_floating_point() else part.to(torch.int32)
-    return part.reshape(-1).view(torch.int32)
-
-
-class Unpacking:
-    """Parts out of packed words on the host.
-
-    Args:
-        found: parts of these shapes; its values do not matter.
-    """
-
-    def __init__(self, found: FrameBoxes) -> None:
-        self._parts: list[tuple[slice, type[np.float32] | type[np.int32], tuple[int, ...]]] = []
-        at = 0
-        for part in found:
-            kind = np.float32 if part.is_floating_point() else np.int32
-            self._parts.append((slice(at, at + part.numel()), kind, tuple(part.shape)))
-            at += part.numel()
-
-    def __call__(self, words: npt.NDArray[np.int32]) -> HostBoxes:
-        """Views of (W,) words."""
-        parts: Any = [words[where].view(kind).reshape(shape) for where, kind, shape in self._parts]
-        return HostBoxes(*parts)
+                host.scans.points[frame, :count].copy_(cloud)
+            if steps or frame == 0:
+                self.part(frame, steps).copy_(host.part(frame, steps), non_blocking=True)

@@ -25,6 +25,11 @@ def as_tensor(cloud: Cloud) -> Tensor:
         ValueError: not (N, 4) or (N, 3).
         TypeError: neither a point cloud nor an array or tensor of real numbers.
     """
+    if type(cloud) is np.ndarray:
+        flags = cloud.flags
+        if cloud.dtype == np.float32 and cloud.shape[1:] == (4,) and flags.c_contiguous and flags.writeable:
+            # What most programs give needs no look at anything else.
+            return torch.from_numpy(cloud)
     if isinstance(cloud, np.ndarray):
         cloud = PointCloud(cloud)
     if isinstance(cloud, PointCloud):

@@ -132,14 +132,15 @@ class Observer:
         finally:
             self._network.embedding = own
         assert found.embeddings is not None
-        rows, named = _who(found.boxes, found.scores, torch.from_numpy(view.boxes))
-        count = len(rows)
+        given = (found.boxes, found.scores, view.boxes)
+        rows, named = _who(*(torch.from_numpy(part) for part in given))
+        count, chosen = len(rows), rows.numpy()
         if count == 0:
             return _none()
         return Sights(
-            found.embeddings[rows].numpy(),
-            found.boxes[rows].numpy(),
-            found.labels[rows].numpy(),
+            found.embeddings[chosen],
+            found.boxes[chosen],
+            found.labels[chosen],
             np.array([f"{view.scene} {view.identities[row]}" for row in named], np.str_),
             np.full(count, view.scene),
             np.full(count, view.time_s),

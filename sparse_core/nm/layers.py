@@ -100,7 +100,12 @@ class SparseLinear(PackedLayer):
             return self._traced(x)
         parameters = self._parameters
         values: Any = parameters["values"]
-        ready = self._ready
+        bias, ready = parameters["bias"], self._ready
+        if ready is not None and ready.quick and self.impl == "auto" and type(x) is Tensor:
+            quick = ready.quick.get((x.shape, self.activation))
+            y = None if quick is None else quick(x, values, bias)
+            if y is not None:
+                return y
         try:
             kept = ready is not None and ready.packed.values is values
             if ready is None or not kept or (ready.version != values._version and not ready.renew()):
@@ -113,8 +118,10 @@ class SparseLinear(PackedLayer):
         # The copy has no gradient for the values.
         if ready.keeps_dense and not (values.requires_grad and torch.is_grad_enabled()):
             dense = ready.dense_copy()
-        bias = parameters["bias"]
-        return nm_linear(x, ready.packed, bias, activation=self.activation, dense=dense, impl=self.impl)
+        y = nm_linear(x, ready.packed, bias, activation=self.activation, dense=dense, impl=self.impl)
+        if self.impl == "auto" and x.is_cuda and not y.requires_grad:
+            ready.learn(x, bias, dense, self.activation)
+        return y
 
     def _cast_and_multiply(self, x: Tensor, ready: Ready) -> Tensor:
         """As ``F.linear`` under autocast: both operands in its type, float64 left alone."""

@@ -10,12 +10,16 @@ from torch import Tensor, nn
 
 from sparse_core.formats import NM
 from sparse_core.nm.linear import Activation, LinearImpl
-from sparse_core.nm.linear.product import NM_LINEAR
+from sparse_core.nm.linear.again import Again, Quick
+from sparse_core.nm.linear.product import NM_LINEAR, known_call
 from sparse_core.nm.packed import DENSE_VERSION, PackedNM
 from sparse_core.nm.pattern import NMPattern
 
 KeepDense = Literal["auto"] | bool
 """Whether a dense copy is kept for row counts where dense is faster; ``"auto"``: on CUDA."""
+
+#: Shapes of inputs for which a layer keeps how to multiply them quickly.
+_MOST_SHAPES = 256
 
 LAYER_FORMAT = 1
 """Version of the packed state; the first number of a layer's extra state."""
@@ -31,9 +35,10 @@ class Ready:
         keeps_dense: whether a dense copy is wanted.
         dense: the copy, made at the first use.
         casts: the same weight in the types of autocast.
+        quick: products that were done before, by the shape of the input and the activation.
     """
 
-    __slots__ = ("casts", "dense", "device_type", "keeps_dense", "packed", "version")
+    __slots__ = ("casts", "dense", "device_type", "keeps_dense", "packed", "quick", "version")
 
     def __init__(self, packed: PackedNM, keeps_dense: bool) -> None:
         self.packed = packed
@@ -42,6 +47,7 @@ class Ready:
         self.keeps_dense = keeps_dense
         self.dense: Tensor | None = None
         self.casts: dict[torch.dtype, Ready] = {}
+        self.quick: dict[tuple[torch.Size, str | None], Quick] = {}
 
     def renew(self) -> bool:
         """Go on after the values were changed in place: plans that follow them stay, copies are dropped.
@@ -56,6 +62,7 @@ class Ready:
         self.version = values._version
         self.dense = None
         self.casts.clear()
+        self.quick.clear()
         if self.keeps_dense and not values.requires_grad:
             self.dense_copy()
         return True
@@ -69,6 +76,16 @@ class Ready:
             if self.version is not None:
                 self.packed.plans[DENSE_VERSION] = self.version
         return self.dense
+
+    def learn(self, x: Tensor, bias: Tensor | None, dense: Tensor | None, activation: str | None) -> None:
+        """Find out whether a product that was just done on CUDA can be done quickly from now on."""
+        key = (x.shape, activation)
+        if self.version is None or key in self.quick or len(self.quick) >= _MOST_SHAPES:
+            return
+        call = known_call(x, self.packed, bias, activation, dense, None, None)
+        if isinstance(call, Again) and call.recorded is not None:
+            plain = call.by_settings and activation is None and x.dtype != torch.int8
+            self.quick[key] = Quick(call, x, self.packed.values, bias, dense, plain=plain)
 
     def cast(self, dtype: torch.dtype) -> Ready:
         """The same weight in another type, without gradient; converted once."""

@@ -21,6 +21,7 @@ from perception.stages.neck import near_lists
 from perception.stages.nms import fixed_nms
 from perception.stages.pillars import fixed_pillars
 from perception.stages.refine import fixed_refine, pack_refine
+from perception.stages.report import ReportLayout, ReportRules, fixed_report
 from sparse_core.attention import gathered_attention, local_window, sparse_attention
 from sparse_core.conv.convolution import fixed_convolution, sparse_convolution
 from sparse_core.conv.coordinates import build_table
@@ -199,6 +200,21 @@ def boxes_of(size: int) -> tuple[Tensor, Tensor, Tensor]:
     return boxes, scores, torch.arange(2 * size).reshape(2, size).int() % 3
 
 
+def shown(impl: Any, boxes: Tensor, scores: Tensor, labels: Tensor) -> Sequence[Tensor]:
+    rules = [[1.0, 0.7, -0.2, 0.8, 0.6], [0.0, 1.0, 0.0, 0.0, 0.0], [1.0, 2.0, 0.5, 0.0, 1.5]]
+    table = torch.tensor(rules, dtype=torch.float64, device=boxes.device)
+    frames, most = scores.shape
+    boxes = boxes * torch.tensor([1.0] * 6 + [5.0], device=boxes.device)
+    there = torch.arange(most, device=boxes.device) < most - most // 4
+    counts = there.sum()[None].int().expand(frames)
+    vectors = boxes.repeat(1, 1, 3).half()
+    given = (boxes, scores, labels.where(there, -1), counts, labels[0], vectors, ReportRules(table))
+    words = fixed_report(*given, impl=impl).cpu().numpy()
+    reported = ReportLayout(frames, most, most, 21).views(words)
+    present = [part[:, : int(there.sum())] for part in reported[2:]]
+    return [torch.from_numpy(part) for part in (*reported[:2], *present)]
+
+
 def kept(impl: Any, boxes: Tensor, scores: Tensor, labels: Tensor) -> Sequence[Tensor]:
     found = fixed_nms(boxes, scores, labels, iou_threshold=0.3, impl=impl)
     return found.indices, found.counts
@@ -324,6 +340,7 @@ EXAMPLES: dict[str, Example] = {
         tolerance=0.0,
     ),
     "refine": Example(lambda n: (*cloud(33), *boxes_of(n)), refined, (0, 1, 7)),
+    "report": Example(boxes_of, shown, tolerance=1e-6),
     "rerank_top": Example(lambda n: (unit(50, 48), unit(n, 48), listed(n, 13, 50)), reranked, (0, 1, 7)),
     "scan_top": Example(lambda n: (unit(50, 32), unit(n, 32)), scanned, (0, 1, 7)),
     "sddmm": Example(

@@ -104,10 +104,10 @@ def test_thresholds_by_class(detector: Detector, street: Street) -> None:
 def test_footprints_take_the_place_of_lengths_and_widths(detector: Detector, street: Street) -> None:
     points = street(1).points
     wanted = detector(points)
-    given = copy.copy(detector)
+    network = copy.deepcopy(detector.network)
     nms = replace(detector.config.nms, footprints_m={wanted.labels[0]: (0.8, 0.6)})
-    given.config = replace(detector.config, nms=nms)
-    found = given(points)
+    network.config = replace(detector.config, nms=nms)
+    found = Detector(network)(points)
     expected = wanted.boxes.copy()
     expected[np.array(wanted.labels) == wanted.labels[0], 3:5] = 0.8, 0.6
     assert np.array_equal(found.boxes, expected)

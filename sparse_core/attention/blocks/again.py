@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.blocks import hopper
-from sparse_core.attention.blocks.plan import Lists, WorkList
+from sparse_core.attention.blocks.plan import Lists
 from sparse_core.attention.operands import AttentionShape, default_scale
 from sparse_core.attention.pattern import BlockPattern
 from sparse_core.gradients import perhaps_followed
@@ -26,29 +26,34 @@ class Again:
     """Attention by one launch.
 
     Args:
-        launch: of the kernel, with everything fixed but its tensors.
-        work: of the lists; without rows that are cut.
-        q: of the attention that was done.
+        launch: of the kernel, with everything fixed but its tensors; no rows are cut.
+        q, k, v: of the attention that was done.
         scale: of the scores.
     """
 
-    def __init__(self, launch: hopper.Launch, work: WorkList | None, q: Tensor, scale: float) -> None:
+    def __init__(self, launch: hopper.Launch, q: Tensor, k: Tensor, v: Tensor, scale: float) -> None:
         self._launch, self._scale = launch, scale
-        self._index, self._device = q.get_device(), q.device
-        self._rows = q.shape[:3]
+        self._index, self._device, self._dtype = q.get_device(), q.device, q.dtype
+        out = torch.empty_like(q)
+        self._shape, self._strides = out.shape, out.stride()
+        self._run = launch.repeated(q, k, v, scale, out)
         # The kernel writes pieces of rows that are cut alone.
         self._nothing = torch.empty(0, dtype=torch.float32, device=q.device)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
         """The output; None where it has to go the whole way."""
+        at_q, at_k, at_v = q.data_ptr(), k.data_ptr(), v.data_ptr()
         if (
             perhaps_followed(q, k, v)
-            or (q.data_ptr() | k.data_ptr() | v.data_ptr()) % _ALIGNED
+            or (at_q | at_k | at_v) % _ALIGNED
             or torch._C._cuda_getDevice() != self._index
         ):
             return None
-        out = torch.empty_like(q)
-        lse = torch.empty(self._rows, dtype=torch.float32, device=self._device)
+        out = torch.empty_strided(self._shape, self._strides, dtype=self._dtype, device=self._device)
+        if self._run is not None:
+            self._run(torch._C._cuda_getCurrentRawStream(self._index), at_q, at_k, at_v, out.data_ptr())
+            return out
+        lse = torch.empty(self._shape[:3], dtype=torch.float32, device=self._device)
         self._launch(q, k, v, self._scale, out, lse, self._nothing, self._nothing)
         return out
 
@@ -90,4 +95,4 @@ def _noted(q: Tensor, k: Tensor, v: Tensor, lists: Lists, scale: float) -> Again
     work = lists.work_list(shape.batch, shape.heads)
     if launch is None or (work is not None and work.slots):
         return None
-    return Again(launch, work, q, scale)
+    return Again(launch, q, k, v, scale)

@@ -12,13 +12,14 @@ from sparse_core.attention.dropout import drawn_seed
 from sparse_core.attention.grid import BlockGrid
 from sparse_core.attention.operands import AttentionOptions, AttentionShape
 from sparse_core.attention.pattern import BlockPattern
+from sparse_core.operators import operator
 
 #: Patterns that only compiled code has used; each is kept, with what was prepared of it.
 _MOST_KEPT = 8
 _kept: OrderedDict[int, BlockPattern] = OrderedDict()
 
 
-@torch.library.custom_op("sparsight::block_attention", mutates_args=())
+@operator("block_attention")
 def block_attention(
     q: Tensor,
     k: Tensor,
@@ -49,13 +50,13 @@ def block_attention(
     return out, lse, torch.tensor(seed)
 
 
-@block_attention.register_fake
+@torch.library.register_fake(block_attention)
 def _(q: Tensor, *rest: object) -> tuple[Tensor, Tensor, Tensor]:
     lse = q.new_empty(q.shape[:3], dtype=torch.float32)
     return torch.empty_like(q), lse, torch.empty((), dtype=torch.int64)
 
 
-@torch.library.custom_op("sparsight::block_attention_backward", mutates_args=())
+@operator("block_attention_backward", gradient=False)
 def block_attention_backward(
     gradient: Tensor,
     lse_gradient: Tensor,
@@ -100,7 +101,7 @@ def block_attention_backward(
     return of_q, of_k, of_v
 
 
-@block_attention_backward.register_fake
+@torch.library.register_fake(block_attention_backward)
 def _(
     gradient: Tensor, lse_gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: object
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -122,7 +123,7 @@ def _backward(ctx: object, gradient: Tensor, lse_gradient: Tensor, _: Tensor) ->
     return *found, *[None] * 11
 
 
-block_attention.register_autograd(_backward, setup_context=_setup)
+torch.library.register_autograd(block_attention, _backward, setup_context=_setup)
 
 
 def _shape(q: Tensor, k: Tensor) -> AttentionShape:

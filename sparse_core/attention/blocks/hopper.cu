@@ -327,7 +327,7 @@ __device__ __forceinline__ void store_rows(
         int query = item.block_row * BLOCK + row + 8 * r;
         if (lane % 4 == 0) {
             if (item.slot >= 0) problem.part_lse[(long long)item.slot * BLOCK + row + 8 * r] = lse;
-            else if (query < problem.query_length)
+            else if (problem.lse != nullptr && query < problem.query_length)
                 problem.lse[(long long)item.head_index * problem.query_length + query] = lse;
         }
     }

@@ -10,14 +10,17 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from sparse_core import nvrtc
+from sparse_core import nvrtc, relaunch
 from sparse_core.attention.blocks.plan import Lists, WorkList
 from sparse_core.attention.operands import AttentionShape
 from sparse_core.errors import ImplementationError
+from sparse_core.relaunch import Relaunch, Span
 
 _SOURCE = Path(__file__).with_name("hopper.cu")
 _THREADS = 384
 _LOG2E = 1.4426950408889634
+#: By how many bytes tensors are taken to have moved, to see what changes in the arguments.
+_MOVED = 1 << 20
 #: As in the driver's ``CUtensorMapDataType``.
 _DATA_TYPES = {torch.float16: 6, torch.bfloat16: 9}
 _SWIZZLE_128, _PROMOTE_256 = 3, 3
@@ -138,6 +141,7 @@ class Launch:
         shared = 1024 + streams * size * dim * 2 * (1 + 2 * stages)
         arguments = (*(entry.memory for entry in self._maps), self._problem)
         self._launch = kernel.prepare(grid, _THREADS, arguments, shared)
+        self._described = relaunch.Launch(kernel.function, grid, (_THREADS, 1, 1), shared, b"", ())
         self._device = q.device.index
         self._lock = Lock()  # the arguments are shared by all threads that use the pattern
 
@@ -155,12 +159,42 @@ class Launch:
         problem = self._problem
         with self._lock:
             for entry, tensor in zip(self._maps, (q, k, v), strict=True):
-                entry.point_to(tensor)
+                entry.point_to(tensor, tensor.data_ptr())
             problem.out, problem.lse = out.data_ptr(), lse.data_ptr()
             problem.part_out, problem.part_lse = part_out.data_ptr(), part_lse.data_ptr()
             problem.out_batch, problem.out_head, problem.out_row = out.stride()[:3]
             problem.scale = scale * _LOG2E
             self._launch(torch._C._cuda_getCurrentRawStream(self._device))
+
+    def repeated(self, q: Tensor, k: Tensor, v: Tensor, scale: float, out: Tensor) -> Relaunch | None:
+        """The launch for tensors of these strides at other addresses (q, k, v, out), without lse.
+
+        No row may be cut into pieces.
+
+        Returns:
+            None where launches cannot be repeated.
+        """
+        tensors = (q, k, v, out)
+        with self._lock:
+            launches = [self._description(tensors, scale, moved) for moved in (_MOVED, 2 * _MOVED)]
+        here, there = ([Span(address, 1) for address in addresses] for _, addresses in launches)
+        return relaunch.repeated(launches[0][0], launches[1][0], here, there)
+
+    def _description(
+        self, tensors: tuple[Tensor, ...], scale: float, moved: int
+    ) -> tuple[relaunch.Launch, list[int]]:
+        """The launch, and where it takes the tensors to be: the second twice as far behind as the first."""
+        addresses = [one.data_ptr() + moved * (1 + index) for index, one in enumerate(tensors)]
+        *read, out = tensors
+        problem = self._problem
+        for entry, tensor, address in zip(self._maps, read, addresses, strict=False):
+            entry.point_to(tensor, address)
+        problem.out, problem.lse = addresses[-1], None
+        problem.part_out = problem.part_lse = None
+        problem.out_batch, problem.out_head, problem.out_row = out.stride()[:3]
+        problem.scale = scale * _LOG2E
+        arguments = (*(bytes(entry.memory) for entry in self._maps), bytes(problem))
+        return self._described._replace(arguments=arguments), addresses
 
 
 class _TensorMap:
@@ -183,23 +217,23 @@ class _TensorMap:
         self._move = nvrtc.driver()["cuTensorMapReplaceAddress"]
         self._move.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
 
-    def point_to(self, tensor: Tensor) -> None:
-        """Describe ``tensor``, which :func:`_mappable` accepts."""
-        address, strides = tensor.data_ptr(), tensor.stride()
+    def point_to(self, tensor: Tensor, address: int) -> None:
+        """Describe memory at an address that is laid out as ``tensor``, which :func:`_mappable` accepts."""
+        strides = tensor.stride()
         if strides != self._strides:
-            self._encode(tensor)
+            self._encode(tensor, address)
         elif address != self._address:
             _check_map(self._move(self._at, address), tensor)
         self._address, self._strides = address, strides
 
-    def _encode(self, tensor: Tensor) -> None:
+    def _encode(self, tensor: Tensor, address: int) -> None:
         sizes = (ctypes.c_uint64 * 4)(*reversed(tensor.shape))
         strides = (ctypes.c_uint64 * 3)(*(2 * stride for stride in reversed(tensor.stride()[:3])))
         status = nvrtc.driver().cuTensorMapEncodeTiled(
             ctypes.byref(self.memory),
             _DATA_TYPES[tensor.dtype],
             4,
-            ctypes.c_void_p(tensor.data_ptr()),
+            ctypes.c_void_p(address),
             sizes,
             strides,
             self._box,

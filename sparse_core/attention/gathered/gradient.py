@@ -10,6 +10,7 @@ from torch import Tensor
 from sparse_core.attention.gathered import triton as kernels
 from sparse_core.attention.operands import AttentionResult
 from sparse_core.gradients import followed, once_differentiable
+from sparse_core.operators import operator
 
 
 def gathered_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, *, scale: float) -> AttentionResult:
@@ -45,7 +46,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     ctx.scale = scale
 
 
-@torch.library.custom_op("sparsight::gathered_attention", mutates_args=())
+@operator("gathered_attention")
 def gathered_attention_op(
     q: Tensor, k: Tensor, v: Tensor, index: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
@@ -54,12 +55,12 @@ def gathered_attention_op(
     return out, lse
 
 
-@gathered_attention_op.register_fake
+@torch.library.register_fake(gathered_attention_op)
 def _(q: Tensor, k: Tensor, v: Tensor, index: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-@torch.library.custom_op("sparsight::gathered_attention_backward", mutates_args=())
+@operator("gathered_attention_backward", gradient=False)
 def _backward_op(
     grad: Tensor | None,
     grad_lse: Tensor | None,
@@ -80,7 +81,7 @@ def _backward_op(
     return q_grad, k_grad, v_grad
 
 
-@_backward_op.register_fake
+@torch.library.register_fake(_backward_op)
 def _(
     grad: Tensor | None,
     grad_lse: Tensor | None,
@@ -107,4 +108,4 @@ def _traced_backward(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> 
     return *(one if needed else None for one, needed in zip(found, needs, strict=True)), None, None
 
 
-gathered_attention_op.register_autograd(_traced_backward, setup_context=_keep)
+torch.library.register_autograd(gathered_attention_op, _traced_backward, setup_context=_keep)

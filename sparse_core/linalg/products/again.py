@@ -1,42 +1,83 @@
 """Products that were done before with operands of these shapes: nothing is checked or chosen again.
 
 Checks, the choice of an implementation and Triton's own work before a launch take three times as long as
-torch's product of a small matrix. A product that is one launch of one kernel is noted when it is done, and
-from the third time on only that launch is repeated, on the same matrix: the same kernel, the same bits.
+torch's product of a small matrix. The launches of a product are noted when it is done, and from the third
+time on they alone are repeated, on the same matrix: the same kernels, the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sparse_core.formats import SparseMatrix
+from sparse_core.formats import BSR, SparseMatrix
 from sparse_core.gradients import perhaps_followed
 
 if TYPE_CHECKING:
-    from sparse_core.launches import Launch, Repeated
+    from sparse_core.launches import Launch
 
 #: Shapes of operands that a matrix remembers.
 _MOST = 32
+#: Bytes of scratch memory that are kept for each stream, and of how many streams.
+_MOST_SCRATCH, _MOST_STREAMS = 1 << 20, 8
+#: Behind the operand and the result.
+_FIRST_SCRATCH = 2
+#: Of a product of more launches Python is a small part.
+_MOST_LAUNCHES = 4
 #: Triton compiles for addresses that this divides.
 _ALIGNED = 16
 
 
+class _Noted(NamedTuple):
+    """A launch of a product, without the tensors that change.
+
+    Attributes:
+        launch: the rest of it.
+        places: among its arguments, of those tensors.
+        moving: which one is in each place (the dense operand, the result, scratch memory), and how many bytes
+            behind its begin.
+    """
+
+    launch: Launch
+    places: tuple[int, ...]
+    moving: tuple[tuple[int, int], ...]
+
+
 class Again:
-    """A product that is one launch.
+    """A product that is a few launches.
 
     Args:
-        repeated: the launch, with places for the addresses of the dense operand and the result.
+        noted: the launches.
+        scratch: memory that they use between them.
         matrix, dense, result: of the product that was noted.
     """
 
-    def __init__(self, repeated: Repeated, matrix: SparseMatrix, dense: Tensor, result: Tensor) -> None:
-        self._repeated = repeated
+    def __init__(
+        self,
+        noted: list[_Noted],
+        scratch: list[Tensor],
+        matrix: SparseMatrix,
+        dense: Tensor,
+        result: Tensor,
+    ) -> None:
+        from sparse_core.launches import Repeated
+
+        self._launches = [(Repeated(one.launch, one.places), one.moving) for one in noted]
+        #: Where one launch has dense and result once each, in this order, nothing needs looking up.
+        simple = len(noted) == 1 and noted[0].moving == ((0, 0), (1, 0))
+        self._only = self._launches[0][0] if simple else None
+        self._scratch = [(one.shape, one.dtype) for one in scratch]
+        small = sum(one.numel() * one.element_size() for one in scratch) <= _MOST_SCRATCH
+        #: Scratch memory by stream, on which one product follows another.
+        self._kept: dict[int, list[Tensor]] | None = {} if small else None
+        self._lock = Lock()  # Between the launches of a product on a stream no other thread's may come.
         self._values = matrix.values.data_ptr()
         self._shape, self._dtype, self._device = result.shape, result.dtype, result.device
+        self._strides = result.stride()
         self._index = dense.get_device()
 
     def __call__(self, matrix: SparseMatrix, dense: Tensor) -> Tensor | None:
@@ -52,10 +93,32 @@ class Again:
         address = dense.data_ptr()
         if address % _ALIGNED or values.data_ptr() != self._values:
             return None
-        made = torch.empty(self._shape, dtype=self._dtype, device=self._device)
+        made = torch.empty_strided(self._shape, self._strides, dtype=self._dtype, device=self._device)
         stream = torch._C._cuda_getCurrentRawStream(self._index)
-        self._repeated(stream, address, made.data_ptr())
+        if self._only is not None:
+            self._only(stream, address, made.data_ptr())
+            return made
+        with self._lock:
+            scratch = self._scratch_of(stream)
+            starts = [address, made.data_ptr(), *[one.data_ptr() for one in scratch]]
+            for repeated, moving in self._launches:
+                repeated(stream, *[starts[which] + more for which, more in moving])
         return made
+
+    def _scratch_of(self, stream: int) -> list[Tensor]:
+        """Scratch memory for a product on a stream; a graph that is captured has its own."""
+        kept = self._kept
+        if kept is None or torch.cuda.is_current_stream_capturing():
+            return self._made_scratch()
+        known = kept.get(stream)
+        if known is None:
+            if len(kept) >= _MOST_STREAMS:
+                kept.clear()
+            known = kept[stream] = self._made_scratch()
+        return known
+
+    def _made_scratch(self) -> list[Tensor]:
+        return [torch.empty(shape, dtype=dtype, device=self._device) for shape, dtype in self._scratch]
 
 
 def again(matrix: object, dense: object, whole: Callable[[], Tensor]) -> Tensor:
@@ -68,54 +131,85 @@ def again(matrix: object, dense: object, whole: Callable[[], Tensor]) -> Tensor:
     if type(dense) is not Tensor or not isinstance(matrix, SparseMatrix) or not dense.is_cuda:
         return whole()
     known = matrix._again
-    key = (dense.shape, dense.dtype)
+    # Tensor cores multiply blocks of float32 as precisely as torch is told to.
+    setting = torch.get_float32_matmul_precision() if isinstance(matrix, BSR) else None
+    key = (dense.shape, dense.dtype, setting)
     found = known.get(key)
     if isinstance(found, Again):
         made = found(matrix, dense)
         return whole() if made is None else made
     if found is False or torch.cuda.is_current_stream_capturing():
         return whole()
-    return _noted(matrix, dense, whole, found)
+    return _noted(matrix, dense, whole, key, found)
 
 
-def _noted(matrix: SparseMatrix, dense: Tensor, whole: Callable[[], Tensor], before: Launch | None) -> Tensor:
-    """The product; the matrix learns its launch, and from a second one whether it can be repeated."""
-    from sparse_core.launches import Repeated, note
+def _noted(
+    matrix: SparseMatrix,
+    dense: Tensor,
+    whole: Callable[[], Tensor],
+    key: tuple[object, ...],
+    before: list[_Noted] | None,
+) -> Tensor:
+    """The product; the matrix learns its launches, and from a second one whether they can be repeated."""
+    from sparse_core.launches import note
 
-    with note() as launches:
+    with note() as notes:
         made = whole()
-    key = (dense.shape, dense.dtype)
     if len(matrix._again) >= _MOST:
         matrix._again.clear()
     matrix._again[key] = False
-    if len(launches) != 1 or launches[0].compiled is None or made.requires_grad:
+    if not 1 <= len(notes.launches) <= _MOST_LAUNCHES or made.requires_grad:
         return made
-    launched = launches[0]
-    of_dense, of_made = _place_of(dense, launched), _place_of(made, launched)
-    if of_dense is None or of_made is None or (made.data_ptr() | dense.data_ptr()) % _ALIGNED:
+    if (made.data_ptr() | dense.data_ptr()) % _ALIGNED:
         return made
-    places = of_dense, of_made
-    launched = launched.without(places)
+    moving = [dense, made, *notes.scratch]
+    noted = [_without(launched, moving) for launched in notes.launches]
+    found = [one for one in noted if one is not None]
+    used = {which for one in found for which, _ in one.moving}
+    if len(found) != len(noted) or not used.issuperset((0, 1)):
+        return made
     if before is None:
-        matrix._again[key] = launched
-    elif _same(launched, before):
-        matrix._again[key] = Again(Repeated(launched, places), matrix, dense, made)
+        matrix._again[key] = found
+    elif _same(found, before):
+        matrix._again[key] = Again(found, notes.scratch, matrix, dense, made)
     return made
 
 
-def _place_of(tensor: Tensor, launched: Launch) -> int | None:
-    """Where among the arguments a tensor, or a view of all of it, is; None for nowhere and for several."""
-    places = [
-        place
-        for place, one in enumerate(launched.arguments)
-        if isinstance(one, Tensor) and one.data_ptr() == tensor.data_ptr()
-    ]
-    fits = len(places) == 1 and launched.arguments[places[0]].numel() == tensor.numel()
-    return places[0] if fits else None
+def _without(launched: Launch, moving: list[Tensor]) -> _Noted | None:
+    """A launch without the tensors that change; None where it is not clear which of them it has."""
+    places: list[int] = []
+    found: list[tuple[int, int]] = []
+    for place, one in enumerate(launched.arguments):
+        if not isinstance(one, Tensor):
+            continue
+        within = [
+            (which, one.data_ptr() - tensor.data_ptr())
+            for which, tensor in enumerate(moving)
+            if 0 <= one.data_ptr() - tensor.data_ptr() < tensor.numel() * tensor.element_size()
+        ]
+        if not within:
+            continue
+        which, more = within[0]
+        # The operand and the result are there once, and all of them; scratch memory may be a part of it.
+        part = more != 0 or one.numel() != moving[which].numel()
+        if len(within) > 1 or (which < _FIRST_SCRATCH and (part or which in {entry[0] for entry in found})):
+            return None
+        places.append(place)
+        found.append(within[0])
+    if launched.compiled is None:
+        return None
+    return _Noted(launched.without(tuple(places)), tuple(places), tuple(found))
 
 
-def _same(launched: Launch, before: Launch) -> bool:
-    """Whether two launches read the very same tensors and numbers: nothing was made for one call alone."""
+def _same(noted: list[_Noted], before: list[_Noted]) -> bool:
+    """Whether two products read the very same tensors and numbers: nothing was made for one call alone."""
+    return len(noted) == len(before) and all(
+        (one.places, one.moving) == (other.places, other.moving) and _same_launch(one.launch, other.launch)
+        for one, other in zip(noted, before, strict=True)
+    )
+
+
+def _same_launch(launched: Launch, before: Launch) -> bool:
     return (
         launched.compiled is before.compiled
         and launched.grid == before.grid

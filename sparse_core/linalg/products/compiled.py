@@ -14,6 +14,7 @@ from sparse_core.linalg.operands import as_gradient
 from sparse_core.linalg.products.gradient import columns_of, product
 from sparse_core.linalg.sddmm.api import sampled_values
 from sparse_core.op import Impl
+from sparse_core.operators import operator
 
 #: Structures whose work plans are kept; the oldest goes first.
 _KEPT = 64
@@ -53,7 +54,7 @@ def _untraced(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: Impl) 
     return product(matrix, dense, transpose, impl)
 
 
-@torch.library.custom_op("sparsight::sparse_product", mutates_args=())
+@operator("sparse_product")
 def sparse_product_op(
     values: Tensor,
     row_ptr: Tensor,
@@ -70,7 +71,7 @@ def sparse_product_op(
     return product(matrix, dense.detach(), transpose, impl).contiguous()
 
 
-@sparse_product_op.register_fake
+@torch.library.register_fake(sparse_product_op)
 def _(values: Tensor, *rest: Any) -> Tensor:
     _row_ptr, _col, dense, rows, columns, transpose, _impl = rest
     size = columns if transpose else rows
@@ -79,7 +80,7 @@ def _(values: Tensor, *rest: Any) -> Tensor:
     return made
 
 
-@torch.library.custom_op("sparsight::sparse_product_of_values", mutates_args=())
+@operator("sparse_product_of_values", gradient=False)
 def _of_values_op(
     values: Tensor, row_ptr: Tensor, col: Tensor, a: Tensor, b: Tensor, rows: int, columns: int, impl: str
 ) -> Tensor:
@@ -88,7 +89,7 @@ def _of_values_op(
     return as_gradient(sampled_values(matrix, a, b, impl), values.dtype).contiguous()
 
 
-@_of_values_op.register_fake
+@torch.library.register_fake(_of_values_op)
 def _(values: Tensor, *rest: Any) -> Tensor:
     return torch.empty_like(values, memory_format=torch.contiguous_format)
 
@@ -115,7 +116,7 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return of_values, None, None, of_dense, None, None, None, None
 
 
-sparse_product_op.register_autograd(_backward, setup_context=_setup)
+torch.library.register_autograd(sparse_product_op, _backward, setup_context=_setup)
 
 
 def _matrix(values: Tensor, row_ptr: Tensor, col: Tensor, shape: tuple[int, int]) -> CSR | BSR:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sparse_core.formats import CSR
 from sparse_core.launches import launch as _launch
+from sparse_core.launches import scratch
 from sparse_core.linalg.operands import accumulation_dtype
 from sparse_core.linalg.spmm.common import apart, side_by_side
 from sparse_core.linalg.structure import cut_rows
@@ -191,7 +192,7 @@ def _multiply(matrix: CSR, dense: Tensor, out: Tensor, plan: RowPlan) -> None:
     if len(plan.long_rows) == 0:
         return
     working = accumulation_dtype(out.dtype)
-    partial = torch.empty(batch, len(plan.piece_start), width, dtype=working, device=out.device)
+    partial = scratch((batch, len(plan.piece_start), width), working, out.device)
     long_tile = choose_tile(_PIECE, width)._replace(rows=1)
     _launch_rows(plan.piece_start, plan.piece_end, None, matrix, dense, partial, long_tile)
     column_blocks = triton.cdiv(width, tile.columns)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix
 from sparse_core.launches import launch as _launch
+from sparse_core.launches import scratch
 from sparse_core.linalg.spmv import kernels_triton
 from sparse_core.linalg.spmv.plan import (
     MERGE_ITEMS,
@@ -32,6 +33,8 @@ _SKEW = 16
 #: From this mean length a row gets a warp or more.
 _LONG_MEAN = 8
 _NO_LIMIT = 2**31 - 1
+#: Numbers in 128 bytes.
+_VECTOR = 32
 #: Lanes that keep an H200 busy: about eight tiles of 1024 for each multiprocessor.
 _OCCUPYING_LANES = 2**20
 
@@ -191,7 +194,10 @@ def _merge(matrix: CSR, x: Tensor, y: Tensor) -> None:
     plan = merge_plan(matrix)
     programs = len(plan.first_row) - 1
     accumulator = _accumulator(y, x)
-    head, tail = (_scratch(programs, y, accumulator) for _ in range(2))
+    # One piece of memory for both, which begin where Triton reads whole vectors.
+    apart = triton.cdiv(programs, _VECTOR) * _VECTOR
+    both = _scratch(2 * apart, y, accumulator)
+    head, tail = both[:apart], both[apart:]
     _launch(
         kernels_triton.merge_kernel,
         programs,
@@ -441,4 +447,4 @@ def _stored(matrix: SparseMatrix) -> Tensor:
 
 def _scratch(count: int, y: Tensor, accumulator: tl.dtype) -> Tensor:
     dtype = torch.float64 if accumulator == tl.float64 else torch.float32
-    return torch.empty(count, dtype=dtype, device=y.device)
+    return scratch(count, dtype, y.device)

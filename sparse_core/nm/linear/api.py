@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
-from sparse_core.nm.linear.common import Activation, LinearImpl, check_dense, check_operands
+from sparse_core.nm.linear.common import (
+    Activation,
+    LinearImpl,
+    apply_activation,
+    check_dense,
+    check_operands,
+)
 from sparse_core.nm.linear.product import NM_LINEAR, known_call, multiply, recorded, run
 from sparse_core.nm.packed import PackedNM
 
@@ -84,6 +91,16 @@ def _traced(
     plans = weight.plans.get("cuda")
     buffer = plans.buffer if isinstance(plans, PreparedWeight) else None
     metadata = plans.metadata if isinstance(plans, PreparedWeight) else None
+    if (
+        impl == "auto"
+        and (dense is not None and buffer is None and metadata is None)
+        and x.is_cuda
+        and x.dtype != torch.int8
+        and not (torch.is_grad_enabled() and weight.values.requires_grad)
+        and not torch.is_autocast_enabled("cuda")
+    ):
+        # What the operator would take for a weight that is not prepared; so the compiler sees what it is.
+        return apply_activation(linear(x, dense, bias), activation)
     pattern = weight.pattern
     y: Tensor = nm_linear_op(
         x,

@@ -12,9 +12,10 @@ from sparse_core.nm.linear.gradient import gradients
 from sparse_core.nm.linear.product import product
 from sparse_core.nm.packed import DENSE_VERSION, PackedNM
 from sparse_core.nm.pattern import NMPattern
+from sparse_core.operators import operator
 
 
-@torch.library.custom_op("sparsight::nm_linear", mutates_args=())
+@operator("nm_linear")
 def nm_linear_op(
     x: Tensor,
     values: Tensor,
@@ -48,7 +49,7 @@ def nm_linear_op(
         return product(x.detach(), weight, bias, activation or None, dense, scale, out_dtype, impl)
 
 
-@nm_linear_op.register_fake
+@torch.library.register_fake(nm_linear_op)
 def _(x: Tensor, values: Tensor, *rest: Any) -> Tensor:
     return x.new_empty((*x.shape[:-1], values.shape[0]), dtype=rest[9])
 
@@ -78,4 +79,4 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return of_x, of_values, None, of_bias, *[None] * 9
 
 
-nm_linear_op.register_autograd(_backward, setup_context=_setup)
+torch.library.register_autograd(nm_linear_op, _backward, setup_context=_setup)

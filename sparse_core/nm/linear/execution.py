@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -14,13 +13,11 @@ from torch.nn.functional import gelu, linear, pad
 from sparse_core.errors import ImplementationError
 from sparse_core.nm.cusparselt.plan import plan
 from sparse_core.nm.linear import decode_cuda, vendor
+from sparse_core.nm.linear.again import Again, Call
 from sparse_core.nm.linear.choice import Choice, Method
 from sparse_core.nm.linear.common import Epilogue, apply_activation
 from sparse_core.nm.linear.reference import int8_linear
 from sparse_core.nm.packed import PackedNM, pack_index
-
-Call = Callable[[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Tensor]
-"""A product with everything fixed but its tensors: input (rows, in) contiguous, bias, dense weight, scale."""
 
 _MOST_PADDED_ROWS = 64
 _OUT_TILE, _COLUMN_TILE = 64, 128
@@ -210,6 +207,25 @@ def make_call(choice: Choice, weight: PackedNM, rows: int, epilogue: Epilogue) -
     else:
         call = _library_call(choice.variant, fitting, plans, rows, epilogue)
     return call if fitting is weight else _padded_call(call, weight, fitting)
+
+
+def remembered(call: Call, choice: Choice, weight: PackedNM, rows: int, out_dtype: torch.dtype) -> Call:
+    """A call that is kept for later ones of the same sizes, which records what it launches.
+
+    Not of cuSPARSELt: where it is chosen the device takes longer than the host, and its kernels are given
+    memory of the library's own.
+    """
+    plans = prepared(weight)
+    made = tuple(one for one in (plans.buffer, plans.metadata) if one is not None)
+    return Again(
+        call,
+        weight.values,
+        made,
+        (rows, weight.shape[0]),
+        out_dtype,
+        by_settings=choice.method == "dense",
+        records=choice.method != "vendor" and weight.dtype in (torch.float16, torch.bfloat16),
+    )
 
 
 def _padded_call(call: Call, weight: PackedNM, fitting: PackedNM) -> Call:

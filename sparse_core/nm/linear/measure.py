@@ -14,6 +14,7 @@ from sparse_core.errors import ImplementationError
 from sparse_core.nm.cusparselt.library import checked_algorithms, load
 from sparse_core.nm.cusparselt.plan import plan
 from sparse_core.nm.linear import decode_cuda, execution, vendor
+from sparse_core.nm.linear.again import Call
 from sparse_core.nm.linear.choice import TUNER, Case, Choice, row_bucket
 from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.packed import PackedNM
@@ -188,7 +189,7 @@ def _input(rows: int, weight: PackedNM) -> Tensor:
 
 def _right_call(
     way: Choice, weight: PackedNM, epilogue: Epilogue, tensors: _Tensors, expected: Tensor
-) -> execution.Call | None:
+) -> Call | None:
     """The call of a way, if its numbers are right."""
     # The result is likely to get this memory again: a way that writes nothing must not find right numbers.
     poison = float("nan") if expected.is_floating_point() else -(2**31)
@@ -208,7 +209,7 @@ def _right_call(
     return call if right else None
 
 
-def _flushed_times(calls: dict[Choice, execution.Call], tensors: _Tensors) -> dict[Choice, float]:
+def _flushed_times(calls: dict[Choice, Call], tensors: _Tensors) -> dict[Choice, float]:
     """Least microseconds of two calls each, the cache emptied before."""
     flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device=tensors[0].device)
     times = dict.fromkeys(calls, math.inf)

@@ -18,7 +18,7 @@ from sparse_core.nm.pattern import NMPattern
 from sparse_core.op import Implementation, Op, by_torch
 
 if TYPE_CHECKING:
-    from sparse_core.nm.linear.execution import Call
+    from sparse_core.nm.linear.again import Call
 
 
 def _has_sparse_cores(kind: str, pattern: NMPattern, dtype: torch.dtype, index: int | None) -> str | None:
@@ -226,6 +226,7 @@ def _call(
     call = execution.make_call(choice, weight, rows, epilogue)
     if not torch.cuda.is_current_stream_capturing():
         # What is chosen during a capture may be a guess.
+        call = execution.remembered(call, choice, weight, rows, out_dtype)
         plans.keep(key, call)
     return call
 

@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 
 from perception.run import graph
-from sparse_core.ahead import kernel_of
+from sparse_core.ahead import job_of, kernel_of
+from sparse_core.kernel_packs import pack_path, read_pack
 from sparse_core.libraries import module_available
 
 pytestmark = pytest.mark.skipif(not module_available("triton"), reason="needs triton")
 ROOT = Path(graph.__file__).parents[2]
+LISTED = ROOT / "perception" / "run" / "kernels.json"
 
 
 def entries() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((ROOT / "perception" / "run" / "kernels.json").read_text())
+    found: list[dict[str, Any]] = json.loads(LISTED.read_text())
     return found
 
 
@@ -32,6 +34,14 @@ def test_every_kernel_has_these_arguments() -> None:
         constants = [name for name, kind in entry["signature"].items() if kind == "constexpr"]
         named = {place[0] for place, _ in entry["constants"]}
         assert {list(entry["signature"]).index(name) for name in constants} <= named
+
+
+def test_the_shipped_pack_is_of_these_sources() -> None:
+    pack = read_pack(pack_path(LISTED, 90))
+    if not pack:
+        pytest.skip("nothing is shipped for this version of Triton")
+    # Else: python benchmarks/list_kernels.py --pack
+    assert set(pack) == {job_of(entry, 90).name for entry in entries()}
 
 
 def compiled(given: list[dict[str, Any]], folder: Path) -> subprocess.CompletedProcess[str]:

@@ -38,7 +38,7 @@ def test_each_object_is_shown_by_the_box_that_overlaps_it_most(eager: Network, s
     assert len(found.boxes) > 3
     far = np.array([[500, 500, 0, 4, 2, 2, 0]], np.float32)
     # The same object twice: only one box shows it.
-    truth = np.concatenate([found.boxes[2:3].numpy(), far, found.boxes[:1].numpy()])
+    truth = np.concatenate([found.boxes[2:3], far, found.boxes[:1]])
     view = View(points, truth, np.array([7, 8, 9]), "here", 1.5, thinned=True)
     sights = Observer(eager)([view, View(points[:0], truth, np.arange(3), "there", 2.0)])
     assert sights.objects.tolist() == ["here 9", "here 7"]
@@ -51,13 +51,13 @@ def test_each_object_is_shown_by_the_box_that_overlaps_it_most(eager: Network, s
     assert found.embeddings is not None
     with torch.inference_mode():
         vectors = eager.embedding(torch.from_numpy(sights.features))
-    torch.testing.assert_close(vectors, found.embeddings[[0, 2]])
+    torch.testing.assert_close(vectors, torch.from_numpy(found.embeddings[[0, 2]]))
 
 
 def test_files_of_sights(eager: Network, street: Street, tmp_path: Path) -> None:
     points = street(0).points
     (found,) = EagerRunner(eager)([torch.from_numpy(points)])
-    view = View(points, found.boxes.numpy(), np.arange(len(found.boxes)), "here", 0.0)
+    view = View(points, found.boxes, np.arange(len(found.boxes)), "here", 0.0)
     sights = Observer(eager)([view])
     sights.save(tmp_path / "deep/one.npz")
     loaded = Sights.load(tmp_path / "deep/one.npz")

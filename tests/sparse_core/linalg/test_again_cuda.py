@@ -58,6 +58,66 @@ def test_csr_is_repeated(product: Product) -> None:
     assert [type(one) for one in notes(matrix)] == [Again]
 
 
+def test_the_precision_of_float32_is_asked() -> None:
+    matrix, dense = matrix_of(BSR), torch.randn(300, 64, device="cuda")
+    before = torch.get_float32_matmul_precision()
+    try:
+        for precision in ("highest", "high", "highest"):
+            torch.set_float32_matmul_precision(precision)
+            for _ in range(4):
+                assert torch.equal(spmm(matrix, dense), whole(spmm, matrix, dense)), precision
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def arrow(size: int = 5000) -> CSR:
+    every, first = torch.arange(size), torch.zeros(size, dtype=torch.int64)
+    row, column = torch.cat([first, every[1:], every[1:]]), torch.cat([every, first[1:], every[1:]])
+    return COO(row, column, torch.randn(len(row)), (size, size)).to(CSR).to("cuda")
+
+
+@pytest.mark.parametrize("product", [spmv, spmm])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_products_of_several_launches_are_repeated(product: Product, dtype: torch.dtype) -> None:
+    for matrix in (arrow(), generators.power_law(20_000, alpha=1.8, seed=1, device="cuda")):
+        shape = (matrix.shape[1],) if product is spmv else (matrix.shape[1], 32)
+        for turn in range(5):
+            dense = torch.randn(shape, device="cuda", dtype=dtype)
+            assert torch.equal(product(matrix, dense), whole(product, matrix, dense)), turn
+        (found,) = notes(matrix)
+        assert isinstance(found, Again)
+        assert len(found._launches) > 1
+
+
+def test_scratch_memory_is_that_of_the_stream() -> None:
+    matrix, x = arrow(200_000), torch.randn(200_000, device="cuda")
+    for _ in range(3):
+        expected = spmv(matrix, x)
+    streams = [torch.cuda.Stream() for _ in range(4)]
+    torch.cuda.synchronize()
+    made = []
+    for turn in range(40):
+        with torch.cuda.stream(streams[turn % 4]):
+            made.append(spmv(matrix, x))
+    torch.cuda.synchronize()
+    assert all(torch.equal(one, expected) for one in made)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = spmv(matrix, x)
+    x.neg_()
+    graph.replay()
+    assert torch.equal(captured, -expected)
+
+
+def test_what_is_added_by_torch_goes_the_whole_way() -> None:
+    """A hybrid matrix adds two products, which no launch shows."""
+    matrix = arrow().to(HYB)
+    for _ in range(4):
+        x = torch.randn(5000, device="cuda")
+        assert torch.equal(spmv(matrix, x), whole(spmv, matrix, x))
+    assert notes(matrix) == [False]
+
+
 def test_what_changes_is_seen() -> None:
     matrix, x = matrix_of(CSR), torch.randn(300, device="cuda")
     for _ in range(3):

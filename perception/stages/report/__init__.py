@@ -1,0 +1,6 @@
+"""What a frame reports: scores, order, headings and footprints as users see them, in one block of memory."""
+
+from perception.stages.report.api import REPORT, fixed_report
+from perception.stages.report.common import Reported, ReportLayout, ReportRules
+
+__all__ = ["REPORT", "ReportLayout", "ReportRules", "Reported", "fixed_report"]

@@ -1,0 +1,219 @@
+"""Kernel launches described to the driver once, and made again from C with other addresses.
+
+A launch that goes through a library (choosing an algorithm, checking descriptors) or through ctypes takes
+longer on the host than a small kernel runs. A :class:`Launch` holds what the driver needs: the function,
+its grid and the bytes of its arguments. From two launches of the same call on different tensors,
+:func:`repeated` learns where in the arguments the addresses of the tensors are, and makes a function of a
+stream and addresses of it. What it cannot explain that way it leaves alone, and so it does without a C++
+compiler (:mod:`sparse_core.native`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_core import native, nvrtc
+from sparse_core.errors import ImplementationError
+
+_SOURCE = Path(__file__).with_name("relaunch.cpp")
+_WORD = 8
+_INVALID_CONTEXT = 201
+
+#: The launch may begin while the one before it on the stream ends.
+PROGRAMMATIC = (6).to_bytes(8, "little") + (1).to_bytes(64, "little")
+
+Relaunch = Callable[..., None]
+"""Enqueues a kernel on a stream (``CUstream`` as an integer) of the current device, with these addresses."""
+
+
+class Launch(NamedTuple):
+    """A launch as the driver gets it.
+
+    Attributes:
+        function: ``CUfunction`` or ``CUkernel`` as an integer.
+        grid, block: in x, y and z.
+        shared_bytes: of dynamic shared memory.
+        attributes: ``CUlaunchAttribute`` structures, one behind the other.
+        arguments: the bytes of each, in the order of the kernel.
+        packed: there is one entry, of all arguments as they lie in memory.
+    """
+
+    function: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    attributes: bytes
+    arguments: tuple[bytes, ...]
+    packed: bool = False
+
+
+class Span(NamedTuple):
+    """Memory of a tensor: where it begins, and how many bytes of it there are."""
+
+    address: int
+    size: int
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Span:
+        """That of a contiguous tensor."""
+        return cls(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+
+    def holds(self, word: int) -> bool:
+        """Whether an address lies within."""
+        return self.address <= word < self.address + self.size
+
+
+class Place(NamedTuple):
+    """Where an address goes: which argument, at which byte, which tensor's, and how far behind its begin."""
+
+    argument: int
+    offset: int
+    tensor: int
+    more: int
+
+
+@cache
+def _launcher() -> Any | None:
+    """The class in C++; None where it cannot be compiled."""
+    try:
+        return native.load_module(_SOURCE).Launcher
+    except ImplementationError:
+        return None
+
+
+def argument_sizes(function: int, *, is_kernel: bool = False) -> list[int]:
+    """Bytes of each argument of a ``CUfunction`` or ``CUkernel``; none where the driver does not tell."""
+    driver = nvrtc.driver()
+    ask = getattr(driver, "cuKernelGetParamInfo" if is_kernel else "cuFuncGetParamInfo", None)
+    sizes: list[int] = []
+    while ask is not None:
+        offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+        index = ctypes.c_size_t(len(sizes))
+        if ask(ctypes.c_void_p(function), index, ctypes.byref(offset), ctypes.byref(size)):
+            break
+        sizes.append(size.value)
+    return sizes
+
+
+def available() -> bool:
+    """Whether launches can be repeated here."""
+    return _launcher() is not None
+
+
+def launcher(launch: Launch, places: Sequence[Place]) -> Relaunch | None:
+    """A function of a stream and of the addresses that the places name; None where there is no compiler.
+
+    Raises:
+        ValueError: a place lies outside the arguments.
+    """
+    made = _launcher()
+    if made is None:
+        return None
+    entry = ctypes.cast(nvrtc.driver().cuLaunchKernelEx, ctypes.c_void_p).value
+    call = made(entry, *launch, tuple(tuple(place) for place in places))
+
+    def run(stream: int, *addresses: int) -> None:
+        status = call(stream, *addresses)
+        if status:
+            _refused(status, call, stream, addresses)
+
+    return run
+
+
+def _refused(status: int, call: Callable[..., int], stream: int, addresses: tuple[int, ...]) -> None:
+    if status == _INVALID_CONTEXT:
+        # A thread that has not used the device yet: a call of the runtime makes its context current.
+        torch.cuda.current_stream().query()
+        status = call(stream, *addresses)
+    if status:
+        raise ImplementationError(f"a kernel launch failed with CUDA driver error {status}")
+
+
+def repeated(
+    one: Launch,
+    other: Launch,
+    tensors: Sequence[Span],
+    others: Sequence[Span],
+    fixed: Sequence[Span] | None = None,
+) -> Relaunch | None:
+    """The launch, again and again, with other tensors.
+
+    Args:
+        one, other: the same call on two sets of tensors.
+        tensors, others: these, in the same order.
+        fixed: all else that the arguments may point to, because it stays where it is; None: whatever they
+            point to does.
+
+    Returns:
+        A function of a stream and the addresses of tensors; None where the two launches differ by more than
+        those addresses, or point to what is not known.
+    """
+    places = find_places(one, other, tensors, others)
+    if places is None or (fixed is not None and _strange(one, places, fixed)):
+        return None
+    return launcher(one, places)
+
+
+def find_places(
+    one: Launch, other: Launch, tensors: Sequence[Span], others: Sequence[Span]
+) -> list[Place] | None:
+    """Where the addresses of tensors are in the arguments of two launches; None where they do not tell."""
+    if one._replace(arguments=()) != other._replace(arguments=()):
+        return None
+    if [len(first) for first in one.arguments] != [len(second) for second in other.arguments]:
+        return None
+    places = []
+    for argument, (first, second) in enumerate(zip(one.arguments, other.arguments, strict=True)):
+        for offset in range(0, len(first), _WORD):
+            word, changed = first[offset : offset + _WORD], second[offset : offset + _WORD]
+            if word == changed:
+                continue
+            place = None
+            if len(word) == _WORD:
+                place = _place(_number(word), _number(changed), tensors, others)
+            if place is None:
+                return None
+            places.append(Place(argument, offset, *place))
+    return places if {place.tensor for place in places} == set(range(len(tensors))) else None
+
+
+def _place(
+    word: int, changed: int, tensors: Sequence[Span], others: Sequence[Span]
+) -> tuple[int, int] | None:
+    for index, (tensor, other) in enumerate(zip(tensors, others, strict=True)):
+        more = word - tensor.address
+        if tensor.holds(word) and changed - other.address == more:
+            return index, more
+    return None
+
+
+def _strange(launch: Launch, places: Sequence[Place], fixed: Sequence[Span]) -> bool:
+    """Whether an argument points to memory of a GPU that is neither in a place nor fixed."""
+    known = {(place.argument, place.offset) for place in places}
+    for argument, data in enumerate(launch.arguments):
+        for offset in range(0, len(data) - _WORD + 1, _WORD):
+            word = _number(data[offset : offset + _WORD])
+            if (argument, offset) in known or any(span.holds(word) for span in fixed):
+                continue
+            if points_to_memory(word):
+                return True
+    return False
+
+
+def points_to_memory(word: int) -> bool:
+    """Whether a number is an address of memory that the driver knows."""
+    kind = ctypes.c_uint()
+    memory_type = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    status = nvrtc.driver().cuPointerGetAttribute(ctypes.byref(kind), memory_type, ctypes.c_uint64(word))
+    return bool(status == 0)
+
+
+def _number(word: bytes) -> int:
+    return int.from_bytes(word, "little")
