@@ -42,24 +42,20 @@ def hits_of(
     }
     for name, values in told.items():
         if values is not None:
-            for part, value in zip(parts, values, strict=True):
-                part[name] = float(value)
+            for part, value in zip(parts, values.tolist(), strict=True):
+                part[name] = value
     if memories and (query.aggregate or query.ordered_by == "recency"):
         newest = newest_ns()
         for part, memory in zip(parts, memories, strict=True):
             age_s = max(newest - memory.time_ns, 0) / 1e9
             part["recency"] = 0.5 ** (age_s / half_life_s)
+    # What hits are ordered by.
+    compared = next((name for name in ("fused", "similarity", "text") if told[name] is not None), None)
+    by = {"distance": "distance_m", "recency": "recency"}.get(query.ordered_by, compared)
     hits = []
     for memory, part in zip(memories, parts, strict=True):
+        assert by is not None
+        score = -part[by] if by == "distance_m" else part[by]
         weight = None if attention is None or memory.id is None else attention.get(memory.id, 0.0)
-        hits.append(Hit(memory, _score(query, part), part, weight))
+        hits.append(Hit(memory, score, part, weight))
     return hits
-
-
-def _score(query: Query, parts: Mapping[str, float]) -> float:
-    """What hits are ordered by."""
-    if query.ordered_by == "distance":
-        return -parts["distance_m"]
-    if query.ordered_by == "recency":
-        return parts["recency"]
-    return next(parts[name] for name in ("fused", "similarity", "text") if name in parts)

@@ -31,11 +31,18 @@ def _told(kind: Any) -> tuple[str, ...]:
 def to_plain(value: Any) -> Any:
     """Plain values of a record, a list or a mapping; memories without vectors, and with the times of their
     sights filled in."""
-    if type(value) in _PLAIN:
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    if isinstance(value, Memory):
-        seen = {"first_seen_ns": value.first_sight_ns, "last_seen_ns": value.last_sight_ns}
-        return {name: to_plain(getattr(value, name)) for name in MEMORY} | seen
+    if kind is list or kind is tuple:
+        return [each if type(each) in _PLAIN else to_plain(each) for each in value]
+    if kind is dict:
+        return value.copy()
+    if kind is Memory:
+        values = vars(value)
+        found = {name: each if type(each := values[name]) in _PLAIN else to_plain(each) for name in MEMORY}
+        found["first_seen_ns"], found["last_seen_ns"] = value.first_sight_ns, value.last_sight_ns
+        return found
     if is_dataclass(value):
         return {name: to_plain(getattr(value, name)) for name in _told(value.__class__)}
     if isinstance(value, np.ndarray):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -75,6 +76,13 @@ class StoreReader:
             ValueError: nothing has a vector of that encoder.
         """
         return self._asked(query, vectors=vectors).hits
+
+    def at_once(self, encoder: str = "default") -> AbstractContextManager[bool]:
+        """Whether a query by a vector alone takes a moment, within a block: for who must not wait.
+
+        ``False`` also where another thread is searching, or much was stored since the last query.
+        """
+        return self._retriever.at_once(encoder)
 
     def context(self, query: Query) -> Context:
         """What the store knows about a query: attention over all around it, with the weights as evidence.

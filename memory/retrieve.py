@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -26,6 +27,10 @@ from memory.wording.sentences import Sentence
 
 #: Of fewer memories than this share an index finds enough, but not the nearest: all that match are compared.
 _LEAST_SHARE = 1 / 32
+#: Nanoseconds of one core in which something is searched in a moment.
+_MOMENT_NS = 2e6
+#: Memories that caches catch up with in a moment.
+_LITTLE = 32
 
 
 class Found(NamedTuple):
@@ -133,6 +138,26 @@ class Retriever:
                 kept &= columns.column("counts") > 1
             found: NDArray[np.int64] = columns.column("ids")[kept]
             return found
+
+    @contextmanager
+    def at_once(self, encoder: str) -> Iterator[bool]:
+        """Whether a vector alone is searched in a moment, nobody to wait for, little to catch up with.
+
+        It stays so within the block, but for what is stored meanwhile.
+        """
+        if not self._lock.acquire(blocking=False):
+            yield False
+            return
+        try:
+            index, columns = self.indexes.by_encoder.get(encoder), self._columns
+            yield (
+                index is not None
+                and columns is not None
+                and index.price(THOROUGH) <= _MOMENT_NS
+                and self._database.is_little(min(index.generation, columns.generation), _LITTLE)
+            )
+        finally:
+            self._lock.release()
 
     def settle(self) -> None:
         """Move vectors to the tiers where they belong now."""

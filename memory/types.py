@@ -129,6 +129,13 @@ class Memory:
         """What is set, without the numbers of vectors."""
         return told(self)
 
+    @classmethod
+    def like(cls, values: Mapping[str, Any], **others: Any) -> Memory:
+        """One with the attributes of another, which need not be checked again, and with some others."""
+        found = object.__new__(cls)
+        vars(found).update(values, **others)
+        return found
+
     def __post_init__(self) -> None:
         """Raise ``ValueError`` or ``TypeError``, naming the field that is wrong."""
         check_integer("time_ns", self.time_ns)

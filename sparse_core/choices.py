@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import statistics
-import tempfile
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import Generic, Literal, TypeVar
 
 import torch
 
-from sparse_core.files import replacing
+from sparse_core.files import cache_folder, replacing
 
 Mode = Literal["measure", "table"]
 Case = TypeVar("Case", bound="tuple[str | int, ...]")
@@ -184,17 +183,6 @@ class Tuner(Generic[Case, Choice]):
 def key_of(case: tuple[str | int, ...]) -> str:
     """The name of a case in the file."""
     return "|".join(str(part).removeprefix("torch.") for part in case)
-
-
-def cache_folder() -> Path:
-    """``sparsight`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
-    named = os.environ.get("XDG_CACHE_HOME")
-    if named:
-        return Path(named) / "sparsight"
-    try:
-        return Path.home() / ".cache" / "sparsight"
-    except RuntimeError:  # a user without a home, as in some containers
-        return Path(tempfile.gettempdir()) / "sparsight"
 
 
 @cache

@@ -16,6 +16,17 @@ if TYPE_CHECKING:
     from torch import Tensor  # Takes seconds to load, which who replaces other files does without.
 
 
+def cache_folder() -> Path:
+    """``sparsight`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    if named:
+        return Path(named) / "sparsight"
+    try:
+        return Path.home() / ".cache" / "sparsight"
+    except RuntimeError:  # a user without a home, as in some containers
+        return Path(tempfile.gettempdir()) / "sparsight"
+
+
 def sync(path: Path) -> None:
     """Make the content of a file durable, or the entries of a folder."""
     descriptor = os.open(path, os.O_RDONLY)

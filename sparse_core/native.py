@@ -20,8 +20,8 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from sparse_core.choices import cache_folder
 from sparse_core.errors import ImplementationError
+from sparse_core.files import cache_folder
 
 _FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-pthread")
 _SECONDS = 120

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
-from memory.index.effort import EXACT, USUAL, Calibration, Effort, chosen
+from memory.index.effort import EXACT, USUAL, Calibration, Effort, check_aim, chosen
 from memory.index.files import IndexFile, load_arrays, save_arrays
 from memory.index.neighbours import Among, Floats, Ids, Neighbours, check_dim, check_k, check_units
 from memory.index.planner import exact_price
@@ -19,6 +19,8 @@ from memory.index.rows import Rows
 
 #: Rows behind the sorted ones that every query is compared with; more are sorted in.
 TAIL_LIMIT = 2048
+# Choices of an effort that are kept.
+_KEPT = 64
 
 
 class State(Protocol):
@@ -92,6 +94,8 @@ class RowIndex(Generic[StateT]):
         self.calibration: Calibration | None = None
         self._state = state
         self._writing = threading.RLock()
+        #: Efforts by aim and queries, of so many rows and a calibration.
+        self._chosen: tuple[int, Calibration | None, dict[tuple[float, int], Effort]] = (-1, None, {})
 
     def __len__(self) -> int:
         return len(self._state.rows)
@@ -194,13 +198,21 @@ class RowIndex(Generic[StateT]):
 
     def effort(self, aim: float, *, queries: int = 1) -> Effort:
         """What is done for an aim where so many queries are asked together; see :meth:`search`."""
-        return chosen(
-            self.calibration,
-            aim,
-            usual=self._usual,
-            price=lambda effort: self.price(effort, queries=queries),
-            exact_price=exact_price(len(self), queries),
-        )
+        rows, calibration, known = self._chosen
+        if rows != len(self) or calibration is not self.calibration or len(known) >= _KEPT:
+            rows, calibration, known = len(self), self.calibration, {}
+            self._chosen = rows, calibration, known
+        found = known.get((check_aim(aim), queries))
+        if found is None:
+            found = chosen(
+                calibration,
+                aim,
+                usual=self._usual,
+                price=lambda effort: self.price(effort, queries=queries),
+                exact_price=exact_price(rows, queries),
+            )
+            known[aim, queries] = found
+        return found
 
     def told(self, aim: float, *, share: float = 1.0) -> str:
         """What a single query does for an aim where such a share of the rows counts, in words."""

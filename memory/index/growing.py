@@ -35,6 +35,11 @@ class GrowingRows(Generic[Number]):
         """Bytes of the rows."""
         return self._fixed.nbytes + self._grown.nbytes
 
+    @property
+    def parts(self) -> tuple[NDArray[Number], NDArray[Number]]:
+        """The fixed part, and the one that grows, whose end may not be written yet."""
+        return self._fixed, self._grown
+
     def append(self, rows: NDArray[Number]) -> None:
         """Add (new, width) rows; amortised time."""
         needed = self._count + len(rows)

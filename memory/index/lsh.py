@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from memory.index.base import Asked, RowIndex
 from memory.index.buckets import Buckets, build_buckets
+from memory.index.compiled import CompiledTables
 from memory.index.effort import EXACT, USUAL, Effort
 from memory.index.files import IndexFile
 from memory.index.growing import GrowingRows
@@ -117,6 +118,8 @@ class LSHIndex(RowIndex[_State]):
         self._pairs = function_pairs(functions, tables)
         self._hash = HashFunctions(family, check_dim(dim), functions, bits, seed)
         self._merging = threading.Lock()
+        #: Of one state; made anew for another.
+        self._compiled: tuple[_State, CompiledTables | None] | None = None
         super().__init__(dim, self._empty(Rows(dim)))
 
     def _empty(self, rows: Rows) -> _State:
@@ -178,10 +181,16 @@ class LSHIndex(RowIndex[_State]):
 
     def _nearest(self, state: _State, asked: Asked) -> Neighbours:
         queries, k, count, mask, effort = asked
+        effort = effort._replace(rerank=max(effort.rerank, 2 * k))
+        compiled = self._compiled_of(state)
+        if compiled is not None:
+            rows = state.rows
+            return compiled.search(
+                queries, k, self._depth(effort.probes), effort, rows.vectors, rows.ids(count), mask
+            )
         found = state.rows.exact(queries, k, state.hashed, count, mask)
         if not state.buckets:
             return found
-        effort = effort._replace(rerank=max(effort.rerank, 2 * k))
         for first in range(0, len(queries), _PROJECTED_AT_ONCE):
             projected = self._hash.project(queries[first : first + _PROJECTED_AT_ONCE])
             for start in range(0, len(projected), _QUERIES_AT_ONCE):
@@ -192,6 +201,21 @@ class LSHIndex(RowIndex[_State]):
                     hashed = joined(Neighbours(found.scores[some], found.ids[some]), hashed, k)
                 found.scores[some], found.ids[some] = hashed
         return found
+
+    def _compiled_of(self, state: _State) -> CompiledTables | None:
+        """What searches the tables of a state at once; ``None`` where arrays do."""
+        known = self._compiled
+        if known is None or known[0] is not state:
+            tables = None
+            if self.family == "cross-polytope" and state.buckets:
+                tables = CompiledTables.of(self._hash, self._pairs, state.buckets, state.sketches)
+            self._compiled = known = state, tables
+        return known[1]
+
+    def _depth(self, probes: int) -> int:
+        """Values of each function that so many probes are chosen among."""
+        depth = min(max(8, math.isqrt(4 * probes // (3 * self.tables)) + 1), 1 << self._hash.bits)
+        return min(depth, self._hash.width) if self.family == "cross-polytope" else depth
 
     def _usual(self, aim: float) -> Effort:
         if aim <= USUAL:
@@ -247,11 +271,10 @@ class LSHIndex(RowIndex[_State]):
 
     def _probes(self, projected: Floats, count: int) -> _Probes:
         """The least costly pairs of values over all tables, for each query."""
-        depth = min(max(8, math.isqrt(4 * count // (3 * self.tables)) + 1), 1 << self._hash.bits)
-        values, costs = self._hash.ranked(projected, depth)
+        values, costs = self._hash.ranked(projected, self._depth(count))
         first = [pair[0] for pair in self._pairs]
         second = [pair[1] for pair in self._pairs]
-        queries, depth = len(projected), values.shape[2]
+        queries = len(projected)
         cost = costs[:, first, :, None] + costs[:, second, None, :]
         cost = cost.reshape(queries, -1)
         width = cost.shape[1]

@@ -200,7 +200,8 @@ def unit_rows(vectors: NDArray[np.floating], dim: int) -> NDArray[np.float32]:
     if rows.ndim != 2 or rows.shape[1] != dim:
         raise DimensionError(f"vectors must have {dim} numbers, got shape {rows.shape}")
     with np.errstate(over="ignore", under="ignore"):
-        length = np.linalg.norm(rows, axis=1, keepdims=True)
+        # As of numpy's norm, which takes twice as long to say so of one row.
+        length: NDArray[np.floating] = np.sqrt(np.add.reduce(rows * rows, axis=1, keepdims=True))
     if not ((length > 1e-15) & (length < 1e15)).all():
         # The square of such numbers does not fit into single precision.
         wide = rows.astype(np.float64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 Method = Literal["nothing", "subset", "all", "index"]
@@ -74,6 +75,7 @@ class Plan(NamedTuple):
 NO_VECTORS = Plan("nothing", "the query compares no vectors", 0)
 
 
+@lru_cache(maxsize=256)
 def plan(total: int, matches: int, k: int, *, filtered: bool = True, costs: Costs = _COSTS) -> Plan:
     """Choose the cheapest way that keeps the recall.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from memory.index.compiled import nearest_rows
 from memory.index.growing import GrowingRows
 from memory.index.neighbours import (
     Floats,
@@ -114,6 +115,10 @@ class Rows(Register):
         """The k best of rows start to stop, by products in float32."""
         if stop <= start or len(queries) == 0:
             return nothing(len(queries), k)
+        if len(queries) == 1:
+            alone = nearest_rows(queries, k, self.vectors, self.ids(stop), start=start, mask=mask)
+            if alone is not None:
+                return alone
         answers = []
         converted = self._room(stop - start)
         for first in range(0, len(queries), QUERIES_AT_ONCE):
@@ -134,6 +139,10 @@ class Rows(Register):
 
     def within(self, queries: Floats, positions: Positions, k: int) -> Neighbours:
         """The k best of the rows at rising positions."""
+        if len(queries) == 1:
+            alone = nearest_rows(queries, k, self.vectors, self.ids(), positions=positions)
+            if alone is not None:
+                return alone
         found = nothing(len(queries), k)
         ids = self.ids()
         converted = self._room(len(positions))

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from memory.index.calibration import calibrate, needs_calibration
 from memory.index.effort import EXACT, HIGH, check_aim
 from memory.index.flat import FlatIndex
 from memory.index.neighbours import Among, Floats, Ids, LongTermIndex, Neighbours, check_dim, joined
-from memory.index.planner import SINGLE_QUERY, Costs
+from memory.index.planner import SINGLE_QUERY, Costs, exact_price
 
 #: A long-term index that holds this many times what it was made for is made anew.
 OUTGROWN = 4
@@ -150,7 +151,13 @@ class TieredIndex:
         passed = long_term.price(EXACT) / max(1, len(long_term))
         # Where an index compares all rows, the planner is to do that: it knows which ones match.
         base = long_term.price(effort) if effort != EXACT else passed * len(self) + 1.0
-        return dataclasses.replace(SINGLE_QUERY, passed_row=passed, index_base=base)
+        return _costs(passed, base)
+
+    def price(self, aim: float) -> float:
+        """Nanoseconds of one core that a single query takes."""
+        recent, long_term = self._tiers
+        compared = exact_price(len(recent))
+        return compared if long_term is None else compared + long_term.price(long_term.effort(aim))
 
     def told(self, aim: float, *, share: float = 1.0) -> str:
         """What a single query does for an aim where such a share of the rows counts, in words."""
@@ -306,11 +313,12 @@ class TieredIndex:
         """
         aim = check_aim(aim)
         recent, long_term = self._tiers
-        found = recent.search(queries, k, among=among, aim=aim)
         if long_term is None:
-            return found
+            return recent.search(queries, k, among=among, aim=aim)
+        # The recent ones first: what moves on meanwhile is in both then, not in neither.
+        found = recent.search(queries, k, among=among, aim=aim) if len(recent) else None
         further = long_term.search(queries, k, among=among, aim=aim)
-        return further if not len(recent) else _joined(found, further, k)
+        return further if found is None else _joined(found, further, k)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the file of the long-term index, after all moved there, or that of the recent one."""
@@ -327,6 +335,12 @@ class TieredIndex:
         assert long_term is not None
         long_term.generation, long_term.identity = self.generation, self.identity
         return long_term.save(path)
+
+
+@lru_cache(maxsize=64)
+def _costs(passed_row: float, index_base: float) -> Costs:
+    """Those of a single query, which are checked when they are made."""
+    return dataclasses.replace(SINGLE_QUERY, passed_row=passed_row, index_base=index_base)
 
 
 def _without(index: FlatIndex, ids: Ids) -> FlatIndex:

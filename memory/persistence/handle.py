@@ -15,6 +15,7 @@ from memory.errors import StoreClosedError, StoreReadOnlyError
 from memory.persistence import checksums, erase, files, lost
 from memory.persistence.connection import Readers, connect_reader, connect_writer, translated
 from memory.persistence.journal import Counters
+from memory.persistence.kept import KeptMemories
 from memory.persistence.lock import WriterLock
 from memory.persistence.migrations import migrate
 from memory.persistence.opened import Opened
@@ -49,6 +50,7 @@ class Handle(Opened):
         self._closed = False
         self._counters = Counters()
         self._readers = Readers(self._file)
+        self._kept = KeptMemories()
         self._writer: Writer | None = None
         self.remarks: list[str] = []
         self._identity = files.hold(self._file)

@@ -259,6 +259,17 @@ def read_changes(connection: Connection, after: int) -> Changes:
     )
 
 
+def is_little(connection: Connection, after: int, most: int) -> bool:
+    """Whether operations after a generation touched so few memories at most, and moved none."""
+    new, changed, moved = connection.execute(
+        "SELECT (SELECT coalesce(sum(next_id - first_id), 0) FROM log WHERE generation > ?),"
+        " (SELECT count(*) FROM (SELECT 1 FROM log_row WHERE generation > ? LIMIT ?)),"
+        " EXISTS (SELECT 1 FROM log_pose WHERE generation > ?)",
+        (after, after, most + 1, after),
+    ).fetchone()
+    return not moved and int(new) + int(changed) <= most
+
+
 def joined(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """(n,) int64 of any number of them."""
     return np.concatenate([np.zeros(0, np.int64), *parts])

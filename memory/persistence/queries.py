@@ -15,6 +15,7 @@ from memory.persistence.engine import engine_of
 from memory.persistence.frames import read_frames
 from memory.persistence.ids import check_ids, id_array
 from memory.persistence.journal import Changes, LogEntry
+from memory.persistence.kept import KeptMemories
 from memory.persistence.opened import Opened
 from memory.persistence.reading import Order, TextHits
 from memory.persistence.received import Known, shared_ids
@@ -38,6 +39,8 @@ class Queries(Opened):
     """Reads the tables; each call within a read transaction of its own."""
 
     _trusts = Trusts()
+    #: What was read lately; ``None`` where what may be seen changes without an operation, as on a server.
+    _kept: KeptMemories | None = None
 
     def get(self, ids: Iterable[int], *, vectors: bool = True) -> list[Memory]:
         """The memories in the order of the ids; without their vectors where these are not wanted.
@@ -47,6 +50,8 @@ class Queries(Opened):
         """
         known = check_ids(ids)
         with self._read() as connection:
+            if self._kept is not None and not vectors:
+                return self._kept.read(connection, known)
             found = engine_of(connection).read_images(connection, known, vectors=vectors)
             return [image.memory() for image in found]
 
@@ -177,6 +182,11 @@ class Queries(Opened):
         check_integer("after_generation", after_generation)
         with self._read() as connection:
             return journal.read_changes(connection, after_generation)
+
+    def is_little(self, after_generation: int, most: int) -> bool:
+        """Whether operations after a generation touched so few memories at most, and moved none."""
+        with self._read() as connection:
+            return journal.is_little(connection, after_generation, most)
 
     def log(
         self, after_generation: int = 0, *, limit: int | None = None, operation: str | None = None

@@ -9,6 +9,7 @@ from pathlib import Path
 from memory.persistence import checksums, database, erase, integrity, lost, meta, repairing
 from memory.persistence.copying import Progress, copy_store
 from memory.persistence.handle import Handle
+from memory.persistence.kept import KeptMemories
 from memory.persistence.operations import Trimmed
 from memory.persistence.queries import EVERYTHING
 from memory.persistence.statistics import Stats, read_stats
@@ -32,6 +33,8 @@ class Database(Handle, database.Database):
         dim: length of the default vectors.
         readonly: whether it was opened for reading only.
     """
+
+    _kept: KeptMemories
 
     def stats(self) -> Stats:
         """Sizes of everything."""
@@ -60,6 +63,7 @@ class Database(Handle, database.Database):
             copy; call it again. The store does so too when it is opened for writing.
         """
         with self._alone() as writer:
+            self._kept.clear()
             erase.scrub(writer.connection)
 
     def backup(
@@ -85,6 +89,7 @@ class Database(Handle, database.Database):
 
     def _repaired(self, writer: Writer, problems: dict[str, list[str]]) -> integrity.CheckReport:
         """Repair, and look again."""
+        self._kept.clear()
         connection = writer.connection
         checksums.complete(connection)  # Rows without one would count as damaged.
         done: list[str] = []

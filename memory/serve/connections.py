@@ -8,7 +8,58 @@ from typing import Any
 
 from memory.serve.rate import client_of
 
+#: Bytes that do not wait for more.
+_LONG = 1 << 16
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class Together:
+    """A transport that sends at once what is written at once: the head of an answer with its body.
+
+    Each sending wakes the client, which takes the core from who has not written the rest yet.
+
+    Args:
+        transport: of the connection.
+        loop: that it belongs to.
+    """
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Send it with what follows before the loop goes on; what is long already goes now."""
+        if not self._parts:
+            self._loop.call_soon(self._send)
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size > _LONG:
+            self._send()
+
+    def close(self) -> None:
+        """Send what was written, and close."""
+        self._send()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close without sending anything."""
+        self._take()
+        self._transport.abort()
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the transport's."""
+        return getattr(self._transport, name)
+
+    def _send(self) -> None:
+        data = self._take()
+        if data:
+            self._transport.write(data)
+
+    def _take(self) -> bytes:
+        parts, self._parts, self._size = self._parts, [], 0
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def protocol(head_s: float, stuck_s: float, most: int) -> type[asyncio.Protocol]:
@@ -35,7 +86,7 @@ def protocol(head_s: float, stuck_s: float, most: int) -> type[asyncio.Protocol]
 
         def connection_made(self, transport: Any) -> None:
             """Wait for the first request."""
-            super().connection_made(transport)
+            super().connection_made(Together(transport, self.loop))
             self._head = self.loop.call_later(head_s, self._end)
             if len(opened) >= most:
                 make_room()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -28,6 +29,8 @@ from memory.serve.service import Service, ServiceOf
 from memory.types import Kind, Memory, State
 
 router = APIRouter(prefix="/api")
+#: What a query by a vector alone has, and how many hits of it are read in a moment.
+_VECTOR, _FEW = frozenset({"embedding", "encoder", "k"}), 32
 #: The id of a memory in an address.
 PATH = Path(ge=1, lt=2**63)
 
@@ -155,7 +158,12 @@ async def query(request: Request, service: ServiceOf) -> Answer:
         answer = {"hits": to_plain(hits)}
         return answer | {"context": context} if wanted.aggregate else answer
 
-    return await service.asked(request, QueryBody, read)
+    def at_once(body: QueryBody) -> AbstractContextManager[bool]:
+        if body.k > _FEW or body.embedding is None or body.model_fields_set - _VECTOR:
+            return nullcontext(False)
+        return service.store.at_once(body.encoder)
+
+    return await service.asked(request, QueryBody, read, at_once=at_once)
 
 
 @router.post("/ask", summary="Ask a question, in words or in parts", responses=answers(AskAnswer, named=True))

@@ -18,6 +18,7 @@ from memory.serve.connections import protocol
 from memory.serve.logs import log_config
 from memory.serve.options import LOOPBACK_NAMES, ServeOptions
 from memory.store import MemoryStore
+from sparse_core import blas
 from sparse_core.service_manager import ServiceManager
 
 #: Seconds that open requests have to finish; then they are interrupted, and the store is closed.
@@ -122,6 +123,7 @@ def serve(
     )
     shown = f"[{host}]" if ":" in host else host
     torch.set_num_threads(limits.compute_threads)
+    blas.set_threads(limits.compute_threads)
     _raise_file_limit(limits.max_connections + _FILES)
     with _signals_let_pass(), listener, closing(manager):
         address = f"http://{shown}:{listener.getsockname()[1]}/"

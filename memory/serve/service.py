@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
@@ -17,6 +17,7 @@ from memory.questions import Questions
 from memory.serve.answers import Answer
 from memory.serve.errors import without_paths
 from memory.serve.events import Feed
+from memory.serve.moments import Moments
 from memory.serve.options import ServeOptions
 from memory.serve.parsing import Bodies, Model, parse, read_body
 from memory.serve.reading import Reading
@@ -27,6 +28,8 @@ from memory.sync.inbox import Inbox
 from memory.sync.pulls import Pulls
 
 Result = TypeVar("Result")
+#: Bytes of a body that is read in a moment.
+SHORT = 1 << 15
 
 
 class Service:
@@ -52,6 +55,7 @@ class Service:
         self._bodies = Bodies(options.max_held_bytes)
         # Apart, so that who reads never waits for those who wait for a long operation to be written.
         self._readers = Turns(options.threads, name="recall-read")
+        self._moments = Moments()
         self._writers = CountedThreads(options.threads, "recall-write")
         self._aside = asyncio.Semaphore(max(1, options.threads // 4))
         self._stopping = threading.Event()
@@ -85,13 +89,17 @@ class Service:
         Raises:
             QueryInterruptedError: reading took longer than ``query_timeout_s``, or the service is ending.
         """
-        deadline = Deadline(self.options.query_timeout_s or None, self._stopping)  # From now on.
+        deadline = self._deadline()
 
         def call() -> Result:
             with reading_until(deadline):
                 return function(*arguments, **named)
 
         return await self._readers.call(call)
+
+    def _deadline(self) -> Deadline:
+        """Of what begins now."""
+        return Deadline(self.options.query_timeout_s or None, self._stopping)
 
     async def work_aside(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
         """The same for what may take long, or waits for others of its sort: it leaves threads to the rest."""
@@ -102,10 +110,30 @@ class Service:
         """The answer with what a function finds; JSON is made of it in the same thread."""
         return await self.work(lambda: Answer(function()))
 
-    async def asked(self, request: Request, model: type[Model], function: Callable[[Model], Any]) -> Answer:
-        """The answer with what a function finds for the body of a request, in one go in a thread."""
+    async def asked(
+        self,
+        request: Request,
+        model: type[Model],
+        function: Callable[[Model], Any],
+        *,
+        at_once: Callable[[Model], AbstractContextManager[bool]] | None = None,
+    ) -> Answer:
+        """The answer with what a function finds for the body of a request, in one go in a thread.
+
+        Args:
+            request: whose body is read.
+            model: of the body.
+            function: gives what is answered.
+            at_once: whether that takes a moment, within a block: then it is done here and now.
+        """
         with self._bodies.held() as mine:
             raw = await read_body(request, self.options, self._bodies, mine)
+            if at_once is not None and len(raw) <= SHORT and self._moments.now:
+                deadline, body = self._deadline(), parse(model, raw, self.options)
+                async with self._moments.turn():
+                    with self._moments.watched(), at_once(body) as now, reading_until(deadline):
+                        if now:
+                            return Answer(function(body))
             async with self._bodies.turn(raw):
                 return await self.work(lambda: Answer(function(parse(model, raw, self.options))))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from memory.serve.connections import Together
 from memory.store import MemoryStore
 from memory.types import Memory
 
@@ -21,6 +23,7 @@ _PROGRAM = """
 import sys
 from memory.serve.options import ServeOptions
 from memory.serve.running import serve
+from memory.serve.connections import Together
 from memory.store import MemoryStore
 
 limits = ServeOptions(rate=0.0, header_timeout_s=0.6, body_timeout_s=1.2, max_connections=4)
@@ -153,3 +156,53 @@ def test_who_leaves_in_the_middle_of_a_body_is_no_error(address: str) -> None:
             connection.sendall(HEAD)
             time.sleep(0.05)
     assert httpx.get(f"{address}api/health", timeout=20).status_code == 200
+
+
+class _Wire:
+    """Notes what a transport is told."""
+
+    def __init__(self) -> None:
+        self.told: list[bytes | str] = []
+
+    def write(self, data: bytes) -> None:
+        self.told.append(data)
+
+    def close(self) -> None:
+        self.told.append("close")
+
+    def abort(self) -> None:
+        self.told.append("abort")
+
+    def is_closing(self) -> bool:
+        return "close" in self.told
+
+
+def test_what_is_written_at_once_is_sent_at_once() -> None:
+    async def run() -> None:
+        wire = _Wire()
+        found = Together(wire, asyncio.get_running_loop())
+        found.write(b"head ")
+        found.write(b"body")
+        assert wire.told == []
+        await asyncio.sleep(0)
+        assert wire.told == [b"head body"]
+        # What is long does not wait, and keeps its place.
+        found.write(b"first ")
+        found.write(b"x" * 70_000)
+        assert wire.told[1:] == [b"first " + b"x" * 70_000]
+        await asyncio.sleep(0)
+        found.write(b"last")
+        assert not found.is_closing()
+        found.close()
+        await asyncio.sleep(0)
+        assert found.is_closing()
+        assert wire.told[2:] == [b"last", "close"]
+
+        wire = _Wire()
+        found = Together(wire, asyncio.get_running_loop())
+        found.write(b"lost")
+        found.abort()
+        await asyncio.sleep(0)
+        assert wire.told == ["abort"]
+
+    asyncio.run(run())

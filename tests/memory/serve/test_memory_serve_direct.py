@@ -69,8 +69,8 @@ def test_every_request_passes_the_guard_first(store: MemoryStore, make_client: C
 
 
 def test_answers_are_those_of_the_framework(client: Any, store: MemoryStore) -> None:
-    around = create_app(store)
-    around.user_middleware = [each for each in around.user_middleware if each.cls is not Direct]
+    around: Any = create_app(store)
+    around.before = [each for each in around.before if each.func is not Direct]
     assert not any(isinstance(each, Direct) for each in passed(around))
     straight = client.transport
     for method, path, named in REQUESTS:

@@ -1,0 +1,429 @@
+// Searches in one pass, for one query after another: hash tables as memory/index/lsh.py has them, and rows.
+//
+// Which rows are compared is the same to the bit as there: costs are the same operations in the same order, and
+// everything after them is counted in whole numbers. Projections and scores are sums of their own, each in one
+// order whatever the number of queries, so that an answer does not depend on who asks at the same time.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+// The same source for processors with wider registers; chosen when the library is loaded.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDEST __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDEST
+#endif
+#define WITHIN static inline __attribute__((always_inline))
+
+extern "C" {
+
+// All tables over a range of rows, see memory/index/buckets.py.
+struct Buckets {
+  const void* offsets;
+  const int32_t* postings;
+  int64_t start;
+  int64_t address_bits;
+  int64_t wide;  // Whether offsets have 64 bits.
+};
+
+// (rows, width) numbers, the first of them in one place and the others in another.
+struct Rows {
+  const void* fixed;
+  const void* grown;
+  int64_t count;  // Of fixed ones.
+};
+
+struct Index {
+  const float* directions;  // (dim, projections)
+  const int32_t* pairs;     // (tables, 2) functions
+  const Buckets* buckets;
+  Rows sketches;  // two words each
+  int64_t dim, projections, functions, width, bits, tables, parts, rows, bucket_limit;
+};
+
+}  // extern "C"
+
+namespace {
+
+constexpr int64_t kSketchBits = 128;
+
+template <typename T>
+WITHIN const T* row_of(const Rows& rows, int64_t row, int64_t width) {
+  return row < rows.count ? static_cast<const T*>(rows.fixed) + row * width
+                          : static_cast<const T*>(rows.grown) + (row - rows.count) * width;
+}
+
+// Whole numbers that rise with floats that are not negative.
+WITHIN uint32_t key_of(float number) {
+  uint32_t bits;
+  std::memcpy(&bits, &number, 4);
+  return bits;
+}
+
+// Numbers that are worked on together, whatever the registers: sums are in one order on every processor. They lie
+// in registers of a width that there is; wider ones the compiler would take apart number by number.
+constexpr int64_t kLanes = 16;
+#if defined(__x86_64__)
+constexpr int64_t kWide = 8;
+#else
+constexpr int64_t kWide = 4;
+#endif
+constexpr int64_t kParts = kLanes / kWide;
+typedef float Floats __attribute__((vector_size(4 * kWide)));
+typedef int32_t Words __attribute__((vector_size(4 * kWide)));
+typedef uint16_t Halves __attribute__((vector_size(2 * kWide)));
+
+// Finite numbers of half precision; no step of it is too small for single precision.
+WITHIN void widen(const Halves& halves, Floats& found) {
+  const Words bits = __builtin_convertvector(halves, Words);
+  const Words rest = bits & 0x7fff;
+  const Words usual = (rest << 13) + (112 << 23);
+  const Floats small = __builtin_convertvector(rest, Floats) * 0x1p-24f;
+  const Words number = rest < 0x400 ? reinterpret_cast<Words>(small) : usual;
+  found = reinterpret_cast<Floats>(number | (bits & 0x8000) << 16);
+}
+
+// Add the products of as many numbers as there are lanes.
+WITHIN void add_products(const uint16_t* row, const float* query, Floats* sums) {
+#pragma GCC unroll 4
+  for (int64_t part = 0; part < kParts; ++part) {
+    Halves halves;
+    Floats wide, number;
+    std::memcpy(&halves, row + part * kWide, sizeof halves);
+    std::memcpy(&number, query + part * kWide, sizeof number);
+    widen(halves, wide);
+    sums[part] += wide * number;
+  }
+}
+
+// The sum of products, in one order.
+WITHIN float product(const uint16_t* row, const float* query, int64_t dim) {
+  Floats sums[kParts] = {};
+  int64_t at = 0;
+  for (; at + kLanes <= dim; at += kLanes) add_products(row + at, query + at, sums);
+  if (at < dim) {
+    uint16_t halves[kLanes] = {};
+    float numbers[kLanes] = {};
+    std::memcpy(halves, row + at, (dim - at) * sizeof *row);
+    std::memcpy(numbers, query + at, (dim - at) * sizeof *query);
+    add_products(halves, numbers, sums);
+  }
+  float lanes[kLanes];
+  std::memcpy(lanes, sums, sizeof lanes);
+  for (int64_t half = kLanes / 2; half; half /= 2)
+    for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  return lanes[0];
+}
+
+// Coordinates of up to four queries along the directions. Eight numbers of a query at a time, which only saves
+// reading and writing sums: each is added in turn.
+template <int QUERIES>
+WITHIN void project(const Index& index, const float* queries, float* projected) {
+  constexpr int64_t kTogether = 8;
+  const int64_t columns = index.projections;
+  std::fill(projected, projected + QUERIES * columns, 0.0f);
+  int64_t at = 0;
+  for (; at + kTogether <= index.dim; at += kTogether) {
+    const float* direction = index.directions + at * columns;
+    int64_t column = 0;
+    for (; column + kWide <= columns; column += kWide) {
+      Floats sums[QUERIES], part;
+      for (int query = 0; query < QUERIES; ++query)
+        std::memcpy(&sums[query], projected + query * columns + column, sizeof part);
+#pragma GCC unroll 8
+      for (int64_t step = 0; step < kTogether; ++step) {
+        std::memcpy(&part, direction + step * columns + column, sizeof part);
+#pragma GCC unroll 4
+        for (int query = 0; query < QUERIES; ++query) sums[query] += part * queries[query * index.dim + at + step];
+      }
+      for (int query = 0; query < QUERIES; ++query)
+        std::memcpy(projected + query * columns + column, &sums[query], sizeof part);
+    }
+    for (; column < columns; ++column)
+      for (int64_t step = 0; step < kTogether; ++step)
+        for (int query = 0; query < QUERIES; ++query)
+          projected[query * columns + column] +=
+              direction[step * columns + column] * queries[query * index.dim + at + step];
+  }
+  for (; at < index.dim; ++at)
+    for (int query = 0; query < QUERIES; ++query)
+      for (int64_t column = 0; column < columns; ++column)
+        projected[query * columns + column] +=
+            index.directions[at * columns + column] * queries[query * index.dim + at];
+}
+
+// The number at a place of the order of some that are not negative, and 0 where there are none.
+WITHIN float ranked_at(const std::vector<float>& numbers, int64_t place, std::vector<uint32_t>& counts) {
+  // By the upper, the middle and the lower bits.
+  uint32_t known = 0, mask = 0;
+  for (const auto& [shift, bits] : {std::pair{21, 11}, std::pair{10, 11}, std::pair{0, 10}}) {
+    counts.assign(int64_t{1} << bits, 0);
+    const uint32_t low = (1u << bits) - 1;
+    for (const float number : numbers) {
+      const uint32_t key = key_of(number);
+      counts[key >> shift & low] += (key & mask) == known;
+    }
+    uint32_t digit = 0;
+    while (place >= counts[digit]) place -= counts[digit++];
+    known |= digit << shift;
+    mask |= low << shift;
+  }
+  float found;
+  std::memcpy(&found, &known, 4);
+  return found;
+}
+
+// The least of the ``count`` largest of some numbers that are not negative: bit by bit, which has no branches.
+WITHIN float least_of_largest(const float* numbers, int64_t size, int32_t count) {
+  int32_t found = 0;
+  for (int32_t bit = 1 << 30; bit; bit >>= 1) {
+    const int32_t tried = found | bit;
+    int32_t larger = 0;
+    for (int64_t at = 0; at < size; ++at) {
+      int32_t key;  // Whole numbers with a sign: not every processor compares those without.
+      std::memcpy(&key, numbers + at, 4);
+      larger += key >= tried;
+    }
+    found = larger >= count ? tried : found;
+  }
+  float least;
+  std::memcpy(&least, &found, 4);
+  return least;
+}
+
+struct Room {
+  std::vector<float> sizes, costs, sums;
+  std::vector<int32_t> values;
+  std::vector<uint32_t> counts;
+  std::vector<int64_t> codes;
+  std::vector<uint64_t> seen;
+  std::vector<int32_t> rows, kept;
+  std::vector<uint8_t> distances;
+};
+
+// The least costly values of each function: ``depth`` of them, by rising axis.
+WITHIN void rank_values(const Index& index, const float* projected, int64_t depth, Room& room) {
+  room.values.resize(index.functions * depth);
+  room.costs.resize(index.functions * depth);
+  for (int64_t function = 0; function < index.functions; ++function) {
+    const float* part = projected + function * index.width;
+    room.sizes.resize(index.width);
+    float most = 0.0f;
+    for (int64_t axis = 0; axis < index.width; ++axis) {
+      room.sizes[axis] = part[axis] < 0.0f ? -part[axis] : part[axis] + 0.0f;
+      most = std::max(most, room.sizes[axis]);
+    }
+    const float threshold = least_of_largest(room.sizes.data(), index.width, static_cast<int32_t>(depth));
+    int64_t equal = depth;
+    for (const float size : room.sizes) equal -= size > threshold;
+    int64_t found = function * depth;
+    for (int64_t axis = 0; axis < index.width; ++axis) {
+      const float size = room.sizes[axis];
+      // Of equal ones those of the lower axes.
+      if (size < threshold || (size == threshold && equal-- <= 0)) continue;
+      const float less = most - size;
+      room.costs[found] = less * less;
+      room.values[found++] = static_cast<int32_t>(2 * axis + (part[axis] < 0.0f));
+    }
+  }
+}
+
+// Addresses to look up: the pairs of values that cost least over all tables.
+WITHIN void choose_codes(const Index& index, int64_t depth, int64_t probes, Room& room) {
+  const int64_t all = index.tables * depth * depth;
+  room.sums.resize(all);
+  for (int64_t table = 0; table < index.tables; ++table) {
+    const float* first = &room.costs[index.pairs[2 * table] * depth];
+    const float* second = &room.costs[index.pairs[2 * table + 1] * depth];
+    float* sums = &room.sums[table * depth * depth];
+    for (int64_t a = 0; a < depth; ++a)
+      for (int64_t b = 0; b < depth; ++b) sums[a * depth + b] = first[a] + second[b];
+  }
+  const bool some = probes < all;
+  const float bound = some ? ranked_at(room.sums, probes - 1, room.counts) : 0.0f;
+  room.codes.clear();
+  for (int64_t table = 0; table < index.tables; ++table) {
+    const int32_t* first = &room.values[index.pairs[2 * table] * depth];
+    const int32_t* second = &room.values[index.pairs[2 * table + 1] * depth];
+    const float* sums = &room.sums[table * depth * depth];
+    for (int64_t a = 0; a < depth; ++a)
+      for (int64_t b = 0; b < depth; ++b)
+        if (!some || sums[a * depth + b] <= bound)
+          room.codes.push_back((table << 2 * index.bits) | (int64_t{first[a]} << index.bits) | second[b]);
+  }
+}
+
+// The rows of some buckets that count, each once.
+template <typename Offset>
+WITHIN void read_buckets(const Index& index, const Buckets& buckets, const uint8_t* counts, Room& room) {
+  const Offset* offsets = static_cast<const Offset*>(buckets.offsets);
+  const int64_t shift = 2 * index.bits - buckets.address_bits;
+  const int64_t number = static_cast<int64_t>(room.codes.size());
+  constexpr int64_t kFar = 16, kNear = 8;
+  for (int64_t at = 0; at < number + kFar; ++at) {
+    if (at < number) __builtin_prefetch(offsets + (room.codes[at] >> shift));
+    if (at >= kNear && at - kNear < number)
+      __builtin_prefetch(buckets.postings + offsets[room.codes[at - kNear] >> shift]);
+    if (at < kFar) continue;
+    const int64_t address = room.codes[at - kFar] >> shift;
+    const int64_t first = offsets[address];
+    const int64_t last = std::min<int64_t>(offsets[address + 1], first + index.bucket_limit);
+    for (int64_t place = first; place < last; ++place) {
+      const int64_t row = buckets.start + buckets.postings[place];
+      uint64_t& word = room.seen[row >> 6];
+      const uint64_t bit = uint64_t{1} << (row & 63);
+      if (word & bit || (counts && !counts[row])) continue;
+      word |= bit;
+      __builtin_prefetch(row_of<uint64_t>(index.sketches, row, 2));
+      room.rows.push_back(static_cast<int32_t>(row));
+    }
+  }
+}
+
+// About ``most`` of the rows, those whose sketches differ least, in rising order.
+WITHIN void choose_rows(const Index& index, const float* projected, int64_t most, Room& room) {
+  room.kept.clear();
+  if (static_cast<int64_t>(room.rows.size()) <= most) {
+    room.kept = room.rows;
+    std::sort(room.kept.begin(), room.kept.end());
+    return;
+  }
+  uint64_t query[2] = {0, 0};
+  for (int64_t bit = 0; bit < kSketchBits; ++bit)
+    query[bit / 64] |= static_cast<uint64_t>(projected[bit] > 0.0f) << (bit % 64);
+  int64_t counted[kSketchBits + 1] = {};
+  room.distances.resize(room.rows.size());
+  for (size_t at = 0; at < room.rows.size(); ++at) {
+    const uint64_t* sketch = row_of<uint64_t>(index.sketches, room.rows[at], 2);
+    const int distance = __builtin_popcountll(sketch[0] ^ query[0]) + __builtin_popcountll(sketch[1] ^ query[1]);
+    room.distances[at] = static_cast<uint8_t>(distance);
+    ++counted[distance];
+  }
+  int64_t limit = 0, nearer = 0;
+  while (nearer + counted[limit] < most) nearer += counted[limit++];
+  const bool cut = nearer + counted[limit] > 2 * most;
+  for (size_t at = 0; at < room.rows.size(); ++at)
+    if (room.distances[at] < limit || (!cut && room.distances[at] == limit)) room.kept.push_back(room.rows[at]);
+  if (cut) {
+    // Very many equal sketches are copies: the lowest rows stand for them.
+    std::vector<int32_t>& equal = room.values;
+    equal.clear();
+    for (size_t at = 0; at < room.rows.size(); ++at)
+      if (room.distances[at] == limit) equal.push_back(room.rows[at]);
+    std::sort(equal.begin(), equal.end());
+    room.kept.insert(room.kept.end(), equal.begin(), equal.begin() + (2 * most - nearer));
+  }
+  std::sort(room.kept.begin(), room.kept.end());
+}
+
+// The k best, equal ones by rising id.
+class Best {
+ public:
+  explicit Best(int64_t k) : k_(static_cast<size_t>(k)) {}
+
+  void add(float score, int64_t id) {
+    const Scored one{score, id};
+    if (found_.size() < k_) {
+      found_.push_back(one);
+      std::push_heap(found_.begin(), found_.end(), better);
+    } else if (better(one, found_.front())) {
+      std::pop_heap(found_.begin(), found_.end(), better);
+      found_.back() = one;
+      std::push_heap(found_.begin(), found_.end(), better);
+    }
+  }
+
+  void give(float* scores, int64_t* ids) {
+    std::sort_heap(found_.begin(), found_.end(), better);
+    for (size_t at = 0; at < found_.size(); ++at) {
+      scores[at] = found_[at].score;
+      ids[at] = found_[at].id;
+    }
+  }
+
+ private:
+  struct Scored {
+    float score;
+    int64_t id;
+  };
+
+  static bool better(const Scored& one, const Scored& other) {
+    return one.score > other.score || (one.score == other.score && one.id < other.id);
+  }
+
+  size_t k_;
+  std::vector<Scored> found_;
+};
+
+// Compare rows of a list, or those from start to stop where there is none, as far as they count.
+template <typename Position>
+WITHIN void compare(const Rows& vectors, const int64_t* ids, const float* query, int64_t dim,
+                    const Position* positions, int64_t start, int64_t stop, const uint8_t* counts, Best& best) {
+  constexpr int64_t kAhead = 4;
+  const int64_t lines = (2 * dim + 63) / 64;
+  for (int64_t at = start; at < stop; ++at) {
+    if (positions && at + kAhead < stop) {
+      const char* next = reinterpret_cast<const char*>(row_of<uint16_t>(vectors, positions[at + kAhead], dim));
+      for (int64_t line = 0; line < lines; ++line) __builtin_prefetch(next + 64 * line);
+    }
+    const int64_t row = positions ? static_cast<int64_t>(positions[at]) : at;
+    if (counts && !counts[row]) continue;
+    best.add(product(row_of<uint16_t>(vectors, row, dim), query, dim), ids[row]);
+  }
+}
+
+}  // namespace
+
+// Fills in the k nearest of (count, dim) queries as far as there are so many; the rest is left as it is.
+//
+// vectors: dim halves each. ids: by position. stop: rows; those that are in no table are all compared.
+// counts: by row whether it counts, or null. Numbers are checked before.
+extern "C" WIDEST void lsh_search(const Index* given, const Rows* vectors, const int64_t* ids, const float* queries,
+                                  int64_t count, int64_t k, int64_t depth, int64_t probes, int64_t rerank,
+                                  int64_t stop, const uint8_t* counts, float* scores, int64_t* found) {
+  const Index& index = *given;
+  Room room;
+  std::vector<float> projected(std::min<int64_t>(count, 4) * index.projections);
+  room.seen.assign((index.rows + 63) / 64, 0);
+  for (int64_t at = 0; at < count; ++at) {
+    if (at % 4 == 0) {
+      const float* some = queries + at * index.dim;
+      switch (std::min<int64_t>(count - at, 4)) {
+        case 1: project<1>(index, some, projected.data()); break;
+        case 2: project<2>(index, some, projected.data()); break;
+        case 3: project<3>(index, some, projected.data()); break;
+        default: project<4>(index, some, projected.data());
+      }
+    }
+    const float* own = projected.data() + at % 4 * index.projections;
+    rank_values(index, own, depth, room);
+    choose_codes(index, depth, probes, room);
+    room.rows.clear();
+    for (int64_t part = 0; part < index.parts; ++part) {
+      const Buckets& buckets = index.buckets[part];
+      if (buckets.wide)
+        read_buckets<int64_t>(index, buckets, counts, room);
+      else
+        read_buckets<int32_t>(index, buckets, counts, room);
+    }
+    for (const int32_t row : room.rows) room.seen[row >> 6] = 0;
+    choose_rows(index, own, rerank, room);
+    const float* query = queries + at * index.dim;
+    Best best(k);
+    const int64_t kept = static_cast<int64_t>(room.kept.size());
+    compare(*vectors, ids, query, index.dim, room.kept.data(), 0, kept, nullptr, best);
+    compare<int32_t>(*vectors, ids, query, index.dim, nullptr, index.rows, stop, counts, best);
+    best.give(scores + at * k, found + at * k);
+  }
+}
+
+// The same for one query by comparing rows start to stop, or where there are positions these of them.
+extern "C" WIDEST void rows_search(const Rows* vectors, const int64_t* ids, const float* query, int64_t dim, int64_t k,
+                                   const int64_t* positions, int64_t start, int64_t stop, const uint8_t* counts,
+                                   float* scores, int64_t* found) {
+  Best best(k);
+  compare(*vectors, ids, query, dim, positions, start, stop, counts, best);
+  best.give(scores, found);
+}
