@@ -124,5 +124,5 @@ def test_without_faiss_the_error_says_what_to_install(monkeypatch: pytest.Monkey
         return real(name, *args, **more)
 
     monkeypatch.setattr(builtins, "__import__", blocked)
-    with pytest.raises(ImportError, match=r"pip install sparsight\[faiss\]"):
+    with pytest.raises(ImportError, match=r"pip install 'sparsight\[faiss\]'"):
         FaissIndex(8)
