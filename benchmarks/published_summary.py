@@ -176,7 +176,7 @@ def _speed(
 ) -> str:
     called = {row["call"]: row for row in calls["calls"]}
     call, stream = called["detector(points)"], called["Detector.stream, a frame"]
-    # Several rows have the same words; those of whole programs on two idle cores come first.
+    # Rows of several benchmarks may have the same words: the first of them.
     slow = {row["call"]: row for row in reversed(cpu_calls["calls"])}
     on_cpu, halves = slow["detector(points)"], slow["detector(points), bfloat16"]
     cases = {case["case"]: case for case in frames["cases"]}

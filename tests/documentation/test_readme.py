@@ -64,7 +64,13 @@ def test_figures_are_those_of_the_results(row: str) -> None:
     variants = json.loads(text_of("benchmarks/results/detector-cpu.json"))["variants"]
     median = variants[row]["time"]["median_ms"]
     assert f"| {median:.0f} |" in text_of("docs/measured.md")
-    assert f"{median:.0f} ms" in text_of(README)
+
+
+@pytest.mark.parametrize(("device", "digits"), [("cpu", 0), ("cuda", 2)])
+def test_the_speeds_begin_with_what_a_call_takes(device: str, digits: int) -> None:
+    rows = json.loads(text_of(f"benchmarks/results/calls-{device}.json"))["calls"]
+    call = next(row for row in rows if row["call"] == "detector(points)")
+    assert f"| {call['value']:.{digits}f} ms; " in text_of(README)
 
 
 def test_figures_of_whole_frames_on_a_gpu_are_those_of_the_results() -> None:
