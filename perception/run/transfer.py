@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -40,14 +39,16 @@ class InputBlock:
         self.scans = FixedScans(self.words[self._first :].view(batch_size, points, 4), lengths)
         if self.words.device.type == "cpu":
             self._points, self._lengths = self.scans.points.numpy(), lengths.numpy()
-        # A block's views: kept as long as it.
-        self.part = cache(self._part)
+        self._parts: dict[tuple[int, int], Tensor] = {}
 
-    def _part(self, frame: int, steps: int) -> Tensor:
+    def part(self, frame: int, steps: int) -> Tensor:
         """A frame's first points, some steps of ``_STEP``; the first frame's with the lengths before it."""
-        start = self._first + 4 * frame * self._room
-        end = start + 4 * min(steps * _STEP, self._room)
-        return self.words[start if frame else 0 : end]
+        known = self._parts.get((frame, steps))
+        if known is None:
+            start = self._first + 4 * frame * self._room
+            end = start + 4 * min(steps * _STEP, self._room)
+            known = self._parts[frame, steps] = self.words[start if frame else 0 : end]
+        return known
 
     def take(self, staged: InputBlock, points: int) -> None:
         """A frame of so many points from a block like this one on the same device, without waiting."""

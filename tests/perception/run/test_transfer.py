@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -45,3 +48,16 @@ def test_other_dtypes_and_strides_arrive_as_float32() -> None:
     wide = torch.arange(40, dtype=torch.float64).reshape(5, 8)
     block.through(block, [wide[:, ::2]])
     assert block.scans.points[0, :5].tolist() == wide[:, ::2].tolist()
+
+
+def test_memory_goes_with_the_block() -> None:
+    block = InputBlock(1, 2000, device=torch.device("cpu"))
+    block.through(block, [torch.rand((10, 4))])
+    words = weakref.ref(block.words)
+    gc.disable()
+    try:
+        del block
+        # A larger graph's memory is asked for now: nothing may wait for the collector of cycles.
+        assert words() is None
+    finally:
+        gc.enable()
