@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from robot_processes import start_again
 
 from memory import Memory, MemoryStore, Query, StoreConfig
 from memory.errors import (
@@ -269,15 +270,6 @@ def test_what_was_erased_is_in_no_table(address: str) -> None:
                 assert "anzibar" not in text
 
 
-def start_again(folder: Path) -> str:
-    """The children of a killed server take a moment to notice."""
-    for _ in range(20):
-        with contextlib.suppress(StoreError):
-            return local.start(folder)
-        time.sleep(0.2)
-    return local.start(folder)
-
-
 @pytest.mark.slow
 def test_servers_that_start_at_the_same_moment_have_ports_of_their_own(
     server_folder: Callable[[], Path],
@@ -317,7 +309,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(server_folder: Call
                 time.sleep(0.3 + 0.2 * trial)
                 known = len(acknowledged)
                 os.kill(int(local.info(folder)["pid"]), signal.SIGKILL)
-                assert start_again(folder) == address
+                assert start_again(folder, tries=20) == address
                 while len(acknowledged) == known:
                     time.sleep(0.02)  # The same handle goes on.
             stopped.set()

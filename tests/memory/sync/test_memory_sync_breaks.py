@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -15,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from robot_processes import killed, labels_of, serve, start_again
 
 from memory import Memory, MemoryStore
-from memory.errors import RecallError, StaleSyncError, StoreError, SyncError
+from memory.errors import RecallError, StaleSyncError, SyncError
 from memory.persistence.postgres import local
 from memory.sync import Inbox, Outbox, sync
 from memory.sync.remote import Service
@@ -151,25 +151,6 @@ with MemoryStore.open(folder, dim=4) as store:
 """
 
 
-def serve(folder: Path) -> tuple[subprocess.Popen[str], str]:
-    """A service of a store in a process of its own, and its address."""
-    command = [
-        sys.executable,
-        "-m",
-        "memory.cli",
-        "serve",
-        str(folder),
-        "--port",
-        "0",
-        "--rate",
-        "0",
-        "--json",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
-    return process, json.loads(process.stdout.readline())["address"]
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_two_hundred_kills_of_sender_and_receiver(tmp_path: Path) -> None:
@@ -186,17 +167,13 @@ def test_two_hundred_kills_of_sender_and_receiver(tmp_path: Path) -> None:
             text=True,
         )
         assert sender.stdout is not None
-        acknowledged.update(sender.stdout.readline().strip().split("|"))  # It is at work.
+        acknowledged.update(labels_of(sender.stdout.readline()))  # It is at work.
         time.sleep(dice.uniform(0.0, 0.1))
         if trial % 2:
             service.kill()
             service.communicate()
             time.sleep(dice.uniform(0.0, 0.05))
-        sender.kill()
-        said, _ = sender.communicate()
-        for line in said.splitlines(keepends=True):
-            if line.endswith("\n"):
-                acknowledged.update(line.strip().split("|"))
+        acknowledged |= killed(sender)
         if trial % 2:
             service, address = serve(tmp_path / "shared")
     with MemoryStore.open(tmp_path / "robot") as robot, contextlib.closing(Service(address)) as there:
@@ -215,15 +192,6 @@ def test_two_hundred_kills_of_sender_and_receiver(tmp_path: Path) -> None:
     labels = {label for label, _, _ in expected}
     assert acknowledged <= labels | ever
     assert len(expected) == len(labels) > 300
-
-
-def start_again(folder: Path) -> str:
-    """Start a server that was killed: its processes may still be ending."""
-    for _ in range(50):
-        with contextlib.suppress(StoreError):
-            return local.start(folder)
-        time.sleep(0.2)
-    return local.start(folder)
 
 
 @pytest.mark.slow
@@ -245,19 +213,15 @@ def test_kills_of_a_robot_and_of_the_database_in_turn(
                 text=True,
             )
             assert sender.stdout is not None
-            acknowledged.update(sender.stdout.readline().strip().split("|"))  # It is at work.
+            acknowledged.update(labels_of(sender.stdout.readline()))  # It is at work.
             time.sleep(dice.uniform(0.0, 0.5))
             if trial % 2:
                 os.kill(int(local.info(folder)["pid"]), signal.SIGKILL)
                 if trial % 4 == 1:  # The robot goes on alone, and sends when the server is back.
-                    assert start_again(folder) == address
-                    acknowledged.update(sender.stdout.readline().strip().split("|"))
-            sender.kill()
-            said, _ = sender.communicate()
-            for line in said.splitlines(keepends=True):
-                if line.endswith("\n"):
-                    acknowledged.update(line.strip().split("|"))
-            assert start_again(folder) == address
+                    assert start_again(folder, tries=50) == address
+                    acknowledged.update(labels_of(sender.stdout.readline()))
+            acknowledged |= killed(sender)
+            assert start_again(folder, tries=50) == address
         with MemoryStore.open(tmp_path / "robot") as robot, MemoryStore.open(address) as shared:
             sync(Outbox(robot.database, "robot"), Inbox(shared.database))
             assert contents(shared) == contents(robot)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import random
 import shutil
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 from network_links import Link
+from robot_processes import serve
 
 from memory import Memory, MemoryStore
 from memory.errors import StoreError, SyncError
@@ -56,21 +56,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     folder = tmp_path_factory.mktemp("links") / "shared"
     with MemoryStore.open(folder, dim=DIM):
         pass
-    command = [
-        sys.executable,
-        "-m",
-        "memory.cli",
-        "serve",
-        str(folder),
-        "--port",
-        "0",
-        "--rate",
-        "0",
-        "--json",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
-    yield Shared(folder, int(urlsplit(json.loads(process.stdout.readline())["address"]).port or 0))
+    process, address = serve(folder)
+    yield Shared(folder, int(urlsplit(address).port or 0))
     process.terminate()
     process.communicate()
 
