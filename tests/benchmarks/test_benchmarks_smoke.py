@@ -249,7 +249,8 @@ def test_formats_result_holds_the_regrets_and_they_are_drawn(load: Any, tmp_path
     for row in values["cases"]:
         assert row["agrees"]
         medians = {name: entry["median_ms"] for name, entry in row["time"].items()}
-        assert row["best"] == min(medians, key=lambda name: medians[name])
+        # Two formats can take the same time to the last digit written; the best is one of the fastest.
+        assert medians[row["best"]] == min(medians.values())
         for rule in ("ours", "classic"):
             assert row[rule]["format"] in medians
             assert row[rule]["regret"] >= 1.0
