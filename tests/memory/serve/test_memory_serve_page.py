@@ -191,6 +191,24 @@ def test_it_shows_the_store_and_answers(visit: Any, shoot: Any) -> None:
     count_of(page, "43 memories")
 
 
+def test_an_answer_cleared_while_the_map_still_moves_to_it(visit: Any) -> None:
+    page = visit()
+    count_of(page, "43 memories")
+    page.evaluate("""() => {
+        const answer = document.getElementById("answer");
+        new MutationObserver(() => {
+            if (answer.hidden || answer.hasAttribute("aria-busy")) return;
+            setTimeout(() => document.getElementById("answer-clear").click(), 50);
+        }).observe(answer, { attributes: true });
+    }""")
+    page.fill("#question", "where is the red mug?")
+    page.keyboard.press("Enter")
+    page.locator("#answer").wait_for(state="visible")
+    page.locator("#answer").wait_for(state="hidden")
+    page.wait_for_timeout(1000)
+    count_of(page, "43 memories")
+
+
 def test_a_card_with_evidence_why_and_history(visit: Any, shoot: Any) -> None:
     page = visit()
     ask(page, "where is the mug")

@@ -59,7 +59,10 @@ export class MemoryMap {
     place.after(this.tip);
     this.map.on("movestart zoomstart", () => this.untold());
     this.ring = L.layerGroup().addTo(this.map);
-    this.map.on("moveend", () => this.calls.moved());
+    this.moving = false;
+    this.next = null;
+    this.map.on("zoomstart", () => { this.moving = true; });
+    this.map.on("moveend", () => this.arrived());
     this.shown = [];
   }
 
@@ -81,18 +84,36 @@ export class MemoryMap {
   }
 
   set place([middle, zoom]) {
-    this.map.setView(middle, zoom, { animate: false });
+    this.go(() => this.map.setView(middle, zoom, { animate: false }));
+  }
+
+  /** Move the view, after a move under way: Leaflet drops what comes during a zoom, or ends at the zoom's place. */
+  go(move) {
+    if (this.moving) {
+      this.next = move;
+      return;
+    }
+    this.moving = true;
+    move();
+  }
+
+  arrived() {
+    this.moving = false;
+    const { next } = this;
+    this.next = null;
+    if (next) this.go(next);
+    else this.calls.moved();
   }
 
   /** Show a box, with something around it. */
   fit(box, { closest = 6, animate = !this.still } = {}) {
     if (!box) return;
-    this.map.fitBounds([[box[1], box[0]], [box[3], box[2]]], { padding: [36, 36], maxZoom: closest, animate });
+    this.go(() => this.map.fitBounds([[box[1], box[0]], [box[3], box[2]]], { padding: [36, 36], maxZoom: closest, animate }));
   }
 
   /** Bring a point into the view, where it is not there yet. */
   reveal(x, y) {
-    if (!this.map.getBounds().pad(-0.1).contains([y, x])) this.map.panTo([y, x], { animate: !this.still });
+    if (!this.map.getBounds().pad(-0.1).contains([y, x])) this.go(() => this.map.panTo([y, x], { animate: !this.still }));
   }
 
   /** The size of the map may have changed. */
@@ -194,7 +215,7 @@ export class MemoryMap {
       return;
     }
     const closer = Math.min(this.map.getZoom() + 2, this.map.getMaxZoom());
-    if (closer > this.map.getZoom()) this.map.setView([mark.y, mark.x], closer, { animate: !this.still });
+    if (closer > this.map.getZoom()) this.go(() => this.map.setView([mark.y, mark.x], closer, { animate: !this.still }));
     else this.calls.gather(mark);
   }
 
