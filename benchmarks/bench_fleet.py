@@ -14,12 +14,15 @@ Results so far are in ``--out`` at any moment.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +70,8 @@ _NOTES = (
 )
 #: Rows of a large store that are added by ``add``; efforts at which its graph is walked too.
 _LAST, _EFFORTS = 20_000, (100, 200, 400, 800)
+#: Rows that are compared with all questions at once; so many stretches of them are one process's work.
+_STRETCH, _SIDE_BY_SIDE = 10 * BLOCK, 10
 #: Seconds after which a filter has been asked enough.
 _LONGEST_S = 60.0
 
@@ -354,21 +359,44 @@ def truth(
     size: int, dim: int, seed: int, questions: NDArray[np.float32], wanted: Mapping[str, Asked]
 ) -> dict[str, NDArray[np.int64]]:
     """(questions, k) rows that are truly most like, by filter."""
-    best = {
-        name: (np.zeros((len(questions), 0), np.float32), np.zeros((len(questions), 0), np.int64))
-        for name in wanted
-    }
-    for first in range(0, size, 10 * BLOCK):
-        rows = rows_of(first, min(first + 10 * BLOCK, size), dim, seed)
-        scores = questions @ as_stored(rows.vectors).T
-        for name, filter_ in wanted.items():
-            among = filter_.passes(rows)
-            known, ids = best[name]
-            known = np.hstack([known, scores[:, among]])
-            ids = np.hstack([ids, np.broadcast_to(among + first, (len(questions), len(among)))])
-            order = np.argsort(-known, axis=1, kind="stable")[:, :_K]
-            best[name] = np.take_along_axis(known, order, 1), np.take_along_axis(ids, order, 1)
-    return {name: ids for name, (_, ids) in best.items()}
+    stretches = [(first, min(first + _STRETCH, size)) for first in range(0, size, _STRETCH)]
+    best_of = partial(_best_of, dim=dim, seed=seed, questions=questions, wanted=wanted)
+    if len(stretches) > _SIDE_BY_SIDE:
+        processes = max(1, (os.cpu_count() or 2) - 1)
+        with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+            found = list(pool.map(best_of, stretches))
+    else:
+        found = [best_of(stretch) for stretch in stretches]
+    best = {}
+    for name in wanted:
+        scores = np.hstack([each[name][0] for each in found])
+        ids = np.hstack([each[name][1] for each in found])
+        best[name] = np.take_along_axis(ids, _highest(scores), 1)
+    return best
+
+
+def _best_of(
+    stretch: tuple[int, int],
+    dim: int,
+    seed: int,
+    questions: NDArray[np.float32],
+    wanted: Mapping[str, Asked],
+) -> dict[str, tuple[NDArray[np.float32], NDArray[np.int64]]]:
+    """Scores and numbers of the rows of a stretch that are most like, by filter."""
+    first, end = stretch
+    rows = rows_of(first, end, dim, seed)
+    scores: NDArray[np.float32] = questions @ as_stored(rows.vectors).T
+    best = {}
+    for name, filter_ in wanted.items():
+        among = filter_.passes(rows)
+        order = _highest(scores[:, among])
+        best[name] = np.take_along_axis(scores[:, among], order, 1), among[order] + first
+    return best
+
+
+def _highest(scores: NDArray[np.float32]) -> NDArray[np.int64]:
+    """(questions, at most k) columns of the highest scores, the first of equal ones first."""
+    return np.argsort(-scores, axis=1, kind="stable")[:, :_K]
 
 
 def as_stored(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
