@@ -6,7 +6,7 @@
 ``perceive detect --no-pictures`` runs on files as users call it, in fresh processes, one side after the other
 in every round. Whole seconds hold the start of Python, of all workers and of their detectors (on a GPU the
 capture of their graphs); scans a second are those between the first detected scan and the last. Ratios are of
-sides of one round.
+sides of one round. Results so far are in ``--out`` at any moment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from rich.progress import Progress
 
 from benchmarks.environment import ROOT
 from benchmarks.options import asked, common_parser, configure, parse
-from benchmarks.results import number, result, save, show, table
+from benchmarks.results import number, result, save, show, table, write
 from benchmarks.scenes import load_frames
 from perception.engines.local import usable_cores
 
@@ -60,16 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for _ in range(options.rounds):
             for side, chosen in sides.items():
                 runs[side].append(_run(scans, Path(name) / "out", chosen, options))
+                values = _values(runs, told, options)
+                write(values, options.out)
                 progress.advance(task)
-    cases = [_case(side, runs[side], runs["one process"]) for side in sides]
-    equal = all(run["records"] == runs["one process"][0]["records"] for each in runs.values() for run in each)
-    notes = [f"{options.scans} scans, {told}; {usable_cores()} cores; records equal: {equal}"]
-    settings = asked(options, "data") | {
-        "cores": usable_cores(),
-        "frames": told,
-        "load": list(os.getloadavg()),
-    }
-    values = result("archives", device, settings, cases=cases, equal=equal, notes=notes)
     save(values, options)
     rows = [
         (
@@ -79,11 +72,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
             number(case["times"], 2),
             f"{case['overhead']:+.1%}",
         )
-        for case in cases
+        for case in values["cases"]
     ]
     heads = ("side", "whole s", "scans a second", "times one process", "time of one process")
-    show(values, [table("An archive", heads, rows)], notes, as_json=options.json)
-    return 0 if equal else 1
+    show(values, [table("An archive", heads, rows)], values["notes"], as_json=options.json)
+    return 0 if values["equal"] else 1
+
+
+def _values(
+    runs: Mapping[str, Sequence[dict[str, Any]]], told: str, options: argparse.Namespace
+) -> dict[str, Any]:
+    """What was measured so far; ``told`` says what the scans are."""
+    plain = runs["one process"]
+    cases = [_case(side, each, plain) for side, each in runs.items() if each]
+    equal = all(run["records"] == plain[0]["records"] for each in runs.values() for run in each)
+    notes = [f"{options.scans} scans, {told}; {usable_cores()} cores; records equal: {equal}"]
+    settings = asked(options, "data") | {
+        "cores": usable_cores(),
+        "frames": told,
+        "load": list(os.getloadavg()),
+    }
+    return result("archives", torch.device(options.device), settings, cases=cases, equal=equal, notes=notes)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -132,10 +141,10 @@ def _run(scans: Path, out: Path, chosen: Sequence[str], options: argparse.Namesp
     }
 
 
-def _case(side: str, runs: list[dict[str, Any]], plain: list[dict[str, Any]]) -> dict[str, Any]:
+def _case(side: str, runs: Sequence[dict[str, Any]], plain: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Medians, and the ratios to one process round by round."""
     whole, rates = ([run[name] for run in runs] for name in ("whole_s", "scans_per_s"))
-    times = [run["scans_per_s"] / other["scans_per_s"] for run, other in zip(runs, plain, strict=True)]
+    times = [run["scans_per_s"] / other["scans_per_s"] for run, other in zip(runs, plain, strict=False)]
     return {
         "side": side,
         "median_s": statistics.median(whole),
