@@ -9,22 +9,26 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib.util
+import logging
 import os
 import platform
 import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from sparse_core.errors import ImplementationError
 from sparse_core.files import cache_folder
 
 _FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-pthread")
 _SECONDS = 120
+_LOG = logging.getLogger(__name__)
 
 
 @cache
@@ -51,6 +55,58 @@ def load(source: Path, flags: Sequence[str] = ()) -> ctypes.CDLL:
         return ctypes.CDLL(str(library))
     except OSError as error:
         raise ImplementationError(f"{library} cannot be loaded ({error}): remove it") from error
+
+
+class Beside:
+    """A library that a thread of its own compiles while its users do without: what is quicker compiled, and
+    the same without.
+
+    Args:
+        source: of the library, see :func:`load`.
+        functions: by name what each returns, and what it takes.
+        instead: what is done without a compiler, for the log.
+        flags: of the compiler.
+    """
+
+    def __init__(
+        self,
+        source: Path,
+        functions: Mapping[str, tuple[Any, Sequence[Any]]],
+        instead: str,
+        flags: Sequence[str] = (),
+    ) -> None:
+        self._source, self._functions, self._instead, self._flags = source, functions, instead, tuple(flags)
+        self._library: ctypes.CDLL | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def library(self) -> ctypes.CDLL | None:
+        """The library; None before it is compiled, which the first call begins, and without a compiler."""
+        if self._library is None and self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    # A process that ends waits for it: what is half compiled the next one would begin anew.
+                    self._thread = threading.Thread(target=self._compile, name=f"compile {self._source.name}")
+                    self._thread.start()
+        return self._library
+
+    def ready(self) -> bool:
+        """Wait until it is compiled; whether it is there."""
+        self.library()
+        if self._thread is not None:
+            self._thread.join()
+        return self._library is not None
+
+    def _compile(self) -> None:
+        try:
+            library = load(self._source, self._flags)
+        except ImplementationError as error:
+            _LOG.info("%s: %s", self._instead, error)
+            return
+        for name, (returned, arguments) in self._functions.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = returned, list(arguments)
+        self._library = library
 
 
 @cache

@@ -22,12 +22,13 @@ from sparse_core.conv.convolution.cpu.blocks import (
     relu_rows_,
     rows_product,
 )
+from sparse_core.conv.convolution.cpu.compiled import plan_dilated, plan_rows
 from sparse_core.conv.convolution.cpu.tiles import (
     TILE_MARGINS,
     TILE_SHAPES,
     TilePlan,
-    Tiles,
     tile_convolution,
+    tile_plan,
     tile_weight,
 )
 
@@ -103,16 +104,11 @@ class _Cells(NeckCells):
     def __init__(self, near: Tensor, cells: Tensor, empty_rows: Tensor, empty_count: int) -> None:
         self.near, self.cells, self.empty_count = near, cells, empty_count
         batch, height, width = near.shape
-        (above, below), (left, right) = TILE_MARGINS
-        padded_shape = (batch, height + above + below, width + left + right)
-        # Those listed, then those of the empty scene, then one of zeros around the map.
-        padded = torch.full(padded_shape, len(cells) + empty_count, dtype=torch.int32)
-        inner = padded[:, above : above + height, left : left + width]
-        inner.copy_(empty_rows).add_(len(cells))
+        (above, _), (left, _) = TILE_MARGINS
+        padded = padded_rows(cells, empty_rows, empty_count, batch)
         self._rows, self._strides = padded.view(-1), padded.stride()
         self._origin = above * self._strides[1] + left
-        self._rows[self._places(cells)] = torch.arange(len(cells), dtype=torch.int32)
-        self.all_rows = inner
+        self.all_rows = padded[:, above : above + height, left : left + width]
 
     def _places(self, cells: Tensor) -> Tensor:
         frame, row, column = cells.unbind(1)
@@ -126,8 +122,8 @@ class _Cells(NeckCells):
         """How a 3x3 layer reads values of these cells to make those of ``after``."""
         assert isinstance(after, _Cells)
         batch, *shape = after.near.shape
-        tiles = Tiles(after.cells, shape, batch, TILE_SHAPES[values.dtype])
-        return tiles.plan(self._rows, self._strides, self._origin, values.shape[1])
+        tile, channels = TILE_SHAPES[values.dtype], values.shape[1]
+        return tile_plan(after.cells, shape, batch, tile, self._rows, self._strides, self._origin, channels)
 
     def whole(self, values: Tensor) -> Tensor:
         """(B, C, H, W), channels last, of rows as :meth:`values` makes them."""
@@ -208,8 +204,7 @@ class PlannedNeck:
 
     def _dilated(self, cells: NeckCells) -> NeckCells:
         assert isinstance(cells, _Cells)
-        near = dilated(cells.near)
-        return _Cells(near, near.nonzero(), self._empty_rows, self._empty_cells)
+        return _Cells(*dilated_cells(cells.near), self._empty_rows, self._empty_cells)
 
     def _finer(self, cells: NeckCells) -> NeckCells:
         """Cells of the finer map below those given, four a row."""
@@ -220,8 +215,7 @@ class PlannedNeck:
     def _last(self, fine: NeckCells) -> NeckCells:
         """Cells of the finer map that its 3x3 layer reaches."""
         assert isinstance(fine, _Cells)
-        near = dilated(fine.near)
-        return _Cells(near, near.nonzero(), self._empty_fine_rows, 4 * self._empty_cells)
+        return _Cells(*dilated_cells(fine.near), self._empty_fine_rows, 4 * self._empty_cells)
 
     def _layer(
         self,
@@ -258,6 +252,43 @@ class PlannedNeck:
         raised.index_add_(0, fine.at(rows.fine_level.cells), rows.fine[:-1])
         relu_rows_(raised[:count])
         return raised
+
+
+def dilated_cells(near: Tensor) -> tuple[Tensor, Tensor]:
+    """Cells of (B, H, W) bool maps within one cell of those given, as a map and as an (M, 3) int64 list."""
+    planned = plan_dilated(near)
+    if planned is not None:
+        return planned
+    wider = dilated(near)
+    return wider, wider.nonzero()
+
+
+def padded_rows(cells: Tensor, empty_rows: Tensor, empty_count: int, batch_size: int) -> Tensor:
+    """Row of each cell of maps with the margins that tiles read.
+
+    Args:
+        cells: (M, 3) int64 those that are listed, in the order of their rows.
+        empty_rows: (H, W) int32 row of the empty scene, counted from 0, that a cell has elsewhere.
+        empty_count: rows of the empty scene, behind those listed; behind them one of zeros, for the margins.
+        batch_size: maps.
+
+    Returns:
+        (B, H + margins, W + margins) int32.
+    """
+    planned = plan_rows(cells, empty_rows, empty_count, batch_size, TILE_MARGINS)
+    if planned is not None:
+        return planned
+    (above, below), (left, right) = TILE_MARGINS
+    height, width = empty_rows.shape
+    count = len(cells)
+    padded = torch.full(
+        (batch_size, height + above + below, width + left + right), count + empty_count, dtype=torch.int32
+    )
+    inner = padded[:, above : above + height, left : left + width]
+    inner.copy_(empty_rows).add_(count)
+    frame, row, column = cells.unbind(1)
+    inner[frame, row, column] = torch.arange(count, dtype=torch.int32)
+    return padded
 
 
 def finer_cells(cells: Tensor) -> Tensor:

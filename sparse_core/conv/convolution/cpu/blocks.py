@@ -17,6 +17,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sparse_core.conv.convolution.cpu.compiled import plan_blocks
+
 #: Floats gathered for a block, or twice as many halves: four megabytes, shared by the cores. Smaller blocks
 #: fit a second-level cache, but threads meet at the end of each operation of a block, and wait for long where
 #: other programs run.
@@ -139,22 +141,49 @@ def even_blocks(
     if count == 0:
         return []
     size = max(_FEWEST_ROWS, 4 * BLOCK_ELEMENTS // (taps * channels * dtype.itemsize) // 64 * 64)
-    bounds = [0, count]
-    if taps <= _MOST_TAPS_IN_A_TREE:
-        bounds = tap_ranges(ordered.sets, taps, BLOCK_COST / channels**2)
+    row_cost = BLOCK_COST / channels**2 if taps <= _MOST_TAPS_IN_A_TREE else None
+    planned = plan_blocks(ordered.sets, ordered.taps, rows, size, row_cost)
+    if planned is None:
+        return _blocks(rows, ordered, size, row_cost)
+    blocks, first = [], 0
+    for (start, stop), used in zip(itertools.pairwise(planned.starts), planned.used, strict=True):
+        chosen = _chosen(used, taps)
+        if chosen is None:
+            blocks.append(RowBlock(start, stop, None, rows[start:stop].view(-1)))
+        else:
+            end = first + (stop - start) * len(chosen)
+            blocks.append(RowBlock(start, stop, chosen, planned.rows[first:end]))
+            first = end
+    return blocks
+
+
+def _blocks(rows: Tensor, ordered: TapOrder, size: int, row_cost: float | None) -> list[RowBlock]:
+    """Blocks of at most ``size`` rows, cut by their taps where a range costs ``row_cost``."""
+    count, taps = rows.shape
+    bounds = [0, count] if row_cost is None else tap_ranges(ordered.sets, taps, row_cost)
     bounds = [bound for start, stop in itertools.pairwise(bounds) for bound in _evenly(start, stop, size)]
     bounds.append(count)
     blocks = []
     unions = np.bitwise_or.reduceat(ordered.sets, bounds[:-1]).tolist()
     for (start, stop), union in zip(itertools.pairwise(bounds), unions, strict=True):
         part = rows[start:stop]
-        used = sorted(tap for place, tap in enumerate(ordered.taps) if union >> place & 1)
-        if len(used) == taps:
+        chosen = _chosen(sum(1 << tap for place, tap in enumerate(ordered.taps) if union >> place & 1), taps)
+        if chosen is None:
             blocks.append(RowBlock(start, stop, None, part.reshape(-1)))
         else:
-            chosen = torch.tensor(used)
             blocks.append(RowBlock(start, stop, chosen, part.index_select(1, chosen).view(-1)))
     return blocks
+
+
+@functools.cache
+def _chosen(used: int, taps: int) -> Tensor | None:
+    """(T,) int64 taps of a set of bits; None: all of them."""
+    chosen = [tap for tap in range(taps) if used >> tap & 1]
+    if len(chosen) == taps:
+        return None
+    # Kept beyond inference mode.
+    with torch.inference_mode(False):
+        return torch.tensor(chosen)
 
 
 def _evenly(start: int, stop: int, size: int) -> list[int]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.conv.convolution.cpu.blocks import RowBlock, rows_by_taps
-from sparse_core.conv.convolution.cpu.levels import Level, strided_blocks
+from sparse_core.conv.convolution.cpu.levels import Level, strided_blocks, taps_of
 from sparse_core.conv.coordinates.common import coordinates_from_keys, key_offsets, linear_keys
 from sparse_core.conv.geometry import output_shape, taps
 
@@ -117,8 +117,9 @@ def keyed_level(
     rows = np.empty(len(keys), dtype=np.int32)
     rows[order] = np.arange(len(keys), dtype=np.int32)
     index = CellKeys(keys, rows)
-    neighbours = torch.from_numpy(np.append(rows, np.int32(-1))[present[:, order]])
-    return KeyedLevel(cells.long()[ordered.order], ordered, neighbours, shape, batch_size, index)
+    # Behind the rows, what is gathered where there is none.
+    gathered = torch.from_numpy(np.append(rows, np.int32(len(keys)))[present.T[order]])
+    return KeyedLevel(cells.long()[ordered.order], ordered, gathered, shape, batch_size, index)
 
 
 def keyed_strided_level(
@@ -139,7 +140,7 @@ def keyed_strided_level(
     corners = cells * torch.tensor([1, *stride]) - torch.tensor([0, *padding])
     keys = linear_keys(corners, before.spatial_shape).numpy()
     read = torch.from_numpy(before.index.windows_of(keys, kernel_size, before.spatial_shape))
-    return level, *strided_blocks(read, len(before), channels, level, dtype)
+    return level, *strided_blocks(*taps_of(read, len(before)), channels, level, dtype)
 
 
 def _reached(

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from sparse_core.conv.convolution.cpu.blocks import RowBlock, TapOrder, even_blocks, rows_by_taps
+from sparse_core.conv.convolution.cpu.compiled import plan_reached, plan_taps
 from sparse_core.conv.coordinates.common import MARGIN, key_offsets, key_strides, linear_keys
 from sparse_core.conv.geometry import output_shape
 from sparse_core.conv.table import gather_rows
@@ -30,14 +30,14 @@ class Level:
     Attributes:
         cells: (M, 1 + D) int64 ``(batch, *spatial)`` of each row.
         ordered: the taps of the rows; ``ordered.order`` is the place of each row in key order.
-        neighbours: (K, M) int32 row under each tap of each row, -1 where none is active.
+        gathered: (M, K) int32 row under each tap of each row, M where none is active.
         spatial_shape: cells along each axis.
         batch_size: frames.
     """
 
     cells: Tensor
     ordered: TapOrder
-    neighbours: Tensor
+    gathered: Tensor
     spatial_shape: tuple[int, ...]
     batch_size: int
 
@@ -49,13 +49,9 @@ class Level:
         """(M,) int64 place of each row among the cells in key order."""
         return self.ordered.order
 
-    @cached_property
-    def _gathered(self) -> Tensor:
-        return gather_rows(self.neighbours, len(self))
-
     def blocks(self, channels: int, dtype: torch.dtype = torch.float32) -> list[RowBlock]:
         """Blocks of a submanifold layer on rows of this many channels."""
-        return even_blocks(self._gathered, channels, self.ordered, dtype)
+        return even_blocks(self.gathered, channels, self.ordered, dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,16 +84,20 @@ def direct_level(
     cells = cells.long()
     shape = tuple(int(size) for size in spatial_shape)
     strides = key_strides(shape)
-    count = len(cells)
-    keys = linear_keys(cells, shape)
-    offsets = torch.tensor(key_offsets(kernel_size, [size // 2 for size in kernel_size], shape))
+    offsets = key_offsets(kernel_size, [size // 2 for size in kernel_size], shape)
     rows = torch.full((batch_size * strides[0],), -1, dtype=torch.int32)
+    planned = plan_taps(cells, [1] * len(strides), strides, MARGIN, offsets, rows, None)
+    if planned is not None:
+        ordered = TapOrder(planned.order, planned.sets, planned.taps)
+        return DirectLevel(planned.cells, ordered, planned.gathered, shape, batch_size, rows)
+    count, keys = len(cells), linear_keys(cells, shape)
     numbers = torch.arange(count, dtype=torch.int32)
     rows[keys] = numbers
     ordered = rows_by_taps(_read(rows, keys, offsets) >= 0)
     keys, cells = keys.index_select(0, ordered.order), cells.index_select(0, ordered.order)
     rows[keys] = numbers
-    return DirectLevel(cells, ordered, _read(rows, keys, offsets), shape, batch_size, rows)
+    gathered = gather_rows(_read(rows, keys, offsets), count)
+    return DirectLevel(cells, ordered, gathered, shape, batch_size, rows)
 
 
 def strided_level(
@@ -121,6 +121,66 @@ def strided_level(
         The level; blocks of the layer; (M,) int64 which of the blocks' output rows is each row of the level.
     """
     shape = output_shape(before.spatial_shape, kernel_size, stride, padding)
+    cells = plan_reached(before.cells, kernel_size, stride, padding, shape, before.batch_size)
+    if cells is None:
+        cells = _reached(before, kernel_size, stride, padding, shape)
+    level = direct_level(cells, shape, before.batch_size)
+    strides, offsets = (
+        key_strides(before.spatial_shape),
+        key_offsets(kernel_size, padding, before.spatial_shape),
+    )
+    planned = plan_taps(cells, [1, *stride], strides, MARGIN, offsets, before.rows, len(before))
+    if planned is not None:
+        ordered, gathered = TapOrder(planned.order, planned.sets, planned.taps), planned.gathered
+    else:
+        keys = linear_keys(cells * torch.tensor([1, *stride]), before.spatial_shape)
+        ordered, gathered = taps_of(_read(before.rows, keys, offsets), len(before))
+    return level, *strided_blocks(ordered, gathered, channels, level, dtype)
+
+
+def taps_of(read: Tensor, inputs: int) -> tuple[TapOrder, Tensor]:
+    """Output cells in the order of their taps.
+
+    Args:
+        read: (K, M) integer input row under each tap of each cell; -1 for none.
+        inputs: rows of the input.
+
+    Returns:
+        The order; (M, K) what is gathered in it, ``inputs`` for none.
+    """
+    ordered = rows_by_taps(read >= 0)
+    return ordered, gather_rows(read, inputs).index_select(0, ordered.order)
+
+
+def strided_blocks(
+    ordered: TapOrder, gathered: Tensor, channels: int, level: Level, dtype: torch.dtype
+) -> tuple[list[RowBlock], Tensor]:
+    """How to compute a strided layer.
+
+    Args:
+        ordered, gathered: of the output cells in key order, see :func:`taps_of`.
+        channels: width of the input.
+        level: of the outputs.
+        dtype: of the input.
+
+    Returns:
+        Blocks of the layer; (M,) int64 which of their output rows is each row of the level.
+    """
+    blocks = even_blocks(gathered, channels, ordered, dtype)
+    # Computed row order⁻¹[c] is cell c, and the level's row r is cell level.order[r].
+    computed = torch.empty_like(ordered.order)
+    computed[ordered.order] = torch.arange(len(ordered.order))
+    return blocks, computed[level.order]
+
+
+def _reached(
+    before: DirectLevel,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    shape: Sequence[int],
+) -> Tensor:
+    """(M, 1 + D) outputs that read an active cell, in key order."""
     padded = [size + 2 * MARGIN for size in before.spatial_shape]
     reached = before.rows.view(before.batch_size, *padded) >= 0
     # A window is a box, so axes are looked at one after the other; the last one, the slowest, at the end.
@@ -133,39 +193,10 @@ def strided_level(
         reached = parts[0].clone()
         for part in parts[1:]:
             reached |= part
-    cells = reached.nonzero()
-    level = direct_level(cells, shape, before.batch_size)
-    corner = cells * torch.tensor([1, *stride])
-    keys = linear_keys(corner, before.spatial_shape)
-    read = _read(before.rows, keys, torch.tensor(key_offsets(kernel_size, padding, before.spatial_shape)))
-    return level, *strided_blocks(read, len(before), channels, level, dtype)
+    return reached.nonzero()
 
 
-def strided_blocks(
-    read: Tensor, inputs: int, channels: int, level: Level, dtype: torch.dtype
-) -> tuple[list[RowBlock], Tensor]:
-    """How to compute a strided layer.
-
-    Args:
-        read: (K, M) integer input row under each tap of each output cell, in key order; -1 for none.
-        inputs: rows of the input.
-        channels: width of the input.
-        level: of the outputs.
-        dtype: of the input.
-
-    Returns:
-        Blocks of the layer; (M,) int64 which of their output rows is each row of the level.
-    """
-    ordered = rows_by_taps(read >= 0)
-    own_order = ordered.order
-    gathered = gather_rows(read, inputs).index_select(0, own_order)
-    blocks = even_blocks(gathered, channels, ordered, dtype)
-    # Computed row own_order⁻¹[c] is cell c, and the level's row r is cell order[r].
-    computed = torch.empty_like(own_order)
-    computed[own_order] = torch.arange(len(own_order))
-    return blocks, computed[level.order]
-
-
-def _read(rows: Tensor, keys: Tensor, offsets: Tensor) -> Tensor:
+def _read(rows: Tensor, keys: Tensor, offsets: Sequence[int]) -> Tensor:
     """(K, M) rows of the cells at these offsets of keys."""
-    return rows.index_select(0, (offsets[:, None] + keys).view(-1)).view(len(offsets), len(keys))
+    places = torch.tensor(offsets)[:, None] + keys
+    return rows.index_select(0, places.view(-1)).view(places.shape)

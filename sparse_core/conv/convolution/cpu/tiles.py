@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.conv.convolution.cpu.blocks import MANY_ROWS, ROWS_TOGETHER, RowPool, relu_rows_
+from sparse_core.conv.convolution.cpu.compiled import plan_tiles
 from sparse_core.conv.convolution.cpu.keyed import merged
 from sparse_core.conv.coordinates.common import coordinates_from_keys, linear_keys
 
@@ -138,58 +139,59 @@ class TilePlan(NamedTuple):
 TileWindows = Callable[[Tensor, tuple[int, int]], npt.NDArray[np.int32]]
 
 
-class Tiles:
-    """The tiles that hold some cells of maps of one shape.
+def tile_plan(
+    cells: Tensor,
+    shape: Sequence[int],
+    batch_size: int,
+    tile: TileShape,
+    rows: Tensor,
+    strides: Sequence[int],
+    origin: int,
+    channels: int,
+) -> TilePlan:
+    """How to compute a layer whose output rows are some cells of maps, in their order.
 
     Args:
         cells: (M, 3) int64 distinct ``(batch, y, x)``.
         shape: rows and columns of a map.
         batch_size: maps.
         tile: shape of the tiles.
+        rows: flat map of the input, int32 row of each cell, with the margins ``TILE_MARGINS``.
+        strides: of the map, for batch, row and column.
+        origin: place of the first cell in it.
+        channels: width of the input.
     """
-
-    def __init__(self, cells: Tensor, shape: Sequence[int], batch_size: int, tile: TileShape) -> None:
-        self._tile, self._down, self._across = tile, -(-shape[0] // tile.rows), -(-shape[1] // tile.columns)
-        frame, row, column = cells.unbind(1)
-        down, across = row >> tile.row_bits, column >> tile.column_bits
-        self._keys = (frame * self._down + down) * self._across + across
-        self._within = _within(row, column, tile)
-        used = torch.zeros(batch_size * self._down * self._across, dtype=torch.bool)
-        used[self._keys] = True
-        self._used = used.nonzero()[:, 0]
-        self._numbers = torch.empty(len(used), dtype=torch.int64)
-        self._numbers[self._used] = torch.arange(len(self._used))
-
-    def __len__(self) -> int:
-        return len(self._used)
-
-    def plan(self, rows: Tensor, strides: Sequence[int], origin: int, channels: int) -> TilePlan:
-        """How to compute a layer whose output rows are the cells, in their order.
-
-        Args:
-            rows: flat map of the input, int32 row of each cell, with the margins ``TILE_MARGINS``.
-            strides: of the map, for batch, row and column.
-            origin: place of the first cell in it.
-            channels: width of the input.
-        """
-        used, tile = _enough(self._used), self._tile
-        count, batch_stride = len(used), self._down * self._across
-        size = _part_size(count, channels, tile)
-        corners = used // batch_stride * strides[0] + (origin - strides[1] - strides[2])
-        corners += used % batch_stride // self._across * (tile.rows * strides[1])
-        corners += used % self._across * (tile.columns * strides[2])
-        window = itertools.product(range(tile.rows + 2), range(tile.columns + 2))
-        offsets = [dy * strides[1] + dx * strides[2] for dy, dx in window]
-        spread = torch.tensor(offsets)[:, None]
-        reads = [rows.index_select(0, (spread + part).view(-1)) for part in corners.split(size) if count]
-        number = self._numbers.index_select(0, self._keys)
-        return TilePlan(tile, reads, _places(number, self._within, count, size, tile), count)
+    down, across = -(-shape[0] // tile.rows), -(-shape[1] // tile.columns)
+    bits, limits = (tile.row_bits, tile.column_bits), (ROWS_TOGETHER, MANY_ROWS, TILE_ELEMENTS)
+    planned = plan_tiles(cells, batch_size, (down, across), bits, rows, strides, origin, channels, limits)
+    if planned is not None:
+        cuts = [*range(0, planned.tiles, planned.together), planned.tiles]
+        reads = [planned.reads[tile.reads * a : tile.reads * b] for a, b in itertools.pairwise(cuts)]
+        return TilePlan(tile, reads, planned.places, planned.tiles)
+    frame, row, column = cells.unbind(1)
+    keys = (frame * down + (row >> tile.row_bits)) * across + (column >> tile.column_bits)
+    among = torch.zeros(batch_size * down * across, dtype=torch.bool)
+    among[keys] = True
+    distinct = among.nonzero()[:, 0]
+    numbers = torch.empty(len(among), dtype=torch.int64)
+    numbers[distinct] = torch.arange(len(distinct))
+    used = _enough(distinct)
+    count, batch_stride = len(used), down * across
+    size = _part_size(count, channels, tile)
+    corners = used // batch_stride * strides[0] + (origin - strides[1] - strides[2])
+    corners += used % batch_stride // across * (tile.rows * strides[1])
+    corners += used % across * (tile.columns * strides[2])
+    window = itertools.product(range(tile.rows + 2), range(tile.columns + 2))
+    spread = torch.tensor([dy * strides[1] + dx * strides[2] for dy, dx in window])[:, None]
+    reads = [rows.index_select(0, (spread + part).view(-1)) for part in corners.split(size) if count]
+    number = numbers.index_select(0, keys)
+    return TilePlan(tile, reads, _places(number, _within(row, column, tile), count, size, tile), count)
 
 
 def keyed_tile_plan(
     cells: Tensor, shape: Sequence[int], windows: TileWindows, channels: int, tile: TileShape
 ) -> TilePlan:
-    """:meth:`Tiles.plan` for maps of any size: the same tiles in the same order, without a map.
+    """:func:`tile_plan` for maps of any size: the same tiles in the same order, without a map.
 
     Args:
         cells: (M, 3) int64 distinct ``(batch, y, x)``.

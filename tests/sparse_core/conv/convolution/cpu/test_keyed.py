@@ -12,7 +12,7 @@ from torch import Tensor
 from sparse_core.conv.convolution.cpu.blocks import RowBlock
 from sparse_core.conv.convolution.cpu.keyed import CellKeys, keyed_level, keyed_strided_level, merged
 from sparse_core.conv.convolution.cpu.levels import direct_level, strided_level
-from sparse_core.conv.convolution.cpu.tiles import TILE_MARGINS, TILE_SHAPES, Tiles, keyed_tile_plan
+from sparse_core.conv.convolution.cpu.tiles import TILE_MARGINS, TILE_SHAPES, keyed_tile_plan, tile_plan
 from sparse_core.conv.coordinates.common import linear_keys
 
 #: As many cells as there are keys for; nobody could have a map of them.
@@ -43,7 +43,7 @@ def test_levels_are_those_of_a_map(share: float) -> None:
     sizes = (3, 3), (2, 2), (1, 1), 32
     for _ in range(3):
         assert torch.equal(keyed.cells - corner, mapped.cells)
-        assert torch.equal(keyed.neighbours, mapped.neighbours)
+        assert torch.equal(keyed.gathered, mapped.gathered)
         assert torch.equal(keyed.order, mapped.order)
         assert equal_blocks(keyed.blocks(32), mapped.blocks(32))
         mapped, blocks, computed = strided_level(mapped, *sizes)
@@ -62,7 +62,7 @@ def test_tiles_are_those_of_a_map(share: float, dtype: torch.dtype) -> None:
     frame, row, column = before.unbind(1)
     rows[frame, row + above, column + left] = torch.arange(len(before), dtype=torch.int32)
     strides, origin = rows.stride(), above * rows.stride(1) + left
-    expected = Tiles(after, SHAPE, FRAMES, TILE_SHAPES[dtype]).plan(rows.view(-1), strides, origin, 16)
+    expected = tile_plan(after, SHAPE, FRAMES, TILE_SHAPES[dtype], rows.view(-1), strides, origin, 16)
     index = CellKeys(linear_keys(before, ENDLESS).numpy())
 
     def windows(corners: Tensor, size: tuple[int, int]) -> np.ndarray:

@@ -56,7 +56,7 @@ def test_a_level_has_the_neighbours_of_the_table(
     table = build_table(cells, shape)
     expected = submanifold_table(table, kernel).rows
     assert torch.equal(level.cells, cells[level.order])
-    assert torch.equal(in_table_rows(level, table, level.neighbours), expected[:, level.order])
+    assert torch.equal(in_table_rows(level, table, level.gathered.T), expected[:, level.order])
     present = expected[:, level.order][list(level.ordered.taps)] >= 0
     bits = (present.long() << torch.arange(len(expected))[:, None]).sum(0)
     assert bits.tolist() == level.ordered.sets.tolist() == sorted(bits.tolist())

@@ -16,8 +16,8 @@ from sparse_core.conv.convolution.cpu.blocks import RowPool
 from sparse_core.conv.convolution.cpu.tiles import (
     TILE_MARGINS,
     TILE_SHAPES,
-    Tiles,
     tile_convolution,
+    tile_plan,
     tile_weight,
 )
 
@@ -44,8 +44,8 @@ def layer_by_tiles(
     inner = places[:, above : above + shape[0], left : left + shape[1]]
     inner.copy_(torch.arange(len(rows) - 1).view(inner.shape))
     origin = above * places.stride(1) + left
-    tiles = Tiles(cells, shape, batch, TILE_SHAPES[dtype])
-    plan = tiles.plan(places.view(-1), places.stride(), origin, channels)
+    tile = TILE_SHAPES[dtype]
+    plan = tile_plan(cells, shape, batch, tile, places.view(-1), places.stride(), origin, channels)
     pool = RowPool(dtype)
     pool.give(pool.take(1000, 100).fill_(math.nan))
     out = torch.full((len(cells) + 1, len(weight)), math.nan, dtype=dtype)
@@ -91,7 +91,7 @@ def test_a_layer_is_that_of_torch(
     expected = F.conv2d(inputs, weight, bias, padding=1)[frame, :, row, column] + residual
     made = layer_by_tiles(inputs, weight, bias, cells, residual=residual, relu=relu, dtype=dtype)
     # Inputs, weights, factors and products are rounded to 8 bits, and nine of the products added.
-    rtol, atol = {torch.float32: (1e-5, 2e-5), torch.bfloat16: (0.02, 0.25)}[dtype]
+    rtol, atol = {torch.float32: (1e-5, 5e-5), torch.bfloat16: (0.02, 0.25)}[dtype]
     expected = torch.relu(expected) if relu else expected
     torch.testing.assert_close(made.float(), expected, rtol=rtol, atol=atol)
 
@@ -117,9 +117,16 @@ def test_the_error_is_that_of_few_digits_lost(dtype: torch.dtype, limit: float) 
 
 def test_tiles_hold_the_cells_and_no_others() -> None:
     cells = torch.tensor([[0, 0, 0], [0, 1, 3], [0, 2, 3], [1, 5, 8]])
+    (above, below), (left, right) = TILE_MARGINS
+    places = torch.arange(2 * (6 + above + below) * (9 + left + right), dtype=torch.int32)
+    strides = ((6 + above + below) * (9 + left + right), 9 + left + right, 1)
+    rest = places, strides, above * strides[1] + left, 1
     for dtype, count in ((torch.float32, 3), (torch.bfloat16, 4)):
-        assert len(Tiles(cells, (6, 9), 2, TILE_SHAPES[dtype])) == count
-        assert len(Tiles(cells[:0], (6, 9), 2, TILE_SHAPES[dtype])) == 0
+        tile = TILE_SHAPES[dtype]
+        (reads,) = tile_plan(cells, (6, 9), 2, tile, *rest).reads
+        # Where they are few the last one is made more than once.
+        assert len(reads.view(tile.reads, -1).unique(dim=1).T) == count
+        assert tile_plan(cells[:0], (6, 9), 2, tile, *rest).tiles == 0
 
 
 def test_no_cells() -> None:

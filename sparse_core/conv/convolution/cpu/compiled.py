@@ -1,0 +1,275 @@
+"""Planning of layers in C++: one pass where arrays take dozens, and the same whole numbers.
+
+Compiled once for a machine, beside the first frames that need it. Until it is there, and where there is no
+compiler, every function here returns None and arrays plan as before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sparse_core import native
+
+_NUMBER, _COST, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+PLANNING = native.Beside(
+    Path(__file__).with_name("planning.cpp"),
+    {
+        "plan_taps": (
+            None,
+            [
+                *[_POINTER, _NUMBER, _NUMBER, _POINTER, _POINTER, _NUMBER, _POINTER, _NUMBER, _POINTER],
+                *[_NUMBER, *[_POINTER] * 5],
+            ],
+        ),
+        "plan_reached": (_NUMBER, [_POINTER, _NUMBER, _NUMBER, *[_POINTER] * 4, _NUMBER, _POINTER]),
+        "plan_blocks": (_NUMBER, [*[_POINTER] * 3, *[_NUMBER] * 4, _COST, *[_POINTER] * 3]),
+        "plan_dilated": (_NUMBER, [_POINTER, *[_NUMBER] * 3, *[_POINTER] * 2]),
+        "plan_rows": (None, [_POINTER, _NUMBER, _POINTER, *[_NUMBER] * 4, *[_POINTER] * 2]),
+        "plan_tiles": (
+            None,
+            [_POINTER, _NUMBER, _NUMBER, *[_POINTER] * 4, *[_NUMBER] * 5, *[_POINTER] * 3],
+        ),
+    },
+    "layers are planned with arrays",
+)
+
+
+def _numbers(*values: int) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * len(values))(*values)
+
+
+class PlannedTaps(NamedTuple):
+    """Cells in the order of the taps that they have.
+
+    Attributes:
+        order: (M,) int64 cell of each place.
+        sets: (M,) uint16 taps of each place as bits: bit r for tap ``taps[r]``.
+        taps: frequent ones first.
+        gathered: (M, K) int32 row under each tap of each place; ``inputs`` where there is none.
+        cells: (M, 1 + D) int64 in that order; of anything where the cells are not the map's own.
+    """
+
+    order: Tensor
+    sets: npt.NDArray[np.uint16]
+    taps: tuple[int, ...]
+    gathered: Tensor
+    cells: Tensor
+
+
+def plan_taps(
+    cells: Tensor,
+    multiply: Sequence[int],
+    strides: Sequence[int],
+    margin: int,
+    offsets: Sequence[int],
+    rows: Tensor,
+    inputs: int | None,
+) -> PlannedTaps | None:
+    """Neighbours of cells in a map of rows.
+
+    Args:
+        cells: (M, 1 + D) int64.
+        multiply: of their numbers, D + 1.
+        strides: of the map's keys, D + 1.
+        margin: cells before the first of every spatial axis.
+        offsets: of the key of each tap; at most 16.
+        rows: flat int32 map of keys to rows, -1 for none; where ``inputs`` is None, that of the cells
+            themselves, which gets their places.
+        inputs: rows of the map; None: the cells.
+    """
+    library = PLANNING.library()
+    if library is None:
+        return None
+    cells = cells.contiguous()
+    count, axes = cells.shape
+    taps = len(offsets)
+    order = torch.empty(count, dtype=torch.int64)
+    sets = np.empty(count, np.uint16)
+    frequent = _numbers(*offsets)
+    gathered = torch.empty((count, taps), dtype=torch.int32)
+    ordered = torch.empty_like(cells) if inputs is None else cells
+    library.plan_taps(
+        cells.data_ptr(), count, axes, _numbers(*multiply), _numbers(*strides), margin, _numbers(*offsets),
+        taps, rows.data_ptr(), -1 if inputs is None else inputs, order.data_ptr(), sets.ctypes.data, frequent,
+        gathered.data_ptr(), ordered.data_ptr(),
+    )  # fmt: skip
+    return PlannedTaps(order, sets, tuple(frequent), gathered, ordered)
+
+
+def plan_reached(
+    cells: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    shape: Sequence[int],
+    batch_size: int,
+) -> Tensor | None:
+    """(M, 1 + D) int64 outputs of a strided layer that read one of some cells, in key order.
+
+    Args:
+        cells: (N, 1 + D) int64 distinct, in any order.
+        kernel_size, stride, padding: of the layer.
+        shape: of its outputs.
+        batch_size: frames.
+    """
+    library = PLANNING.library()
+    if library is None:
+        return None
+    cells = cells.contiguous()
+    taps, places = 1, batch_size
+    for size, wide in zip(kernel_size, shape, strict=True):
+        taps, places = taps * size, places * wide
+    reached = torch.empty((min(places, taps * len(cells)), cells.shape[1]), dtype=torch.int64)
+    made = library.plan_reached(
+        cells.data_ptr(), *cells.shape, _numbers(*kernel_size), _numbers(*stride), _numbers(*padding),
+        _numbers(*shape), batch_size, reached.data_ptr(),
+    )  # fmt: skip
+    return reached[:made]
+
+
+class PlannedBlocks(NamedTuple):
+    """Blocks of rows.
+
+    Attributes:
+        starts: first row of each, and the number of rows.
+        used: taps of each as bits: bit t for tap t.
+        rows: int32 what is gathered of the blocks that do not have all taps, one after the other.
+    """
+
+    starts: list[int]
+    used: list[int]
+    rows: Tensor
+
+
+def plan_blocks(
+    sets: npt.NDArray[np.uint16],
+    frequent: Sequence[int],
+    gathered: Tensor,
+    size: int,
+    row_cost: float | None,
+) -> PlannedBlocks | None:
+    """Cut rows in the order of their taps into blocks.
+
+    Args:
+        sets, frequent: of the rows, see :class:`PlannedTaps`.
+        gathered: (M, K) int32, M at least 1.
+        size: rows of a block, at most.
+        row_cost: of a range in taps of a row; None: rows are not cut by their taps.
+    """
+    library = PLANNING.library()
+    if library is None:
+        return None
+    gathered = gathered.contiguous()
+    count, taps = gathered.shape
+    starts, used = np.empty(count + 1, np.int64), np.empty(count, np.int64)
+    rows = torch.empty(count * taps, dtype=torch.int32)
+    blocks = library.plan_blocks(
+        sets.ctypes.data, _numbers(*frequent), gathered.data_ptr(), count, taps, size, row_cost is not None,
+        row_cost or 0.0, starts.ctypes.data, used.ctypes.data, rows.data_ptr(),
+    )  # fmt: skip
+    return PlannedBlocks(starts[: blocks + 1].tolist(), used[:blocks].tolist(), rows)
+
+
+def plan_dilated(near: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Cells within one cell of those of maps, diagonals included.
+
+    Args:
+        near: (B, H, W) bool.
+
+    Returns:
+        (B, H, W) bool; (M, 3) int64 the same as a list.
+    """
+    library = PLANNING.library()
+    if library is None:
+        return None
+    near = near.contiguous()
+    wider = torch.empty_like(near)
+    cells = torch.empty((near.numel(), 3), dtype=torch.int64)
+    made = library.plan_dilated(near.data_ptr(), *near.shape, wider.data_ptr(), cells.data_ptr())
+    return wider, cells[:made]
+
+
+def plan_rows(
+    cells: Tensor, empty: Tensor, others: int, batch_size: int, margins: Sequence[Sequence[int]]
+) -> Tensor | None:
+    """Rows of the cells of maps: listed ones, behind them an empty scene's, in the margins one of zeros.
+
+    Args:
+        cells: (M, 3) int64.
+        empty: (H, W) int32 row of the empty scene of every cell.
+        others: rows of the empty scene.
+        batch_size: maps.
+        margins: cells before and after each axis.
+    """
+    library = PLANNING.library()
+    if library is None:
+        return None
+    cells, empty = cells.contiguous(), empty.contiguous()
+    (above, below), (left, right) = margins
+    height, width = empty.shape
+    rows = torch.empty((batch_size, height + above + below, width + left + right), dtype=torch.int32)
+    library.plan_rows(
+        cells.data_ptr(), len(cells), empty.data_ptr(), others, batch_size, height, width,
+        _numbers(above, below, left, right), rows.data_ptr(),
+    )  # fmt: skip
+    return rows
+
+
+class PlannedTiles(NamedTuple):
+    """Tiles of a layer.
+
+    Attributes:
+        reads: int32 rows read, by part, place in the tile and tile.
+        places: (M,) int32 computed row of each output row.
+        tiles: how many there are; together: of a part.
+    """
+
+    reads: Tensor
+    places: Tensor
+    tiles: int
+    together: int
+
+
+def plan_tiles(
+    cells: Tensor,
+    batch_size: int,
+    counts: Sequence[int],
+    bits: Sequence[int],
+    rows: Tensor,
+    strides: Sequence[int],
+    origin: int,
+    channels: int,
+    limits: tuple[int, int, int],
+) -> PlannedTiles | None:
+    """The tiles that hold some cells, and what they read.
+
+    Args:
+        cells: (M, 3) int64.
+        batch_size: maps.
+        counts: tiles down and across a map.
+        bits: cells of a tile along each axis, as powers of two.
+        rows: flat map of the input with margins; strides, origin: of it.
+        channels: width of the input.
+        limits: tiles are so many together, where they are fewer than so many; most read at once.
+    """
+    library = PLANNING.library()
+    if library is None:
+        return None
+    cells = cells.contiguous()
+    height, width = 1 << bits[0], 1 << bits[1]
+    most = min(len(cells), batch_size * counts[0] * counts[1]) + limits[0]
+    reads = torch.empty((height + 2) * (width + 2) * most, dtype=torch.int32)
+    places, numbers = torch.empty(len(cells), dtype=torch.int32), _numbers(0, 0)
+    library.plan_tiles(
+        cells.data_ptr(), len(cells), batch_size, _numbers(*counts), _numbers(*bits), rows.data_ptr(),
+        _numbers(*strides), origin, channels, *limits, reads.data_ptr(), places.data_ptr(), numbers,
+    )  # fmt: skip
+    return PlannedTiles(reads, places, *numbers)
