@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from perception.config import RefineConfig
 from perception.geometry import GroundGrid
+from perception.model import compiled
 from perception.model.layers import PointUnit, linear_rows
 from perception.model.listed_map import ListedMap
 from perception.model.pillars import Pillars
@@ -85,7 +86,12 @@ def crop_points(pillars: Pillars, boxes: Tensor, box_frames: Tensor, *, margin_m
         margin_m: added on every side.
     """
     half = boxes[:, 3:6] / 2 + margin_m
-    rows, columns = _candidates(pillars, boxes, box_frames, half)
+    start, length = _point_runs(pillars, boxes, box_frames, half)
+    if boxes.device.type == "cpu" and boxes.dtype == torch.float32 and not boxes.requires_grad:
+        cropped = compiled.crop_points(pillars.points, boxes, half, start, length, MAX_CANDIDATES)
+        if cropped is not None:
+            return CroppedPoints(*cropped)
+    rows, columns = _candidates(start, length)
     points = pillars.points.index_select(0, columns)
     local = to_local(points[:, :3], boxes.index_select(0, rows))
     inside = local.abs() <= half.index_select(0, rows)
@@ -94,9 +100,8 @@ def crop_points(pillars: Pillars, boxes: Tensor, box_frames: Tensor, *, margin_m
     return CroppedPoints(points, local, rows, torch.bincount(rows, minlength=len(boxes)))
 
 
-def _candidates(pillars: Pillars, boxes: Tensor, box_frames: Tensor, half: Tensor) -> tuple[Tensor, Tensor]:
-    """Box row and point row of every point in the bounding rectangles of boxes, by box, then by point."""
-    runs_start, runs_length = _point_runs(pillars, boxes, box_frames, half)
+def _candidates(runs_start: Tensor, runs_length: Tensor) -> tuple[Tensor, Tensor]:
+    """Box row and point row of every point in (R, S) runs of boxes, by box, then by point."""
     per_box = runs_length.sum(dim=1)
     step = torch.clamp((per_box + MAX_CANDIDATES - 1) // MAX_CANDIDATES, min=1)
     taken = (per_box + step - 1) // step

@@ -1,0 +1,133 @@
+"""Points by pillar and in boxes on a CPU, in C++: one pass where arrays take dozens, and the same bits.
+
+Until it is compiled, and where there is no compiler, the functions here return None and arrays do it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_core import native
+
+_NUMBER, _REAL, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
+POINTS = native.Beside(
+    Path(__file__).with_name("points.cpp"),
+    {
+        "sort_points": (
+            _NUMBER,
+            [_POINTER, _POINTER, _NUMBER, _POINTER, _REAL, _POINTER, _POINTER, _NUMBER, *[_POINTER] * 10],
+        ),
+        "crop_points": (_NUMBER, [*[_POINTER] * 7, *[_NUMBER] * 3, *[_POINTER] * 4]),
+    },
+    "points are sorted with arrays",
+    # Products and sums as they are written: nothing is rounded once where arrays round twice.
+    flags=("-ffp-contract=off",),
+)
+
+
+class SortedPoints(NamedTuple):
+    """Points in range by pillar, then by a digest of theirs.
+
+    Attributes:
+        points: (N, 4) float32.
+        frames, rows: (N,) int64 frame and pillar of each.
+        unsorted: (N,) int64 pillar of each point in range in the order they came.
+        counts, keys: (M,) int64 points and key of each pillar.
+        cells: (M, 3) int32 frame, row and column.
+        invalid: (B,) int64 points with NaN or infinite values.
+    """
+
+    points: Tensor
+    frames: Tensor
+    rows: Tensor
+    unsorted: Tensor
+    counts: Tensor
+    keys: Tensor
+    cells: Tensor
+    invalid: Tensor
+
+
+def sort_points(
+    points: Tensor,
+    sizes: Sequence[int],
+    range_m: Sequence[float],
+    cell_m: float,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    margin: int,
+) -> SortedPoints | None:
+    """Points by pillar; None also where different points of a pillar have one digest.
+
+    Args:
+        points: (N, 4) float32 contiguous, of all frames one after the other.
+        sizes: points of each frame.
+        range_m: of the grid: x, y, z minimum then maximum.
+        cell_m: edge of a pillar.
+        shape: rows and columns of the grid.
+        strides: of keys, for frame, row and column.
+        margin: cells with keys before the first row and column.
+    """
+    library = POINTS.library()
+    if library is None:
+        return None
+    count, frames = len(points), len(sizes)
+    whole = [torch.empty(count, dtype=torch.int64) for _ in range(5)]
+    frame_of, row_of, unsorted, counts, keys = whole
+    sorted_, cells = torch.empty_like(points), torch.empty((count, 3), dtype=torch.int32)
+    invalid, (pillars, clash) = torch.empty(frames, dtype=torch.int64), (_NUMBER(), _NUMBER())
+    kept = library.sort_points(
+        points.data_ptr(), _numbers(sizes), frames, (ctypes.c_float * 6)(*range_m), cell_m, _numbers(shape),
+        _numbers(strides), margin, invalid.data_ptr(), sorted_.data_ptr(), frame_of.data_ptr(),
+        row_of.data_ptr(), unsorted.data_ptr(), counts.data_ptr(), keys.data_ptr(), cells.data_ptr(),
+        ctypes.byref(pillars), ctypes.byref(clash),
+    )  # fmt: skip
+    if clash.value:
+        return None
+    made = pillars.value
+    return SortedPoints(
+        sorted_[:kept], frame_of[:kept], row_of[:kept], unsorted[:kept], counts[:made], keys[:made],
+        cells[:made], invalid,
+    )  # fmt: skip
+
+
+def crop_points(
+    points: Tensor, boxes: Tensor, half: Tensor, start: Tensor, length: Tensor, most: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+    """Points in boxes.
+
+    Args:
+        points: (N, 4) float32 contiguous.
+        boxes: (R, 7) float32; half: (R, 3) half their sizes and a margin.
+        start, length: (R, S) int64 runs of points that are looked at.
+        most: points looked at in a box; where there are more, every second, third and so on.
+
+    Returns:
+        (P, 4) points, (P, 3) where they lie in their box, (P,) int64 box of each, (R,) int64 points of each.
+    """
+    library = POINTS.library()
+    if library is None:
+        return None
+    boxes, half, start, length = (part.contiguous() for part in (boxes, half, start, length))
+    count, runs = start.shape
+    candidates = int(length.sum(1).clamp(max=most).sum())
+    inside = points.new_empty((candidates, 4))
+    local, rows = points.new_empty((candidates, 3)), length.new_empty(candidates)
+    counts = length.new_empty(count)
+    yaw = boxes[:, 6]
+    cosine, sine = torch.cos(yaw).contiguous(), torch.sin(yaw).contiguous()
+    made = library.crop_points(
+        points.data_ptr(), boxes.data_ptr(), cosine.data_ptr(), sine.data_ptr(), half.data_ptr(),
+        start.data_ptr(), length.data_ptr(), count, runs, most, inside.data_ptr(), local.data_ptr(),
+        rows.data_ptr(), counts.data_ptr(),
+    )  # fmt: skip
+    return inside[:made], local[:made], rows[:made], counts
+
+
+def _numbers(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * len(values))(*values)

@@ -1,0 +1,165 @@
+// Points on a CPU: by pillar, and in boxes. What pillars.py and refine.py do with arrays, in one pass each.
+//
+// Numbers are the same operations in the same order, each rounded by itself: the same to the bit.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+constexpr int64_t kDigestBits = 39;
+
+struct Entry {
+  uint64_t joint;  // Key of the pillar, then a digest of the point.
+  int64_t point;
+};
+
+uint64_t digest_of(const float* point) {
+  uint64_t digest = 0;
+  for (int column = 0; column < 4; ++column) {
+    int32_t bits;
+    std::memcpy(&bits, point + column, 4);
+    digest = (digest ^ static_cast<uint64_t>(static_cast<int64_t>(bits))) * 0x9E3779B97F4A7C1u + 0x7F4A7C15u;
+    digest ^= static_cast<uint64_t>(static_cast<int64_t>(digest) >> 29);
+  }
+  return digest & ((uint64_t{1} << kDigestBits) - 1);
+}
+
+// Sort by the joint numbers, equal ones in their order: digits of 11 bits, the lowest first.
+void sort_entries(std::vector<Entry>& entries) {
+  constexpr int kBits = 11, kDigits = 6;
+  std::vector<int64_t> counts(kDigits << kBits, 0);
+  for (const Entry& entry : entries) {
+    for (int digit = 0; digit < kDigits; ++digit) {
+      ++counts[(digit << kBits) + (entry.joint >> (digit * kBits) & ((1 << kBits) - 1))];
+    }
+  }
+  std::vector<Entry> other(entries.size());
+  for (int digit = 0; digit < kDigits; ++digit) {
+    int64_t* start = counts.data() + (digit << kBits);
+    int64_t before = 0, most = 0;
+    for (int value = 0; value < 1 << kBits; ++value) {
+      const int64_t own = start[value];
+      most = std::max(most, own);
+      start[value] = before;
+      before += own;
+    }
+    if (most == before) continue;  // All have the same.
+    for (const Entry& entry : entries) {
+      other[start[entry.joint >> (digit * kBits) & ((1 << kBits) - 1)]++] = entry;
+    }
+    entries.swap(other);
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+// Points by pillar, see make_pillars.
+//
+// points: (count, 4) of all frames, one after the other, sizes: (frames,) how many. range: x, y, z lowest, then x, y,
+// z above the highest. shape: rows and columns of the grid. strides: of keys, for frame, row and column, with margin
+// cells before the first.
+// To: invalid (frames,) points that are not finite; of those in range, sorted (count, 4) points, frame and row
+// (pillar) of each, and unsorted (count,) the pillar of each in the order they came; by pillar counts, keys and cells
+// (count, 3). clash: whether different points of a pillar have one digest. Returns how many points are in range;
+// pillars says how many there are.
+int64_t sort_points(const float* points, const int64_t* sizes, int64_t frames, const float* range, float cell,
+                    const int64_t* shape, const int64_t* strides, int64_t margin, int64_t* invalid, float* sorted,
+                    int64_t* frame_of, int64_t* row_of, int64_t* unsorted, int64_t* counts, int64_t* keys,
+                    int32_t* cells, int64_t* pillars, int64_t* clash) {
+  std::vector<Entry> entries;
+  std::vector<int64_t> place;  // Of each point in range among those in range.
+  const float* point = points;
+  int64_t total = 0;
+  for (int64_t frame = 0; frame < frames; ++frame) total += sizes[frame];
+  entries.reserve(total);
+  for (int64_t frame = 0, at = 0; frame < frames; ++frame) {
+    invalid[frame] = 0;
+    for (int64_t end = at + sizes[frame]; at < end; ++at, point += 4) {
+      const float x = point[0], y = point[1], z = point[2];
+      if (!(std::isfinite(x) && std::isfinite(y) && std::isfinite(z) && std::isfinite(point[3]))) {
+        ++invalid[frame];
+        continue;
+      }
+      if (!(x >= range[0] && y >= range[1] && z >= range[2] && x < range[3] && y < range[4] && z < range[5])) continue;
+      const float row = std::floor((y - range[1]) / cell), column = std::floor((x - range[0]) / cell);
+      const int64_t iy = static_cast<int64_t>(std::min(std::max(row, 0.0f), static_cast<float>(shape[0] - 1)));
+      const int64_t ix = static_cast<int64_t>(std::min(std::max(column, 0.0f), static_cast<float>(shape[1] - 1)));
+      const uint64_t key = frame * strides[0] + (iy + margin) * strides[1] + (ix + margin) * strides[2];
+      entries.push_back({key << kDigestBits | digest_of(point), at});
+    }
+  }
+  const int64_t kept = entries.size();
+  place.resize(total);
+  for (int64_t at = 0; at < kept; ++at) place[entries[at].point] = at;
+  sort_entries(entries);
+  *clash = 0;
+  int64_t made = 0;
+  for (int64_t at = 0; at < kept; ++at) {
+    const Entry& entry = entries[at];
+    const float* from = points + 4 * entry.point;
+    const int64_t key = entry.joint >> kDigestBits;
+    if (at == 0 || key != keys[made - 1]) {
+      keys[made] = key;
+      counts[made] = 0;
+      cells[3 * made] = static_cast<int32_t>(key / strides[0]);
+      cells[3 * made + 1] = static_cast<int32_t>(key % strides[0] / strides[1] - margin);
+      cells[3 * made + 2] = static_cast<int32_t>(key % strides[1] - margin);
+      ++made;
+    } else if (entry.joint == entries[at - 1].joint && std::memcmp(from, from - 4 * (entry.point - entries[at - 1].point), 16)) {
+      *clash = 1;
+    }
+    ++counts[made - 1];
+    std::copy_n(from, 4, sorted + 4 * at);
+    frame_of[at] = cells[3 * (made - 1)];
+    row_of[at] = made - 1;
+    unsorted[place[entry.point]] = made - 1;
+  }
+  *pillars = made;
+  return kept;
+}
+
+// Points in boxes, see crop_points.
+//
+// boxes: (count, 7), with cosine and sine of their yaw and half their sizes with the margin (count, 3). start, length:
+// (count, runs) of points. most: points looked at in a box; of more every second, third, ... To: inside, local and
+// rows, as many as there are candidates at most, and counts (count,). Returns how many points are inside.
+int64_t crop_points(const float* points, const float* boxes, const float* cosine, const float* sine, const float* half,
+                    const int64_t* start, const int64_t* length, int64_t count, int64_t runs, int64_t most,
+                    float* inside, float* local, int64_t* rows, int64_t* counts) {
+  int64_t made = 0;
+  for (int64_t box = 0; box < count; ++box) {
+    const float* own = boxes + 7 * box;
+    const float* limit = half + 3 * box;
+    const float c = cosine[box], s = sine[box];
+    int64_t candidates = 0;
+    for (int64_t run = 0; run < runs; ++run) candidates += length[box * runs + run];
+    const int64_t step = std::max<int64_t>((candidates + most - 1) / most, 1);
+    const int64_t before = made;
+    int64_t next = 0, passed = 0;  // Number of the next candidate, and of the first one of the run.
+    for (int64_t run = 0; run < runs; ++run) {
+      const int64_t first = start[box * runs + run], many = length[box * runs + run];
+      for (; next < passed + many; next += step) {
+        const float* point = points + 4 * (first + next - passed);
+        const float dx = point[0] - own[0], dy = point[1] - own[1], z = point[2] - own[2];
+        const float x = c * dx + s * dy, y = c * dy - s * dx;
+        if (!(std::fabs(x) <= limit[0] && std::fabs(y) <= limit[1] && std::fabs(z) <= limit[2])) continue;
+        std::copy_n(point, 4, inside + 4 * made);
+        local[3 * made] = x;
+        local[3 * made + 1] = y;
+        local[3 * made + 2] = z;
+        rows[made++] = box;
+      }
+      passed += many;
+    }
+    counts[box] = made - before;
+  }
+  return made;
+}
+
+}  // extern "C"
