@@ -75,8 +75,13 @@ def test_finds_what_arrays_find(
         with monkeypatch.context() as patch:
             patch.setattr(LSHIndex, "_compiled_of", lambda *_: None)
             right = index.search(queries, k, among=among, effort=Effort(*effort))
-        np.testing.assert_array_equal(found.ids, right.ids)
         np.testing.assert_allclose(found.scores, right.scores, atol=1e-6)
+        # Sums are in another order: what is as near as the next may change places with it.
+        with np.errstate(invalid="ignore"):
+            tied = np.abs(np.diff(right.scores, axis=1, append=-np.inf)) < 2e-6
+        tied[:, 1:] |= tied[:, :-1]
+        assert tied.mean() < 0.01
+        np.testing.assert_array_equal(np.where(tied, 0, found.ids), np.where(tied, 0, right.ids))
 
 
 @needs_compiler
