@@ -274,8 +274,8 @@ def joined(first: Neighbours, second: Neighbours, k: int) -> Neighbours:
     )
 
 
-def single(rows: NDArray[np.float16], out: Floats | None = None, *, of: int | None = None) -> Floats:
-    """Half-precision rows in float32, by one thread where they are no part of many.
+def single(rows: NDArray[np.float16], out: Floats | None = None) -> Floats:
+    """Half-precision rows in float32, by one thread where they are not many.
 
     torch converts them some twenty times faster than numpy, so it is used where it is loaded; loading it for
     that takes longer than a program that asks one question. The numbers are the same to the bit.
@@ -283,7 +283,6 @@ def single(rows: NDArray[np.float16], out: Floats | None = None, *, of: int | No
     Args:
         rows: (rows, width) float16.
         out: at least as many rows to write to, which saves asking for memory.
-        of: rows of which these are a part, where they are.
 
     Returns:
         (rows, width) float32, of ``out`` where it was given.
@@ -296,10 +295,11 @@ def single(rows: NDArray[np.float16], out: Floats | None = None, *, of: int | No
     # torch warns of arrays that must not be written to, such as mapped files, and then only reads.
     source = torch.from_numpy(rows if rows.flags.writeable else np.asarray(_Writable(rows)))
     target = torch.from_numpy(found)
-    if torch.get_num_threads() == 1 or (len(rows) if of is None else of) * rows.shape[1] >= _MANY:
+    if torch.get_num_threads() == 1 or rows.size >= _MANY:
         target.copy_(source)
         return found
-    # Of more numbers torch wakes threads; where others use the cores it waits for them longest.
+    # Of more numbers torch wakes threads. It waits for them longest where others use the cores, and those of
+    # numpy's products do, which spin for a while after each.
     height = max(1, _ONE_THREAD // max(1, rows.shape[1]))
     for part, place in zip(source.split(height), target.split(height), strict=True):
         place.copy_(part)

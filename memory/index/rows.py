@@ -127,7 +127,7 @@ class Rows(Register):
             for low, high in self.blocks(start, stop, len(some)):
                 if mask is not None and not mask[low:high].any():
                     continue
-                scores = _products(some, self.vectors.between(low, high), converted, stop - start)
+                scores = _products(some, self.vectors.between(low, high), converted)
                 if mask is not None:
                     scores[:, ~mask[low:high]] = -np.inf
                 found = _improved(found, scores, self.ids(high)[low:], k)
@@ -148,7 +148,7 @@ class Rows(Register):
         converted = self._room(len(positions))
         for first, last in self.blocks(0, len(positions), len(queries)):
             some = positions[first:last]
-            scores = _products(queries, self.vectors.take(some), converted, len(positions))
+            scores = _products(queries, self.vectors.take(some), converted)
             found = _improved(found, scores, ids[some], k)
         return found
 
@@ -157,12 +157,12 @@ class Rows(Register):
         return np.empty((min(rows, ROWS_AT_ONCE), self.dim), np.float32)
 
 
-def _products(queries: Floats, vectors: NDArray[np.float16], converted: Floats, of: int) -> Floats:
-    """(queries, rows) scores of a part of so many rows, as many at a time as there is room for."""
+def _products(queries: Floats, vectors: NDArray[np.float16], converted: Floats) -> Floats:
+    """(queries, rows) scores, of as many rows at a time as there is room for."""
     scores = np.empty((len(queries), len(vectors)), np.float32)
     for low in range(0, len(vectors), ROWS_AT_ONCE):
         some = vectors[low : low + ROWS_AT_ONCE]
-        scores[:, low : low + len(some)] = queries @ single(some, converted, of=of).T
+        scores[:, low : low + len(some)] = queries @ single(some, converted).T
     return scores
 
 
