@@ -144,7 +144,9 @@ def _run(scans: Path, out: Path, chosen: Sequence[str], options: argparse.Namesp
 def _case(side: str, runs: Sequence[dict[str, Any]], plain: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Medians, and the ratios to one process round by round."""
     whole, rates = ([run[name] for run in runs] for name in ("whole_s", "scans_per_s"))
-    times = [run["scans_per_s"] / other["scans_per_s"] for run, other in zip(runs, plain, strict=False)]
+    times = [
+        run["scans_per_s"] / other["scans_per_s"] for run, other in zip(runs, plain[: len(runs)], strict=True)
+    ]
     return {
         "side": side,
         "median_s": statistics.median(whole),

@@ -14,14 +14,12 @@ Results so far are in ``--out`` at any moment.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.fleet_bulk import load
+from benchmarks.fleet_bulk import load, side_by_side
 from benchmarks.fleet_sides import (
     BLOCK,
     LENGTH_M,
@@ -362,8 +360,7 @@ def truth(
     stretches = [(first, min(first + _STRETCH, size)) for first in range(0, size, _STRETCH)]
     best_of = partial(_best_of, dim=dim, seed=seed, questions=questions, wanted=wanted)
     if len(stretches) > _SIDE_BY_SIDE:
-        processes = max(1, (os.cpu_count() or 2) - 1)
-        with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        with side_by_side() as pool:
             found = list(pool.map(best_of, stretches))
     else:
         found = [best_of(stretch) for stretch in stretches]

@@ -27,6 +27,13 @@ from memory.persistence.records import DEFAULT_SLOT, Slot, prepare
 
 #: Rows of an operation, and of a transaction.
 PORTION = 5_000
+#: That work at once: one core is for who waits for them, and for the server.
+PROCESSES = max(1, (os.cpu_count() or 2) - 1)
+
+
+def side_by_side() -> ProcessPoolExecutor:
+    """Processes of their own, as many as work at once."""
+    return ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"))
 
 
 def load(
@@ -60,10 +67,9 @@ def load(
     # All months grow at once: processes then seldom wait for each other at a page.
     stretches.sort()
     counts: Counter[str] = Counter()
-    processes = max(1, (os.cpu_count() or 2) - 1)
-    shares = [[pair for _, pair in stretches[at::processes]] for at in range(processes)]
+    shares = [[pair for _, pair in stretches[at::PROCESSES]] for at in range(PROCESSES)]
     done = 0
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+    with side_by_side() as pool:
         # In rounds, to say how far it is.
         rounds = [share[at : at + 20] for at in range(0, len(shares[0]), 20) for share in shares]
         futures = {pool.submit(_fill, address, side.store.dim, seed, part): part for part in rounds if part}

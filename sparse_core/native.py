@@ -109,6 +109,11 @@ class Beside:
         self._library = library
 
 
+def numbers(*values: int) -> ctypes.Array[ctypes.c_int64]:
+    """Whole numbers as functions take them: an array of 64 bits each."""
+    return (ctypes.c_int64 * len(values))(*values)
+
+
 @cache
 def load_module(source: Path) -> ModuleType:
     """The Python module of a C++ file, which is called quicker than through ctypes.

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sparse_core import native
+from sparse_core.native import numbers
 
 _NUMBER, _REAL, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
 POINTS = native.Beside(
@@ -82,8 +83,8 @@ def sort_points(
     sorted_, cells = torch.empty_like(points), torch.empty((count, 3), dtype=torch.int32)
     invalid, (pillars, clash) = torch.empty(frames, dtype=torch.int64), (_NUMBER(), _NUMBER())
     kept = library.sort_points(
-        points.data_ptr(), _numbers(sizes), frames, (ctypes.c_float * 6)(*range_m), cell_m, _numbers(shape),
-        _numbers(strides), margin, invalid.data_ptr(), sorted_.data_ptr(), frame_of.data_ptr(),
+        points.data_ptr(), numbers(*sizes), frames, (ctypes.c_float * 6)(*range_m), cell_m, numbers(*shape),
+        numbers(*strides), margin, invalid.data_ptr(), sorted_.data_ptr(), frame_of.data_ptr(),
         row_of.data_ptr(), unsorted.data_ptr(), counts.data_ptr(), keys.data_ptr(), cells.data_ptr(),
         ctypes.byref(pillars), ctypes.byref(clash),
     )  # fmt: skip
@@ -127,7 +128,3 @@ def crop_points(
         rows.data_ptr(), counts.data_ptr(),
     )  # fmt: skip
     return inside[:made], local[:made], rows[:made], counts
-
-
-def _numbers(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    return (ctypes.c_int64 * len(values))(*values)

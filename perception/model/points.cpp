@@ -14,7 +14,7 @@ constexpr int64_t kDigestBits = 39;
 
 struct Entry {
   uint64_t joint;  // Key of the pillar, then a digest of the point.
-  int64_t point;
+  int64_t number;  // Of the point among those in range.
 };
 
 uint64_t digest_of(const float* point) {
@@ -73,14 +73,11 @@ int64_t sort_points(const float* points, const int64_t* sizes, int64_t frames, c
                     int64_t* frame_of, int64_t* row_of, int64_t* unsorted, int64_t* counts, int64_t* keys,
                     int32_t* cells, int64_t* pillars, int64_t* clash) {
   std::vector<Entry> entries;
-  std::vector<int64_t> place;  // Of each point in range among those in range.
+  std::vector<const float*> in_range;
   const float* point = points;
-  int64_t total = 0;
-  for (int64_t frame = 0; frame < frames; ++frame) total += sizes[frame];
-  entries.reserve(total);
-  for (int64_t frame = 0, at = 0; frame < frames; ++frame) {
+  for (int64_t frame = 0; frame < frames; ++frame) {
     invalid[frame] = 0;
-    for (int64_t end = at + sizes[frame]; at < end; ++at, point += 4) {
+    for (const float* end = point + 4 * sizes[frame]; point < end; point += 4) {
       const float x = point[0], y = point[1], z = point[2];
       if (!(std::isfinite(x) && std::isfinite(y) && std::isfinite(z) && std::isfinite(point[3]))) {
         ++invalid[frame];
@@ -91,18 +88,17 @@ int64_t sort_points(const float* points, const int64_t* sizes, int64_t frames, c
       const int64_t iy = static_cast<int64_t>(std::min(std::max(row, 0.0f), static_cast<float>(shape[0] - 1)));
       const int64_t ix = static_cast<int64_t>(std::min(std::max(column, 0.0f), static_cast<float>(shape[1] - 1)));
       const uint64_t key = frame * strides[0] + (iy + margin) * strides[1] + (ix + margin) * strides[2];
-      entries.push_back({key << kDigestBits | digest_of(point), at});
+      entries.push_back({key << kDigestBits | digest_of(point), static_cast<int64_t>(in_range.size())});
+      in_range.push_back(point);
     }
   }
   const int64_t kept = entries.size();
-  place.resize(total);
-  for (int64_t at = 0; at < kept; ++at) place[entries[at].point] = at;
   sort_entries(entries);
   *clash = 0;
   int64_t made = 0;
   for (int64_t at = 0; at < kept; ++at) {
     const Entry& entry = entries[at];
-    const float* from = points + 4 * entry.point;
+    const float* from = in_range[entry.number];
     const int64_t key = entry.joint >> kDigestBits;
     if (at == 0 || key != keys[made - 1]) {
       keys[made] = key;
@@ -111,14 +107,14 @@ int64_t sort_points(const float* points, const int64_t* sizes, int64_t frames, c
       cells[3 * made + 1] = static_cast<int32_t>(key % strides[0] / strides[1] - margin);
       cells[3 * made + 2] = static_cast<int32_t>(key % strides[1] - margin);
       ++made;
-    } else if (entry.joint == entries[at - 1].joint && std::memcmp(from, from - 4 * (entry.point - entries[at - 1].point), 16)) {
+    } else if (entry.joint == entries[at - 1].joint && std::memcmp(from, in_range[entries[at - 1].number], 16)) {
       *clash = 1;
     }
     ++counts[made - 1];
     std::copy_n(from, 4, sorted + 4 * at);
     frame_of[at] = cells[3 * (made - 1)];
     row_of[at] = made - 1;
-    unsorted[place[entry.point]] = made - 1;
+    unsorted[entry.number] = made - 1;
   }
   *pillars = made;
   return kept;

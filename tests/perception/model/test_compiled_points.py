@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from compiled_beside import same, with_and_without
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from perception.config import PillarConfig
 from perception.model import compiled, pillars, refine
-from perception.model.pillars import Pillars, make_pillars
+from perception.model.pillars import make_pillars
 from perception.model.refine import CroppedPoints, crop_points
 from sparse_core import native
-from sparse_core.conv.coordinates import CoordinateTable
 
 pytestmark = pytest.mark.skipif(native.compiler() is None, reason="needs a C++ compiler")
 
@@ -26,26 +25,7 @@ CONFIG = PillarConfig(range_m=(0.0, -6.4, -3.0, 12.8, 6.4, 1.0), pillar_size_m=0
 
 
 def both(function: Callable[[], Any]) -> tuple[Any, Any]:
-    """Something with C++ and with arrays."""
-    assert compiled.POINTS.ready()
-    quick = function()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(compiled.POINTS, "library", lambda: None)
-        return quick, function()
-
-
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor):
-        assert one.dtype == other.dtype
-        assert one.shape == other.shape
-        if one.is_floating_point():
-            one, other = one.contiguous().view(torch.int32), other.contiguous().view(torch.int32)
-        return torch.equal(one, other)
-    if isinstance(one, CoordinateTable | Pillars):
-        return all(same(getattr(one, part.name), getattr(other, part.name)) for part in fields(one))
-    if isinstance(one, tuple) and one and isinstance(one[0], Tensor):
-        return all(map(same, one, other))
-    return bool(one == other)
+    return with_and_without(compiled.POINTS, function)
 
 
 def cloud(count: int, seed: int, *, spread: float, bad: bool = False) -> Tensor:
@@ -142,4 +122,4 @@ def test_crops(points: int, boxes: int, most: int, seed: int) -> None:
         patched.setattr(refine, "MAX_CANDIDATES", most)
         quick, plain = both(lambda: crop_points(made, boxes_, frames, margin_m=0.3))
     assert isinstance(quick, CroppedPoints)
-    assert same(tuple(quick), tuple(plain))
+    assert same(quick, plain)

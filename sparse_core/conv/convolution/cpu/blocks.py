@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sparse_core.conv.convolution.cpu.compiled import plan_blocks
+from sparse_core.conv.convolution.cpu.compiled import TapOrder, plan_blocks
 
 #: Floats gathered for a block, or twice as many halves: four megabytes, shared by the cores. Smaller blocks
 #: fit a second-level cache, but threads meet at the end of each operation of a block, and wait for long where
@@ -45,20 +45,6 @@ class RowBlock(NamedTuple):
     stop: int
     taps: Tensor | None
     rows: Tensor
-
-
-class TapOrder(NamedTuple):
-    """An order of output rows in which rows with the same taps lie side by side.
-
-    Attributes:
-        order: (M,) int64 row of each place.
-        sets: (M,) uint16 taps of each place as bits, rising: bit r for tap ``taps[r]``.
-        taps: the taps, frequent ones first.
-    """
-
-    order: Tensor
-    sets: npt.NDArray[np.uint16]
-    taps: tuple[int, ...]
 
 
 def rows_by_taps(present: Tensor) -> TapOrder:
@@ -142,7 +128,7 @@ def even_blocks(
         return []
     size = max(_FEWEST_ROWS, 4 * BLOCK_ELEMENTS // (taps * channels * dtype.itemsize) // 64 * 64)
     row_cost = BLOCK_COST / channels**2 if taps <= _MOST_TAPS_IN_A_TREE else None
-    planned = plan_blocks(ordered.sets, ordered.taps, rows, size, row_cost)
+    planned = plan_blocks(ordered, rows, size, row_cost)
     if planned is None:
         return _blocks(rows, ordered, size, row_cost)
     blocks, first = [], 0

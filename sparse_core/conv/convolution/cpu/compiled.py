@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from sparse_core import native
+from sparse_core.native import numbers
 
 _NUMBER, _COST, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 PLANNING = native.Beside(
@@ -42,24 +43,30 @@ PLANNING = native.Beside(
 )
 
 
-def _numbers(*values: int) -> ctypes.Array[ctypes.c_int64]:
-    return (ctypes.c_int64 * len(values))(*values)
+class TapOrder(NamedTuple):
+    """An order of output rows in which rows with the same taps lie side by side.
+
+    Attributes:
+        order: (M,) int64 row of each place.
+        sets: (M,) uint16 taps of each place as bits, rising: bit r for tap ``taps[r]``.
+        taps: the taps, frequent ones first.
+    """
+
+    order: Tensor
+    sets: npt.NDArray[np.uint16]
+    taps: tuple[int, ...]
 
 
 class PlannedTaps(NamedTuple):
     """Cells in the order of the taps that they have.
 
     Attributes:
-        order: (M,) int64 cell of each place.
-        sets: (M,) uint16 taps of each place as bits: bit r for tap ``taps[r]``.
-        taps: frequent ones first.
+        ordered: cell of each place, and its taps.
         gathered: (M, K) int32 row under each tap of each place; ``inputs`` where there is none.
         cells: (M, 1 + D) int64 in that order; of anything where the cells are not the map's own.
     """
 
-    order: Tensor
-    sets: npt.NDArray[np.uint16]
-    taps: tuple[int, ...]
+    ordered: TapOrder
     gathered: Tensor
     cells: Tensor
 
@@ -93,15 +100,15 @@ def plan_taps(
     taps = len(offsets)
     order = torch.empty(count, dtype=torch.int64)
     sets = np.empty(count, np.uint16)
-    frequent = _numbers(*offsets)
+    frequent = numbers(*offsets)
     gathered = torch.empty((count, taps), dtype=torch.int32)
-    ordered = torch.empty_like(cells) if inputs is None else cells
+    in_order = torch.empty_like(cells) if inputs is None else cells
     library.plan_taps(
-        cells.data_ptr(), count, axes, _numbers(*multiply), _numbers(*strides), margin, _numbers(*offsets),
+        cells.data_ptr(), count, axes, numbers(*multiply), numbers(*strides), margin, numbers(*offsets),
         taps, rows.data_ptr(), -1 if inputs is None else inputs, order.data_ptr(), sets.ctypes.data, frequent,
-        gathered.data_ptr(), ordered.data_ptr(),
+        gathered.data_ptr(), in_order.data_ptr(),
     )  # fmt: skip
-    return PlannedTaps(order, sets, tuple(frequent), gathered, ordered)
+    return PlannedTaps(TapOrder(order, sets, tuple(frequent)), gathered, in_order)
 
 
 def plan_reached(
@@ -129,8 +136,8 @@ def plan_reached(
         taps, places = taps * size, places * wide
     reached = torch.empty((min(places, taps * len(cells)), cells.shape[1]), dtype=torch.int64)
     made = library.plan_reached(
-        cells.data_ptr(), *cells.shape, _numbers(*kernel_size), _numbers(*stride), _numbers(*padding),
-        _numbers(*shape), batch_size, reached.data_ptr(),
+        cells.data_ptr(), *cells.shape, numbers(*kernel_size), numbers(*stride), numbers(*padding),
+        numbers(*shape), batch_size, reached.data_ptr(),
     )  # fmt: skip
     return reached[:made]
 
@@ -150,16 +157,12 @@ class PlannedBlocks(NamedTuple):
 
 
 def plan_blocks(
-    sets: npt.NDArray[np.uint16],
-    frequent: Sequence[int],
-    gathered: Tensor,
-    size: int,
-    row_cost: float | None,
+    ordered: TapOrder, gathered: Tensor, size: int, row_cost: float | None
 ) -> PlannedBlocks | None:
     """Cut rows in the order of their taps into blocks.
 
     Args:
-        sets, frequent: of the rows, see :class:`PlannedTaps`.
+        ordered: the taps of the rows.
         gathered: (M, K) int32, M at least 1.
         size: rows of a block, at most.
         row_cost: of a range in taps of a row; None: rows are not cut by their taps.
@@ -172,8 +175,8 @@ def plan_blocks(
     starts, used = np.empty(count + 1, np.int64), np.empty(count, np.int64)
     rows = torch.empty(count * taps, dtype=torch.int32)
     blocks = library.plan_blocks(
-        sets.ctypes.data, _numbers(*frequent), gathered.data_ptr(), count, taps, size, row_cost is not None,
-        row_cost or 0.0, starts.ctypes.data, used.ctypes.data, rows.data_ptr(),
+        ordered.sets.ctypes.data, numbers(*ordered.taps), gathered.data_ptr(), count, taps, size,
+        row_cost is not None, row_cost or 0.0, starts.ctypes.data, used.ctypes.data, rows.data_ptr(),
     )  # fmt: skip
     return PlannedBlocks(starts[: blocks + 1].tolist(), used[:blocks].tolist(), rows)
 
@@ -218,7 +221,7 @@ def plan_rows(
     rows = torch.empty((batch_size, height + above + below, width + left + right), dtype=torch.int32)
     library.plan_rows(
         cells.data_ptr(), len(cells), empty.data_ptr(), others, batch_size, height, width,
-        _numbers(above, below, left, right), rows.data_ptr(),
+        numbers(above, below, left, right), rows.data_ptr(),
     )  # fmt: skip
     return rows
 
@@ -267,9 +270,9 @@ def plan_tiles(
     height, width = 1 << bits[0], 1 << bits[1]
     most = min(len(cells), batch_size * counts[0] * counts[1]) + limits[0]
     reads = torch.empty((height + 2) * (width + 2) * most, dtype=torch.int32)
-    places, numbers = torch.empty(len(cells), dtype=torch.int32), _numbers(0, 0)
+    places, made = torch.empty(len(cells), dtype=torch.int32), numbers(0, 0)
     library.plan_tiles(
-        cells.data_ptr(), len(cells), batch_size, _numbers(*counts), _numbers(*bits), rows.data_ptr(),
-        _numbers(*strides), origin, channels, *limits, reads.data_ptr(), places.data_ptr(), numbers,
+        cells.data_ptr(), len(cells), batch_size, numbers(*counts), numbers(*bits), rows.data_ptr(),
+        numbers(*strides), origin, channels, *limits, reads.data_ptr(), places.data_ptr(), made,
     )  # fmt: skip
-    return PlannedTiles(reads, places, *numbers)
+    return PlannedTiles(reads, places, *made)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sparse_core.conv.convolution.cpu.blocks import RowBlock, TapOrder, even_blocks, rows_by_taps
-from sparse_core.conv.convolution.cpu.compiled import plan_reached, plan_taps
+from sparse_core.conv.convolution.cpu.blocks import RowBlock, even_blocks, rows_by_taps
+from sparse_core.conv.convolution.cpu.compiled import TapOrder, plan_reached, plan_taps
 from sparse_core.conv.coordinates.common import MARGIN, key_offsets, key_strides, linear_keys
 from sparse_core.conv.geometry import output_shape
 from sparse_core.conv.table import gather_rows
@@ -88,8 +88,8 @@ def direct_level(
     rows = torch.full((batch_size * strides[0],), -1, dtype=torch.int32)
     planned = plan_taps(cells, [1] * len(strides), strides, MARGIN, offsets, rows, None)
     if planned is not None:
-        ordered = TapOrder(planned.order, planned.sets, planned.taps)
-        return DirectLevel(planned.cells, ordered, planned.gathered, shape, batch_size, rows)
+        ordered, gathered, cells = planned
+        return DirectLevel(cells, ordered, gathered, shape, batch_size, rows)
     count, keys = len(cells), linear_keys(cells, shape)
     numbers = torch.arange(count, dtype=torch.int32)
     rows[keys] = numbers
@@ -125,13 +125,11 @@ def strided_level(
     if cells is None:
         cells = _reached(before, kernel_size, stride, padding, shape)
     level = direct_level(cells, shape, before.batch_size)
-    strides, offsets = (
-        key_strides(before.spatial_shape),
-        key_offsets(kernel_size, padding, before.spatial_shape),
-    )
+    strides = key_strides(before.spatial_shape)
+    offsets = key_offsets(kernel_size, padding, before.spatial_shape)
     planned = plan_taps(cells, [1, *stride], strides, MARGIN, offsets, before.rows, len(before))
     if planned is not None:
-        ordered, gathered = TapOrder(planned.order, planned.sets, planned.taps), planned.gathered
+        ordered, gathered, _ = planned
     else:
         keys = linear_keys(cells * torch.tensor([1, *stride]), before.spatial_shape)
         ordered, gathered = taps_of(_read(before.rows, keys, offsets), len(before))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from compiled_beside import same, with_and_without
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -33,10 +34,4 @@ def test_cells_near_others_and_their_rows(
         wider, cells = dilated_cells(near)
         return [wider, cells, padded_rows(cells, empty, empty_count, frames)]
 
-    assert compiled.PLANNING.ready()
-    quick = planned()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(compiled.PLANNING, "library", lambda: None)
-        plain = planned()
-    assert all(map(torch.equal, quick, plain))
-    assert [part.dtype for part in quick] == [part.dtype for part in plain]
+    assert same(*with_and_without(compiled.PLANNING, planned))

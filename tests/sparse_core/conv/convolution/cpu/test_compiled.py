@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from compiled_beside import same, with_and_without
+from drawn_cells import some_cells
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from sparse_core import native
 from sparse_core.conv.convolution.cpu import blocks as blocks_module
@@ -20,47 +20,16 @@ from sparse_core.conv.convolution.cpu.tiles import TILE_MARGINS, TILE_SHAPES, ti
 
 pytestmark = pytest.mark.skipif(native.compiler() is None, reason="needs a C++ compiler")
 
-SEARCHED = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+SEARCHED = settings(max_examples=60, deadline=None)
 
 
-@pytest.fixture
-def both(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], tuple[Any, Any]]:
-    """Something with C++ and with arrays; and with both, since C++ may be there from any call on."""
-
-    def run(function: Callable[[], Any]) -> tuple[Any, Any]:
-        assert compiled.PLANNING.ready()
-        library = compiled.PLANNING.library()
-        quick = function()
-        with monkeypatch.context() as patched:
-            patched.setattr(compiled.PLANNING, "library", lambda: None)
-            plain = function()
-            for turns in ([library, None], [None, library], [None, None, library]):
-                taken = itertools.cycle(turns)
-                patched.setattr(compiled.PLANNING, "library", lambda taken=taken: next(taken))
-                assert same(function(), plain)
-        return quick, plain
-
-    return run
-
-
-def some_cells(shape: tuple[int, ...], frames: int, share: float, seed: int) -> Tensor:
-    random = torch.Generator().manual_seed(seed)
-    return (torch.rand((frames, *shape), generator=random) < share).nonzero()
+def both(function: Callable[[], Any]) -> tuple[Any, Any]:
+    return with_and_without(compiled.PLANNING, function)
 
 
 def parts_of(level: DirectLevel) -> list[Any]:
     ordered = level.ordered
-    return [level.cells, ordered.order, ordered.sets.tolist(), ordered.taps, level.gathered, level.rows]
-
-
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor):
-        return one.dtype == other.dtype and one.shape == other.shape and torch.equal(one, other)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
+    return [level.cells, *ordered, level.gathered, level.rows]
 
 
 SHAPES = st.one_of(
@@ -81,7 +50,6 @@ SHAPES = st.one_of(
     seed=st.integers(0, 999),
 )
 def test_levels(
-    both: Any,
     shape: tuple[int, ...],
     frames: int,
     share: float,
@@ -111,7 +79,7 @@ def test_levels(
 @pytest.mark.parametrize("channels", [1, 4, 64, 512])
 @pytest.mark.parametrize("kernel", [(3, 3), (3, 1), (5, 3)])
 def test_blocks_of_any_size(
-    both: Any, elements: int, channels: int, kernel: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    elements: int, channels: int, kernel: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocks_module, "BLOCK_ELEMENTS", elements)
     cells = some_cells((90, 110), 2, 0.3, channels)
@@ -130,7 +98,6 @@ def test_blocks_of_any_size(
     seed=st.integers(0, 999),
 )
 def test_tiles(
-    both: Any,
     shape: tuple[int, int],
     frames: int,
     share: float,

@@ -10,6 +10,7 @@ import operator
 import numpy as np
 import pytest
 import torch
+from drawn_cells import some_cells
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -26,12 +27,6 @@ from sparse_core.conv.convolution.cpu.blocks import (
 from sparse_core.conv.convolution.cpu.levels import DirectLevel, direct_level, fits, strided_level
 from sparse_core.conv.convolution.reference import sparse_convolution
 from sparse_core.conv.coordinates import CoordinateTable, build_table
-
-
-def some_cells(shape: tuple[int, ...], frames: int, share: float, seed: int) -> Tensor:
-    """Distinct cells in key order: (M, 1 + D)."""
-    random = torch.Generator().manual_seed(seed)
-    return (torch.rand((frames, *shape), generator=random) < share).nonzero()
 
 
 def in_table_rows(level: DirectLevel, table: CoordinateTable, neighbours: Tensor) -> Tensor:
