@@ -1,8 +1,9 @@
-"""Sparse matrix times dense matrix in Triton: rows of CSR, long rows in pieces of their own.
+"""Sparse matrix times dense matrix in Triton: short rows side by side, long ones one at a time.
 
-A program sums a few rows over a block of columns. Rows longer than ``_PIECE`` entries are summed in pieces,
-in a second launch, and the pieces are added in order in a third: no atomics, so the bits do not change from
-run to run. Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
+A program sums a run of entries, or some short ones, over a block of columns. A run is a row or, of rows
+longer than ``_PIECE`` entries, a piece of one; the pieces of a row are added in order in a second launch: no
+atomics, so the bits do not change from run to run. Runs on CUDA, and on a CPU through
+``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
@@ -23,116 +24,178 @@ from sparse_core.linalg.structure import cut_rows
 
 #: Entries of a row that one program sums at most.
 _PIECE = 1024
+#: Rows of more entries have a program each, because rows side by side take as long as the longest of them.
+_SHORT = 64
+#: Entries that a program has in flight at most, and numbers of pieces that are added at once.
+_ENTRIES, _NUMBERS = 128, 2048
 #: Batches that one launch covers: the second dimension of a CUDA grid.
 _BATCHES = 65535
 
 
-class RowPlan(NamedTuple):
-    """How the rows of a matrix are shared out; depends on the structure alone.
+class RunPlan(NamedTuple):
+    """How the entries of a matrix are shared out; depends on the structure alone.
 
     Attributes:
-        mean_length: entries a row, on average.
-        starts, ends: (M,) first entry of each row, and one past its last.
-        order: (M,) rows sorted by length when rows side by side differ much in length, else None.
-        long_rows: (L,) rows of more than ``_PIECE`` entries.
-        first_piece: (L + 1,) first piece of each long row.
-        piece_start: (P,) first entry of each piece.
-        piece_end: (P,) one past the last entry of each piece.
+        starts, ends: (R,) first entry of each run, and one past its last: pieces of long rows, then rows from
+            the longest on, then short rows.
+        row: (R,) the run's row, 0 for pieces; None when the runs are the rows in their order.
+        pieces: runs that are pieces.
+        long: runs that are no short rows.
+        mean_length: entries of a short row, on average.
+        cut_rows: (L,) rows that are cut into pieces.
+        first_piece: (L + 1,) first piece of each of them.
     """
 
-    mean_length: float
     starts: Tensor
     ends: Tensor
-    order: Tensor | None
-    long_rows: Tensor
+    row: Tensor | None
+    pieces: int
+    long: int
+    mean_length: float
+    cut_rows: Tensor
     first_piece: Tensor
-    piece_start: Tensor
-    piece_end: Tensor
 
 
 class SpmmTile(NamedTuple):
-    """What a program works on at a time: rows, entries of each and columns; and its warps."""
+    """What a program works on at a time: short rows and entries of each, entries of a long one, columns."""
 
     rows: int
     entries: int
+    long_entries: int
     columns: int
     warps: int
 
 
 @triton.jit
-def _rows_kernel(  # type: ignore[no-untyped-def]
+def _sum_runs(  # type: ignore[no-untyped-def]
     starts,
     ends,
-    order,
+    rows,
     col,
     values,
     dense,
     out,
-    count,
+    partial,
+    first,
+    end,
+    pieces,
     width,
-    longest_allowed,
-    column_blocks,
-    batch_stride,
+    n,
     row_stride,
-    column_stride,
-    out_batch_stride,
     ROWS: tl.constexpr,
     ENTRIES: tl.constexpr,
     COLUMNS: tl.constexpr,
     ORDERED: tl.constexpr,
+    CUT: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
-    """Sum ROWS runs of entries over COLUMNS columns; a run longer than allowed is left at zero."""
-    share = tl.program_id(0).to(tl.int64)
-    batch = tl.program_id(1).to(tl.int64)
-    lane = (share // column_blocks) * ROWS + tl.arange(0, ROWS)
-    n = (share % column_blocks) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = lane < count
-    row = tl.load(order + lane, mask=inside, other=0).to(tl.int64) if ORDERED else lane
-    start = tl.load(starts + row, mask=inside, other=0).to(tl.int64)
-    length = tl.load(ends + row, mask=inside, other=0).to(tl.int64) - start
-    length = tl.where(length > longest_allowed, 0, length)
-    source = dense + batch * batch_stride + n[None, None, :] * column_stride
+    """Sum ROWS runs from ``first`` on over the columns ``n``: rows to ``out``, pieces to ``partial``."""
+    run = first + tl.arange(0, ROWS).to(tl.int64)
+    inside = run < end
+    start = tl.load(starts + run, mask=inside, other=0).to(tl.int64)
+    length = tl.load(ends + run, mask=inside, other=0).to(tl.int64) - start
     total = tl.zeros((ROWS, ENTRIES, COLUMNS), ACCUMULATOR)
-    for first in range(0, tl.max(length, axis=0), ENTRIES):
-        k = first + tl.arange(0, ENTRIES)
+    for begin in range(0, tl.max(length, axis=0), ENTRIES):
+        k = begin + tl.arange(0, ENTRIES)
         stored = k[None, :] < length[:, None]
         position = start[:, None] + k[None, :]
         column = tl.load(col + position, mask=stored, other=0).to(tl.int64)
         value = tl.load(values + position, mask=stored, other=0.0).to(ACCUMULATOR)
         wanted = stored[:, :, None] & (n < width)[None, None, :]
-        factor = tl.load(source + column[:, :, None] * row_stride, mask=wanted, other=0.0)
+        factor = tl.load(dense + n[None, None, :] + column[:, :, None] * row_stride, mask=wanted, other=0.0)
         total += value[:, :, None] * factor.to(ACCUMULATOR)
     result = tl.sum(total, axis=1)
-    target = out + batch * out_batch_stride + row[:, None] * width + n[None, :]
-    tl.store(target, result.to(out.dtype.element_ty), mask=inside[:, None] & (n < width)[None, :])
+    row = tl.load(rows + run, mask=inside, other=0).to(tl.int64) if ORDERED else run
+    wanted = inside[:, None] & (n < width)[None, :]
+    if CUT:
+        tl.store(partial + run[:, None] * width + n[None, :], result, mask=wanted & (run < pieces)[:, None])
+        wanted = wanted & (run >= pieces)[:, None]
+    tl.store(out + row[:, None] * width + n[None, :], result.to(out.dtype.element_ty), mask=wanted)
 
 
 @triton.jit
-def _combine_kernel(  # type: ignore[no-untyped-def]
+def _runs_kernel(  # type: ignore[no-untyped-def]
+    starts,
+    ends,
+    rows,
+    col,
+    values,
+    dense,
+    out,
     partial,
-    long_rows,
+    count,
+    long,
+    pieces,
+    width,
+    column_blocks,
+    batch_stride,
+    row_stride,
+    out_batch_stride,
+    partial_batch_stride,
+    ROWS: tl.constexpr,
+    ENTRIES: tl.constexpr,
+    LONG_ENTRIES: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    LONG: tl.constexpr,
+    SHORT: tl.constexpr,
+    ORDERED: tl.constexpr,
+    CUT: tl.constexpr,
+    ACCUMULATOR: tl.constexpr,
+):
+    """The first programs have a long run each (``LONG``), all others ROWS short ones (``SHORT``)."""
+    share = tl.program_id(0).to(tl.int64)
+    batch = tl.program_id(1).to(tl.int64)
+    block = share // column_blocks
+    n = (share % column_blocks) * COLUMNS + tl.arange(0, COLUMNS)
+    source = dense + batch * batch_stride
+    target = out + batch * out_batch_stride
+    parts = partial + batch * partial_batch_stride
+    is_long = block < long
+    # Nested: what is known when it is compiled leaves the other half out.
+    if LONG:  # noqa: SIM102
+        if is_long:
+            _sum_runs(
+                starts, ends, rows, col, values, source, target, parts,
+                block, long, pieces, width, n, row_stride,
+                1, LONG_ENTRIES, COLUMNS, ORDERED, CUT, ACCUMULATOR,
+            )  # fmt: skip
+    if SHORT:  # noqa: SIM102
+        if not is_long:
+            _sum_runs(
+                starts, ends, rows, col, values, source, target, parts,
+                long + (block - long) * ROWS, count, pieces, width, n, row_stride,
+                ROWS, ENTRIES, COLUMNS, ORDERED, False, ACCUMULATOR,
+            )  # fmt: skip
+
+
+@triton.jit
+def _join_kernel(  # type: ignore[no-untyped-def]
+    partial,
+    cut_rows,
     first_piece,
     out,
     width,
     column_blocks,
     partial_batch_stride,
     out_batch_stride,
+    PIECES: tl.constexpr,
     COLUMNS: tl.constexpr,
     ACCUMULATOR: tl.constexpr,
 ):
-    """Add the pieces of one long row in their order."""
+    """Add the pieces of one row in an order of their own, PIECES at a time."""
     share = tl.program_id(0).to(tl.int64)
     batch = tl.program_id(1).to(tl.int64)
     which = share // column_blocks
     n = (share % column_blocks) * COLUMNS + tl.arange(0, COLUMNS)
-    row = tl.load(long_rows + which).to(tl.int64)
-    total = tl.zeros((COLUMNS,), ACCUMULATOR)
-    source = partial + batch * partial_batch_stride + n
-    for piece in range(tl.load(first_piece + which), tl.load(first_piece + which + 1)):
-        total += tl.load(source + piece * width, mask=n < width, other=0.0)
+    row = tl.load(cut_rows + which).to(tl.int64)
+    end = tl.load(first_piece + which + 1)
+    total = tl.zeros((PIECES, COLUMNS), ACCUMULATOR)
+    for begin in range(tl.load(first_piece + which), end, PIECES):
+        piece = begin + tl.arange(0, PIECES)
+        source = partial + batch * partial_batch_stride + piece[:, None] * width + n[None, :]
+        total += tl.load(source, mask=(piece < end)[:, None] & (n < width)[None, :], other=0.0)
     target = out + batch * out_batch_stride + row * width + n
-    tl.store(target, total.to(out.dtype.element_ty), mask=n < width)
+    tl.store(target, tl.sum(total, axis=0).to(out.dtype.element_ty), mask=n < width)
 
 
 def spmm(matrix: CSR, dense: Tensor) -> Tensor:
@@ -146,105 +209,125 @@ def spmm(matrix: CSR, dense: Tensor) -> Tensor:
         return apart(spmm(matrix, side_by_side(dense)), dense)
     out = torch.empty(batch, matrix.shape[0], width, dtype=dtype, device=dense.device)
     if out.numel():
-        plan = matrix.cached("linalg spmm rows", lambda: plan_rows(matrix.row_ptr))
+        plan = matrix.cached("linalg spmm runs", lambda: plan_runs(matrix.row_ptr))
         _multiply(matrix, batched, out, plan)
     return out if dense.ndim == 3 else out[0]
 
 
-def plan_rows(row_ptr: Tensor) -> RowPlan:
-    """Share out the rows of a (non-empty) CSR structure; reads sizes back to the host, so once only.
+def plan_runs(row_ptr: Tensor) -> RunPlan:
+    """Share out the entries of a (non-empty) CSR structure; reads sizes back to the host, so once only.
 
     Args:
         row_ptr: (M + 1,) integer.
     """
     lengths = row_ptr.diff().long()
-    mean = int(row_ptr[-1]) / len(lengths)
+    too_long = (lengths > _PIECE).nonzero()[:, 0]
+    first_piece, piece_start, piece_end = cut_rows(row_ptr, too_long, _PIECE)
+    long_rows = ((lengths > _SHORT) & (lengths <= _PIECE)).nonzero()[:, 0]
+    short_rows = (lengths <= _SHORT).nonzero()[:, 0]
+    short_lengths = lengths[short_rows]
+    short_entries = int(short_lengths.sum())
+    # What takes longest begins first.
+    rows = [long_rows[_from_the_longest(lengths[long_rows])]]
     # Groups of 16 rows would take as many steps as their longest: worth sorting when that doubles the work.
-    padded = torch.nn.functional.pad(lengths, (0, -len(lengths) % 16)).view(-1, 16)
-    steps = int(padded.clamp(max=_PIECE).amax(dim=1).sum()) * 16
-    order = (
-        torch.sort(lengths, stable=True).indices.to(row_ptr.dtype)
-        if steps > 2 * mean * len(lengths)
-        else None
+    padded = torch.nn.functional.pad(short_lengths, (0, -len(short_rows) % 16)).view(-1, 16)
+    if 16 * int(padded.amax(dim=1).sum()) > 2 * short_entries:
+        short_rows = short_rows[_from_the_longest(short_lengths)]
+    rows.append(short_rows)
+    row = torch.cat(rows)
+    dtype, pieces = row_ptr.dtype, len(piece_start)
+    in_order = pieces == 0 and bool((row[1:] > row[:-1]).all())
+    return RunPlan(
+        torch.cat([piece_start.to(dtype), row_ptr[:-1][row]]),
+        torch.cat([piece_end.to(dtype), row_ptr[1:][row]]),
+        None if in_order else torch.nn.functional.pad(row.to(dtype), (pieces, 0)),
+        pieces,
+        pieces + len(long_rows),
+        short_entries / max(1, len(short_rows)),
+        too_long,
+        first_piece,
     )
-    long_rows = (lengths > _PIECE).nonzero()[:, 0]
-    return RowPlan(mean, row_ptr[:-1], row_ptr[1:], order, long_rows, *cut_rows(row_ptr, long_rows, _PIECE))
+
+
+def _from_the_longest(lengths: Tensor) -> Tensor:
+    return torch.sort(lengths, descending=True, stable=True).indices
 
 
 def choose_tile(mean_length: float, width: int) -> SpmmTile:
-    """Tile for rows of this mean length: columns first, a few entries in flight, then rows.
+    """Tile for short rows of this mean length: columns first, a few entries in flight, then rows.
 
-    Measured on an H200 with 8, 64 and 256 columns: against a tile of 8 entries and 2 rows, one of 4 entries
-    and 8 rows halves the time at 64 columns, because short rows fill it.
+    Measured on an H200 with 8, 32, 64, 128 and 256 columns. Of short rows, a tile of 4 entries and 8 rows
+    takes half the time of one of 8 entries and 2 rows at 64 columns, because short rows fill it. Of long
+    ones one row at a time is the best, with as many entries as the registers hold.
     """
     columns = min(256, triton.next_power_of_2(width))
+    numbers = 2048 if columns <= 64 else 1024
     entries = 8 if columns <= 16 else 4 if columns <= 64 else 2
     entries = min(entries, max(2, triton.next_power_of_2(int(mean_length) + 1) // 2))
-    rows = max(1, min(16, (2048 if columns <= 64 else 1024) // (columns * entries)))
-    return SpmmTile(rows, entries, columns, 4 if rows * entries * columns >= 512 else 1)
+    rows = max(1, min(16, numbers // (columns * entries)))
+    return SpmmTile(
+        rows, entries, min(_ENTRIES, numbers // columns), columns, 4 if rows * entries * columns >= 512 else 1
+    )
 
 
-def _multiply(matrix: CSR, dense: Tensor, out: Tensor, plan: RowPlan) -> None:
+def _multiply(matrix: CSR, dense: Tensor, out: Tensor, plan: RunPlan) -> None:
     batch, _, width = out.shape
     tile = choose_tile(plan.mean_length, width)
-    order = plan.order if tile.rows > 1 else None
-    _launch_rows(plan.starts, plan.ends, order, matrix, dense, out, tile)
-    if len(plan.long_rows) == 0:
-        return
-    working = accumulation_dtype(out.dtype)
-    partial = scratch((batch, len(plan.piece_start), width), working, out.device)
-    long_tile = choose_tile(_PIECE, width)._replace(rows=1)
-    _launch_rows(plan.piece_start, plan.piece_end, None, matrix, dense, partial, long_tile)
     column_blocks = triton.cdiv(width, tile.columns)
+    count = len(plan.starts)
+    short_programs = triton.cdiv(count - plan.long, tile.rows)
+    working = accumulation_dtype(out.dtype)
+    partial = out
+    if plan.pieces:
+        partial = scratch((batch, plan.pieces, width), working, out.device)
     _launch(
-        _combine_kernel,
-        (len(plan.long_rows) * column_blocks, batch),
+        _runs_kernel,
+        ((plan.long + short_programs) * column_blocks, batch),
+        plan.starts,
+        plan.ends,
+        plan.starts if plan.row is None else plan.row,
+        matrix.col,
+        matrix.values,
+        dense,
+        out,
         partial,
-        plan.long_rows,
+        count,
+        plan.long,
+        plan.pieces,
+        width,
+        column_blocks,
+        dense.stride(0),
+        dense.stride(1),
+        out.stride(0),
+        partial.stride(0),
+        ROWS=tile.rows,
+        ENTRIES=tile.entries,
+        LONG_ENTRIES=tile.long_entries,
+        COLUMNS=tile.columns,
+        LONG=plan.long > 0,
+        SHORT=short_programs > 0,
+        ORDERED=plan.row is not None,
+        CUT=plan.pieces > 0,
+        ACCUMULATOR=_triton_dtype(working),
+        num_warps=4 if plan.long else tile.warps,
+    )
+    if plan.pieces == 0:
+        return
+    _launch(
+        _join_kernel,
+        (len(plan.cut_rows) * column_blocks, batch),
+        partial,
+        plan.cut_rows,
         plan.first_piece,
         out,
         width,
         column_blocks,
         partial.stride(0),
         out.stride(0),
+        PIECES=max(1, _NUMBERS // tile.columns),
         COLUMNS=tile.columns,
         ACCUMULATOR=_triton_dtype(working),
-    )
-
-
-def _launch_rows(
-    starts: Tensor,
-    ends: Tensor,
-    order: Tensor | None,
-    matrix: CSR,
-    dense: Tensor,
-    out: Tensor,
-    tile: SpmmTile,
-) -> None:
-    batch, count, width = out.shape
-    column_blocks = triton.cdiv(width, tile.columns)
-    _launch(
-        _rows_kernel,
-        (triton.cdiv(count, tile.rows) * column_blocks, batch),
-        starts,
-        ends,
-        starts if order is None else order,
-        matrix.col,
-        matrix.values,
-        dense,
-        out,
-        count,
-        width,
-        _PIECE,
-        column_blocks,
-        *dense.stride(),
-        out.stride(0),
-        ROWS=tile.rows,
-        ENTRIES=tile.entries,
-        COLUMNS=tile.columns,
-        ORDERED=order is not None,
-        ACCUMULATOR=_triton_dtype(accumulation_dtype(out.dtype)),
-        num_warps=tile.warps,
+        num_warps=4,
     )
 
 

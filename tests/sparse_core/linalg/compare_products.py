@@ -270,13 +270,13 @@ COMPARISONS = {"spmv": compare_vectors, "spmm": compare_matrices, "sddmm": compa
 if __name__ == "__main__":
     operation, device, size = sys.argv[1], torch.device(sys.argv[2]), int(sys.argv[3])
     quick = sys.argv[4:] == ["quick"]
-    interpreted = not isinstance(spmm_kernels._rows_kernel, triton.JITFunction)
+    interpreted = not isinstance(spmm_kernels._runs_kernel, triton.JITFunction)
     launches: Counter[str] = Counter()
     for module in (spmm_kernels, sddmm_kernels):
         module._launch = partial(counted, module._launch)
     if interpreted:
         # Rows of a size that the interpreter manages are then cut into pieces too.
-        spmm_kernels._PIECE = 16
+        spmm_kernels._PIECE, spmm_kernels._SHORT = 16, 4
     report: dict[str, dict[str, str]] = {}
     for name, dense in matrices(size).items():
         # All types on one matrix, single precision on the others.
