@@ -1,13 +1,13 @@
 """Sparse matrix times dense matrix in Triton: short rows side by side, long ones one at a time.
 
-A program sums a run of entries, or some short ones, over a block of columns. A run is a row or, of rows
-longer than ``_PIECE`` entries, a piece of one; the pieces of a row are added in order in a second launch: no
-atomics, so the bits do not change from run to run. Runs on CUDA, and on a CPU through
-``TRITON_INTERPRET=1``.
+A program sums a run of entries, or some short ones, over a block of columns. A run is a row or a piece of
+a long row (:func:`choose_piece`); pieces are added in a fixed order in a second launch: no atomics, so the
+bits do not change from run to run. Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +24,8 @@ from sparse_core.linalg.structure import cut_rows
 
 #: Entries of a row that one program sums at most.
 _PIECE = 1024
+#: Up to so many columns a program has entries enough in flight for pieces of ``_PIECE``.
+_FEW_COLUMNS = 64
 #: Rows of more entries have a program each, because rows side by side take as long as the longest of them.
 _SHORT = 64
 #: Entries that a program has in flight at most, and numbers of pieces that are added at once.
@@ -40,7 +42,7 @@ class RunPlan(NamedTuple):
             the longest on, then short rows.
         row: (R,) the run's row, 0 for pieces; None when the runs are the rows in their order.
         pieces: runs that are pieces.
-        long: runs that are no short rows.
+        long: runs that are pieces or long rows.
         mean_length: entries of a short row, on average.
         cut_rows: (L,) rows that are cut into pieces.
         first_piece: (L + 1,) first piece of each of them.
@@ -209,21 +211,34 @@ def spmm(matrix: CSR, dense: Tensor) -> Tensor:
         return apart(spmm(matrix, side_by_side(dense)), dense)
     out = torch.empty(batch, matrix.shape[0], width, dtype=dtype, device=dense.device)
     if out.numel():
-        plan = matrix.cached("linalg spmm runs", lambda: plan_runs(matrix.row_ptr))
+        piece = choose_piece(len(matrix.col) / matrix.shape[0], width)
+        plan = matrix.cached(f"linalg spmm runs {piece}", lambda: plan_runs(matrix.row_ptr, piece))
         _multiply(matrix, batched, out, plan)
     return out if dense.ndim == 3 else out[0]
 
 
-def plan_runs(row_ptr: Tensor) -> RunPlan:
+def choose_piece(mean_length: float, width: int) -> int:
+    """Entries of a row that one program sums at most: fewer of many columns, but not less than usual rows.
+
+    Of many columns a program has few entries in flight, and the last of its rows is what all wait for.
+    """
+    if width <= _FEW_COLUMNS:
+        return _PIECE
+    usual: int = triton.next_power_of_2(math.ceil(mean_length))
+    return min(_PIECE, max(_PIECE // 4, usual))
+
+
+def plan_runs(row_ptr: Tensor, piece: int) -> RunPlan:
     """Share out the entries of a (non-empty) CSR structure; reads sizes back to the host, so once only.
 
     Args:
         row_ptr: (M + 1,) integer.
+        piece: entries of a run at most.
     """
     lengths = row_ptr.diff().long()
-    too_long = (lengths > _PIECE).nonzero()[:, 0]
-    first_piece, piece_start, piece_end = cut_rows(row_ptr, too_long, _PIECE)
-    long_rows = ((lengths > _SHORT) & (lengths <= _PIECE)).nonzero()[:, 0]
+    too_long = (lengths > piece).nonzero()[:, 0]
+    first_piece, piece_start, piece_end = cut_rows(row_ptr, too_long, piece)
+    long_rows = ((lengths > _SHORT) & (lengths <= piece)).nonzero()[:, 0]
     short_rows = (lengths <= _SHORT).nonzero()[:, 0]
     short_lengths = lengths[short_rows]
     short_entries = int(short_lengths.sum())
@@ -261,8 +276,8 @@ def choose_tile(mean_length: float, width: int) -> SpmmTile:
     ones one row at a time is the best, with as many entries as the registers hold.
     """
     columns = min(256, triton.next_power_of_2(width))
-    numbers = 2048 if columns <= 64 else 1024
-    entries = 8 if columns <= 16 else 4 if columns <= 64 else 2
+    numbers = 2048 if columns <= _FEW_COLUMNS else 1024
+    entries = 8 if columns <= 16 else 4 if columns <= _FEW_COLUMNS else 2
     entries = min(entries, max(2, triton.next_power_of_2(int(mean_length) + 1) // 2))
     rows = max(1, min(16, numbers // (columns * entries)))
     return SpmmTile(
@@ -277,7 +292,8 @@ def _multiply(matrix: CSR, dense: Tensor, out: Tensor, plan: RunPlan) -> None:
     count = len(plan.starts)
     short_programs = triton.cdiv(count - plan.long, tile.rows)
     working = accumulation_dtype(out.dtype)
-    partial = out
+    # What is not used is not what changes from call to call: launches are repeated with other addresses.
+    partial = plan.starts
     if plan.pieces:
         partial = scratch((batch, plan.pieces, width), working, out.device)
     _launch(
