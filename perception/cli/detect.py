@@ -32,6 +32,9 @@ from perception.errors import DataError
 from perception.io.addresses import path_or_address
 from sparse_core.table import Table, cell
 
+#: Of more scans nobody reads a table of each, which takes longer to print than a GPU to detect.
+_MOST_TABLES = 100
+
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
@@ -140,7 +143,7 @@ def _detect(options: argparse.Namespace) -> int:
                 # Behind the picture, so that a run that goes on makes that of a frame that was interrupted.
                 if records is not None:
                     records.write(frame.record)
-                _show(frame, options)
+                _show(frame, options, tables=options.profile or (found.total or done) <= _MOST_TABLES)
                 for warning in [] if options.json else said.new(frame.detections.warnings):
                     OUTPUT.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
                 if player is not None:
@@ -182,7 +185,7 @@ def _record(recordings: Any, frame: DetectedFrame, number: int) -> None:
     recordings.numbers({"objects": len(frame.detections), "points": len(frame.cloud)}, moment)
 
 
-def _show(frame: DetectedFrame, options: argparse.Namespace) -> None:
+def _show(frame: DetectedFrame, options: argparse.Namespace, *, tables: bool) -> None:
     """In a window and on the terminal, as far as that was asked for."""
     if options.show:
         from perception.visualise import show_window
@@ -190,7 +193,7 @@ def _show(frame: DetectedFrame, options: argparse.Namespace) -> None:
         show_window(frame.cloud, frame.detections, ground_truth=frame.truth, title=frame.name)
     if options.json:
         print(json.dumps(frame.record), flush=True)
-    else:
+    elif tables:
         OUTPUT.print(_table(frame))
         if frame.stages_ms:
             OUTPUT.print(_stages(frame))

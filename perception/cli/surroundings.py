@@ -219,8 +219,9 @@ class Surroundings:
             found["encoder"] = self._encoder_name()
         if self._places:
             points = cloud.points
-            usable = np.isfinite(points).all(axis=1) & (np.abs(points) < _MOST_METRES).all(axis=1)
-            columns = standing_columns(points[usable])
+            # Of what is no number this is not true either.
+            usable = np.abs(points) < _MOST_METRES
+            columns = standing_columns(points if usable.all() else points[usable.all(axis=1)])
             found["structure"] = packed(np.column_stack([columns.boxes, columns.scores]))
             found["free"] = packed(np.minimum(free_distances(cloud), _MOST_METRES)[None])
         return found

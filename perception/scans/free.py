@@ -29,7 +29,9 @@ def free_distances(cloud: PointCloud, bins: int = 360) -> FloatArray:
     Returns:
         (bins,) float32, counter-clockwise from -x (bearing -pi); 0 where there is no return.
     """
-    points = cloud.points[np.isfinite(cloud.points).all(axis=1)]
+    points = cloud.points
+    if not np.isfinite(points).all():
+        points = points[np.isfinite(points).all(axis=1)]
     distance = np.hypot(points[:, 0], points[:, 1])
     share = (np.arctan2(points[:, 1], points[:, 0]) + math.pi) / (2 * math.pi)
     place = np.minimum((share * bins).astype(np.int64), bins - 1)

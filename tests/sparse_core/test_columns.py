@@ -27,6 +27,23 @@ def test_what_stands_the_nearest_first_in_any_order_of_points() -> None:
     np.testing.assert_array_equal(found.scores, other.scores)
 
 
+@pytest.mark.parametrize("step", [0.0, 0.001, 0.5])
+def test_single_precision_in_any_order_is_what_double_is(step: float) -> None:
+    rng = np.random.default_rng(3)
+    points = rng.normal(0.0, [20.0, 20.0, 1.0], (4000, 3)).astype(np.float32)
+    if step:
+        # Many are equal in some of their numbers, and some in all.
+        points = (np.round(points / step) * step).astype(np.float32)
+    points[:5] = -0.0
+    found = standing_columns(points)
+    double = standing_columns(points.astype(np.float64))
+    shuffled = standing_columns(points[rng.permutation(len(points))])
+    for other in (double, shuffled):
+        np.testing.assert_array_equal(found.boxes, other.boxes)
+        np.testing.assert_array_equal(found.scores, other.scores)
+    assert len(found.boxes) > 20
+
+
 def test_nothing_and_one_point() -> None:
     for points in (np.zeros((0, 4)), np.zeros((1, 3)), np.full((5, 3), 1e9)):
         assert standing_columns(points).boxes.shape == (0, 7)

@@ -68,6 +68,20 @@ def test_one_file(perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: 
     assert sorted(path.name for path in out.iterdir()) == ["detections.jsonl", "player.html", "street.png"]
 
 
+def test_many_scans_have_no_tables(
+    perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perception.cli.detect._MOST_TABLES", 1)
+    shutil.copy(scan, scan.with_name("other.bin"))
+    options = ["--weights", tiny_weights, "--score", 0.0, "--no-pictures"]
+    one = perceive("detect", scan, "--out", tmp_path / "one", *options)
+    two = perceive("detect", scan.parent, "--out", tmp_path / "two", *options)
+    assert " objects, " in one.output
+    assert " objects, " not in two.output
+    assert "2 of 2 frames" in two.output
+    assert len(records_of(tmp_path / "two")) == 2
+
+
 def test_json_and_no_pictures(perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = perceive("detect", scan.parent, "--out", out, "--weights", tiny_weights, "--json", "--no-pictures")
