@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).with_name("compare_products.py")
 #: Kernels counted by the script that must have run.
 LAUNCHED = {
     "spmv": (),
-    "spmm": ("_rows_kernel", "_combine_kernel", "_entries_kernel"),
+    "spmm": ("_runs_kernel", "_join_kernel", "_entries_kernel"),
     "sddmm": ("_entries_kernel", "_blocks_kernel"),
 }
 #: Comparisons at least: cases, and comparisons in all of them.
@@ -80,7 +80,9 @@ def test_vendor_equals_the_reference_on_cuda(operation: str, cuda: torch.device)
             else spmm(matrix, right.T, impl=impl)  # type: ignore[arg-type]
             for impl in ("vendor", "reference")
         )
-        torch.testing.assert_close(found, expected, rtol=2e-2 if dtype.itemsize == 2 else 1e-4, atol=1e-2)
+        # Sums of either are rounded as they grow, in orders of their own.
+        relative, absolute = (2e-2, 5e-2) if dtype.itemsize == 2 else (1e-4, 1e-2)
+        torch.testing.assert_close(found, expected, rtol=relative, atol=absolute)
 
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes CPU tensors")
