@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence.filters import Condition
+from memory.persistence.filters import Condition, judge
 from memory.persistence.postgres import parts, searching
 from memory.persistence.reading import where
 from memory.persistence.records import Slot
@@ -30,6 +30,8 @@ EFFORT, EFFORT_ROWS, USUAL, MOST_EFFORT = 200, 200_000, 0.95, 1000
 LEAST_EFFORT = 100
 #: Memories that match a filter and are compared one by one, without the graph.
 FEW = 10_000
+#: Memories within the bounds of a circle or polygon that are looked at, times ``k``, until ``k`` lie in it.
+_JUDGED = (2, 8, 32)
 
 
 class Nearest(NamedTuple):
@@ -112,7 +114,7 @@ def search(
 
     Where few match, they are compared. Otherwise the server goes on through its graph until enough pass
     (pgvector's iterative scans, in strict order); where it gives up before there are ``k``, all that match
-    are compared.
+    are compared. In a circle or polygon are those of the nearest within its bounds that lie in it.
 
     Args:
         connection: to read from, and nothing else within the transaction.
@@ -124,28 +126,73 @@ def search(
     """
     indexed = aim < 1.0 and prepare(connection, slot, k, aim)
     wanted, few = searching.conditions(connection, filter), False
-    joined = bool(wanted)
-    if searching.is_judged(filter):
-        found = searching.select_ids(connection, filter)
-        wanted, few, joined = [searching.one_of("e.id", found.tolist())], len(found) <= FEW, False
-    elif indexed and wanted:
+    judged = searching.is_judged(filter)
+    if indexed and wanted:
         clause, parameters = where(wanted)
         sql = f"SELECT count(*) FROM (SELECT FROM memory AS m{clause} LIMIT ?) AS s"
         (count,) = connection.execute(sql, (*parameters, FEW + 1)).fetchone()
         few = count <= FEW
-        if few:
-            # Their vectors are looked up by id: a join is taken to be of all vectors, and reads them.
-            sql = f"e.id = ANY(ARRAY(SELECT m.id FROM memory AS m{clause}))"
-            wanted, joined = [Condition(sql, tuple(parameters))], False
-    if not few:
-        wanted += within_parts(connection, filter)
+    inside = [] if few else within_parts(connection, filter)
     if indexed and not few:
-        rows = _rows(connection, slot, vector, k, wanted, joined)
+        passes = searching.conditions(connection, filter, looked_up=False) if judged else wanted
+        rows = _walked(connection, slot, vector, k, [*passes, *inside], bool(wanted), filter)
         if len(rows) == k:
             return _nearest(rows, indexed)
     # Without the graph: the other indexes are read by bitmaps.
     connection.execute("SET LOCAL enable_indexscan = off")
-    return _nearest(_rows(connection, slot, vector, k, wanted, joined), indexed)
+    joined = bool(wanted)
+    if judged:
+        found = searching.select_ids(connection, filter)
+        wanted, joined = [searching.one_of("e.id", found.tolist())], False
+    elif few:
+        # Their vectors are looked up by id: a join is taken to be of all vectors, and reads them.
+        clause, parameters = where(wanted)
+        sql = f"e.id = ANY(ARRAY(SELECT m.id FROM memory AS m{clause}))"
+        wanted, joined = [Condition(sql, tuple(parameters))], False
+    return _nearest(_rows(connection, slot, vector, k, [*wanted, *inside], joined), indexed)
+
+
+def _walked(
+    connection: Any,
+    slot: Slot,
+    vector: NDArray[np.float32],
+    k: int,
+    wanted: Sequence[Condition],
+    joined: bool,
+    filter: Filter,
+) -> list[Any]:
+    """The ``k`` most similar of a walk through the graph; fewer where it gives up."""
+    if not searching.is_judged(filter):
+        return _first(connection, slot, vector, k, wanted, joined)
+    for share in _JUDGED:
+        rows = _first(connection, slot, vector, share * k, wanted, joined, places=True)
+        points = np.array([row[2:] for row in rows], np.float64).reshape(-1, 2)
+        kept = np.flatnonzero(judge(points, filter, np.ones(len(rows), np.bool_)))[:k]
+        if len(kept) == k:
+            return [rows[at] for at in kept]
+        if len(rows) < share * k:
+            break
+    return []
+
+
+def _first(
+    connection: Any,
+    slot: Slot,
+    vector: NDArray[np.float32],
+    k: int,
+    wanted: Sequence[Condition],
+    joined: bool,
+    places: bool = False,
+) -> list[Any]:
+    """:func:`_rows`, which are asked for the order of equal ones only where it decides which are first.
+
+    Asked for it, the server takes one two-hundredth of all rows to be equal, so that of millions it would
+    rather compare all.
+    """
+    rows = _rows(connection, slot, vector, k + 1, wanted, joined, places=places, equal_by_id=False)
+    if len(rows) > k and rows[k][1] == rows[k - 1][1]:
+        return _rows(connection, slot, vector, k, wanted, joined, places=places)
+    return sorted(rows[:k], key=lambda row: (row[1], row[0]))
 
 
 def _rows(
@@ -155,13 +202,16 @@ def _rows(
     k: int,
     wanted: Sequence[Condition],
     joined: bool,
+    *,
+    places: bool = False,
+    equal_by_id: bool = True,
 ) -> list[Any]:
     kind = f"halfvec({slot.dim})"
     clause, parameters = where([Condition(f"e.slot = {slot.number}", ()), *wanted])
     join = " JOIN memory AS m ON m.id = e.id" if joined else ""
     sql = (
-        f"SELECT e.id, e.half::{kind} <=> ?::{kind} AS away FROM embedding AS e{join}{clause}"
-        " ORDER BY away, e.id LIMIT ?"
+        f"SELECT e.id, e.half::{kind} <=> ?::{kind} AS away{', m.x, m.y' if places else ''}"
+        f" FROM embedding AS e{join}{clause} ORDER BY away{', e.id' if equal_by_id else ''} LIMIT ?"
     )
     text = "[" + ",".join(map(repr, vector.astype(np.float16).astype(float).tolist())) + "]"
     rows: list[Any] = connection.execute(sql, (text, *parameters, k)).fetchall()

@@ -35,11 +35,18 @@ def any_text(column: str, values: Sequence[Any]) -> Condition:
     return Condition(f"{column} = ANY(?::text[])", (list(values),))
 
 
-def conditions(connection: Any, filter: Filter) -> list[Condition]:
-    """Everything of a filter but what is inside of a circle or polygon, which its bounds stand for."""
+def conditions(connection: Any, filter: Filter, *, looked_up: bool = True) -> list[Condition]:
+    """Everything of a filter but what is inside of a circle or polygon, which its bounds stand for.
+
+    Args:
+        connection: to read from.
+        filter: what is asked for.
+        looked_up: bounds may be looked up in the index of places, which the server takes for rarer than
+            they are.
+    """
     found = column_conditions(filter, any_text)
     if filter.bounds is not None:
-        found += within(filter.bounds)
+        found += within(filter.bounds)[: None if looked_up else 2]
     if filter.text is not None:
         said = words.expression(connection, filter.text)
         found.append(NOTHING if said is None else Condition("m.words @@ ?::tsquery", (said,)))

@@ -226,6 +226,45 @@ def test_an_index_of_the_server_finds_what_is_rare_too(address: str) -> None:
         assert store.database.stats().vectors == {"default": 600}
 
 
+def test_walks_through_the_graph_answer_as_comparing_all_does(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(3)
+    vectors = random.normal(size=(600, DIM)).astype(np.float32)
+    vectors[100:130] = vectors[100]  # As like as each other.
+    places = random.uniform(0.0, 100.0, (600, 2))
+    thin = [(0.0, 0.0), (100.0, 99.0), (100.0, 100.0)]
+    with MemoryStore.open(address, dim=DIM, config=StoreConfig(index_from=500)) as store:
+        store.add([
+            Memory(
+                time_ns=at, position=(*place, 0), embedding=vector,
+                label="rare" if at % 9 == 7 else "common",
+            )
+            for at, (place, vector) in enumerate(zip(places, vectors, strict=True))
+        ])  # fmt: skip
+        asked = {
+            "equal ones": Query(embedding=vectors[100], k=5),
+            "equal ones, a label": Query(embedding=vectors[100], labels=["common"], k=5),
+            "equal ones, all of them": Query(embedding=vectors[100], k=30),
+            "label": Query(embedding=vectors[7], labels=["rare"], k=10),
+            "time": Query(embedding=vectors[7], between_ns=(100, 400), k=10),
+            "circle": Query(embedding=vectors[7], near=(50.0, 50.0), radius_m=30.0, k=10),
+            "circle, all of it": Query(embedding=vectors[7], near=(50.0, 50.0), radius_m=30.0, k=400),
+            "thin": Query(embedding=vectors[7], polygon=thin, k=3),
+        }
+        exact = {name: [hit.memory.id for hit in store.query(query)] for name, query in asked.items()}
+        assert exact["equal ones"] == [101, 102, 103, 104, 105]
+        store.settle()
+        monkeypatch.setattr(nearest, "FEW", 0)
+        monkeypatch.setattr(nearest, "effort", lambda rows, k, aim: 1000)
+        walked = []
+        whole = nearest._walked
+        monkeypatch.setattr(nearest, "_walked", lambda *given: walked.append(1) or whole(*given))
+        for name, query in asked.items():
+            assert [hit.memory.id for hit in store.query(query)] == exact[name], name
+        assert len(walked) == len(asked)
+
+
 def test_an_aim_is_a_matter_of_effort(address: str) -> None:
     # Of few rows the least, of more with the root of their number, and more for a higher aim.
     assert nearest.effort(1_000, 10, 0.95) == nearest.effort(0, 10, 0.5) == nearest.LEAST_EFFORT
