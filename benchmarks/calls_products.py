@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,9 @@ from sparse_core.attention import BlockPattern, local_window, random_blocks, spa
 from sparse_core.formats import COO, CSR, generators
 from sparse_core.linalg import spmm, spmv
 from sparse_core.nm import SparseLinear, prune
+from sparse_core.nm.linear.choice import TUNER
+from sparse_core.nm.linear.common import Epilogue
+from sparse_core.nm.linear.measure import case_of
 
 #: Of torch's time, ours takes at most this many times.
 _LEAST = 0.97
@@ -26,16 +30,22 @@ _BUDGET_S = 4.0
 #: Entries, multiplications and scores of a case that a CPU, or a quick run, takes.
 _SMALL = 1 << 22
 
-Sides = tuple[Callable[[], object], Callable[[], object]]
+
+class Sides(NamedTuple):
+    """Calls of ours and of torch's, and what is noted of ours after them."""
+
+    ours: Callable[[], object]
+    theirs: Callable[[], object]
+    noted: Callable[[], dict[str, Any]] = dict
 
 
 def products(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     """``spmv``, ``spmm``, ``SparseLinear`` and ``sparse_attention``, eagerly, in forty cases."""
     with torch.inference_mode():
         return [
-            _row(name, ours, theirs, options)
+            _row(name, sides, options)
             for cases in (_matrices, _layers, _attention)
-            for name, (ours, theirs) in cases(options)
+            for name, sides in cases(options)
         ]
 
 
@@ -64,8 +74,9 @@ def _matrices(options: argparse.Namespace) -> Iterator[tuple[str, Sides]]:
         theirs = matrix.to_torch()
         vector = torch.randn(matrix.shape[1], device=device, dtype=matrix.dtype)
         several = torch.randn(matrix.shape[1], 32, device=device, dtype=matrix.dtype)
-        yield f"spmv, {name}", (_bound(spmv, matrix, vector), _bound(torch.mv, theirs, vector))
-        yield f"spmm by 32, {name}", (_bound(spmm, matrix, several), _bound(torch.mm, theirs, several))
+        yield f"spmv, {name}", Sides(_bound(spmv, matrix, vector), _bound(torch.mv, theirs, vector))
+        ours = _bound(spmm, matrix, several)
+        yield f"spmm by 32, {name}", Sides(ours, _bound(torch.mm, theirs, several))
 
 
 def _uniform(rows: int, columns: int | None = None, per_row: int = 10) -> Callable[..., CSR]:
@@ -108,7 +119,8 @@ def _layers(options: argparse.Namespace) -> Iterator[tuple[str, Sides]]:
         prune(dense, 2, 4)
         sparse = SparseLinear.from_dense(dense)
         given = torch.randn(rows, width, device=device, dtype=dtype)
-        yield f"SparseLinear, {rows} x {width} x {outputs}", (_bound(sparse, given), _bound(dense, given))
+        sides = Sides(_bound(sparse, given), _bound(dense, given), partial(_chosen, sparse, rows))
+        yield f"SparseLinear, {rows} x {width} x {outputs}", sides
 
 
 def _attention(options: argparse.Namespace) -> Iterator[tuple[str, Sides]]:
@@ -130,7 +142,8 @@ def _attention(options: argparse.Namespace) -> Iterator[tuple[str, Sides]]:
         pattern = build().to(device)
         q, k, v = (torch.randn(batch, heads, length, dim, device=device, dtype=dtype) for _ in range(3))
         ours = _bound(sparse_attention, q, k, v, pattern)
-        yield f"sparse_attention, {name}", (ours, _bound(functional.scaled_dot_product_attention, q, k, v))
+        theirs = _bound(functional.scaled_dot_product_attention, q, k, v)
+        yield f"sparse_attention, {name}", Sides(ours, theirs)
 
 
 def _random(length: int, density: float) -> Callable[[], BlockPattern]:
@@ -145,12 +158,26 @@ def _bound(call: Callable[..., Tensor], *given: Any) -> Callable[[], object]:
     return called
 
 
-def _row(
-    name: str, ours: Callable[[], object], theirs: Callable[[], object], options: argparse.Namespace
-) -> dict[str, Any]:
-    sides = {"ours": ours, "torch": theirs}
+def _chosen(layer: SparseLinear, rows: int) -> dict[str, Any]:
+    """How the layer does it, and what that and the dense product took where it was chosen, in graphs."""
+    packed = layer.packed
+    epilogue = Epilogue(None, layer.bias is not None, False, packed.dtype)
+    found = (
+        TUNER.lookup(case_of(packed, rows, epilogue, unpacks=False)) if packed.device.type == "cuda" else None
+    )
+    if found is None:
+        return {}
+    return {
+        "way": f"{found.method} {found.variant}",
+        "graph_us": round(found.microseconds, 2),
+        "graph_dense_us": round(found.dense_microseconds, 2),
+    }
+
+
+def _row(name: str, sides: Sides, options: argparse.Namespace) -> dict[str, Any]:
     device = torch.device(options.device)
-    samples = interleave(sides, device, rounds=options.rounds, warmup=1, budget_s=_BUDGET_S)
+    called = {"ours": sides.ours, "torch": sides.theirs}
+    samples = interleave(called, device, rounds=options.rounds, warmup=1, budget_s=_BUDGET_S)
     a_call = {side: [sample / _CALLS for sample in taken] for side, taken in samples.items()}
     row = timed(name, a_call["ours"], **beside("torch's own call", a_call["torch"], a_call["ours"]))
-    return row | {"aim_times": _LEAST, "met": row["times"] >= _LEAST}
+    return row | {"aim_times": _LEAST, "met": row["times"] >= _LEAST} | sides.noted()
