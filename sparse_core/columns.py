@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 #: Metres above the lowest point of a column that are its ground.
 _GROUND_M = 0.25
+#: So many cells are counted, of more the values are sorted.
+_FEW_CELLS = 1 << 20
 
 
 class Columns(NamedTuple):
@@ -57,14 +59,10 @@ def standing_columns(
         raise ValueError("points must be finite")
     # Cells whose middle is in range: none is farther than this. One number each, in the order of their rows.
     reach = int(range_m / cell_m) + 2
-    side = np.arange(-reach, reach + 1)
-    near = np.hypot(*np.meshgrid((side + 0.5) * cell_m, (side + 0.5) * cell_m)) <= range_m
     row, line = np.floor(np.divide(places[:2], cell_m, dtype=np.float64))
-    inside = np.flatnonzero((np.abs(row) <= reach) & (np.abs(line) <= reach))
-    place = ((row[inside] + reach) * len(side) + (line[inside] + reach)).astype(np.int64)
-    among = near.reshape(-1)[place]
-    inside, place = inside[among], place[among]
-    column = (np.cumsum(np.bincount(place) > 0) - 1)[place] if len(place) else place
+    inside = np.flatnonzero(np.hypot((row + 0.5) * cell_m, (line + 0.5) * cell_m) <= range_m)
+    place = (row[inside].astype(np.int64) + reach) * (2 * reach + 1) + line[inside].astype(np.int64) + reach
+    column = _numbered(place, (2 * reach + 1) ** 2)
     z = places[2, inside].astype(np.float64)
     count = int(column.max()) + 1 if len(column) else 0
     low, high = np.full(count, np.inf), np.full(count, -np.inf)
@@ -81,6 +79,13 @@ def standing_columns(
     scores = 1.0 - np.exp(-number[kept] / 20.0)
     nearest = np.argsort(np.hypot(boxes[:, 0], boxes[:, 1]), kind="stable")[:most]
     return Columns(boxes[nearest].astype(np.float32), scores[nearest].astype(np.float32))
+
+
+def _numbered(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """(N,) which of the distinct values each is, the least first; none is ``most`` or more."""
+    if most <= _FEW_CELLS:
+        return (np.cumsum(np.bincount(values, minlength=1) > 0) - 1)[values]
+    return np.unique(values, return_inverse=True)[1].reshape(-1)
 
 
 def _by_place(points: NDArray[Any]) -> NDArray[np.int64]:

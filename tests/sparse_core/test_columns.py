@@ -44,6 +44,14 @@ def test_single_precision_in_any_order_is_what_double_is(step: float) -> None:
     assert len(found.boxes) > 20
 
 
+def test_any_number_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = np.concatenate([pole(-21, 2, 2.0), pole(6, -2, 3.0), pole(400, 2, 3.0)])
+    assert standing_columns(points, cell_m=0.5, range_m=1000.0).boxes[-1, 0] > 399.0
+    few = standing_columns(points)
+    monkeypatch.setattr("sparse_core.columns._FEW_CELLS", 0)
+    np.testing.assert_array_equal(few.boxes, standing_columns(points).boxes)
+
+
 def test_nothing_and_one_point() -> None:
     for points in (np.zeros((0, 4)), np.zeros((1, 3)), np.full((5, 3), 1e9)):
         assert standing_columns(points).boxes.shape == (0, 7)
