@@ -2,9 +2,13 @@
 
 The OpenMP library that torch's wheels bring lets threads that wait spin for some milliseconds before they
 sleep. Where another program wants the core, what spins takes it from the thread that is waited for, and a
-frame of many short operations takes several times as long. The library reads how to wait from the
-environment when it is loaded, with torch, and never again. So the packages say it before: the moment at
-which torch is loaded is that of whoever needs it first, and a program that does not never waits for it.
+frame of many short operations takes several times as long. Threads that sleep at once have to be woken for
+each of these operations, which takes a fifth of a frame on cores that are free. So they spin for some
+20 microseconds, and then sleep.
+
+The library reads how to wait from the environment when it is loaded, with torch, and never again. So the
+packages say it before: the moment at which torch is loaded is that of whoever needs it first, and a program
+that does not never waits for it.
 """
 
 from __future__ import annotations
@@ -21,8 +25,12 @@ from types import ModuleType
 _CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
 
 
+#: Rounds that a thread of GNU's library spins before it sleeps, and what other libraries are told: at once.
+_SOON = {"GOMP_SPINCOUNT": "1000", "OMP_WAIT_POLICY": "passive"}
+
+
 def sleep_while_waiting() -> None:
-    """Let the threads of torch sleep while they wait, whoever loads it.
+    """Let the threads of torch sleep soon while they wait, whoever loads it.
 
     Does nothing to a torch that is loaded already, and nothing where the environment chooses a way of
     waiting when it is loaded. The environment is left as it was: programs started from here choose for
@@ -33,20 +41,27 @@ def sleep_while_waiting() -> None:
 
 
 def waits_asleep() -> bool:
-    """Whether the threads of torch sleep while they wait, as far as is known: by the environment or by
-    :func:`sleep_while_waiting`. A program that loads torch before these packages has threads that spin."""
+    """Whether the threads of torch sleep at once while they wait, as far as is known: by the environment, or
+    by :func:`sleep_while_waiting` where the library is not GNU's."""
     policy = os.environ.get("OMP_WAIT_POLICY", "").strip().lower()
-    return _FINDER.asleep or policy == "passive" or os.environ.get("GOMP_SPINCOUNT") == "0"
+    rounds = os.environ.get("GOMP_SPINCOUNT")
+    return _FINDER.asleep or rounds == "0" or (policy == "passive" and rounds is None)
+
+
+def sleeps_soon() -> bool:
+    """Whether :func:`sleep_while_waiting` has the threads of torch spin for microseconds, not longer."""
+    return _FINDER.soon
 
 
 class _TorchFinder(MetaPathFinder):
     """Finds torch as others do, once, and has it loaded with the environment that says how to wait.
 
     Attributes:
-        asleep: whether it was.
+        asleep: whether it was, by a library that has them sleep at once.
+        soon: whether it was, by GNU's.
     """
 
-    asleep = False
+    asleep = soon = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -63,12 +78,14 @@ class _TorchFinder(MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module  # The class's own is as it was.
-            os.environ["OMP_WAIT_POLICY"] = "passive"
+            os.environ.update(_SOON)
             try:
                 load(module)
-                self.asleep = True
+                self.soon = sys.platform == "linux"
+                self.asleep = not self.soon
             finally:
-                os.environ.pop("OMP_WAIT_POLICY", None)
+                for name in _SOON:
+                    os.environ.pop(name, None)
 
         loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -40,8 +40,10 @@ def several() -> Iterator[int]:
     torch.set_num_threads(before)
 
 
-def made(clock: Clock, *, asleep: bool = False) -> FrameThreads:
-    return FrameThreads(clock=lambda: clock.now, ran=lambda: clock.ran, asleep=lambda: asleep)
+def made(clock: Clock, *, asleep: bool = False, soon: bool = False) -> FrameThreads:
+    return FrameThreads(
+        clock=lambda: clock.now, ran=lambda: clock.ran, asleep=lambda: asleep, soon=lambda: soon
+    )
 
 
 def test_all_threads_while_the_cores_are_free(several: int) -> None:
@@ -72,6 +74,13 @@ def test_threads_that_sleep_while_they_wait_stay(several: int) -> None:
     assert [clock.frame(threads, 1.0, 0.1) for _ in range(3)] == [several] * 3
 
 
+@pytest.mark.parametrize(("share", "then"), [(0.3, 3), (0.5, 1), (0.7, 1), (0.8, 3)])
+def test_threads_that_sleep_soon_stay_among_many_programs(share: float, then: int, several: int) -> None:
+    clock = Clock()
+    threads = made(clock, soon=True)
+    assert [clock.frame(threads, 1.0, share) for _ in range(2)] == [several, then]
+
+
 def test_a_frame_that_fails_leaves_the_number_as_it_was(several: int) -> None:
     clock = Clock()
     threads = made(clock)
@@ -95,7 +104,9 @@ def test_detections_are_the_same_to_the_bit_whatever_the_threads(several: int) -
 @pytest.mark.parametrize(
     ("code", "environment", "expected"),
     [
-        ("import perception, torch", {}, "True"),
+        ("import perception, torch", {}, str(sys.platform != "linux")),
+        ("import torch, perception", {"GOMP_SPINCOUNT": "0"}, "True"),
+        ("import torch, perception", {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "9"}, "False"),
         ("import torch, perception", {}, "False"),
         ("import torch, perception", {"OMP_WAIT_POLICY": "PASSIVE"}, "True"),
         ("import perception, torch", {"OMP_WAIT_POLICY": "active"}, "False"),
