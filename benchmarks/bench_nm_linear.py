@@ -28,15 +28,13 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.graphs import captured, device_ms, microseconds
+from benchmarks.nm_choice import chosen, way
 from benchmarks.nm_linear_chart import draw
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import Side, interleave, paired_ratio
 from sparse_core.nm import SparseLinear, nm_mask, prune_and_pack, prune_and_pack_both, tuning
 from sparse_core.nm.linear import cpu, nm_linear
-from sparse_core.nm.linear.choice import TUNER
-from sparse_core.nm.linear.common import Epilogue
-from sparse_core.nm.linear.measure import case_of
 from sparse_core.nm.packed import PackedNM
 
 DENSE, OURS = "dense in a graph", "ours in a graph"
@@ -346,19 +344,8 @@ def _method(weights: _Weights, rows: int, device: torch.device) -> str:
     if device.type != "cuda":
         few = rows <= cpu.most_rows(None) and weights.packed.dtype == torch.float32 and cpu.why_not() is None
         return "cpu" if few else "unpacked"
-    out_dtype = torch.int32 if weights.packed.dtype == torch.int8 else weights.packed.dtype
-    found = TUNER.lookup(
-        case_of(
-            weights.packed, rows, Epilogue(None, weights.bias is not None, False, out_dtype), unpacks=False
-        )
-    )
-    return (
-        "unknown"
-        if found is None
-        else f"{found.method} {found.variant}"
-        if found.method != "dense"
-        else "dense"
-    )
+    found = chosen(weights.packed, rows, bias=weights.bias is not None)
+    return "unknown" if found is None else way(found)
 
 
 def _error(y: Tensor, x: Tensor, weights: _Weights) -> float:

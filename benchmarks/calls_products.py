@@ -13,14 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.calls_rows import beside, timed
+from benchmarks.nm_choice import chosen, way
 from benchmarks.timing import interleave
 from sparse_core.attention import BlockPattern, local_window, random_blocks, sparse_attention
 from sparse_core.formats import COO, CSR, generators
 from sparse_core.linalg import spmm, spmv
 from sparse_core.nm import SparseLinear, prune
-from sparse_core.nm.linear.choice import TUNER
-from sparse_core.nm.linear.common import Epilogue
-from sparse_core.nm.linear.measure import case_of
 
 #: Of torch's time, ours takes at most this many times.
 _LEAST = 0.97
@@ -160,15 +158,11 @@ def _bound(call: Callable[..., Tensor], *given: Any) -> Callable[[], object]:
 
 def _chosen(layer: SparseLinear, rows: int) -> dict[str, Any]:
     """How the layer does it, and what that and the dense product took where it was chosen, in graphs."""
-    packed = layer.packed
-    epilogue = Epilogue(None, layer.bias is not None, False, packed.dtype)
-    found = (
-        TUNER.lookup(case_of(packed, rows, epilogue, unpacks=False)) if packed.device.type == "cuda" else None
-    )
+    found = chosen(layer.packed, rows, bias=layer.bias is not None) if layer.values.is_cuda else None
     if found is None:
         return {}
     return {
-        "way": f"{found.method} {found.variant}",
+        "way": way(found),
         "graph_us": round(found.microseconds, 2),
         "graph_dense_us": round(found.dense_microseconds, 2),
     }

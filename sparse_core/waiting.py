@@ -23,10 +23,10 @@ from types import ModuleType
 
 #: What users set to choose how threads wait: of OpenMP, of GNU's library, of LLVM's and Intel's.
 _CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
-
-
 #: Rounds that a thread of GNU's library spins before it sleeps, and what other libraries are told: at once.
 _SOON = {"GOMP_SPINCOUNT": "1000", "OMP_WAIT_POLICY": "passive"}
+#: Whether the library of torch's wheels is GNU's.
+_GNU = sys.platform == "linux"
 
 
 def sleep_while_waiting() -> None:
@@ -45,23 +45,22 @@ def waits_asleep() -> bool:
     by :func:`sleep_while_waiting` where the library is not GNU's."""
     policy = os.environ.get("OMP_WAIT_POLICY", "").strip().lower()
     rounds = os.environ.get("GOMP_SPINCOUNT")
-    return _FINDER.asleep or rounds == "0" or (policy == "passive" and rounds is None)
+    return (_FINDER.told and not _GNU) or rounds == "0" or (policy == "passive" and rounds is None)
 
 
 def sleeps_soon() -> bool:
     """Whether :func:`sleep_while_waiting` has the threads of torch spin for microseconds, not longer."""
-    return _FINDER.soon
+    return _FINDER.told and _GNU
 
 
 class _TorchFinder(MetaPathFinder):
     """Finds torch as others do, once, and has it loaded with the environment that says how to wait.
 
     Attributes:
-        asleep: whether it was, by a library that has them sleep at once.
-        soon: whether it was, by GNU's.
+        told: whether it was.
     """
 
-    asleep = soon = False
+    told = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -81,8 +80,7 @@ class _TorchFinder(MetaPathFinder):
             os.environ.update(_SOON)
             try:
                 load(module)
-                self.soon = sys.platform == "linux"
-                self.asleep = not self.soon
+                self.told = True
             finally:
                 for name in _SOON:
                     os.environ.pop(name, None)

@@ -129,7 +129,8 @@ def _detect(options: argparse.Namespace) -> int:
         if records is not None and not options.no_pictures:
             player = stack.enter_context(open_player(options.out, options.paths, options.addresses))
         bar = stack.enter_context(progress_bar())
-        task, done, failed, known = bar.add_task("detecting", total=found.total), 0, 0, 0
+        total = found.total
+        task, done, failed, known = bar.add_task("detecting", total=total), 0, 0, 0
         for scan in found:
             try:
                 if records is not None and (held := records.held(scan.name, scan.source)) is not None:
@@ -143,7 +144,7 @@ def _detect(options: argparse.Namespace) -> int:
                 # Behind the picture, so that a run that goes on makes that of a frame that was interrupted.
                 if records is not None:
                     records.write(frame.record)
-                _show(frame, options, tables=options.profile or (found.total or done) <= _MOST_TABLES)
+                _show(frame, options, tables=options.profile or (total or done) <= _MOST_TABLES)
                 for warning in [] if options.json else said.new(frame.detections.warnings):
                     OUTPUT.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
                 if player is not None:

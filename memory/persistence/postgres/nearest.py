@@ -6,7 +6,8 @@ Every function but :func:`make_index` works within the caller's read transaction
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,22 +126,23 @@ def search(
         aim: share of them to find; at 1 all that match are compared, whatever index there is.
     """
     indexed = aim < 1.0 and prepare(connection, slot, k, aim)
-    wanted, few = searching.conditions(connection, filter), False
-    judged = searching.is_judged(filter)
+    passed = searching.passed(connection, filter)
+    wanted, few = [*passed, *searching.by_place(filter)], False
     if indexed and wanted:
         clause, parameters = where(wanted)
         sql = f"SELECT count(*) FROM (SELECT FROM memory AS m{clause} LIMIT ?) AS s"
         (count,) = connection.execute(sql, (*parameters, FEW + 1)).fetchone()
         few = count <= FEW
-    inside = [] if few else within_parts(connection, filter)
+    inside, joined = [] if few else within_parts(connection, filter), bool(wanted)
+    judged = searching.is_judged(filter)
+    rows_of = partial(_rows, connection, slot, vector)
     if indexed and not few:
-        passes = searching.conditions(connection, filter, looked_up=False) if judged else wanted
-        rows = _walked(connection, slot, vector, k, [*passes, *inside], bool(wanted), filter)
+        ask = partial(rows_of, [*(passed if judged else wanted), *inside], joined)
+        rows = _walked(ask, k, filter)
         if len(rows) == k:
             return _nearest(rows, indexed)
     # Without the graph: the other indexes are read by bitmaps.
     connection.execute("SET LOCAL enable_indexscan = off")
-    joined = bool(wanted)
     if judged:
         found = searching.select_ids(connection, filter)
         wanted, joined = [searching.one_of("e.id", found.tolist())], False
@@ -149,23 +151,15 @@ def search(
         clause, parameters = where(wanted)
         sql = f"e.id = ANY(ARRAY(SELECT m.id FROM memory AS m{clause}))"
         wanted, joined = [Condition(sql, tuple(parameters))], False
-    return _nearest(_rows(connection, slot, vector, k, [*wanted, *inside], joined), indexed)
+    return _nearest(rows_of([*wanted, *inside], joined, k), indexed)
 
 
-def _walked(
-    connection: Any,
-    slot: Slot,
-    vector: NDArray[np.float32],
-    k: int,
-    wanted: Sequence[Condition],
-    joined: bool,
-    filter: Filter,
-) -> list[Any]:
+def _walked(ask: Callable[..., list[Any]], k: int, filter: Filter) -> list[Any]:
     """The ``k`` most similar of a walk through the graph; fewer where it gives up."""
     if not searching.is_judged(filter):
-        return _first(connection, slot, vector, k, wanted, joined)
+        return _first(ask, k)
     for share in _JUDGED:
-        rows = _first(connection, slot, vector, share * k, wanted, joined, places=True)
+        rows = _first(partial(ask, places=True), share * k)
         points = np.array([row[2:] for row in rows], np.float64).reshape(-1, 2)
         kept = np.flatnonzero(judge(points, filter, np.ones(len(rows), np.bool_)))[:k]
         if len(kept) == k:
@@ -175,23 +169,15 @@ def _walked(
     return []
 
 
-def _first(
-    connection: Any,
-    slot: Slot,
-    vector: NDArray[np.float32],
-    k: int,
-    wanted: Sequence[Condition],
-    joined: bool,
-    places: bool = False,
-) -> list[Any]:
-    """:func:`_rows`, which are asked for the order of equal ones only where it decides which are first.
+def _first(ask: Callable[..., list[Any]], k: int) -> list[Any]:
+    """The first ``k`` rows, asked for the order of equal ones only where it decides which are among them.
 
     Asked for it, the server takes one two-hundredth of all rows to be equal, so that of millions it would
     rather compare all.
     """
-    rows = _rows(connection, slot, vector, k + 1, wanted, joined, places=places, equal_by_id=False)
+    rows = ask(k + 1, equal_by_id=False)
     if len(rows) > k and rows[k][1] == rows[k - 1][1]:
-        return _rows(connection, slot, vector, k, wanted, joined, places=places)
+        return ask(k)
     return sorted(rows[:k], key=lambda row: (row[1], row[0]))
 
 
@@ -199,9 +185,9 @@ def _rows(
     connection: Any,
     slot: Slot,
     vector: NDArray[np.float32],
-    k: int,
     wanted: Sequence[Condition],
     joined: bool,
+    k: int,
     *,
     places: bool = False,
     equal_by_id: bool = True,

@@ -35,31 +35,32 @@ def any_text(column: str, values: Sequence[Any]) -> Condition:
     return Condition(f"{column} = ANY(?::text[])", (list(values),))
 
 
-def conditions(connection: Any, filter: Filter, *, looked_up: bool = True) -> list[Condition]:
-    """Everything of a filter but what is inside of a circle or polygon, which its bounds stand for.
+def conditions(connection: Any, filter: Filter) -> list[Condition]:
+    """Everything of a filter but what is inside of a circle or polygon, which its bounds stand for."""
+    return [*passed(connection, filter), *by_place(filter)]
 
-    Args:
-        connection: to read from.
-        filter: what is asked for.
-        looked_up: bounds may be looked up in the index of places, which the server takes for rarer than
-            they are.
-    """
+
+def passed(connection: Any, filter: Filter) -> list[Condition]:
+    """The same as what each memory passes by itself."""
     found = column_conditions(filter, any_text)
     if filter.bounds is not None:
-        found += within(filter.bounds)[: None if looked_up else 2]
+        x0, y0, x1, y1 = filter.bounds
+        # Edges included.
+        found += [Condition("m.x BETWEEN ? AND ?", (x0, x1)), Condition("m.y BETWEEN ? AND ?", (y0, y1))]
     if filter.text is not None:
         said = words.expression(connection, filter.text)
         found.append(NOTHING if said is None else Condition("m.words @@ ?::tsquery", (said,)))
     return found
 
 
-def within(bounds: tuple[float, float, float, float]) -> list[Condition]:
-    """From x0, y0 to x1, y1, edges included."""
-    x0, y0, x1, y1 = bounds
-    found = [Condition("m.x BETWEEN ? AND ?", (x0, x1)), Condition("m.y BETWEEN ? AND ?", (y0, y1))]
-    if all(map(math.isfinite, bounds)):
-        found.append(Condition("point(m.x, m.y) <@ box(point(?, ?), point(?, ?))", bounds))
-    return found
+def by_place(filter: Filter) -> list[Condition]:
+    """What is looked up in the index of places, and goes without saying where a filter is passed.
+
+    The server takes it for rarer than it is.
+    """
+    if filter.bounds is None or not all(map(math.isfinite, filter.bounds)):
+        return []
+    return [Condition("point(m.x, m.y) <@ box(point(?, ?), point(?, ?))", filter.bounds)]
 
 
 def is_judged(filter: Filter) -> bool:

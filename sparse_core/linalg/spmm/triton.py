@@ -28,7 +28,8 @@ _PIECE = 1024
 _FEW_COLUMNS = 64
 #: Rows of more entries have a program each, because rows side by side take as long as the longest of them.
 _SHORT = 64
-#: Entries that a program has in flight at most, and numbers of pieces that are added at once.
+#: Entries that a program has in flight at most; numbers, products as well as pieces, and half of them where
+#: columns are many.
 _ENTRIES, _NUMBERS = 128, 2048
 #: Batches that one launch covers: the second dimension of a CUDA grid.
 _BATCHES = 65535
@@ -242,14 +243,12 @@ def plan_runs(row_ptr: Tensor, piece: int) -> RunPlan:
     short_rows = (lengths <= _SHORT).nonzero()[:, 0]
     short_lengths = lengths[short_rows]
     short_entries = int(short_lengths.sum())
-    # What takes longest begins first.
-    rows = [long_rows[_from_the_longest(lengths[long_rows])]]
     # Groups of 16 rows would take as many steps as their longest: worth sorting when that doubles the work.
     padded = torch.nn.functional.pad(short_lengths, (0, -len(short_rows) % 16)).view(-1, 16)
     if 16 * int(padded.amax(dim=1).sum()) > 2 * short_entries:
         short_rows = short_rows[_from_the_longest(short_lengths)]
-    rows.append(short_rows)
-    row = torch.cat(rows)
+    # What takes longest begins first.
+    row = torch.cat([long_rows[_from_the_longest(lengths[long_rows])], short_rows])
     dtype, pieces = row_ptr.dtype, len(piece_start)
     in_order = pieces == 0 and bool((row[1:] > row[:-1]).all())
     return RunPlan(
@@ -276,7 +275,7 @@ def choose_tile(mean_length: float, width: int) -> SpmmTile:
     ones one row at a time is the best, with as many entries as the registers hold.
     """
     columns = min(256, triton.next_power_of_2(width))
-    numbers = 2048 if columns <= _FEW_COLUMNS else 1024
+    numbers = _NUMBERS if columns <= _FEW_COLUMNS else _NUMBERS // 2
     entries = 8 if columns <= 16 else 4 if columns <= _FEW_COLUMNS else 2
     entries = min(entries, max(2, triton.next_power_of_2(int(mean_length) + 1) // 2))
     rows = max(1, min(16, numbers // (columns * entries)))
