@@ -16,12 +16,12 @@ microseconds each that saves some 0.3 us a kernel.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from threading import local
-from typing import Any
+from threading import Lock, local
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -29,7 +29,7 @@ import triton.language as tl
 from torch import Tensor
 
 from sparse_core import relaunch
-from sparse_core.relaunch import Relaunch
+from sparse_core.relaunch import Place, Placed
 
 
 @triton.jit
@@ -116,18 +116,56 @@ def note() -> Iterator[Notes]:
         _notes.taken = before
 
 
-class Repeated:
-    """A launch, again and again, with other tensors in some places of its arguments.
+class Noted(NamedTuple):
+    """A launch without the tensors that change.
 
-    The tensors must be of the types, and as aligned, as when it was compiled; all other arguments stay as
-    they were, and alive. Hooks of Triton (its own profiler) do not see such launches.
-
-    Args:
-        launched: once, on a GPU; without the tensors that change.
-        places: among its arguments, of those.
+    Attributes:
+        launch: the rest of it.
+        places: among its arguments, of those tensors.
+        moving: which one is in each place, and how many bytes behind its begin.
     """
 
-    def __init__(self, launched: Launch, places: tuple[int, ...]) -> None:
+    launch: Launch
+    places: tuple[int, ...]
+    moving: tuple[tuple[int, int], ...]
+
+
+class Repeated:
+    """Launches, again and again, with other tensors in some places of their arguments.
+
+    The tensors must be of the types, and as aligned, as when the kernels were compiled; all other arguments
+    stay as they were, and alive. Hooks of Triton (its own profiler) do not see such launches.
+
+    Args:
+        noted: once, on a GPU.
+    """
+
+    def __init__(self, noted: Sequence[Noted]) -> None:
+        self._launches = [_Bound(one) for one in noted]
+        steps = [one.step() for one in self._launches]
+        whole = [one for one in steps if one is not None]
+        #: Past Triton, where what it compiled to can be launched so.
+        self._relaunch = relaunch.launcher(whole) if len(whole) == len(steps) else None
+        self._lock = Lock()
+
+    def __call__(self, stream: int, *addresses: int) -> None:
+        """Launch on a stream of the current device, with these addresses of the tensors that change.
+
+        No other thread's launches come between.
+        """
+        if self._relaunch is not None:
+            self._relaunch(stream, *addresses)
+            return
+        with self._lock:
+            for one in self._launches:
+                one.run(stream, addresses)
+
+
+class _Bound:
+    """A noted launch with addresses for tensors, as Triton takes it."""
+
+    def __init__(self, noted: Noted) -> None:
+        launched, self._places, self._moving = noted
         signature = launched.kernel.signature
         named = {name: one for name, one in launched.options.items() if name in signature.parameters}
         bound = signature.bind(*launched.arguments, **named)
@@ -137,32 +175,24 @@ class Repeated:
         self._arguments = [
             one.data_ptr() if isinstance(one, Tensor) else one for one in bound.arguments.values()
         ]
-        self._places = places
         compiled = launched.compiled
-        self._run = compiled.run
+        self._compiled, self._run = compiled, compiled.run
         self._settings = (compiled.function, compiled.packed_metadata, None, None, None)
         width, height, depth = (*launched.grid, 1, 1)[:3]
         self._grid = (width, height, depth)
-        #: Past Triton, where what it compiled to can be launched so.
-        self._relaunch = self._described(launched)
 
-    def _described(self, launched: Launch) -> Relaunch | None:
-        described = described_launch(launched.compiled, self._grid, self._arguments)
+    def step(self) -> Placed | None:
+        described = described_launch(self._compiled, self._grid, self._arguments)
         if described is None:
             return None
         one, where = described
-        return relaunch.launcher(
-            one, [relaunch.Place(where[place], 0, index, 0) for index, place in enumerate(self._places)]
-        )
+        places = zip(self._places, self._moving, strict=True)
+        return Placed(one, tuple(Place(where[place], 0, which, more) for place, (which, more) in places))
 
-    def __call__(self, stream: int, *addresses: int) -> None:
-        """Launch on a stream of the current device, with these addresses in the places."""
-        if self._relaunch is not None:
-            self._relaunch(stream, *addresses)
-            return
+    def run(self, stream: int, addresses: Sequence[int]) -> None:
         arguments = self._arguments.copy()
-        for place, address in zip(self._places, addresses, strict=True):
-            arguments[place] = address
+        for place, (which, more) in zip(self._places, self._moving, strict=True):
+            arguments[place] = addresses[which] + more
         self._run(*self._grid, stream, *self._settings, *arguments)
 
 

@@ -1,8 +1,8 @@
-"""The kernel that a library's call launches, recorded so that it can be launched without the library.
+"""The kernels that a library's call launches, recorded so that they can be launched without the library.
 
-A product by cuBLAS is often one kernel, and its launch a small part of what the call takes on
+A product by cuBLAS or cuSPARSELt is often one kernel, and its launch a small part of what the call takes on
 the host. The call is recorded into a CUDA graph that is never run, twice, on tensors of no use; from the
-graph's only node comes what the driver was given (:mod:`sparse_core.relaunch`). A call of several kernels,
+graph's nodes comes what the driver was given (:mod:`sparse_core.relaunch`). A call of many kernels,
 one with memory of the library's own among its arguments, or one that cannot be recorded is left alone.
 """
 
@@ -19,9 +19,11 @@ from torch import Tensor
 
 from sparse_core import nvrtc, relaunch
 from sparse_core.errors import ImplementationError
-from sparse_core.relaunch import Launch, Relaunch, Span
+from sparse_core.relaunch import Clearing, Launch, Relaunch, Span
 
-_KERNEL = 0  # CU_GRAPH_NODE_TYPE_KERNEL
+_KERNEL, _MEMSET = 0, 2  # CU_GRAPH_NODE_TYPE_
+#: A call of more takes the device longer than the host.
+_MOST_NODES = 4
 #: ``CU_LAUNCH_ATTRIBUTE_``: COOPERATIVE, CLUSTER_DIMENSION, CLUSTER_SCHEDULING_POLICY_PREFERENCE,
 #: PREFERRED_CLUSTER_DIMENSION and PREFERRED_SHARED_MEMORY_CARVEOUT.
 _ATTRIBUTES = (2, 4, 5, 11, 14)
@@ -51,18 +53,39 @@ class _Node(ctypes.Structure):
     ]
 
 
+class _Memset(ctypes.Structure):
+    """``CUDA_MEMSET_NODE_PARAMS``."""
+
+    _fields_ = [
+        ("address", ctypes.c_uint64),
+        ("pitch", ctypes.c_size_t),
+        ("value", ctypes.c_uint),
+        ("element", ctypes.c_uint),
+        ("width", ctypes.c_size_t),
+        ("height", ctypes.c_size_t),
+    ]
+
+
+Scratch = Callable[[int], Span]
+"""Memory that a call uses beside its operands, of a stream (``CUstream`` as an integer)."""
+
+
 def record(
-    call: Callable[[Tensor], Tensor], given: Tensor, fixed: Sequence[Tensor | None]
+    call: Callable[[Tensor], Tensor],
+    given: Tensor,
+    fixed: Sequence[Tensor | None],
+    scratch: Scratch | None = None,
 ) -> Relaunch | None:
-    """A function of a stream, the address of an input and that of a result, which does what ``call`` does.
+    """A function of a stream and addresses of an input, a result and scratch memory: what ``call`` does.
 
     Args:
         call: gives its result for an input; enqueues on the current stream, and reads nothing on the host.
         given: an input; of the same shape and type are all others, and as much aligned. It is not read.
         fixed: other tensors that the call reads, which must stay where they are.
+        scratch: memory that is of no use after the call, where it has any.
 
     Returns:
-        None where the call is more than one kernel, or its arguments are not understood.
+        None where the call is more than a few kernels, or their arguments are not understood.
     """
     device = given.device
     if torch.cuda.is_current_stream_capturing() or not relaunch.available():
@@ -71,32 +94,40 @@ def record(
         with _recording, torch.cuda.device(device), torch.no_grad():
             spans = [Span.of(one) for one in fixed if one is not None]
             # What pads arguments is left as it was in memory, and may tell two launches apart.
-            tries = (_record(call, given, spans) for _ in range(_TRIES))
+            tries = (_record(call, given, spans, scratch) for _ in range(_TRIES))
             return next((found for found in tries if found is not None), None)
     except (ImplementationError, RuntimeError, AttributeError):
         # No memory for two more inputs and results, an operation that cannot be recorded, an old driver.
         return None
 
 
-def _record(call: Callable[[Tensor], Tensor], given: Tensor, fixed: Sequence[Span]) -> Relaunch | None:
-    inputs = [torch.empty_like(given) for _ in range(2)]
-    for one in inputs:
-        one.zero_()
-    stream = _side_stream(given.device)
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        call(inputs[0])  # What is allocated at a first call on a stream must not be of the graph.
-        recorded = [_captured(call, one) for one in inputs]
-    torch.cuda.current_stream().wait_stream(stream)
-    (first, made), (second, other) = recorded
-    if first is None or second is None:
-        return None
-    tensors, others = (Span.of(inputs[0]), Span.of(made)), (Span.of(inputs[1]), Span.of(other))
-    return relaunch.repeated(first, second, tensors, others, fixed)
+def _record(
+    call: Callable[[Tensor], Tensor], given: Tensor, fixed: Sequence[Span], scratch: Scratch | None
+) -> Relaunch | None:
+    enqueued, spans, results = [], [], []
+    inputs = [torch.zeros_like(given) for _ in range(2)]
+    for turn, one in enumerate(inputs):
+        # Scratch memory is that of a stream, and has to be at two addresses.
+        stream = _side_stream(given.device, 0 if scratch is None else turn)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            if turn == 0 or scratch is not None:
+                call(one)  # What is allocated at a first call on a stream must not be of the graph.
+            nodes, made = _captured(call, one)
+        torch.cuda.current_stream().wait_stream(stream)
+        if nodes is None:
+            return None
+        enqueued.append(nodes)
+        results.append(made)  # Else the second could get the same memory.
+        more = [] if scratch is None else [scratch(stream.cuda_stream)]
+        spans.append([Span.of(one), Span.of(made), *more])
+    return relaunch.repeated(enqueued[0], enqueued[1], spans[0], spans[1], fixed)
 
 
-def _captured(call: Callable[[Tensor], Tensor], given: Tensor) -> tuple[Launch | None, Tensor]:
-    """The launch of a call, and its result, which is never computed."""
+def _captured(
+    call: Callable[[Tensor], Tensor], given: Tensor
+) -> tuple[list[Launch | Clearing] | None, Tensor]:
+    """What a call enqueues, and its result, which is never computed."""
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     graph.capture_begin(pool=_pool(given.device), capture_error_mode="thread_local")
     try:
@@ -104,20 +135,52 @@ def _captured(call: Callable[[Tensor], Tensor], given: Tensor) -> tuple[Launch |
     finally:
         graph.capture_end()
     _kept[given.device] = graph
-    return only_launch(graph.raw_cuda_graph()), made
+    return read_graph(graph.raw_cuda_graph()), made
 
 
-def only_launch(graph: int) -> Launch | None:
-    """The launch of a graph (``CUgraph`` as an integer) of one kernel; None for any other."""
+def read_graph(graph: int) -> list[Launch | Clearing] | None:
+    """Launches and memory set to zero of a graph (``CUgraph`` as an integer), in their order.
+
+    Returns:
+        None of a graph with anything else, or of more than four nodes, or of nodes that do not follow one
+        another.
+    """
     driver, handle = nvrtc.driver(), ctypes.c_void_p(graph)
     count = ctypes.c_size_t()
     _check(driver.cuGraphGetNodes(handle, None, ctypes.byref(count)))
-    if count.value != 1:
+    if not 1 <= count.value <= _MOST_NODES:
         return None
-    node = ctypes.c_void_p()
-    _check(driver.cuGraphGetNodes(handle, ctypes.byref(node), ctypes.byref(count)))
+    nodes = (ctypes.c_void_p * count.value)()
+    _check(driver.cuGraphGetNodes(handle, nodes, ctypes.byref(count)))
+    after = {_node_before(node): node for node in nodes if node is not None}
+    found: list[Launch | Clearing] = []
+    node = after.get(None)
+    while node is not None and len(found) < len(nodes):
+        read = _read_node(ctypes.c_void_p(node))
+        if read is None:
+            return None
+        found.append(read)
+        node = after.get(node)
+    return found if len(found) == len(nodes) else None
+
+
+def _node_before(node: int) -> int | None:
+    """The node that another waits for; None for the first."""
+    count = ctypes.c_size_t(_MOST_NODES)
+    found = (ctypes.c_void_p * _MOST_NODES)()
+    ask = nvrtc.driver().cuGraphNodeGetDependencies
+    _check(ask(ctypes.c_void_p(node), found, ctypes.byref(count)))
+    if count.value > 1:
+        raise ImplementationError("a recorded call is no chain of launches")
+    return found[0] if count.value else None
+
+
+def _read_node(node: ctypes.c_void_p) -> Launch | Clearing | None:
+    driver = nvrtc.driver()
     kind = ctypes.c_int()
     _check(driver.cuGraphNodeGetType(node, ctypes.byref(kind)))
+    if kind.value == _MEMSET:
+        return _read_memset(node)
     if kind.value != _KERNEL:
         return None
     found = _Node()
@@ -132,6 +195,14 @@ def only_launch(graph: int) -> Launch | None:
         (found.block[0], found.block[1], found.block[2]),
     )
     return Launch(function, grid, block, found.shared_bytes, _attributes(node), tuple(arguments), packed)
+
+
+def _read_memset(node: ctypes.c_void_p) -> Clearing | None:
+    found = _Memset()
+    _check(nvrtc.driver().cuGraphMemsetNodeGetParams(node, ctypes.byref(found)))
+    if found.value or found.height != 1:
+        return None
+    return Clearing(found.address, found.element * found.width)
 
 
 def _arguments(found: _Node, function: int) -> list[bytes]:
@@ -176,5 +247,5 @@ def _pool(device: torch.device) -> Any:
 
 
 @cache
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
+def _side_stream(device: torch.device, number: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)

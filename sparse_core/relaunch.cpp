@@ -1,6 +1,6 @@
-// A kernel launch with everything fixed but its stream and some addresses; see relaunch.py.
+// Kernel launches with everything fixed but their stream and some addresses; see relaunch.py.
 //
-// One call of the driver and nothing else: what ctypes does for a launch takes as long as a small kernel.
+// Calls of the driver and nothing else: what ctypes does for a launch takes as long as a small kernel.
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <vector>
 
@@ -27,6 +28,8 @@ constexpr Py_ssize_t kAttributeBytes = 72;
 constexpr std::size_t kAlignment = 64;
 
 using Entry = int (*)(const Config *, void *, void **, void **);
+// cuMemsetD8Async.
+using Clear = int (*)(std::uint64_t, unsigned char, std::size_t, void *);
 
 // Where an address goes: plus a number of bytes, at a byte of the memory of the arguments.
 struct Place {
@@ -35,8 +38,8 @@ struct Place {
     std::int64_t more;
 };
 
-struct State {
-    Entry entry = nullptr;
+struct Step {
+    // Of a kernel; null where memory is set to zero.
     void *function = nullptr;
     Config config{};
     std::vector<unsigned char> attributes;
@@ -44,10 +47,22 @@ struct State {
     std::vector<void *> arguments;
     std::vector<Place> places;
     unsigned char *start = nullptr;
-    Py_ssize_t addresses = 0;
     // Where all arguments are one piece of memory: its begin and size, and what tells the driver so.
     std::size_t packed_bytes = 0;
     void *packed[5] = {};
+    // Of memory that is set to zero: where, and how much.
+    bool clears = false;
+    Place cleared{};
+    std::size_t bytes = 0;
+};
+
+struct State {
+    Entry entry = nullptr;
+    Clear clear = nullptr;
+    // Steps hold addresses of their own memory.
+    std::vector<std::unique_ptr<Step>> steps;
+    std::vector<std::uint64_t> given;
+    Py_ssize_t addresses = 0;
 };
 
 struct Launcher {
@@ -56,7 +71,25 @@ struct Launcher {
     State *state;
 };
 
-// The interpreter's lock is held throughout, so that threads can share the memory of the arguments.
+int run_step(const State &state, Step &step, void *stream) {
+    if (step.clears) {
+        const std::uint64_t from = state.given[static_cast<std::size_t>(step.cleared.address)] +
+                                   static_cast<std::uint64_t>(step.cleared.more);
+        return state.clear(from, 0, step.bytes, stream);
+    }
+    for (const Place &place : step.places) {
+        const std::uint64_t value =
+            state.given[static_cast<std::size_t>(place.address)] + static_cast<std::uint64_t>(place.more);
+        std::memcpy(step.start + place.at, &value, sizeof value);
+    }
+    step.config.stream = stream;
+    void **apart = step.packed_bytes == 0 ? step.arguments.data() : nullptr;
+    void **together = step.packed_bytes == 0 ? nullptr : step.packed;
+    return state.entry(&step.config, step.function, apart, together);
+}
+
+// The interpreter's lock is held throughout, so that threads can share the memory of the arguments, and no
+// other thread's launches come between the steps.
 PyObject *launch(PyObject *self, PyObject *const *given, std::size_t flagged, PyObject *names) {
     State &state = *reinterpret_cast<Launcher *>(self)->state;
     const Py_ssize_t count = PyVectorcall_NARGS(flagged);
@@ -67,23 +100,24 @@ PyObject *launch(PyObject *self, PyObject *const *given, std::size_t flagged, Py
     }
     const unsigned long long stream = PyLong_AsUnsignedLongLong(given[0]);
     if (stream == static_cast<unsigned long long>(-1) && PyErr_Occurred()) return nullptr;
-    for (const Place &place : state.places) {
-        const unsigned long long address = PyLong_AsUnsignedLongLong(given[1 + place.address]);
+    for (Py_ssize_t i = 0; i < state.addresses; ++i) {
+        const unsigned long long address = PyLong_AsUnsignedLongLong(given[1 + i]);
         if (address == static_cast<unsigned long long>(-1) && PyErr_Occurred()) return nullptr;
-        const std::uint64_t value = address + static_cast<std::uint64_t>(place.more);
-        std::memcpy(state.start + place.at, &value, sizeof value);
+        state.given[static_cast<std::size_t>(i)] = address;
     }
-    state.config.stream = reinterpret_cast<void *>(static_cast<std::uintptr_t>(stream));
-    void **apart = state.packed_bytes == 0 ? state.arguments.data() : nullptr;
-    void **together = state.packed_bytes == 0 ? nullptr : state.packed;
-    return PyLong_FromLong(state.entry(&state.config, state.function, apart, together));
+    int status = 0;
+    for (const auto &step : state.steps) {
+        status = run_step(state, *step, reinterpret_cast<void *>(static_cast<std::uintptr_t>(stream)));
+        if (status != 0) break;
+    }
+    return PyLong_FromLong(status);
 }
 
 bool read_sizes(PyObject *given, unsigned (&sizes)[3]) {
     return PyArg_ParseTuple(given, "III", &sizes[0], &sizes[1], &sizes[2]) != 0;
 }
 
-bool read_arguments(PyObject *given, State &state) {
+bool read_arguments(PyObject *given, Step &step) {
     const Py_ssize_t count = PyTuple_GET_SIZE(given);
     std::vector<std::size_t> starts;
     std::size_t total = 0;
@@ -96,19 +130,19 @@ bool read_arguments(PyObject *given, State &state) {
         starts.push_back(total);
         total += (static_cast<std::size_t>(PyBytes_GET_SIZE(one)) + kAlignment - 1) / kAlignment * kAlignment;
     }
-    state.memory.resize(total + kAlignment);
-    const auto address = reinterpret_cast<std::uintptr_t>(state.memory.data());
-    state.start = state.memory.data() + (kAlignment - address % kAlignment) % kAlignment;
+    step.memory.resize(total + kAlignment);
+    const auto address = reinterpret_cast<std::uintptr_t>(step.memory.data());
+    step.start = step.memory.data() + (kAlignment - address % kAlignment) % kAlignment;
     for (Py_ssize_t i = 0; i < count; ++i) {
         PyObject *one = PyTuple_GET_ITEM(given, i);
-        unsigned char *to = state.start + starts[static_cast<std::size_t>(i)];
+        unsigned char *to = step.start + starts[static_cast<std::size_t>(i)];
         std::memcpy(to, PyBytes_AS_STRING(one), static_cast<std::size_t>(PyBytes_GET_SIZE(one)));
-        state.arguments.push_back(to);
+        step.arguments.push_back(to);
     }
     return true;
 }
 
-bool read_places(PyObject *given, PyObject *arguments, State &state) {
+bool read_places(PyObject *given, PyObject *arguments, State &state, Step &step) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); ++i) {
         Py_ssize_t argument = 0, offset = 0, address = 0;
         long long more = 0;
@@ -119,30 +153,81 @@ bool read_places(PyObject *given, PyObject *arguments, State &state) {
             PyErr_SetString(PyExc_ValueError, "a place lies outside the arguments");
             return false;
         }
-        auto *base = static_cast<unsigned char *>(state.arguments[static_cast<std::size_t>(argument)]);
-        state.places.push_back({static_cast<std::size_t>(base - state.start + offset), address, more});
+        auto *base = static_cast<unsigned char *>(step.arguments[static_cast<std::size_t>(argument)]);
+        step.places.push_back({static_cast<std::size_t>(base - step.start + offset), address, more});
         if (address >= state.addresses) state.addresses = address + 1;
     }
     return true;
 }
 
-PyObject *create(PyTypeObject *type, PyObject *given, PyObject *) {
-    unsigned long long entry = 0, function = 0;
+bool read_cleared(PyObject *given, State &state, Step &step) {
+    Py_ssize_t address = 0, bytes = 0;
+    long long more = 0;
+    if (!PyArg_ParseTuple(given, "nLn", &address, &more, &bytes)) return false;
+    if (state.clear == nullptr || address < 0 || bytes < 0) {
+        PyErr_SetString(PyExc_ValueError, "no memory to set to zero, or nothing that does");
+        return false;
+    }
+    step.clears = true;
+    step.cleared = {0, address, more};
+    step.bytes = static_cast<std::size_t>(bytes);
+    if (address >= state.addresses) state.addresses = address + 1;
+    return true;
+}
+
+bool read_kernel(PyObject *given, State &state, Step &step) {
+    unsigned long long function = 0;
     PyObject *grid = nullptr, *block = nullptr, *attributes = nullptr, *arguments = nullptr, *places = nullptr;
     unsigned shared_bytes = 0;
     int packed = 0;
-    if (!PyArg_ParseTuple(given, "KKO!O!ISO!pO!", &entry, &function, &PyTuple_Type, &grid, &PyTuple_Type, &block,
-                          &shared_bytes, &attributes, &PyTuple_Type, &arguments, &packed, &PyTuple_Type, &places)) {
-        return nullptr;
+    if (!PyArg_ParseTuple(given, "KO!O!ISO!pO!", &function, &PyTuple_Type, &grid, &PyTuple_Type, &block, &shared_bytes,
+                          &attributes, &PyTuple_Type, &arguments, &packed, &PyTuple_Type, &places)) {
+        return false;
     }
     if (packed && PyTuple_GET_SIZE(arguments) != 1) {
         PyErr_SetString(PyExc_ValueError, "packed arguments are one piece");
-        return nullptr;
+        return false;
     }
-    if (entry == 0 || PyBytes_GET_SIZE(attributes) % kAttributeBytes != 0) {
+    if (state.entry == nullptr || PyBytes_GET_SIZE(attributes) % kAttributeBytes != 0) {
         PyErr_SetString(PyExc_ValueError, "no driver, or attributes that are none");
-        return nullptr;
+        return false;
     }
+    step.function = reinterpret_cast<void *>(static_cast<std::uintptr_t>(function));
+    step.config.shared_bytes = shared_bytes;
+    const char *bytes = PyBytes_AS_STRING(attributes);
+    step.attributes.assign(bytes, bytes + PyBytes_GET_SIZE(attributes));
+    step.config.attributes = step.attributes.empty() ? nullptr : step.attributes.data();
+    step.config.attribute_count = static_cast<unsigned>(PyBytes_GET_SIZE(attributes) / kAttributeBytes);
+    if (!read_sizes(grid, step.config.grid) || !read_sizes(block, step.config.block) ||
+        !read_arguments(arguments, step) || !read_places(places, arguments, state, step)) {
+        return false;
+    }
+    if (packed) {
+        step.packed_bytes = static_cast<std::size_t>(PyBytes_GET_SIZE(PyTuple_GET_ITEM(arguments, 0)));
+        // CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE and _END.
+        step.packed[0] = reinterpret_cast<void *>(static_cast<std::uintptr_t>(1));
+        step.packed[1] = step.start;
+        step.packed[2] = reinterpret_cast<void *>(static_cast<std::uintptr_t>(2));
+        step.packed[3] = &step.packed_bytes;
+    }
+    return true;
+}
+
+// A kernel is eight things, memory that is set to zero three.
+bool read_step(PyObject *given, State &state) {
+    if (!PyTuple_Check(given)) {
+        PyErr_SetString(PyExc_TypeError, "a step is a tuple");
+        return false;
+    }
+    state.steps.push_back(std::make_unique<Step>());
+    Step &step = *state.steps.back();
+    return PyTuple_GET_SIZE(given) == 3 ? read_cleared(given, state, step) : read_kernel(given, state, step);
+}
+
+PyObject *create(PyTypeObject *type, PyObject *given, PyObject *) {
+    unsigned long long entry = 0, clear = 0;
+    PyObject *steps = nullptr;
+    if (!PyArg_ParseTuple(given, "KKO!", &entry, &clear, &PyTuple_Type, &steps)) return nullptr;
     auto *self = reinterpret_cast<Launcher *>(type->tp_alloc(type, 0));
     if (self == nullptr) return nullptr;
     self->call = launch;
@@ -154,24 +239,13 @@ PyObject *create(PyTypeObject *type, PyObject *given, PyObject *) {
     State &state = *self->state;
     try {
         state.entry = reinterpret_cast<Entry>(static_cast<std::uintptr_t>(entry));
-        state.function = reinterpret_cast<void *>(static_cast<std::uintptr_t>(function));
-        state.config.shared_bytes = shared_bytes;
-        const char *bytes = PyBytes_AS_STRING(attributes);
-        state.attributes.assign(bytes, bytes + PyBytes_GET_SIZE(attributes));
-        state.config.attributes = state.attributes.empty() ? nullptr : state.attributes.data();
-        state.config.attribute_count = static_cast<unsigned>(PyBytes_GET_SIZE(attributes) / kAttributeBytes);
-        if (read_sizes(grid, state.config.grid) && read_sizes(block, state.config.block) &&
-            read_arguments(arguments, state) && read_places(places, arguments, state)) {
-            if (packed) {
-                state.packed_bytes = static_cast<std::size_t>(PyBytes_GET_SIZE(PyTuple_GET_ITEM(arguments, 0)));
-                // CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE and _END.
-                state.packed[0] = reinterpret_cast<void *>(static_cast<std::uintptr_t>(1));
-                state.packed[1] = state.start;
-                state.packed[2] = reinterpret_cast<void *>(static_cast<std::uintptr_t>(2));
-                state.packed[3] = &state.packed_bytes;
-            }
-            return reinterpret_cast<PyObject *>(self);
+        state.clear = reinterpret_cast<Clear>(static_cast<std::uintptr_t>(clear));
+        bool read = true;
+        for (Py_ssize_t i = 0; read && i < PyTuple_GET_SIZE(steps); ++i) {
+            read = read_step(PyTuple_GET_ITEM(steps, i), state);
         }
+        state.given.resize(static_cast<std::size_t>(state.addresses));
+        if (read) return reinterpret_cast<PyObject *>(self);
     } catch (const std::bad_alloc &) {
         PyErr_NoMemory();
     }
@@ -198,7 +272,7 @@ PyMODINIT_FUNC PyInit_relaunch() {
     launcher_type.tp_call = PyVectorcall_Call;
     launcher_type.tp_new = create;
     launcher_type.tp_dealloc = destroy;
-    launcher_type.tp_doc = "A launch: called with a stream and addresses it gives the driver's status.";
+    launcher_type.tp_doc = "Launches: called with a stream and addresses they give the driver's status.";
     if (PyType_Ready(&launcher_type) < 0) return nullptr;
     PyObject *made = PyModule_Create(&module);
     if (made == nullptr) return nullptr;

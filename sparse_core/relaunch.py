@@ -2,10 +2,10 @@
 
 A launch that goes through a library (choosing an algorithm, checking descriptors) or through ctypes takes
 longer on the host than a small kernel runs. A :class:`Launch` holds what the driver needs: the function,
-its grid and the bytes of its arguments. From two launches of the same call on different tensors,
-:func:`repeated` learns where in the arguments the addresses of the tensors are, and makes a function of a
-stream and addresses of it. What it cannot explain that way it leaves alone, and so it does without a C++
-compiler (:mod:`sparse_core.native`).
+its grid and the bytes of its arguments. From what the same call enqueues for two sets of tensors, launches
+and memory set to zero between them, :func:`repeated` learns where the addresses of the tensors are, and
+makes a function of a stream and addresses of it. What it cannot explain that way it leaves alone, and so it
+does without a C++ compiler (:mod:`sparse_core.native`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INVALID_CONTEXT = 201
 PROGRAMMATIC = (6).to_bytes(8, "little") + (1).to_bytes(64, "little")
 
 Relaunch = Callable[..., None]
-"""Enqueues a kernel on a stream (``CUstream`` as an integer) of the current device, with these addresses."""
+"""Enqueues on a stream (``CUstream`` as an integer) of the current device, with these addresses."""
 
 
 class Launch(NamedTuple):
@@ -70,6 +70,13 @@ class Span(NamedTuple):
         return self.address <= word < self.address + self.size
 
 
+class Clearing(NamedTuple):
+    """Memory that is set to zero between launches: where it begins, and how many bytes."""
+
+    address: int
+    size: int
+
+
 class Place(NamedTuple):
     """Where an address goes: which argument, at which byte, which tensor's, and how far behind its begin."""
 
@@ -77,6 +84,24 @@ class Place(NamedTuple):
     offset: int
     tensor: int
     more: int
+
+
+class Placed(NamedTuple):
+    """A launch, and where addresses go in its arguments."""
+
+    launch: Launch
+    places: tuple[Place, ...]
+
+
+class Cleared(NamedTuple):
+    """Memory that is set to zero: of which tensor, how far behind its begin, and how many bytes."""
+
+    tensor: int
+    more: int
+    size: int
+
+
+Step = Placed | Cleared
 
 
 @cache
@@ -107,8 +132,11 @@ def available() -> bool:
     return _launcher() is not None
 
 
-def launcher(launch: Launch, places: Sequence[Place]) -> Relaunch | None:
-    """A function of a stream and of the addresses that the places name; None where there is no compiler.
+def launcher(steps: Sequence[Step]) -> Relaunch | None:
+    """A function of a stream and of the addresses that the steps name, which does them in their order.
+
+    Returns:
+        None where there is no compiler.
 
     Raises:
         ValueError: a place lies outside the arguments.
@@ -116,8 +144,9 @@ def launcher(launch: Launch, places: Sequence[Place]) -> Relaunch | None:
     made = _launcher()
     if made is None:
         return None
-    entry = ctypes.cast(nvrtc.driver().cuLaunchKernelEx, ctypes.c_void_p).value
-    call = made(entry, *launch, tuple(tuple(place) for place in places))
+    driver = nvrtc.driver()
+    entries = (driver.cuLaunchKernelEx, driver.cuMemsetD8Async)
+    call = made(*(ctypes.cast(one, ctypes.c_void_p).value for one in entries), described(steps))
 
     def run(stream: int, *addresses: int) -> None:
         status = call(stream, *addresses)
@@ -136,35 +165,73 @@ def _refused(status: int, call: Callable[..., int], stream: int, addresses: tupl
         raise ImplementationError(f"a kernel launch failed with CUDA driver error {status}")
 
 
+def described(steps: Sequence[Step]) -> tuple[tuple[object, ...], ...]:
+    """Steps as the class in C++ takes them."""
+    return tuple(
+        (*step.launch, tuple(tuple(place) for place in step.places))
+        if isinstance(step, Placed)
+        else tuple(step)
+        for step in steps
+    )
+
+
 def repeated(
-    one: Launch,
-    other: Launch,
+    one: Sequence[Launch | Clearing],
+    other: Sequence[Launch | Clearing],
     tensors: Sequence[Span],
     others: Sequence[Span],
     fixed: Sequence[Span] | None = None,
 ) -> Relaunch | None:
-    """The launch, again and again, with other tensors.
+    """Launches, again and again, with other tensors.
 
     Args:
-        one, other: the same call on two sets of tensors.
+        one, other: what the same call enqueues for two sets of tensors.
         tensors, others: these, in the same order.
         fixed: all else that the arguments may point to, because it stays where it is; None: whatever they
             point to does.
 
     Returns:
-        A function of a stream and the addresses of tensors; None where the two launches differ by more than
+        A function of a stream and the addresses of tensors; None where the two calls differ by more than
         those addresses, or point to what is not known.
     """
-    places = find_places(one, other, tensors, others)
-    if places is None or (fixed is not None and _strange(one, places, fixed)):
+    steps = find_steps(one, other, tensors, others)
+    if steps is None or (fixed is not None and _strange(steps, fixed)):
         return None
-    return launcher(one, places)
+    return launcher(steps)
 
 
-def find_places(
+def find_steps(
+    one: Sequence[Launch | Clearing],
+    other: Sequence[Launch | Clearing],
+    tensors: Sequence[Span],
+    others: Sequence[Span],
+) -> list[Step] | None:
+    """Where the addresses of tensors are in what two calls enqueue; None where they do not tell."""
+    if len(one) != len(other):
+        return None
+    steps: list[Step] = []
+    used: set[int] = set()
+    for first, second in zip(one, other, strict=True):
+        if isinstance(first, Launch) and isinstance(second, Launch):
+            places = _find_places(first, second, tensors, others)
+            if places is None:
+                return None
+            steps.append(Placed(first, tuple(places)))
+            used.update(place.tensor for place in places)
+        elif isinstance(first, Clearing) and isinstance(second, Clearing) and first.size == second.size:
+            place = _place(first.address, second.address, tensors, others)
+            if place is None:
+                return None
+            steps.append(Cleared(*place, first.size))
+            used.add(place[0])
+        else:
+            return None
+    return steps if used == set(range(len(tensors))) else None
+
+
+def _find_places(
     one: Launch, other: Launch, tensors: Sequence[Span], others: Sequence[Span]
 ) -> list[Place] | None:
-    """Where the addresses of tensors are in the arguments of two launches; None where they do not tell."""
     if one._replace(arguments=()) != other._replace(arguments=()):
         return None
     if [len(first) for first in one.arguments] != [len(second) for second in other.arguments]:
@@ -181,7 +248,7 @@ def find_places(
             if place is None:
                 return None
             places.append(Place(argument, offset, *place))
-    return places if {place.tensor for place in places} == set(range(len(tensors))) else None
+    return places
 
 
 def _place(
@@ -194,10 +261,14 @@ def _place(
     return None
 
 
-def _strange(launch: Launch, places: Sequence[Place], fixed: Sequence[Span]) -> bool:
+def _strange(steps: Sequence[Step], fixed: Sequence[Span]) -> bool:
     """Whether an argument points to memory of a GPU that is neither in a place nor fixed."""
-    known = {(place.argument, place.offset) for place in places}
-    for argument, data in enumerate(launch.arguments):
+    return any(_points_elsewhere(step, fixed) for step in steps if isinstance(step, Placed))
+
+
+def _points_elsewhere(step: Placed, fixed: Sequence[Span]) -> bool:
+    known = {(place.argument, place.offset) for place in step.places}
+    for argument, data in enumerate(step.launch.arguments):
         for offset in range(0, len(data) - _WORD + 1, _WORD):
             word = _number(data[offset : offset + _WORD])
             if (argument, offset) in known or any(span.holds(word) for span in fixed):

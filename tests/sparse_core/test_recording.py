@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from sparse_core import nvrtc
 from sparse_core.recording import record
+from sparse_core.relaunch import Span
 
 pytestmark = pytest.mark.gpu
 
@@ -40,8 +44,47 @@ def test_a_tensor_beside_it_has_to_be_named(cuda: torch.device) -> None:
     assert torch.equal(made, x + more)
 
 
-def test_several_kernels_are_left_alone(cuda: torch.device) -> None:
+def test_memory_between_kernels_is_left_alone(cuda: torch.device) -> None:
+    """Nobody says what becomes of it."""
     assert record(lambda x: torch.relu(-x), given(cuda), ()) is None
+
+
+def test_kernels_with_scratch_memory(cuda: torch.device) -> None:
+    kept: dict[int, Tensor] = {}
+
+    def between() -> Tensor:
+        stream = torch.cuda.current_stream(cuda).cuda_stream
+        if stream not in kept:
+            kept[stream] = given(cuda)
+        return kept[stream]
+
+    def call(x: Tensor) -> Tensor:
+        half = between()
+        stream = torch.cuda.current_stream(cuda).cuda_stream
+        eight_rows = half[:8].numel() * half.element_size()
+        nvrtc.driver().cuMemsetD8Async(
+            ctypes.c_uint64(half.data_ptr()),
+            ctypes.c_ubyte(0),
+            ctypes.c_size_t(eight_rows),
+            ctypes.c_void_p(stream),
+        )
+        torch.neg(x[8:], out=half[8:])
+        return raised(half)
+
+    x, other = given(cuda), given(cuda)
+    run = record(call, x, (), lambda stream: Span.of(kept[stream]))
+    assert run is not None
+    scratch, made = torch.full_like(x, float("nan")), torch.full_like(x, float("nan"))
+    for one in (x, other):
+        addresses = (one.data_ptr(), made.data_ptr(), scratch.data_ptr())
+        run(torch.cuda.current_stream(cuda).cuda_stream, *addresses)
+        assert torch.equal(made, call(one))
+
+
+def test_what_is_no_launch_is_left_alone(cuda: torch.device) -> None:
+    x, elsewhere = given(cuda), given(cuda)
+    assert record(lambda one: elsewhere.copy_(one), x, (elsewhere,)) is None
+    assert record(lambda one: one + elsewhere.fill_(1), x, ()) is None
 
 
 def test_nothing_is_recorded_while_a_graph_is_captured(cuda: torch.device) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from sparse_core import native, nvrtc, relaunch
 from sparse_core.errors import ImplementationError
-from sparse_core.relaunch import Launch, Place, Span, find_places
+from sparse_core.relaunch import Cleared, Clearing, Launch, Place, Placed, Span, Step, find_steps
 
 #: Takes what the driver takes, and keeps the first words of the arguments and the settings.
 RECEIVER = """
@@ -24,6 +25,12 @@ struct Config {
 };
 extern "C" uint64_t seen[16];
 uint64_t seen[16];
+extern "C" int clear(uint64_t address, unsigned char value, size_t size, void *stream) {
+    seen[11] = address;
+    seen[12] = size + value;
+    seen[13] = (uint64_t)stream;
+    return size == 13 ? 1 : 0;
+}
 extern "C" int receive(const Config *config, void *function, void **arguments, void **extra) {
     if (arguments == nullptr) {
         for (int i = 0; i < 5; ++i) seen[i] = (uint64_t)extra[i];
@@ -61,7 +68,8 @@ OTHERS = (Span(5000, 256), Span(9096, 256))
 def test_places_are_where_arguments_differ() -> None:
     one = launch(word(4096 + 16) + word(1), word(8192), b"\x01\x00\x00\x00")
     other = launch(word(5000 + 16) + word(1), word(9096), b"\x01\x00\x00\x00")
-    assert find_places(one, other, TENSORS, OTHERS) == [Place(0, 0, 0, 16), Place(1, 0, 1, 0)]
+    found = find_steps([one], [other], TENSORS, OTHERS)
+    assert found == [Placed(one, (Place(0, 0, 0, 16), Place(1, 0, 1, 0)))]
 
 
 @pytest.mark.parametrize(
@@ -75,12 +83,38 @@ def test_places_are_where_arguments_differ() -> None:
     ],
 )
 def test_what_addresses_do_not_explain(other: Launch) -> None:
-    assert find_places(launch(word(4096), word(8192)), other, TENSORS, OTHERS) is None
+    assert find_steps([launch(word(4096), word(8192))], [other], TENSORS, OTHERS) is None
 
 
 def test_a_difference_in_half_a_word() -> None:
     one, other = launch(word(4096), word(8192), b"\x01\0\0\0"), launch(word(5000), word(9096), b"\x02\0\0\0")
-    assert find_places(one, other, TENSORS, OTHERS) is None
+    assert find_steps([one], [other], TENSORS, OTHERS) is None
+
+
+def test_launches_follow_one_another_and_memory_is_cleared() -> None:
+    one: list[Launch | Clearing] = [Clearing(8192 + 8, 4), launch(word(4096)), launch(word(8192))]
+    other: list[Launch | Clearing] = [Clearing(9096 + 8, 4), launch(word(5000)), launch(word(9096))]
+    found = find_steps(one, other, TENSORS, OTHERS)
+    assert found == [
+        Cleared(1, 8, 4),
+        Placed(launch(word(4096)), (Place(0, 0, 0, 0),)),
+        Placed(launch(word(8192)), (Place(0, 0, 1, 0),)),
+    ]
+    assert find_steps(one, other[:-1], TENSORS, OTHERS) is None
+    assert find_steps(one, [other[1], other[0], other[2]], TENSORS, OTHERS) is None
+    for cleared in (Clearing(9096 + 8, 5), Clearing(9096, 4), Clearing(77, 4)):
+        assert find_steps(one, [cleared, *other[1:]], TENSORS, OTHERS) is None
+    # The second tensor is in neither launch.
+    assert find_steps(one[1:2], other[1:2], TENSORS, OTHERS) is None
+
+
+def made(receiver: ctypes.CDLL, *steps: Step) -> Callable[..., int]:
+    """A launcher of steps that go to the receiver instead of the driver."""
+    kind = relaunch._launcher()
+    assert kind is not None
+    entries = (ctypes.cast(one, ctypes.c_void_p).value for one in (receiver.receive, receiver.clear))
+    found: Callable[..., int] = kind(*entries, relaunch.described(steps))
+    return found
 
 
 @pytest.fixture
@@ -93,29 +127,38 @@ def receiver(tmp_path: Path) -> ctypes.CDLL:
 
 
 def test_the_driver_gets_what_was_described(receiver: ctypes.CDLL) -> None:
-    kind = relaunch._launcher()
-    assert kind is not None
-    entry = ctypes.cast(receiver.receive, ctypes.c_void_p).value
     described = launch(word(11), word(12) + word(13))
-    call = kind(entry, *described, ((0, 0, 1, 0), (1, 8, 0, -3)))
+    call = made(receiver, Placed(described, (Place(0, 0, 1, 0), Place(1, 8, 0, -3))))
     assert call(2**63 + 5, 1000, 2**64 - 1) == 0
     seen = (ctypes.c_uint64 * 16).in_dll(receiver, "seen")
     assert list(seen)[:11] == [2**64 - 1, 12, 997, 2**63 + 5, 7, 123, 456, 99, 1, 1, 0]
     assert call(0, 8, 9) == 0
     assert list(seen)[:4] == [9, 12, 5, 0]
     # The status comes back as it is.
-    assert kind(entry, *launch(word(0), bytes(16), function=0), ())(0) == 1
+    assert made(receiver, Placed(launch(word(0), bytes(16), function=0), ()))(0) == 1
     packed = described._replace(arguments=(word(14) + word(15),), packed=True)
-    assert kind(entry, *packed, ((0, 8, 0, 1),))(0, 16) == 0
+    assert made(receiver, Placed(packed, (Place(0, 8, 0, 1),)))(0, 16) == 0
     assert [seen[0], seen[2], *list(seen)[4:8]] == [1, 2, 0, 14, 17, 16]
 
 
+def test_steps_are_done_in_their_order(receiver: ctypes.CDLL) -> None:
+    first = Placed(launch(word(11), bytes(16), function=3), (Place(0, 0, 0, 0),))
+    last = Placed(launch(word(12), bytes(16), function=4), (Place(1, 8, 2, 5),))
+    call = made(receiver, first, Cleared(1, 16, 12), last)
+    assert call(6, 100, 200, 300) == 0
+    seen = (ctypes.c_uint64 * 16).in_dll(receiver, "seen")
+    assert list(seen)[:5] == [12, 0, 305, 6, 4]
+    assert list(seen)[11:14] == [216, 12, 6]
+    # What fails is the last that is done.
+    refused = made(receiver, Cleared(0, 0, 13), first)
+    assert refused(6, 100) == 1
+    assert list(seen)[:1] == [12]
+    assert made(receiver)(0) == 0
+
+
 def test_wrong_arguments_are_refused(receiver: ctypes.CDLL) -> None:
-    kind = relaunch._launcher()
-    assert kind is not None
-    entry = ctypes.cast(receiver.receive, ctypes.c_void_p).value
     described = launch(word(11), bytes(16))
-    call = kind(entry, *described, ((0, 0, 0, 0),))
+    call = made(receiver, Placed(described, (Place(0, 0, 0, 0),)))
     with pytest.raises(TypeError, match="a stream and 1 addresses, got 1"):
         call(0)
     with pytest.raises(TypeError):
@@ -126,13 +169,20 @@ def test_wrong_arguments_are_refused(receiver: ctypes.CDLL) -> None:
         call(0, 1, names=2)
     for place in ((2, 0, 0, 0), (0, 1, 0, 0), (0, -1, 0, 0), (0, 0, -1, 0)):
         with pytest.raises(ValueError, match="outside"):
-            kind(entry, *described, (place,))
+            made(receiver, Placed(described, (Place(*place),)))
     with pytest.raises(TypeError, match="bytes"):
-        kind(entry, *described._replace(arguments=(1,)), ())
+        made(receiver, Placed(described._replace(arguments=(1,)), ()))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="one piece"):
-        kind(entry, *described._replace(packed=True), ())
+        made(receiver, Placed(described._replace(packed=True), ()))
     with pytest.raises(ValueError, match="attributes"):
-        kind(entry, *described._replace(attributes=b"x"), ())
+        made(receiver, Placed(described._replace(attributes=b"x"), ()))
+    for cleared in (Cleared(-1, 0, 4), Cleared(0, 0, -4)):
+        with pytest.raises(ValueError, match="zero"):
+            made(receiver, cleared)
+    kind = relaunch._launcher()
+    assert kind is not None
+    with pytest.raises(TypeError, match="tuple"):
+        kind(1, 1, (7,))
 
 
 # On a GPU
@@ -163,7 +213,7 @@ def test_a_kernel_goes_to_other_tensors(cuda: torch.device, tmp_path: Path) -> N
 
     assert relaunch.argument_sizes(kernel.function) == [8, 16]
     spans = [Span.of(x), Span.of(y)], [Span.of(u), Span.of(v)]
-    run = relaunch.repeated(described(x, y), described(u, v), *spans)
+    run = relaunch.repeated([described(x, y)], [described(u, v)], *spans)
     assert run is not None
     given, made = torch.randn(1000, device=cuda), torch.full((1000,), float("nan"), device=cuda)
     run(torch.cuda.current_stream(cuda).cuda_stream, given.data_ptr(), made.data_ptr())
@@ -173,7 +223,7 @@ def test_a_kernel_goes_to_other_tensors(cuda: torch.device, tmp_path: Path) -> N
     hidden = torch.randn(1000, device=cuda)
     extra = (*one.arguments, word(hidden.data_ptr()))
     other = described(u, v)
-    strange = one._replace(arguments=extra), other._replace(arguments=(*other.arguments, extra[-1]))
+    strange = [one._replace(arguments=extra)], [other._replace(arguments=(*other.arguments, extra[-1]))]
     assert relaunch.repeated(*strange, *spans, fixed=[]) is None
     assert relaunch.repeated(*strange, *spans, fixed=[Span.of(hidden)]) is not None
 
@@ -184,7 +234,7 @@ def test_a_launch_that_the_driver_refuses(cuda: torch.device, tmp_path: Path) ->
     path.write_text(SCALED)
     kernel = nvrtc.compile_kernel(path, "scaled", {}, cuda)
     too_many = Launch(kernel.function, (1, 1, 1), (4096, 1, 1), 0, b"", (bytes(8), bytes(16)))
-    run = relaunch.launcher(too_many, [])
+    run = relaunch.launcher([Placed(too_many, ())])
     assert run is not None
     with pytest.raises(ImplementationError, match="CUDA driver error"):
         run(torch.cuda.current_stream(cuda).cuda_stream)

@@ -178,7 +178,7 @@ class Launch:
         with self._lock:
             launches = [self._description(tensors, scale, moved) for moved in (_MOVED, 2 * _MOVED)]
         here, there = ([Span(address, 1) for address in addresses] for _, addresses in launches)
-        return relaunch.repeated(launches[0][0], launches[1][0], here, there)
+        return relaunch.repeated([launches[0][0]], [launches[1][0]], here, there)
 
     def _description(
         self, tensors: tuple[Tensor, ...], scale: float, moved: int

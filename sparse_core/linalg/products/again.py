@@ -8,8 +8,7 @@ time on they alone are repeated, on the same matrix: the same kernels, the same 
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from sparse_core.formats import BSR, SparseMatrix
 from sparse_core.gradients import perhaps_followed
 
 if TYPE_CHECKING:
-    from sparse_core.launches import Launch
+    from sparse_core.launches import Launch, Noted
 
 #: Shapes of operands that a matrix remembers.
 _MOST = 32
@@ -31,20 +30,8 @@ _MOST_LAUNCHES = 4
 #: Triton compiles for addresses that this divides.
 _ALIGNED = 16
 
-
-class _Noted(NamedTuple):
-    """A launch of a product, without the tensors that change.
-
-    Attributes:
-        launch: the rest of it.
-        places: among its arguments, of those tensors.
-        moving: which one is in each place (the dense operand, the result, scratch memory), and how many bytes
-            behind its begin.
-    """
-
-    launch: Launch
-    places: tuple[int, ...]
-    moving: tuple[tuple[int, int], ...]
+_Scratch = tuple[list[Tensor], tuple[int, ...]]
+"""Tensors and their addresses."""
 
 
 class Again:
@@ -54,11 +41,14 @@ class Again:
         noted: the launches.
         scratch: memory that they use between them.
         matrix, dense, result: of the product that was noted.
+
+    Attributes:
+        launches: how many.
     """
 
     def __init__(
         self,
-        noted: list[_Noted],
+        noted: list[Noted],
         scratch: list[Tensor],
         matrix: SparseMatrix,
         dense: Tensor,
@@ -66,15 +56,12 @@ class Again:
     ) -> None:
         from sparse_core.launches import Repeated
 
-        self._launches = [(Repeated(one.launch, one.places), one.moving) for one in noted]
-        #: Where one launch has dense and result once each, in this order, nothing needs looking up.
-        simple = len(noted) == 1 and noted[0].moving == ((0, 0), (1, 0))
-        self._only = self._launches[0][0] if simple else None
+        self.launches = len(noted)
+        self._run = Repeated(noted)
         self._scratch = [(one.shape, one.dtype) for one in scratch]
         small = sum(one.numel() * one.element_size() for one in scratch) <= _MOST_SCRATCH
         #: Scratch memory by stream, on which one product follows another.
-        self._kept: dict[int, list[Tensor]] | None = {} if small else None
-        self._lock = Lock()  # Between the launches of a product on a stream no other thread's may come.
+        self._kept: dict[int, _Scratch] | None = {} if small else None
         self._values = matrix.values.data_ptr()
         self._shape, self._dtype, self._device = result.shape, result.dtype, result.device
         self._strides = result.stride()
@@ -95,17 +82,16 @@ class Again:
             return None
         made = torch.empty_strided(self._shape, self._strides, dtype=self._dtype, device=self._device)
         stream = torch._C._cuda_getCurrentRawStream(self._index)
-        if self._only is not None:
-            self._only(stream, address, made.data_ptr())
+        if not self._scratch:
+            self._run(stream, address, made.data_ptr())
             return made
-        with self._lock:
-            scratch = self._scratch_of(stream)
-            starts = [address, made.data_ptr(), *[one.data_ptr() for one in scratch]]
-            for repeated, moving in self._launches:
-                repeated(stream, *[starts[which] + more for which, more in moving])
+        # Held until the launches are enqueued; what a stream does with it afterwards comes after them.
+        held, addresses = self._scratch_of(stream)
+        self._run(stream, address, made.data_ptr(), *addresses)
+        del held
         return made
 
-    def _scratch_of(self, stream: int) -> list[Tensor]:
+    def _scratch_of(self, stream: int) -> _Scratch:
         """Scratch memory for a product on a stream; a graph that is captured has its own."""
         kept = self._kept
         if kept is None or torch.cuda.is_current_stream_capturing():
@@ -117,8 +103,9 @@ class Again:
             known = kept[stream] = self._made_scratch()
         return known
 
-    def _made_scratch(self) -> list[Tensor]:
-        return [torch.empty(shape, dtype=dtype, device=self._device) for shape, dtype in self._scratch]
+    def _made_scratch(self) -> _Scratch:
+        made = [torch.empty(shape, dtype=dtype, device=self._device) for shape, dtype in self._scratch]
+        return made, tuple(one.data_ptr() for one in made)
 
 
 def again(matrix: object, dense: object, whole: Callable[[], Tensor]) -> Tensor:
@@ -148,7 +135,7 @@ def _noted(
     dense: Tensor,
     whole: Callable[[], Tensor],
     key: tuple[object, ...],
-    before: list[_Noted] | None,
+    before: list[Noted] | None,
 ) -> Tensor:
     """The product; the matrix learns its launches, and from a second one whether they can be repeated."""
     from sparse_core.launches import note
@@ -166,7 +153,7 @@ def _noted(
     noted = [_without(launched, moving) for launched in notes.launches]
     found = [one for one in noted if one is not None]
     used = {which for one in found for which, _ in one.moving}
-    if len(found) != len(noted) or not used.issuperset((0, 1)):
+    if len(found) != len(noted) or used != set(range(len(moving))):
         return made
     if before is None:
         matrix._again[key] = found
@@ -175,8 +162,10 @@ def _noted(
     return made
 
 
-def _without(launched: Launch, moving: list[Tensor]) -> _Noted | None:
+def _without(launched: Launch, moving: list[Tensor]) -> Noted | None:
     """A launch without the tensors that change; None where it is not clear which of them it has."""
+    from sparse_core.launches import Noted
+
     places: list[int] = []
     found: list[tuple[int, int]] = []
     for place, one in enumerate(launched.arguments):
@@ -198,10 +187,10 @@ def _without(launched: Launch, moving: list[Tensor]) -> _Noted | None:
         found.append(within[0])
     if launched.compiled is None:
         return None
-    return _Noted(launched.without(tuple(places)), tuple(places), tuple(found))
+    return Noted(launched.without(tuple(places)), tuple(places), tuple(found))
 
 
-def _same(noted: list[_Noted], before: list[_Noted]) -> bool:
+def _same(noted: list[Noted], before: list[Noted]) -> bool:
     """Whether two products read the very same tensors and numbers: nothing was made for one call alone."""
     return len(noted) == len(before) and all(
         (one.places, one.moving) == (other.places, other.moving) and _same_launch(one.launch, other.launch)

@@ -23,6 +23,7 @@ from sparse_core.nm.cusparselt.library import (
     load,
     opaque,
 )
+from sparse_core.relaunch import Span
 
 _SOME_ADDRESS = 256
 
@@ -110,7 +111,7 @@ class MatmulPlan:
         """
         address_of_handle, address_of_plan, one, zero, address_of_stream = self._fixed
         stream = torch._C._cuda_getCurrentRawStream(self._device)
-        scratch = workspace(self._device, stream, self.workspace_bytes)
+        scratch = self.workspace(stream).address
         added = 0 if bias is None else bias.data_ptr()
         factor = 0 if scale is None else scale.data_ptr()
         result = y.data_ptr()
@@ -133,6 +134,10 @@ class MatmulPlan:
             )
         if status:
             raise CusparseltError(f"cusparseLtMatmul failed: {self._library.reason(status)}")
+
+    def workspace(self, stream: int) -> Span:
+        """Scratch memory of a stream (``CUstream`` as an integer) that is enough for this product."""
+        return workspace(self._device, stream, self.workspace_bytes)
 
     def _call(self, name: str, *arguments: object) -> None:
         self._library.call(name, self._handle, *arguments)
@@ -189,16 +194,19 @@ plan = lru_cache(maxsize=1024)(MatmulPlan)
 """The plan of a product, made once; takes the arguments of the class by position."""
 
 
-_workspaces: dict[tuple[int, int], list[Tensor]] = {}
+_workspaces: dict[tuple[int, int], list[tuple[Span, Tensor]]] = {}
+_LEAST_WORKSPACE = 1 << 22
 
 
-def workspace(device_index: int, stream: int, size: int) -> int:
-    """Address of scratch memory of a stream.
+def workspace(device_index: int, stream: int, size: int) -> Span:
+    """Scratch memory of a stream.
 
     Memory that has become too small is kept, because captured CUDA graphs may still write to it.
     """
-    kept = _workspaces.setdefault((device_index, stream), [])
-    if not kept or kept[-1].numel() < size:
+    kept = _workspaces.get((device_index, stream))
+    if kept is None or kept[-1][0].size < size:
+        kept = _workspaces.setdefault((device_index, stream), [])
         device = torch.device("cuda", device_index)
-        kept.append(torch.empty(max(size, 1 << 22), dtype=torch.uint8, device=device))
-    return kept[-1].data_ptr()
+        made = torch.empty(max(size, _LEAST_WORKSPACE), dtype=torch.uint8, device=device)
+        kept.append((Span.of(made), made))
+    return kept[-1][0]

@@ -1,7 +1,7 @@
-"""A product that was done before with these sizes: its kernel alone is launched, not the library's call.
+"""A product that was done before with these sizes: its kernels alone are launched, not the library's call.
 
-cuBLAS takes more of the host's time for a product than one launch. From its fourth call on, a product that
-is one kernel is that launch at other addresses (:mod:`sparse_core.recording`): same kernel, same bits.
+cuBLAS and cuSPARSELt take more of the host's time for a product than its launches. From its fourth call on,
+a product is these launches at other addresses (:mod:`sparse_core.recording`): same kernels, same bits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from torch.nn.functional import linear
 
 from sparse_core.gradients import perhaps_followed
-from sparse_core.recording import record
+from sparse_core.recording import Scratch, record
 from sparse_core.relaunch import Relaunch
 
 _CALLS_BEFORE = 2
@@ -37,6 +37,7 @@ class Again:
         shape, dtype: of the result.
         by_settings: whether the product is cuBLAS's, where settings of torch decide which kernel runs.
         records: whether to record it.
+        scratch: memory that the call uses beside its operands, where it has any.
 
     Attributes:
         call, by_settings: as given.
@@ -52,11 +53,13 @@ class Again:
         *,
         by_settings: bool,
         records: bool,
+        scratch: Scratch | None = None,
     ) -> None:
         self.call, self._values, self._prepared = call, values, prepared
         self._shape, self._strides, self._dtype = shape, (shape[1], 1), dtype
         self.by_settings = by_settings
         self._settings: tuple[object, ...] = ()
+        self._scratch = scratch
         small = shape[0] * shape[1] * dtype.itemsize <= _MOST_BYTES
         self._left = _CALLS_BEFORE if records and small else -1
         self._run: Relaunch | None = None
@@ -65,7 +68,7 @@ class Again:
 
     @property
     def recorded(self) -> bool | None:
-        """Whether the kernel is known; None where the next calls will tell."""
+        """Whether the launches are known; None where the next calls will tell."""
         return None if self._run is None and self._left >= 0 else self._run is not None
 
     def __call__(self, x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
@@ -84,7 +87,7 @@ class Again:
         shape: tuple[int, ...],
         strides: tuple[int, ...],
     ) -> Tensor | None:
-        """The product by its kernel alone, once that is recorded.
+        """The product by its launches alone, once these are recorded.
 
         Args:
             x: (..., in) contiguous, on the current device.
@@ -110,7 +113,11 @@ class Again:
         ):
             return None
         y = torch.empty_strided(shape, strides, dtype=self._dtype, device=self._device)
-        run(torch._C._cuda_getCurrentRawStream(self._index), address, y.data_ptr())
+        stream = torch._C._cuda_getCurrentRawStream(self._index)
+        if self._scratch is None:
+            run(stream, address, y.data_ptr())
+        else:
+            run(stream, address, y.data_ptr(), self._scratch(stream).address)
         return y
 
     def _first(self, x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
@@ -128,7 +135,7 @@ class Again:
             self._fixed = (self._values.data_ptr(), _address(bias), _address(dense), _address(scale))
             self._settings = _settings() if self.by_settings else ()
             # Last: other threads that use the layer then see all of it.
-            self._run = record(lambda one: self.call(one, bias, dense, scale), x, others)
+            self._run = record(lambda one: self.call(one, bias, dense, scale), x, others, self._scratch)
         return y
 
 

@@ -18,6 +18,7 @@ from sparse_core.nm.linear.choice import Choice, Method
 from sparse_core.nm.linear.common import Epilogue, apply_activation
 from sparse_core.nm.linear.reference import int8_linear
 from sparse_core.nm.packed import PackedNM, pack_index
+from sparse_core.recording import Scratch
 
 _MOST_PADDED_ROWS = 64
 _OUT_TILE, _COLUMN_TILE = 64, 128
@@ -210,13 +211,10 @@ def make_call(choice: Choice, weight: PackedNM, rows: int, epilogue: Epilogue) -
 
 
 def remembered(call: Call, choice: Choice, weight: PackedNM, rows: int, out_dtype: torch.dtype) -> Call:
-    """A call that is kept for later ones of the same sizes, which records what it launches.
-
-    Not of cuSPARSELt: where it is chosen the device takes longer than the host, and its kernels are given
-    memory of the library's own.
-    """
+    """A call that is kept for later ones of the same sizes, which records what it launches."""
     plans = prepared(weight)
     made = tuple(one for one in (plans.buffer, plans.metadata) if one is not None)
+    scratch = call.scratch if isinstance(call, _LibraryCall) else None
     return Again(
         call,
         weight.values,
@@ -224,7 +222,9 @@ def remembered(call: Call, choice: Choice, weight: PackedNM, rows: int, out_dtyp
         (rows, weight.shape[0]),
         out_dtype,
         by_settings=choice.method == "dense",
-        records=choice.method != "vendor" and weight.dtype in (torch.float16, torch.bfloat16),
+        records=weight.dtype in (torch.float16, torch.bfloat16)
+        and (choice.method != "vendor" or scratch is not None),
+        scratch=scratch,
     )
 
 
@@ -314,34 +314,55 @@ def _few_rows_call(
 def _library_call(
     algorithm: int, weight: PackedNM, plans: PreparedWeight, rows: int, epilogue: Epilogue
 ) -> Call:
-    activation, out_dtype = epilogue.activation, epilogue.out_dtype
     if plans.buffer is None:
         raise ImplementationError(f"cuSPARSELt refused a weight of {weight.dtype} {weight.shape}")
-    buffer, out = plans.buffer, weight.shape[0]
-    step = vendor.row_step(weight.dtype)
-    left = rows % step
-    padding = 0
-    rest: decode_cuda.Launch | None = None
-    if left and rows > _MOST_PADDED_ROWS and plans.metadata is not None:
-        # The few rows that are over cost less in the kernel for few rows than a padded copy of all.
-        rest = decode_cuda.Launch(weight, plans.metadata, left, activation, decode_cuda.VARIANTS[0])
-    elif left:
-        padding, left = step - left, 0
-    whole = rows + padding - left
-    product = vendor.product_of(whole, weight, epilogue)
-    planned = plan(weight.device.index, product, algorithm, epilogue.has_bias)
+    return _LibraryCall(algorithm, weight, plans, plans.buffer, rows, epilogue)
 
-    def call(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
-        if padding:
-            x = pad(x, (0, 0, 0, padding))
-        if bias is not None and bias.dtype != out_dtype:
-            bias = bias.to(out_dtype)
-        y = torch.empty((whole + left, out), dtype=out_dtype, device=x.device)
-        planned(buffer, x, bias, scale, y)
-        if activation == "gelu":
+
+class _LibraryCall:
+    """A product by cuSPARSELt, of any number of rows."""
+
+    def __init__(
+        self,
+        algorithm: int,
+        weight: PackedNM,
+        plans: PreparedWeight,
+        buffer: Tensor,
+        rows: int,
+        epilogue: Epilogue,
+    ) -> None:
+        self._activation, self._out_dtype = epilogue.activation, epilogue.out_dtype
+        self._buffer, self._rows, self._out = buffer, rows, weight.shape[0]
+        step = vendor.row_step(weight.dtype)
+        left = rows % step
+        self._padding = 0
+        self._rest: decode_cuda.Launch | None = None
+        if left and rows > _MOST_PADDED_ROWS and plans.metadata is not None:
+            # The few rows that are over cost less in the kernel for few rows than a padded copy of all.
+            variant = decode_cuda.VARIANTS[0]
+            self._rest = decode_cuda.Launch(weight, plans.metadata, left, self._activation, variant)
+        elif left:
+            self._padding, left = step - left, 0
+        self._whole, self._left = rows + self._padding - left, left
+        product = vendor.product_of(self._whole, weight, epilogue)
+        self._planned = plan(weight.device.index, product, algorithm, epilogue.has_bias)
+
+    @property
+    def scratch(self) -> Scratch | None:
+        """The library's memory of a stream; None where the product needs other memory too."""
+        plain = not self._padding and self._activation != "gelu"
+        return self._planned.workspace if plain else None
+
+    def __call__(self, x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
+        whole = self._whole
+        if self._padding:
+            x = pad(x, (0, 0, 0, self._padding))
+        if bias is not None and bias.dtype != self._out_dtype:
+            bias = bias.to(self._out_dtype)
+        y = torch.empty((whole + self._left, self._out), dtype=self._out_dtype, device=x.device)
+        self._planned(self._buffer, x, bias, scale, y)
+        if self._activation == "gelu":
             y[:whole] = gelu(y[:whole])
-        if rest is not None:
-            rest(x[whole:], bias, y[whole:])
-        return y[:rows] if padding else y
-
-    return call
+        if self._rest is not None:
+            self._rest(x[whole:], bias, y[whole:])
+        return y[: self._rows] if self._padding else y

@@ -86,7 +86,7 @@ def test_products_of_several_launches_are_repeated(product: Product, dtype: torc
             assert torch.equal(product(matrix, dense), whole(product, matrix, dense)), turn
         (found,) = notes(matrix)
         assert isinstance(found, Again)
-        assert len(found._launches) > 1
+        assert found.launches > 1
 
 
 def test_scratch_memory_is_that_of_the_stream() -> None:

@@ -62,13 +62,44 @@ def test_each_way_keeps_its_bits(impl: LinearImpl, rows: int, bias: bool, dtype:
     assert [one.recorded for one in products(sparse)] in ([True], [False])
 
 
-def test_few_rows_and_dense_products_are_recorded() -> None:
-    expected = {"cuda": (16, True), "dense": (256, True), "vendor": (256, False)}
-    for impl, (rows, recorded) in expected.items():
+def test_every_way_is_recorded() -> None:
+    """Of 13 rows cuSPARSELt is given a padded copy, and memory for it that nobody knows."""
+    expected = (("cuda", 16, True), ("dense", 256, True), ("vendor", 256, True), ("vendor", 13, False))
+    for impl, rows, recorded in expected:
         sparse = layer(impl)  # type: ignore[arg-type]
         for _ in range(4):
             sparse(given(rows))
         assert [one.recorded for one in products(sparse)] == [recorded], impl
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+@pytest.mark.parametrize("rows", [64, 260, 16384])
+def test_products_of_cusparselt_on_several_streams(rows: int, activation: str | None) -> None:
+    """Of 16,384 rows it sets a counter to zero before its kernel; 260 leave four to the kernel for few."""
+    sparse = layer("vendor")
+    sparse.activation = activation  # type: ignore[assignment]
+    inputs = [given(rows) for _ in range(4)]
+    for _ in range(2):
+        expected = [sparse(x) for x in inputs]
+    (product,) = products(sparse)
+    assert product.recorded is (activation != "gelu")
+    streams = [torch.cuda.Stream() for _ in inputs]
+    torch.cuda.synchronize()
+    made: list[list[Tensor]] = [[] for _ in inputs]
+    for _ in range(10):
+        for stream, x, several in zip(streams, inputs, made, strict=True):
+            with torch.cuda.stream(stream):
+                several.append(sparse(x))
+    torch.cuda.synchronize()
+    for one, several in zip(expected, made, strict=True):
+        assert all(torch.equal(one, other) for other in several)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = sparse(inputs[0])
+    for _ in range(3):
+        captured.fill_(float("nan"))
+        graph.replay()
+        assert torch.equal(captured, expected[0])
 
 
 def test_a_layer_becomes_quick_and_sees_changes() -> None:
