@@ -9,6 +9,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from sparse_core.launches import begin_next, wait_for_launch
+
 
 @triton.jit
 def scalar_kernel(  # type: ignore[no-untyped-def]
@@ -137,55 +139,75 @@ def merge_kernel(  # type: ignore[no-untyped-def]
     head,
     tail,
     entries,
-    ITEMS: tl.constexpr,
+    SHARE: tl.constexpr,
+    LINE: tl.constexpr,
     ACC: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     """CSR by equal parts of the merged row ends and entries; see ``MergePlan``.
 
     ``tail[p]`` is what program p has of a row that ends later, ``head[p]`` the end of a row begun earlier.
-    The type of ``first_row`` is wide enough for all positions.
+    The type of ``first_row`` is wide enough for all positions. Entries are read from the beginning of a
+    line of memory on, so that no warp reads two: what limits this kernel is how many lines the second-level
+    cache looks up.
     """
     program = tl.program_id(0)
+    begin_next(DEPENDENT)
     row = tl.load(first_row + program)
     row_end = tl.load(first_row + program + 1)
-    entry = program.to(row.dtype) * ITEMS - row
-    entry_end = tl.minimum((program.to(row.dtype) + 1) * ITEMS - row_end, entries)
-    item = tl.arange(0, ITEMS)
-    live = entry + item < entry_end
-    column = tl.load(col + entry + item, mask=live, other=0, eviction_policy="evict_first")
-    value = tl.load(values + entry + item, mask=live, other=0, eviction_policy="evict_first")
-    word = tl.load(row_starts + ((entry + item) >> 5), mask=live, other=0)
-    first = (word >> ((entry + item) & 31).to(tl.int32)) & 1
+    entry = program.to(row.dtype) * SHARE - row
+    entry_end = tl.minimum((program.to(row.dtype) + 1) * SHARE - row_end, entries)
+    base = entry & -LINE
+    item = tl.arange(0, SHARE + LINE)
+    at = base + item
+    live = (at >= entry) & (at < entry_end)
+    column = tl.load(col + at, mask=live, other=0, eviction_policy="evict_first")
+    value = tl.load(values + at, mask=live, other=0, eviction_policy="evict_first")
+    word = tl.load(row_starts + (at >> 5), mask=live, other=0)
+    first = (word >> (at & 31).to(tl.int32)) & 1
     product = value.to(ACC) * tl.load(x + column, mask=live, other=0).to(ACC)
     product = tl.where(live, product, 0.0)
     _, running = tl.associative_scan((first, product), 0, _add_within_row)
     ends_here = item < row_end - row
-    begin = tl.load(row_ptr + row + item, mask=ends_here, other=0) - entry
-    end = tl.load(row_ptr + row + item + 1, mask=ends_here, other=0) - entry
-    total = tl.gather(running, tl.maximum(end - 1, 0).to(tl.int32), 0)
-    total = tl.where((end > 0) & (end > begin), total, 0.0)
-    begun_earlier = (item == 0) & (begin < 0)
+    begin = tl.load(row_ptr + row + item, mask=ends_here, other=0)
+    end = tl.load(row_ptr + row + item + 1, mask=ends_here, other=0)
+    total = tl.gather(running, tl.maximum(end - base - 1, 0).to(tl.int32), 0)
+    total = tl.where((end > entry) & (end > begin), total, 0.0)
+    begun_earlier = (item == 0) & (begin < entry)
     tl.store(y + row + item, total, mask=ends_here & ~begun_earlier)
     tl.store(head + program + item, total, mask=ends_here & (item == 0))
-    count = (entry_end - entry).to(tl.int32)
     # Rows begin before the entries that are left after the last row end, if there are any.
     left = tl.load(row_ptr + row_end) < entry_end
-    tl.store(tail + program, tl.sum(tl.where((item == count - 1) & left, running, 0.0), axis=0))
+    tl.store(tail + program, tl.sum(tl.where((at == entry_end - 1) & live & left, running, 0.0), axis=0))
 
 
 @triton.jit
 def join_split_kernel(  # type: ignore[no-untyped-def]
-    rows, first, last, head, tail, y, WIDTH: tl.constexpr, ACC: tl.constexpr
+    rows,
+    first,
+    last,
+    head,
+    tail,
+    y,
+    count,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ACC: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
-    """Add the parts of a row that lies in several programs of the merge kernel."""
-    number = tl.program_id(0)
-    start = tl.load(first + number)
-    end = tl.load(last + number)
-    total = tl.zeros((WIDTH,), ACC)
-    for base in range(start, end, WIDTH):
-        at = base + tl.arange(0, WIDTH)
-        total += tl.load(tail + at, mask=at < end, other=0)
-    tl.store(y + tl.load(rows + number), tl.sum(total, axis=0) + tl.load(head + end))
+    """Add the parts of rows that lie in several programs of the merge kernel."""
+    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = number < count
+    row = tl.load(rows + number, mask=inside, other=0)
+    start = tl.load(first + number, mask=inside, other=0)
+    end = tl.load(last + number, mask=inside, other=0)
+    wait_for_launch(DEPENDENT)
+    total = tl.zeros((ROWS, WIDTH), ACC)
+    for base in range(0, tl.max(end - start, axis=0), WIDTH):
+        at = start[:, None] + base + tl.arange(0, WIDTH)[None, :]
+        total += tl.load(tail + at, mask=at < end[:, None], other=0)
+    ended = tl.load(head + end, mask=inside, other=0)
+    tl.store(y + row, tl.sum(total, axis=1) + ended, mask=inside)
 
 
 @triton.jit

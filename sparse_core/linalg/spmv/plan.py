@@ -17,8 +17,10 @@ from sparse_core.linalg.structure import cut_rows
 
 #: From rows and entries within them, int64 both, to columns.
 Column = Callable[[Tensor, Tensor], Tensor]
-#: Row ends and entries a program of the merge kernel takes.
-MERGE_ITEMS = 1024
+#: Entries that share a line of memory, from whose beginning on a program of the merge kernel reads.
+MERGE_LINE = 32
+#: Row ends and entries a program of the merge kernel takes: with what precedes them in their line, 512.
+MERGE_ITEMS = 512 - MERGE_LINE
 #: Rows at most this long are unrolled completely by the scalar and the pattern kernel.
 UNROLLED = 32
 #: A pattern number is kept in a byte.

@@ -14,11 +14,12 @@ import triton.language as tl
 from torch import Tensor
 
 from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix
+from sparse_core.launches import dependent, scratch
 from sparse_core.launches import launch as _launch
-from sparse_core.launches import scratch
 from sparse_core.linalg.spmv import kernels_triton
 from sparse_core.linalg.spmv.plan import (
     MERGE_ITEMS,
+    MERGE_LINE,
     SHORT_ROW,
     UNROLLED,
     adaptive_plan,
@@ -194,6 +195,8 @@ def _merge(matrix: CSR, x: Tensor, y: Tensor) -> None:
     plan = merge_plan(matrix)
     programs = len(plan.first_row) - 1
     accumulator = _accumulator(y, x)
+    #: The second launch is set up while the first one ends.
+    following = dependent(x)
     # One piece of memory for both, which begin where Triton reads whole vectors.
     apart = triton.cdiv(programs, _VECTOR) * _VECTOR
     both = _scratch(2 * apart, y, accumulator)
@@ -211,23 +214,28 @@ def _merge(matrix: CSR, x: Tensor, y: Tensor) -> None:
         head,
         tail,
         len(matrix.col),
-        ITEMS=MERGE_ITEMS,
+        SHARE=MERGE_ITEMS,
+        LINE=MERGE_LINE,
         ACC=accumulator,
+        DEPENDENT=following["DEPENDENT"],
         num_warps=4,
     )
     if len(plan.split_rows):
         _launch(
             kernels_triton.join_split_kernel,
-            len(plan.split_rows),
+            triton.cdiv(len(plan.split_rows), 8),
             plan.split_rows,
             plan.split_first,
             plan.split_last,
             head,
             tail,
             y,
+            len(plan.split_rows),
+            ROWS=8,
             WIDTH=32,
             ACC=accumulator,
-            num_warps=1,
+            num_warps=2,
+            **following,
         )
 
 
