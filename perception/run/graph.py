@@ -18,11 +18,12 @@ from torch import Tensor
 from perception.config import DetectorConfig
 from perception.kinds import class_of
 from perception.model.network import Network
+from perception.run import transfer
 from perception.run.graph_steps import FixedScans, FrameBoxes
 from perception.run.hashed import HashSteps
 from perception.run.profile import AnySteps, clocked, replayed
 from perception.run.results import FrameResult
-from perception.run.transfer import InputBlock
+from perception.run.transfer import InputBlock, OutputBlock
 from perception.stages.neck import list_reach, work_share
 from perception.stages.report import Reported, ReportLayout, ReportRules, fixed_report
 from sparse_core.ahead import compile_ahead
@@ -127,10 +128,9 @@ class FrameGraph:
         self._sent: torch.cuda.Event | None = None
         if device.type == "cuda":
             self._host = InputBlock(self.room.batch_size, self.room.points)
-            self._told = torch.empty(self.words.shape, dtype=torch.int32, pin_memory=True)
-            self._reported = self.layout.views(self._told.numpy())
+            self._out = OutputBlock(self.words)
+            self._reported = self.layout.views(self._out.told.numpy())
             self._sent, self._sending = torch.cuda.Event(), False
-            self._place = device.index
 
     @property
     def scans(self) -> FixedScans:
@@ -165,7 +165,7 @@ class FrameGraph:
 
             def compute() -> None:
                 made.found = steps(scans)
-                made.words = reported(made.found)
+                made.words.copy_(reported(made.found))
 
             made.replay = compute
             return made
@@ -207,8 +207,7 @@ class FrameGraph:
         self.replay()
         if self._host is None:
             return self.layout.views(self.words.numpy())
-        self._told.copy_(self.words, non_blocking=True)
-        torch.cuda.current_stream(self._place).synchronize()
+        self._out.fetch()
         return self._reported
 
 
@@ -249,6 +248,8 @@ class FrameRunner:
         self._graphs: dict[int, FrameGraph] = {}
         self._lock = threading.Lock()
         self._compiling = compiling(self.device, dtype)
+        if self.device.type == "cuda":
+            transfer.prepare()
 
     def graph_for(self, clouds: Sequence[Tensor], room: Room | None = None) -> FrameGraph:
         """The graph for batches of this size, captured anew if it has too little room.

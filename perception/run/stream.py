@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from perception.run.fetch import Fetcher
 from perception.run.graph import FrameGraph, FrameRunner, tell_overflow
 from perception.run.results import FrameResult
-from perception.run.transfer import InputBlock
+from perception.run.transfer import Arrival, InputBlock, OutputBlock
 
 _SLOTS = 2
 
@@ -24,14 +24,14 @@ class _Slot:
 
     host: InputBlock
     staged: InputBlock
-    told: Tensor
-    copied: torch.cuda.Event
+    out: OutputBlock
+    arrival: Arrival
     done: torch.cuda.Event
     graph: FrameGraph
     cloud: Tensor | None = None
 
     def __post_init__(self) -> None:
-        self.reported = self.graph.layout.views(self.told.numpy())
+        self.reported = self.graph.layout.views(self.out.told.numpy())
 
 
 class _Ready:
@@ -64,7 +64,9 @@ def stream_frames(
     waiting: deque[_Slot] = deque()
     number = 0
     source = nullcontext(_Ready(clouds)) if ready else Fetcher(clouds, ahead=_SLOTS)
-    with source as arriving:
+    with source as arriving, ExitStack() as ended:
+        # Frames that nobody asks for any more still write to memory that is given back.
+        ended.callback(_wait_for_all, waiting)
         while True:
             try:
                 cloud = arriving.take(wait=not waiting)
@@ -78,7 +80,7 @@ def stream_frames(
                 slot = slots[number % _SLOTS]
                 if slot is None or slot.graph is not graph:
                     slot = slots[number % _SLOTS] = _slot(graph, runner.device, copying)
-                _submit(slot, cloud, copying)
+                _submit(slot, cloud)
                 waiting.append(slot)
                 number += 1
                 if len(waiting) < _SLOTS:
@@ -88,35 +90,33 @@ def stream_frames(
             yield _collect(runner, waiting.popleft())
 
 
+def _wait_for_all(slots: Iterable[_Slot]) -> None:
+    for slot in slots:
+        slot.done.synchronize()
+
+
 @torch.inference_mode()
 def _slot(graph: FrameGraph, device: torch.device, copying: torch.cuda.Stream) -> _Slot:
     staged = InputBlock(1, graph.room.points, device=device)
     # Its zeros, and whoever had this memory before, may still stand behind a frame under way.
     copying.wait_stream(torch.cuda.current_stream(device))
     staged.words.record_stream(copying)
-    return _Slot(
-        InputBlock(1, graph.room.points),
-        staged,
-        torch.empty(graph.words.shape, dtype=torch.int32, pin_memory=True),
-        torch.cuda.Event(),
-        torch.cuda.Event(),
-        graph,
-    )
+    copied, done = torch.cuda.Event(), torch.cuda.Event()
+    for event in (copied, done):
+        event.record()  # Makes it.
+    host, out = InputBlock(1, graph.room.points), OutputBlock(graph.words)
+    return _Slot(host, staged, out, Arrival(copying, copied), done, graph)
 
 
 @torch.inference_mode()
-def _submit(slot: _Slot, cloud: Tensor, copying: torch.cuda.Stream) -> None:
+def _submit(slot: _Slot, cloud: Tensor) -> None:
     graph = slot.graph
     slot.cloud = cloud
-    with torch.cuda.stream(copying):
-        # The frame that used this slot has been collected, so its buffers are free.
-        slot.staged.through(slot.host, [cloud])
-        slot.copied.record()
-    slot.copied.wait()
-    graph.entry.take(slot.staged, len(cloud))
+    # The frame that used this slot has been collected, so its buffers are free.
+    slot.staged.through(slot.host, [cloud], slot.arrival.copying)
+    graph.entry.take(slot.staged, len(cloud), slot.arrival)
     graph.replay()
-    slot.told.copy_(graph.words, non_blocking=True)
-    slot.done.record()
+    slot.out.fetch(slot.done)
 
 
 @torch.inference_mode()
