@@ -108,6 +108,7 @@ class FrameGraph:
         found: output, overwritten by every replay.
         words: (W,) int32, what is reported of it (:func:`~perception.stages.report.fixed_report`),
             overwritten too.
+        rules: by which it is reported: a graph has addresses only, and what it reads is held here.
         replay: computes both.
     """
 
@@ -116,6 +117,7 @@ class FrameGraph:
     entry: InputBlock
     found: FrameBoxes
     words: Tensor
+    rules: ReportRules
     replay: Callable[[], None]
 
     def __post_init__(self) -> None:
@@ -161,7 +163,7 @@ class FrameGraph:
         scans.lengths.copy_(torch.tensor([len(cloud) for cloud in clouds], dtype=torch.int32))
         if not steps.capturable:
             found = steps(scans)
-            made = cls(room, steps, entry, found, reported(found), lambda: None)
+            made = cls(room, steps, entry, found, reported(found), rules, lambda: None)
 
             def compute() -> None:
                 made.found = steps(scans)
@@ -181,7 +183,7 @@ class FrameGraph:
         with torch.cuda.graph(graph):
             found = steps(scans)
             words = reported(found)
-        return cls(room, steps, entry, found, words, graph.replay)
+        return cls(room, steps, entry, found, words, rules, graph.replay)
 
     @torch.inference_mode()
     def load(self, clouds: Sequence[Tensor]) -> None:

@@ -16,6 +16,7 @@ from perception.run.fixed import SparseSteps
 from perception.run.graph import FrameRunner
 from perception.run.results import FrameResult
 from perception.run.stream import stream_frames
+from perception.stages.report import ReportRules, fixed_report
 from sparse_core.errors import CapacityWarning
 
 CONFIG = DetectorConfig(
@@ -58,6 +59,21 @@ def test_frames_give_the_detectors_boxes(detector: Detector) -> None:
                 np.testing.assert_allclose(mine.scores, theirs.scores, rtol=0, atol=1e-5)
     assert len(found[1].boxes) == 0
     assert found[1].pillars == 0
+
+
+def test_what_a_frame_is_reported_by_is_held(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[ReportRules] = []
+
+    def noted(*parts: object, impl: str) -> Tensor:
+        rules = parts[6]
+        assert isinstance(rules, ReportRules)
+        given.append(rules)
+        return fixed_report(*parts, impl=impl)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("perception.run.graph.fixed_report", noted)
+    graph = runner(detector).graph_for([cloud(100, 0)])
+    assert given
+    assert all(rules.table is graph.rules.table for rules in given)
 
 
 def test_many_frames_go_in_batches(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +196,23 @@ def test_graphs_on_a_gpu(cuda: torch.device) -> None:
         np.testing.assert_array_equal(found.scores, again.scores)
     assert len(alone[2]) == 0
     assert sum(fast.profile(clouds[0], repeats=3).values()) > 0
+
+
+@pytest.mark.gpu
+def test_memory_that_others_take_is_not_read(cuda: torch.device) -> None:
+    """A graph has addresses only: what it reads must be held as long as it is replayed."""
+    pytest.importorskip("triton")
+    detector = Detector.from_pretrained("pointpillars-kitti", cuda)
+    scan = cloud(9000, 1) * torch.tensor([3.0, 3.0, 1.0, 1.0])
+    expected = detector(scan)
+    assert len(expected) > 0
+    taken = [torch.full((size,), 7.0, device=cuda) for size in (16, 128, 1024, 2**16) for _ in range(500)]
+    found = [detector(scan), *detector.detect_batch([scan] * 3)[:1], detector(scan)]
+    for one in (found[0], found[2]):
+        np.testing.assert_array_equal(one.boxes, expected.boxes)
+        np.testing.assert_array_equal(one.scores, expected.scores)
+    np.testing.assert_allclose(found[1].scores, expected.scores, atol=0.02)
+    assert all(bool((one == 7.0).all()) for one in taken)
 
 
 @pytest.mark.gpu
