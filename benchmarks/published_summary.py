@@ -165,6 +165,12 @@ def _accuracy(
     return markdown_table(["what", "on", "here", "beside it"], rows)
 
 
+def _gpu(result: Values) -> str:
+    """The model of the GPU of a result: its second word."""
+    model: str = result["environment"]["hardware"]["gpu"]["model"]
+    return model.split()[1]
+
+
 def _speed(
     frames: Values,
     spmv: Values,
@@ -184,7 +190,7 @@ def _speed(
     def frame(name: str, words: str) -> list[str]:
         sparse, dense = (cases[name]["sides"][side]["p50_ms"] for side in ("sparse", "dense twin"))
         over = f"{cases[name]['dense_over_sparse']:.1f}"
-        return [words, "H200", f"{sparse:.3f} ms", f"dense twin in a graph: {dense:.3f} ms", over]
+        return [words, _gpu(frames), f"{sparse:.3f} ms", f"dense twin in a graph: {dense:.3f} ms", over]
 
     chosen = spmv["summary"]["chosen format over torch CSR"]
     (layer,) = (
@@ -207,7 +213,7 @@ def _speed(
         ],
         [
             "the same",
-            calls["environment"]["hardware"]["gpu"]["model"].split()[1],
+            _gpu(calls),
             f"{call['value']:.2f} ms; streamed {stream['value']:.2f}",
             f"dense network, as it is called: {call['value'] * call['times']:.1f} ms",
             f"{call['times']:.0f}",
@@ -216,21 +222,21 @@ def _speed(
         frame("highway", "the graph of 614 m square"),
         [
             "sparse matrix times vector, chosen format",
-            "H200",
+            _gpu(spmv),
             f"{len(spmv['cases'])} matrices",
             "torch CSR (cuSPARSE)",
             f"{times(chosen['geometric_mean'])}, worst {times(chosen['worst'])}",
         ],
         [
             "2:4 layer 4096 x 4096, 4,096 rows",
-            "H200",
+            _gpu(layers),
             "bfloat16",
             "dense",
             f"{layer['over_dense']['median']:.2f}",
         ],
         [
             "attention, a tenth of 16,384² in blocks",
-            "H200",
+            _gpu(attention),
             f"{us['ours'] / 1e3:.2f} ms",
             f"cuDNN, all of it: {us['cuDNN'] / 1e3:.2f} ms",
             f"{blocks['over_dense']['median']:.1f}",
