@@ -207,11 +207,12 @@ def test_memory_that_others_take_is_not_read(cuda: torch.device) -> None:
     expected = detector(scan)
     assert len(expected) > 0
     taken = [torch.full((size,), 7.0, device=cuda) for size in (16, 128, 1024, 2**16) for _ in range(500)]
-    found = [detector(scan), *detector.detect_batch([scan] * 3)[:1], detector(scan)]
-    for one in (found[0], found[2]):
+    found = [detector(scan)]
+    detector.detect_batch([scan] * 3)  # A graph of its own, and rules of its own.
+    found.append(detector(scan))
+    for one in found:
         np.testing.assert_array_equal(one.boxes, expected.boxes)
         np.testing.assert_array_equal(one.scores, expected.scores)
-    np.testing.assert_allclose(found[1].scores, expected.scores, atol=0.02)
     assert all(bool((one == 7.0).all()) for one in taken)
 
 
