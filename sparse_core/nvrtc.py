@@ -16,7 +16,8 @@ import torch
 from sparse_core.errors import ImplementationError
 
 _POINTER = ctypes.c_void_p
-_INVALID_CONTEXT = 201
+#: A thread that has not used the device yet.
+INVALID_CONTEXT = 201
 _DEFAULT_SHARED_BYTES = 48 * 1024
 _MOST_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
@@ -87,21 +88,15 @@ class Kernel:
             status = self._driver.cuFuncSetAttribute(
                 _POINTER(self.function), _MOST_SHARED_BYTES, shared_bytes
             )
-            _check_driver(status, f"asking for {shared_bytes} bytes of shared memory")
+            check(status, f"asking for {shared_bytes} bytes of shared memory")
         pointers = (_POINTER * len(arguments))(*[ctypes.addressof(value) for value in arguments])
         kept = tuple(arguments)
         launch = (self._dependent if dependent else self._plain)(grid, threads, shared_bytes, pointers)
 
         def run(stream: int) -> None:
             status = launch(stream)
-            if status == _INVALID_CONTEXT:
-                # A thread that has not used the device yet: a call of the runtime makes its context current.
-                torch.cuda.current_stream().query()
-                status = launch(stream)
             if status:
-                raise ImplementationError(
-                    f"a kernel launch with {len(kept)} arguments failed with CUDA driver error {status}"
-                )
+                settle(status, lambda: launch(stream), f"a kernel launch with {len(kept)} arguments")
 
         return run
 
@@ -167,8 +162,8 @@ def _load(path: Path, name: str, defines: tuple[tuple[str, int], ...], index: in
     with torch.cuda.device(index):
         torch.cuda.current_stream().synchronize()  # makes the device's context current in this thread
         module, function = _POINTER(), _POINTER()
-        _check_driver(library.cuModuleLoadData(ctypes.byref(module), binary), f"loading {path.name}")
-        _check_driver(library.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
+        check(library.cuModuleLoadData(ctypes.byref(module), binary), f"loading {path.name}")
+        check(library.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
     if function.value is None:
         raise ImplementationError(f"{path.name} has no function {name}")
     return Kernel(function.value, library)
@@ -235,6 +230,25 @@ def driver() -> Any:
     return library
 
 
-def _check_driver(status: int, what: str) -> None:
+def entry(name: str) -> int:
+    """Address of a function of the driver, for code in C++ that calls it."""
+    return ctypes.cast(getattr(driver(), name), ctypes.c_void_p).value or 0
+
+
+def settle(status: int, again: Callable[[], int], what: str) -> None:
+    """What a call of the driver came to, which is made again where the thread had no context yet.
+
+    Raises:
+        ImplementationError: the driver refused it.
+    """
+    if status == INVALID_CONTEXT:
+        # A call of the runtime makes its context current.
+        torch.cuda.current_stream().query()
+        status = again()
+    check(status, what)
+
+
+def check(status: int, what: str) -> None:
+    """Raise ``ImplementationError`` where the driver refused something."""
     if status:
         raise ImplementationError(f"{what} failed with CUDA driver error {status}")

@@ -237,8 +237,7 @@ def _attributes(node: ctypes.c_void_p) -> bytes:
 
 
 def _check(status: int) -> None:
-    if status:
-        raise ImplementationError(f"a recorded launch cannot be read: CUDA driver error {status}")
+    nvrtc.check(status, "reading a recorded launch")
 
 
 @cache

@@ -16,7 +16,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from sparse_core import native, nvrtc
@@ -24,7 +23,6 @@ from sparse_core.errors import ImplementationError
 
 _SOURCE = Path(__file__).with_name("relaunch.cpp")
 _WORD = 8
-_INVALID_CONTEXT = 201
 
 #: The launch may begin while the one before it on the stream ends.
 PROGRAMMATIC = (6).to_bytes(8, "little") + (1).to_bytes(64, "little")
@@ -144,25 +142,14 @@ def launcher(steps: Sequence[Step]) -> Relaunch | None:
     made = _launcher()
     if made is None:
         return None
-    driver = nvrtc.driver()
-    entries = (driver.cuLaunchKernelEx, driver.cuMemsetD8Async)
-    call = made(*(ctypes.cast(one, ctypes.c_void_p).value for one in entries), described(steps))
+    call = made(nvrtc.entry("cuLaunchKernelEx"), nvrtc.entry("cuMemsetD8Async"), described(steps))
 
     def run(stream: int, *addresses: int) -> None:
         status = call(stream, *addresses)
         if status:
-            _refused(status, call, stream, addresses)
+            nvrtc.settle(status, lambda: call(stream, *addresses), "a kernel launch")
 
     return run
-
-
-def _refused(status: int, call: Callable[..., int], stream: int, addresses: tuple[int, ...]) -> None:
-    if status == _INVALID_CONTEXT:
-        # A thread that has not used the device yet: a call of the runtime makes its context current.
-        torch.cuda.current_stream().query()
-        status = call(stream, *addresses)
-    if status:
-        raise ImplementationError(f"a kernel launch failed with CUDA driver error {status}")
 
 
 def described(steps: Sequence[Step]) -> tuple[tuple[object, ...], ...]:

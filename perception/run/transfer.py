@@ -18,7 +18,6 @@ from torch import Tensor
 
 from perception.run.graph_steps import FixedScans
 from sparse_core import native, nvrtc
-from sparse_core.errors import ImplementationError
 
 #: Words that blocks are aligned to, as points are read four numbers at a time.
 _ALIGNED = 4
@@ -49,7 +48,6 @@ _ENTRIES = (
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
 )
-_INVALID_CONTEXT = 201
 
 
 def prepare() -> None:
@@ -59,10 +57,7 @@ def prepare() -> None:
 
 @cache
 def _entries() -> ctypes.Array[ctypes.c_int64]:
-    library = nvrtc.driver()
-    return native.numbers(
-        *(ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in _ENTRIES)
-    )
+    return native.numbers(*map(nvrtc.entry, _ENTRIES))
 
 
 def _compiled(device: torch.device) -> ctypes.CDLL | None:
@@ -78,9 +73,10 @@ def _done(status: int) -> bool:
     Raises:
         ImplementationError: the driver refused it.
     """
-    if status and status != _INVALID_CONTEXT:
-        raise ImplementationError(f"a copy to or from the GPU failed with CUDA driver error {status}")
-    return status == 0
+    if status == nvrtc.INVALID_CONTEXT:
+        return False
+    nvrtc.check(status, "a copy to or from the GPU")
+    return True
 
 
 class Arrival(NamedTuple):

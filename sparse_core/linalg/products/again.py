@@ -86,9 +86,8 @@ class Again:
             self._run(stream, address, made.data_ptr())
             return made
         # Held until the launches are enqueued; what a stream does with it afterwards comes after them.
-        held, addresses = self._scratch_of(stream)
+        _held, addresses = self._scratch_of(stream)
         self._run(stream, address, made.data_ptr(), *addresses)
-        del held
         return made
 
     def _scratch_of(self, stream: int) -> _Scratch:

@@ -17,6 +17,7 @@ from perception.run.graph import FrameRunner
 from perception.run.results import FrameResult
 from perception.run.stream import stream_frames
 from perception.stages.report import ReportRules, fixed_report
+from perception.types import Detections
 from sparse_core.errors import CapacityWarning
 
 CONFIG = DetectorConfig(
@@ -198,14 +199,20 @@ def test_graphs_on_a_gpu(cuda: torch.device) -> None:
     assert sum(fast.profile(clouds[0], repeats=3).values()) > 0
 
 
-@pytest.mark.gpu
-def test_memory_that_others_take_is_not_read(cuda: torch.device) -> None:
-    """A graph has addresses only: what it reads must be held as long as it is replayed."""
+def seen_on(cuda: torch.device) -> tuple[Detector, Tensor, Detections]:
+    """A detector in graphs, a scan, and what is in it."""
     pytest.importorskip("triton")
     detector = Detector.from_pretrained("pointpillars-kitti", cuda)
     scan = cloud(9000, 1) * torch.tensor([3.0, 3.0, 1.0, 1.0])
     expected = detector(scan)
     assert len(expected) > 0
+    return detector, scan, expected
+
+
+@pytest.mark.gpu
+def test_memory_that_others_take_is_not_read(cuda: torch.device) -> None:
+    """A graph has addresses only: what it reads must be held as long as it is replayed."""
+    detector, scan, expected = seen_on(cuda)
     taken = [torch.full((size,), 7.0, device=cuda) for size in (16, 128, 1024, 2**16) for _ in range(500)]
     found = [detector(scan)]
     detector.detect_batch([scan] * 3)  # A graph of its own, and rules of its own.
@@ -219,11 +226,7 @@ def test_memory_that_others_take_is_not_read(cuda: torch.device) -> None:
 @pytest.mark.gpu
 def test_a_stream_on_a_busy_gpu(cuda: torch.device) -> None:
     """Its buffers are made behind what the device has to do, and scans are copied beside that."""
-    pytest.importorskip("triton")
-    detector = Detector.from_pretrained("pointpillars-kitti", cuda)
-    scan = cloud(9000, 1) * torch.tensor([3.0, 3.0, 1.0, 1.0])
-    expected = detector(scan)
-    assert len(expected) > 0
+    detector, scan, expected = seen_on(cuda)
     torch.cuda._sleep(400_000_000)
     for found in detector.stream([scan] * 4):
         np.testing.assert_array_equal(found.boxes, expected.boxes)
