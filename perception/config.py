@@ -13,8 +13,9 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import yaml
 
@@ -38,6 +39,12 @@ def _numbers(field_name: str, value: tuple[float, ...]) -> tuple[float, float]:
 
 #: Of a detector without a range.
 _Z_RANGE_M = (-3.0, 1.0)
+#: Square metres that the limits of a frame are written for: the default range, KITTI's camera view.
+_REFERENCE_AREA_M2 = 69.12 * 79.36
+#: Most that limits grow with the area: buffers on a GPU are of their size.
+_MOST_GROWTH = 16.0
+#: Share by which floors of scores stay below what can just be reported, for rounding.
+_FLOOR_SLACK = 1e-4
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,18 @@ class PillarConfig:
         if self.range_m is None:
             return self.z_range_m or _Z_RANGE_M
         return self.range_m[2], self.range_m[5]
+
+    @property
+    def growth(self) -> float:
+        """Factor by which the limits of a frame grow with the area of the range, from 1 to 16.
+
+        An unbounded range has the largest.
+        """
+        if self.range_m is None:
+            return _MOST_GROWTH
+        x_low, y_low, _, x_high, y_high, _ = self.range_m
+        area_m2 = (x_high - x_low) * (y_high - y_low)
+        return min(max(1.0, area_m2 / _REFERENCE_AREA_M2), _MOST_GROWTH)
 
     @property
     def grid(self) -> BirdsEyeGrid | OpenGrid:
@@ -212,7 +231,8 @@ class HeadConfig:
 
     Attributes:
         classes: names in the order of the labels.
-        top_k: proposals kept per frame before NMS.
+        top_k: peaks of the heat map that boxes are read at, in a frame of the default range; larger ranges
+            have more (:attr:`DetectorConfig.limits`).
         channels: width of the head's hidden layers.
         iou_weight: exponent of the predicted IoU in the score: score^(1 - w) * iou^w.
         sizes_m: by class, the length, width and height that its sizes are coded relative to, between an
@@ -247,7 +267,8 @@ class NmsConfig:
         proposal_iou: overlap (BEV) above which proposals of a class are duplicates, before refinement.
         iou: overlap (BEV) above which final boxes of a class are duplicates.
         score_threshold: final boxes below it are left out.
-        max_boxes: final boxes per frame.
+        max_boxes: final boxes of a frame of the default range; larger ranges have more
+            (:attr:`DetectorConfig.limits`).
         report_thresholds: by class, the score from which boxes are reported; of other classes from
             ``score_threshold`` on. Evaluation looks at all of them.
         score_maps: by class, scale and bias of what is reported as the score of a final box:
@@ -284,6 +305,13 @@ class NmsConfig:
         """Score that a proposal must exceed: less than the final one, which its refined box may raise."""
         return self.score_threshold * 0.25
 
+    def unmapped(self, label: str, score: float) -> float:
+        """Return the score of a final box that ``score_maps`` turn into this reported one."""
+        scale, bias = self.score_maps.get(label, (1.0, 0.0))
+        if not 0 < score < 1:
+            return score
+        return 1 / (1 + math.exp((bias - math.log(score / (1 - score))) / scale))
+
 
 @dataclass(frozen=True)
 class RefineConfig:
@@ -291,7 +319,8 @@ class RefineConfig:
 
     Attributes:
         enabled: run it.
-        proposals: proposals refined per frame, best first.
+        proposals: proposals refined in a frame of the default range, best first; larger ranges have more
+            (:attr:`DetectorConfig.limits`).
         margin_m: the crop is the proposal enlarged by this much on every side.
         channels: widths of the per-point layers.
         iterations: cascade steps; each crops around the box of the step before, with weights of its own.
@@ -324,6 +353,14 @@ class EmbeddingConfig:
     """
 
     enabled: bool = False
+
+
+class Limits(NamedTuple):
+    """Most of a frame at each step: peaks read, proposals refined, boxes reported."""
+
+    peaks: int
+    proposals: int
+    boxes: int
 
 
 @dataclass(frozen=True)
@@ -360,6 +397,33 @@ class DetectorConfig:
             f"a whole number of {stride} pillars in x and y (grid is {rows} x {columns})",
             self.pillars.range_m,
         )
+
+    @cached_property
+    def limits(self) -> Limits:
+        """Limits of a frame, grown with the area of its range (:attr:`PillarConfig.growth`).
+
+        They bound the time of a frame; one that reaches a limit says so in ``Detections.warnings``. Converted
+        detectors keep the numbers of their source.
+        """
+        configured = self.head.top_k, self.refine.proposals, self.nms.max_boxes
+        growth = self.pillars.growth if self.backbone.kind in ("sparse", "dense") else 1.0
+        return Limits(*(math.ceil(most * growth) for most in configured))
+
+    @cached_property
+    def proposal_scores(self) -> tuple[float, ...]:
+        """By class, the score that a proposal must exceed to be refined.
+
+        A final score is ``score^(1 - w) * fit^w`` with a fit of at most 1, so a proposal below
+        ``threshold^(1 / (1 - w))`` can neither be reported nor suppress what is.
+        """
+        weight = self.head.iou_weight if self.refine.enabled else 0.0
+        scores = []
+        for label in self.head.classes:
+            least = self.nms.unmapped(label, self.nms.report_thresholds.get(label, 0.0))
+            least = max(least, self.nms.score_threshold)
+            reachable = least ** (1 / (1 - weight)) * (1 - _FLOOR_SLACK) if weight < 1 else 0.0
+            scores.append(max(self.nms.proposal_score, reachable))
+        return tuple(scores)
 
     def _check_open(self) -> None:
         backbone = self.backbone

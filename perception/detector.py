@@ -148,14 +148,15 @@ class Detector:
             nms = replace(nms, report_thresholds=dict(score))
         elif nms.score_maps:
             # Reported scores are compared; the network has to let through what may reach them.
-            own = min(_unmapped(score, *nms.score_maps.get(name, (1.0, 0.0))) for name in classes)
+            own = min(nms.unmapped(name, score) for name in classes)
             nms = replace(nms, score_threshold=own, report_thresholds=dict.fromkeys(classes, score))
         else:
             nms = replace(nms, score_threshold=score, report_thresholds={})
         changed = copy.copy(self)
         changed.watch = ScanWatch(self.config.pillars, every_frame=not self.fast)
         changed.config = replace(self.config, nms=nms)
-        if nms.score_threshold != self.config.nms.score_threshold:
+        computed = changed.config.nms.score_threshold, changed.config.proposal_scores
+        if computed != (self.config.nms.score_threshold, self.config.proposal_scores):
             changed._eager = self._eager.with_config(changed.config)
             changed._graphs = self._graphs and self._graphs.with_config(changed.config)
         return changed
@@ -167,7 +168,8 @@ class Detector:
             range_m: x, y, z minimum then x, y, z maximum, a whole number of the coarsest cells in x and y;
                 None: no range in x and y. Pillars are then found by 64-bit keys of their cells, what a frame
                 costs grows with the pillars that hold points, and boxes are those of a range that holds
-                all of them. Heights and the corners of pillars stay.
+                all of them and has the same limits. Heights and the corners of pillars stay. Limits of a
+                frame grow with the area.
 
         Raises:
             ConfigError: a range that the network cannot have; the dense twin needs one.
@@ -176,8 +178,35 @@ class Detector:
         moved = in_range(self.network, self.config.pillars.with_range(range_m))
         if moved is self.network:
             return self
-        moved.config = replace(moved.config, nms=self.config.nms)
+        moved.config = replace(self.config, pillars=moved.config.pillars)
         return Detector(moved, device=self.device, precision=self._asked_precision, overflow=self.overflow)
+
+    def with_limits(self, factor: float) -> Detector:
+        """A detector on the same network whose limits of a frame are larger by a factor.
+
+        Limits bound the peaks that are read, the proposals that are refined and the boxes that are reported;
+        a frame that reaches one says so in ``warnings``.
+
+        Args:
+            factor: of the configured limits, more than 0; a frame takes longer with more.
+
+        Raises:
+            ValueError: a factor that is not positive and finite.
+        """
+        if not 0 < factor < math.inf:
+            raise ValueError(f"factor must be positive and finite, got {factor}")
+        config = self.config
+        changed = copy.copy(self)
+        changed.config = replace(
+            config,
+            head=replace(config.head, top_k=math.ceil(config.head.top_k * factor)),
+            refine=replace(config.refine, proposals=math.ceil(config.refine.proposals * factor)),
+            nms=replace(config.nms, max_boxes=math.ceil(config.nms.max_boxes * factor)),
+        )
+        changed.watch = ScanWatch(self.config.pillars, every_frame=not self.fast)
+        changed._eager = self._eager.with_config(changed.config)
+        changed._graphs = self._graphs and self._graphs.with_config(changed.config)
+        return changed
 
     def reporting_everything(self) -> Detector:
         """A detector on the same network that reports all boxes from ``nms.score_threshold`` on."""
@@ -290,13 +319,6 @@ class Detector:
         if self._report.config is not self.config:
             self._report = Reporter(self.config)
         return self._report(result, cloud, self.watch(cloud))
-
-
-def _unmapped(score: float, scale: float, bias: float) -> float:
-    """The score that ``nms.score_maps`` turn into this one."""
-    if not 0 < score < 1:
-        return score
-    return 1 / (1 + math.exp((bias - math.log(score / (1 - score))) / scale))
 
 
 def _read(scan: Scan) -> Cloud:

@@ -177,15 +177,16 @@ class ExportSteps(nn.Module, Steps[Tensor, Located, Levels, Map, Boxes, Boxes, F
 
     def head(self, features: Map) -> Boxes:
         """Boxes at the peaks; none of a frame without points."""
-        head = self.proposals
-        proposals = head.propose(features.features, features.heat)
+        head, above = self.proposals, torch.tensor(self.config.proposal_scores, dtype=torch.float32)
+        most = self.config.limits.peaks
+        proposals = head.propose(features.features, features.heat, top_k=most, above=above)
         boxes, scores, labels = (part[0] for part in proposals)
         some = features.located.sorted.ends[-1] > 0
-        return Boxes(features, boxes, scores, labels, (scores > self.config.nms.proposal_score) & some)
+        return Boxes(features, boxes, scores, labels, (scores > 0) & some)
 
     def propose(self, peaks: Boxes) -> Boxes:
         """Distinct boxes."""
-        return _distinct(peaks, self.config.nms.proposal_iou, self.config.refine.proposals)
+        return _distinct(peaks, self.config.nms.proposal_iou, self.config.limits.proposals)
 
     @property
     def refinements(self) -> Sequence[Callable[[Boxes], Boxes]]:
@@ -218,7 +219,7 @@ class ExportSteps(nn.Module, Steps[Tensor, Located, Levels, Map, Boxes, Boxes, F
             labels=boxes.labels.index_select(0, order),
         )
         ranked = ranked._replace(used=ranked.scores >= nms.score_threshold)
-        best = _distinct(ranked, nms.iou, nms.max_boxes)
+        best = _distinct(ranked, nms.iou, self.config.limits.boxes)
         scores = best.scores
         if nms.score_maps:
             scores = mapped_scores(scores, best.labels, self.rules)

@@ -100,7 +100,7 @@ def _distinct(boxes: Tensor, scores: Tensor, labels: Tensor, config: DetectorCon
         scores,
         iou_threshold=config.nms.proposal_iou,
         labels=labels,
-        max_output=config.refine.proposals,
+        max_output=config.limits.proposals,
     )
     return boxes[kept], labels[kept]
 

@@ -105,13 +105,22 @@ class CentreHead(nn.Module):
         yaw = boxes[:, 6:7]
         return torch.cat([offset, boxes[:, 2:3], sizes, torch.sin(yaw), torch.cos(yaw)], dim=1)
 
-    def propose_listed(self, features: ListedMap, heat_logits: Tensor, batch_size: int) -> Proposals:
+    def propose_listed(
+        self,
+        features: ListedMap,
+        heat_logits: Tensor,
+        batch_size: int,
+        *,
+        top_k: int | None = None,
+        above: Tensor | None = None,
+    ) -> Proposals:
         """:meth:`propose` of a map of listed cells, which alone can be peaks.
 
         Args:
             features: the map.
             heat_logits: (M + 4, classes) in the order of its values.
             batch_size: frames B. Those of fewer than ``top_k`` peaks are filled up with scores of zero.
+            top_k, above: as for :meth:`propose`.
         """
         heat = torch.sigmoid(heat_logits.float())
         frame, row, column = features.cells[:, :, None].unbind(1)
@@ -125,32 +134,55 @@ class CentreHead(nn.Module):
         heat = heat[: len(rows)]
         # As in a whole map: of equal ones, the class counts first, then the cell.
         peaks = torch.where(nearby == heat, heat, 0.0).T
-        found = [self._highest(features, peaks, frame[:, 0] == number) for number in range(batch_size)]
+        if above is not None:
+            peaks = torch.where(peaks > above[:, None], peaks, 0.0)
+        most = self.config.top_k if top_k is None else top_k
+        found = [self._highest(features, peaks, frame[:, 0] == number, most) for number in range(batch_size)]
         boxes, scores, labels = (torch.stack(parts) for parts in zip(*found, strict=True))
         return Proposals(boxes, scores, labels)
 
-    def _highest(self, features: ListedMap, peaks: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The highest peaks of a frame: boxes (K, 7), scores (K,), labels (K,)."""
+    def _highest(
+        self, features: ListedMap, peaks: Tensor, own: Tensor, most: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The ``most`` highest peaks of a frame: boxes (K, 7), scores (K,), labels (K,)."""
         rows = own.nonzero()[:, 0]
-        most, count = self.config.top_k, min(self.config.top_k, len(peaks) * len(rows))
-        scores, flat = torch.topk(peaks.index_select(1, rows).flatten(), count)
+        heights = peaks.index_select(1, rows).flatten()
+        count = min(most, int(torch.count_nonzero(heights)))
+        scores, flat = torch.topk(heights, count)
         labels, cells = flat // max(1, len(rows)), features.cells[rows[flat % max(1, len(rows))]]
         boxes = self.decode(self.box_codes(features, cells, labels), cells, labels)
         missing = most - count
         return F.pad(boxes, (0, 0, 0, missing)), F.pad(scores, (0, missing)), F.pad(labels, (0, missing))
 
-    def propose(self, features: Tensor, heat_logits: Tensor) -> Proposals:
+    def propose(
+        self,
+        features: Tensor,
+        heat_logits: Tensor,
+        *,
+        top_k: int | None = None,
+        above: Tensor | None = None,
+        trim: bool = False,
+    ) -> Proposals:
         """Boxes at the ``top_k`` highest local peaks of the heat map, over all classes.
 
         Args:
             features: (B, C, H, W).
             heat_logits: (B, classes, H, W).
+            top_k: None: the configured number.
+            above: (classes,) float32 scores that peaks must exceed; others count as zero. None: 0.
+            trim: leave out places that are zero in all frames, which reads a size back to the host.
         """
         heat = torch.sigmoid(heat_logits.float()).contiguous()
-        peaks = torch.where(_largest_nearby(heat) == heat, heat, 0.0)
+        highest = _largest_nearby(heat) == heat
+        if above is not None:
+            highest &= heat > above[:, None, None]
+        peaks = torch.where(highest, heat, 0.0)
         batch, classes, rows, columns = heat.shape
-        count = min(self.config.top_k, classes * rows * columns)
+        count = min(self.config.top_k if top_k is None else top_k, classes * rows * columns)
         scores, flat = torch.topk(peaks.flatten(1), count, dim=1)
+        if trim:
+            count = int((scores > 0).sum(1).max())
+            scores, flat = scores[:, :count], flat[:, :count]
         labels, cell = flat // (rows * columns), flat % (rows * columns)
         frame = torch.arange(batch, device=heat.device)[:, None].expand(-1, count)
         cells = torch.stack([frame, cell // columns, cell % columns], dim=2).view(-1, 3)

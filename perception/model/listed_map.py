@@ -37,4 +37,4 @@ class ListedMap(NamedTuple):
     def at(self, frame: Tensor, row: Tensor, column: Tensor) -> Tensor:
         """(..., C) values of cells, of the shape that the three have together."""
         rows = self.rows_of(frame, row, column)
-        return self.values.index_select(0, rows.reshape(-1)).view(*rows.shape, -1)
+        return self.values.index_select(0, rows.reshape(-1)).view(*rows.shape, self.values.shape[1])

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from perception.config import Limits
 from perception.geometry import BirdsEyeGrid
 from perception.model.canvas import CanvasBackbone, CanvasEncoder, canvas_section
 from perception.model.network import Network
@@ -156,13 +157,15 @@ class CanvasSteps(Steps[Sequence[Tensor], list[Located], Levels, Levels, Peaks, 
             found.scores,
             iou_threshold=nms.iou,
             labels=found.groups,
-            max_output=None if self.most_by_group else nms.max_boxes,
+            max_output=None if self.most_by_group else self.config.limits.boxes,
         )
         if self.most_by_group and len(kept):
             groups = found.groups[kept]
             earlier = torch.nn.functional.one_hot(groups).cumsum(0)
-            kept = kept[earlier.gather(1, groups[:, None])[:, 0] <= nms.max_boxes]
+            kept = kept[earlier.gather(1, groups[:, None])[:, 0] <= self.config.limits.boxes]
         boxes, scores, labels = (part[kept].cpu() for part in found[:3])
-        return FrameResult.of(
+        result = FrameResult.of(
             boxes, scores, labels, frame.invalid, len(frame.cell) + frame.left_out, left_out=frame.left_out
         )
+        fullest = torch.bincount(found.groups[kept]).max() if self.most_by_group and len(kept) else len(kept)
+        return result._replace(counts=Limits(0, 0, int(fullest)))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from perception.config import DetectorConfig
+from perception.config import DetectorConfig, Limits
 from perception.geometry import GroundGrid
 from perception.kinds import class_of
 from perception.model.backbone import BackboneMaps
@@ -156,19 +156,22 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
     def head(self, features: Map) -> Peaks:
         """Boxes at the peaks."""
         head, logits = self.network.head, features.heat_logits()
+        most = self.config.limits.peaks
+        above = torch.tensor(self.config.proposal_scores, dtype=torch.float32, device=logits.device)
         if isinstance(features.features, ListedMap):
-            proposals = head.propose_listed(features.features, logits, features.pillars.batch_size)
+            batch = features.pillars.batch_size
+            proposals = head.propose_listed(features.features, logits, batch, top_k=most, above=above)
         else:
-            proposals = head.propose(features.features, logits)
+            proposals = head.propose(features.features, logits, top_k=most, above=above, trim=True)
         return Peaks(features.pillars, features.features, proposals)
 
     def propose(self, peaks: Peaks) -> Boxes:
         """Distinct boxes of each frame; none for a frame without points, as when it comes alone."""
-        nms = self.config.nms
+        nms, limits = self.config.nms, self.config.limits
         occupied = torch.bincount(peaks.pillars.frames, minlength=peaks.pillars.batch_size) > 0
-        usable = (peaks.proposals.scores > nms.proposal_score) & occupied[:, None]
+        usable = (peaks.proposals.scores > 0) & occupied[:, None]
         kept = [
-            _distinct(frame, mask, iou_threshold=nms.proposal_iou, most=self.config.refine.proposals)
+            _distinct(frame, mask, iou_threshold=nms.proposal_iou, most=limits.proposals)
             for frame, mask in zip(zip(*peaks.proposals, strict=True), usable, strict=True)
         ]
         boxes, scores, labels = (torch.cat(parts) for parts in zip(*kept, strict=True))
@@ -202,7 +205,7 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
 
     def suppress(self, boxes: Boxes) -> list[FrameResult]:
         """What is left of boxes that overlap, on the host."""
-        nms, weight = self.config.nms, self.config.head.iou_weight
+        nms, limits, weight = self.config.nms, self.config.limits, self.config.head.iou_weight
         scores = boxes.scores
         if boxes.fit_logits is not None:
             scores = scores ** (1 - weight) * torch.sigmoid(boxes.fit_logits) ** weight
@@ -210,11 +213,15 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
         if self.network.embedding is not None and boxes.features is not None:
             known.append(boxes.features)
         kept = [
-            _distinct(frame, frame[1] >= nms.score_threshold, iou_threshold=nms.iou, most=nms.max_boxes)
+            _distinct(frame, frame[1] >= nms.score_threshold, iou_threshold=nms.iou, most=limits.boxes)
             for frame in zip(*(part.split(boxes.counts) for part in known), strict=True)
         ]
         found = tuple(torch.cat(part) for part in zip(*kept, strict=True))
-        return self._results(boxes.peaks.pillars, found, [len(frame[0]) for frame in kept])
+        final = [len(frame[0]) for frame in kept]
+        peaks = (boxes.peaks.proposals.scores > 0).sum(1).tolist()
+        results = self._results(boxes.peaks.pillars, found, final)
+        counts = map(Limits, peaks, boxes.counts, final)
+        return [result._replace(counts=each) for result, each in zip(results, counts, strict=True)]
 
     def _results(self, pillars: Pillars, found: tuple[Tensor, ...], counts: list[int]) -> list[FrameResult]:
         """Boxes, scores and labels on the host, and vectors of the boxes where features follow."""

@@ -155,7 +155,7 @@ class FixedSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
         self.pillar_workspace = PillarWorkspace.make(config.pillars, batch_size, device=self.device)
         self._peak_counters = torch.zeros((batch_size, 2), dtype=torch.int32, device=self.device)
         self._refine_workspace = (
-            RefineWorkspace.make(batch_size * config.refine.proposals, packed[0], device=self.device)
+            RefineWorkspace.make(batch_size * config.limits.proposals, packed[0], device=self.device)
             if packed
             else None
         )
@@ -188,8 +188,8 @@ class FixedSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
             pillars, numbers = self._sort(features.levels)
         peaks = fixed_peaks(
             features.heat(),
-            self.config.head.top_k,
-            minimum=self.least_score,
+            self.config.limits.peaks,
+            minimum=self.least_scores,
             counters=self._peak_counters,
             impl=self.impl,
         )
@@ -240,7 +240,8 @@ class FixedSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
 
     def suppress(self, boxes: Boxes) -> FrameBoxes:
         """What is left of refined boxes that overlap."""
-        return self._final(boxes.kept, boxes.fit_logits, boxes.features, boxes.peaks.numbers)
+        peaks = boxes.peaks
+        return self._final(boxes.kept, boxes.fit_logits, boxes.features, peaks.labels, peaks.numbers)
 
 
 class SparseSteps(FixedSteps):

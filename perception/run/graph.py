@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from perception.config import DetectorConfig
+from perception.config import DetectorConfig, Limits
 from perception.kinds import class_of
 from perception.model.network import Network
 from perception.run import transfer
@@ -88,6 +88,15 @@ class Room(NamedTuple):
     capacities: tuple[int, ...]
     nearby: tuple[int, ...] = ()
 
+    @property
+    def limits(self) -> tuple[int, ...]:
+        """Active cells of each level and list that there is room for."""
+        return (*self.capacities, *self.nearby)
+
+    def active(self, numbers: list[int]) -> list[int]:
+        """Return how many there are of those, out of ``FrameBoxes.numbers``."""
+        return numbers[2 * self.batch_size :][: len(self.limits)]
+
     def holds(self, other: Room) -> bool:
         """Whether there is room for all that the other has room for; a neck computed everywhere has."""
         if other.points > self.points or not all(map(int.__le__, other.capacities, self.capacities)):
@@ -123,8 +132,6 @@ class FrameGraph:
     def __post_init__(self) -> None:
         frames, most, width = self.found.embeddings.shape
         self.layout = ReportLayout(frames, most, len(self.found.numbers), width)
-        #: Active cells of each level and list that there is room for.
-        self.limits = (*self.room.capacities, *self.room.nearby)
         device = self.steps.device
         self._host: InputBlock | None = None
         self._sent: torch.cuda.Event | None = None
@@ -176,7 +183,7 @@ class FrameGraph:
         with torch.cuda.stream(stream):
             # The first run tells what the second, and the graph, choose their tiles for.
             numbers = steps(scans).numbers.tolist()
-            steps.choose_tiles(numbers[2 * room.batch_size :])
+            steps.choose_tiles(room.active(numbers))
             steps(scans)
         torch.cuda.current_stream(device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
@@ -360,11 +367,11 @@ class FrameRunner:
         if self.overflow != "grow":
             return None
         room = graph.room
-        active = numbers[2 * room.batch_size :]
-        fits = all(map(int.__le__, active, graph.limits))
+        active = room.active(numbers)
+        fits = all(map(int.__le__, active, room.limits))
         if fits and (not room.nearby or self.config.pillars.open):
             return None
-        levels, lists = active[: len(room.capacities)], active[len(room.capacities) :][: len(room.nearby)]
+        levels, lists = active[: len(room.capacities)], active[len(room.capacities) :]
         needed = room._replace(capacities=_grown(levels, room.capacities))
         if self.config.pillars.open:
             needed = needed._replace(nearby=_grown(lists, room.nearby))
@@ -382,9 +389,11 @@ class FrameRunner:
             numbers: its numbers.
             graph: which did.
         """
-        batch, most = graph.room.batch_size, graph.limits
-        active = numbers[2 * batch : 2 * batch + len(most)]
-        far = numbers[2 * batch + len(most) :] or [0] * batch
+        batch, most = graph.room.batch_size, graph.room.limits
+        active = graph.room.active(numbers)
+        far = numbers[2 * batch + len(most) : -2 * batch] or [0] * batch
+        last_peaks, last_proposals = numbers[-2 * batch : -batch], numbers[-batch:]
+        limits = self.config.limits
         overflow = sum(count - limit for count, limit in zip(active, most, strict=True) if count > limit)
         counts, before = reported.counts.tolist(), [*numbers[batch : 2 * batch], active[0]]
         embedded = self.network.embedding is not None
@@ -402,6 +411,11 @@ class FrameRunner:
                     pillars,
                     overflow,
                     far=far[frame],
+                    counts=Limits(
+                        limits.peaks if last_peaks[frame] >= 0 else 0,
+                        limits.proposals if last_proposals[frame] >= 0 else 0,
+                        count,
+                    ),
                     embeddings=reported.embeddings[frame, :count].copy() if embedded else None,
                 )
             )

@@ -43,9 +43,10 @@ class FrameBoxes(NamedTuple):
         boxes: (B, M, 7) float32, LiDAR frame, best score first; zeros behind the last.
         scores: (B, M) float32; labels: (B, M) int32, -1 behind the last.
         counts: (B,) int32 boxes of each frame.
-        numbers: (2 B + levels + lists,) int32: invalid points of each frame, pillars before each frame,
+        numbers: (4 B + levels + lists,) int32: invalid points of each frame, pillars before each frame,
             active cells of each level and cells of each list near them, of all frames together; of a
-            detector without a range then B points of each frame beyond its reach.
+            detector without a range then B points of each frame beyond its reach. At last the labels of the
+            last peak and of the last proposal of each frame, 2 B, -1 where there was room for more.
         embeddings: (B, M, 128) float32 unit vectors, anything behind the last; (B, M, 0) without the head.
     """
 
@@ -86,9 +87,9 @@ class GraphSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
         self.device = next(network.parameters()).device
         self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self.embedding = None if network.embedding is None else copy.deepcopy(network.embedding).to(dtype)
-        #: The kernels keep what is at least this, so it is the next number in single precision.
-        least = torch.tensor(self.config.nms.proposal_score)
-        self.least_score = float(torch.nextafter(least, torch.tensor(math.inf)))
+        #: By class; the kernels keep what is at least this, so it is the next number in single precision.
+        least = torch.tensor(self.config.proposal_scores, dtype=torch.float32)
+        self.least_scores = torch.nextafter(least, torch.full_like(least, math.inf)).to(self.device)
 
     def choose_tiles(self, active: Sequence[int]) -> None:
         """Choose tiles for batches like one before; they decide how long a batch takes, not what it gives.
@@ -113,20 +114,33 @@ class GraphSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
             scores,
             labels,
             iou_threshold=self.config.nms.proposal_iou,
-            score_threshold=self.least_score,
-            max_output=self.config.refine.proposals,
+            score_threshold=0.0,
+            max_output=self.config.limits.proposals,
             impl=self.impl,
         )
 
     def _final(
-        self, kept: Suppressed, fit_logits: Tensor | None, features: Tensor | None, numbers: Tensor
+        self,
+        kept: Suppressed,
+        fit_logits: Tensor | None,
+        features: Tensor | None,
+        peaks: Tensor,
+        numbers: Tensor,
     ) -> FrameBoxes:
-        """What is left of refined boxes that overlap, with vectors where there are features and a head."""
+        """What is left of refined boxes that overlap, with vectors where there are features and a head.
+
+        Args:
+            kept: proposals, refined.
+            fit_logits, features: of the refinement.
+            peaks: (B, K) int32 labels of the peaks, -1 behind the last.
+            numbers: of the frame, without its last (see :class:`FrameBoxes`).
+        """
         settings = self.config.nms
         vectors = None
-        if self.embedding is not None and features is not None:
-            with self._beside():
-                # Of all proposals, beside their suppression: the rest is a matter of choosing rows.
+        # Beside the suppression, which chooses rows.
+        with self._beside():
+            numbers = torch.cat([numbers, peaks[:, -1], kept.labels[:, -1]])
+            if self.embedding is not None and features is not None:
                 vectors = self.embedding(features)
         final = fixed_suppress(
             kept.boxes,
@@ -134,14 +148,14 @@ class GraphSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
             kept.labels,
             iou_threshold=settings.iou,
             score_threshold=settings.score_threshold,
-            max_output=settings.max_boxes,
+            max_output=self.config.limits.boxes,
             fit_logits=fit_logits,
             fit_weight=self.config.head.iou_weight,
             impl=self.impl,
         )
         chosen = final.scores.new_empty((*final.scores.shape, 0))
+        self._join()
         if vectors is not None:
-            self._join()
             rows = final.indices.clamp_min(0).long()[..., None].expand(-1, -1, vectors.shape[2])
             chosen = vectors.gather(1, rows)
         return FrameBoxes(*final[:4], numbers, chosen)

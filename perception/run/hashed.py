@@ -78,7 +78,7 @@ class Peaks(NamedTuple):
 class Boxes(NamedTuple):
     """Distinct boxes, refined so far; how well they fit and their features are None before the refinement."""
 
-    map: Map
+    peaks: Peaks
     kept: Suppressed
     fit_logits: Tensor | None = None
     features: Tensor | None = None
@@ -126,7 +126,7 @@ class HashSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
         stages = [stage for stage in network.refinements if isinstance(stage, RefineStage)]
         packed = [pack_refine(stage, dtype=self.dtype) for stage in stages]
         self._refinements = [partial(self._refine, weights, turn=weights is packed[-1]) for weights in packed]
-        rows = self.batch_size * self.config.refine.proposals
+        rows = self.batch_size * self.config.limits.proposals
         self._refine_workspaces = [RefineWorkspace.make(rows, weights) for weights in packed[:1]]
 
     def choose_tiles(self, active: Sequence[int]) -> None:
@@ -175,16 +175,16 @@ class HashSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
             self._neck.hashed_heat(),
             plan.around,
             cells[:, 0],
-            self.config.head.top_k,
+            self.config.limits.peaks,
             self.batch_size,
-            minimum=self.least_score,
+            minimum=self.least_scores,
         )
         boxes = listed_boxes(features.features, plan.around, cells, peaks, self.boxes)
         return Peaks(features, boxes, peaks.scores, peaks.labels)
 
     def propose(self, peaks: Peaks) -> Boxes:
         """Proposals that are no duplicates."""
-        return Boxes(peaks.map, self._distinct(peaks.boxes, peaks.scores, peaks.labels))
+        return Boxes(peaks, self._distinct(peaks.boxes, peaks.scores, peaks.labels))
 
     @property
     def refinements(self) -> Sequence[Callable[[Boxes], Boxes]]:
@@ -192,10 +192,10 @@ class HashSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
         return self._refinements
 
     def _refine(self, weights: PackedRefine, boxes: Boxes, *, turn: bool) -> Boxes:
-        levels = boxes.map.levels
+        levels = boxes.peaks.map.levels
         refined = refine_hashed(
             levels.located.pillars,
-            boxes.map.features,
+            boxes.peaks.map.features,
             levels.plan.lists[-1],
             boxes.kept.boxes,
             boxes.kept.labels,
@@ -206,14 +206,14 @@ class HashSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
             impl=self.impl,
         )
         kept = boxes.kept._replace(boxes=refined.boxes)
-        return Boxes(boxes.map, kept, refined.fit_logits, refined.features)
+        return Boxes(boxes.peaks, kept, refined.fit_logits, refined.features)
 
     def suppress(self, boxes: Boxes) -> FrameBoxes:
         """What is left of refined boxes that overlap."""
-        levels = boxes.map.levels
+        levels = boxes.peaks.map.levels
         pillars = levels.located.pillars
         first = torch.arange(self.batch_size, device=self.device) * key_strides(self.grid.key_shape)[0]
         before = torch.searchsorted(pillars.grid.rising_keys(), first).int()
         active = [grid.active for grid in (*levels.located.grids[:-1], *levels.plan.lists)]
         numbers = torch.cat([pillars.invalid, before, *active, pillars.far])
-        return self._final(boxes.kept, boxes.fit_logits, boxes.features, numbers)
+        return self._final(boxes.kept, boxes.fit_logits, boxes.features, boxes.peaks.labels, numbers)

@@ -11,12 +11,15 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from perception.config import DetectorConfig
+from perception.config import DetectorConfig, Limits
 from perception.geometry import OpenGrid
 from perception.scans.tensors import Cloud, raised_m
 from perception.stages.report import ReportRules
 from perception.stages.report.reference import mapped_scores, with_footprints
 from perception.types import Detections, FloatArray, PointCloud
+
+#: Which fields of a configuration set the limits of a frame.
+_SETTINGS = ("head.top_k", "refine.proposals", "nms.max_boxes")
 
 
 class FrameResult(NamedTuple):
@@ -29,6 +32,8 @@ class FrameResult(NamedTuple):
         overflow: pillars, cells of coarser levels and listed cells of its batch that a graph left out.
         left_out: pillars beyond ``pillars.max_pillars``, the farthest ones.
         far: points beyond the reach of a detector without a range.
+        counts: peaks, proposals and boxes of the frame; out of a graph, of the first two whether the limit
+            was reached, or 0.
         embeddings: (M, 128) float32 unit vectors; None of a network without the head.
     """
 
@@ -40,6 +45,7 @@ class FrameResult(NamedTuple):
     overflow: int = 0
     left_out: int = 0
     far: int = 0
+    counts: Limits = Limits(0, 0, 0)
     embeddings: FloatArray | None = None
 
     @classmethod
@@ -123,7 +129,12 @@ class Reporter:
             labels=self._classes[labels].tolist(),
             timestamp_ns=scan.timestamp_ns if scan is not None else None,
             source=scan.source if scan is not None else None,
-            warnings=(*self._messages(result), *result.capacity_messages(), *remarks),
+            warnings=(
+                *self._messages(result),
+                *result.capacity_messages(),
+                *remarks,
+                *self._reached_limits(result.counts),
+            ),
             embeddings=vectors,
         )
 
@@ -138,3 +149,17 @@ class Reporter:
                 " single precision is coarse (shift the scan so that the sensor is near the origin)"
             )
         return messages
+
+    def _reached_limits(self, counts: Limits) -> list[str]:
+        limits = self.config.limits
+        reached = [
+            f"{limit} {name} ({setting})"
+            for name, setting, limit, count in zip(limits._fields, _SETTINGS, limits, counts, strict=True)
+            if count >= limit
+        ]
+        if not reached:
+            return []
+        return [
+            f"The frame reached its limit of {' and '.join(reached)}: the weakest objects may be missing."
+            " Raise it, for example by detector.with_limits(2)"
+        ]

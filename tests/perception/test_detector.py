@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -30,7 +31,7 @@ Street = Callable[[int], TrainingFrame]
 
 @pytest.fixture
 def detector(tiny_network: Network) -> Detector:
-    """Random weights, heat around 1/2; everything is reported."""
+    """Random weights, heat around 1/2; everything is reported, and every frame reaches its limits."""
     torch.nn.init.zeros_(tiny_network.head.heat.bias)
     return Detector(tiny_network).with_score_threshold(0.0)
 
@@ -60,7 +61,37 @@ def test_detections_are_well_formed(detector: Detector, street: Street) -> None:
     assert (found.boxes[:, 3:6] > 0).all()
     assert (np.abs(found.boxes[:, 6]) <= np.float32(np.pi)).all()
     assert set(found.labels) <= {"Car", "Pedestrian"}
-    assert found.warnings == ()
+    assert [text for text in found.warnings if "reached its limit" not in text] == []
+
+
+def test_limits_grow_with_the_area_of_the_range(tiny_config: DetectorConfig) -> None:
+    configured = tiny_config.head.top_k, tiny_config.refine.proposals, tiny_config.nms.max_boxes
+    assert tiny_config.limits == configured
+    shipped = load_weights("pointpillars-anywhere").config
+    area = (2 * 56.32) ** 2 / (69.12 * 79.36)
+    assert shipped.limits == (math.ceil(100 * area), math.ceil(48 * area), math.ceil(64 * area))
+    assert shipped.with_range(None).limits == (1600, 768, 1024)
+    assert shipped.with_range((-1024, -1024, -4, 1024, 1024, 1.6)).limits == (1600, 768, 1024)
+
+
+def test_a_frame_that_reaches_a_limit_says_so(detector: Detector, street: Street) -> None:
+    few, many = detector(street(0).points), detector.with_limits(50)(street(0).points)
+    assert "limit of 20 peaks (head.top_k) and 8 proposals (refine.proposals)" in few.warnings[-1]
+    assert len(many) > len(few)
+    assert not any("reached its limit" in text for text in many.warnings)
+
+
+def test_proposals_that_cannot_be_reported_take_no_place(tiny_network: Network, street: Street) -> None:
+    """Floors leave the reported boxes as they are, and are those of rounding below a threshold of 1."""
+    torch.nn.init.zeros_(tiny_network.head.heat.bias)
+    everything = Detector(tiny_network).with_score_threshold(0.0).with_limits(50)
+    found = everything(street(0).points)
+    score = float(np.sort(found.scores)[len(found) // 2])
+    strict = everything.with_score_threshold({"Car": score, "Pedestrian": 1.0})
+    assert strict.config.proposal_scores == pytest.approx((score**2, 1.0), rel=1e-3)
+    wanted = [row for row in range(len(found)) if found.labels[row] == "Car" and found.scores[row] >= score]
+    assert len(wanted) > 1
+    np.testing.assert_array_equal(strict(street(0).points).boxes, found.boxes[wanted])
 
 
 def test_scores_below_the_threshold_are_left_out(detector: Detector, street: Street) -> None:
@@ -240,7 +271,7 @@ def test_nan_and_infinite_points_are_left_out_and_reported(detector: Detector, s
     bad[[0, 1, 2, 3], [0, 1, 2, 3]] = [np.nan, np.inf, -np.inf, np.nan]
     found = detector(np.concatenate([bad, points]))
     assert same(found, detector(points))
-    assert found.warnings == ("4 points with NaN or infinite values left out",)
+    assert found.warnings[0] == "4 points with NaN or infinite values left out"
     only_bad = detector(bad)
     assert len(only_bad) == 0
     assert only_bad.warnings
@@ -280,7 +311,6 @@ def test_points_without_intensity_are_taken_as_in_files(
     points[:, 3] = 0
     found = detector(convert(points[:, :3].copy()))
     assert same(found, detector(points))
-    assert len(found.warnings) == 1
     assert found.warnings[0].startswith("intensity is zero or missing")
 
 
@@ -373,7 +403,7 @@ def test_numbers_beyond_float32_are_infinite(detector: Detector, street: Street)
     points = np.concatenate([street(0).points.astype(np.float64), [[1e300, 0, 0, 0.5], [0, -1e39, 0, 0.5]]])
     found = detector(points)
     assert same(found, detector(street(0).points))
-    assert found.warnings == ("2 points with NaN or infinite values left out",)
+    assert found.warnings[0] == "2 points with NaN or infinite values left out"
     large = np.full((5, 4), np.finfo(np.float32).max)
     assert len(detector(np.concatenate([large, -large]))) == 0
 

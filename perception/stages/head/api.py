@@ -116,7 +116,7 @@ def fixed_peaks(
     heat: Tensor,
     top_k: int,
     *,
-    minimum: float = 0.0,
+    minimum: Tensor | None = None,
     counters: Tensor | None = None,
     impl: Impl = "auto",
 ) -> Peaks:
@@ -128,8 +128,8 @@ def fixed_peaks(
     Args:
         heat: (B, classes, H, W) float32.
         top_k: peaks of a frame, at least 1.
-        minimum: lower scores are no peaks. Where the map is flat every cell is a peak, and the fewer there
-            are, the sooner the highest are found.
+        minimum: (classes,) float32, lower scores of a class are no peaks; None: 0. Where the map is flat
+            every cell is a peak, and the fewer there are, the sooner the highest are found.
         counters: (B, 2) int32 zeros, which are zeros again afterwards; made anew, they cost a launch more.
         impl: as for :func:`fixed_up`; Triton needs two launches, whatever the size of the map.
 
@@ -150,6 +150,12 @@ def fixed_peaks(
     if counters is not None and (counters.shape != (len(heat), 2) or counters.dtype != torch.int32):
         raise ValueError(
             f"counters must be ({len(heat)}, 2) int32, got {counters.dtype} {tuple(counters.shape)}"
+        )
+    if minimum is None:
+        minimum = heat.new_zeros(heat.shape[1])
+    if minimum.shape != heat.shape[1:2] or minimum.dtype != torch.float32:
+        raise ValueError(
+            f"minimum must be ({heat.shape[1]},) float32, got {minimum.dtype} {tuple(minimum.shape)}"
         )
     if HEAD.choose(impl, heat.device) == "reference":
         return reference.peaks(heat, top_k, minimum)

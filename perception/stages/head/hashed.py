@@ -26,7 +26,7 @@ class ListedPeaks(NamedTuple):
 
 
 def listed_peaks(
-    heat: Tensor, around: Tensor, frames: Tensor, top_k: int, batch_size: int, *, minimum: float
+    heat: Tensor, around: Tensor, frames: Tensor, top_k: int, batch_size: int, *, minimum: Tensor
 ) -> ListedPeaks:
     """:func:`~perception.stages.head.fixed_peaks` of listed cells, which alone can be peaks.
 
@@ -36,14 +36,14 @@ def listed_peaks(
         frames: (M,) frame of each cell, -1 of rows that are not in use.
         top_k: peaks of a frame.
         batch_size: frames B.
-        minimum: lower scores are no peaks.
+        minimum: (classes,) float32; lower scores of a class are no peaks.
     """
     cells = around.shape[1]
     own = heat[:, :cells]
     nearby = own
     for rows in around:
         nearby = torch.maximum(nearby, heat[:, rows])
-    peaks = torch.where((nearby == own) & (own > 0) & (own >= minimum), own, 0.0)
+    peaks = torch.where((nearby == own) & (own > 0) & (own >= minimum[:, None]), own, 0.0)
     frame = torch.arange(batch_size, device=heat.device)[:, None, None]
     peaks = torch.where(frames == frame, peaks, 0.0).flatten(1)
     # Bits of numbers that are not negative order as they do; behind them the place, so that no two are equal.

@@ -42,7 +42,8 @@ def find_kernel(
     y = flat // width % height
     source = heat + start
     score = tl.load(source + flat, mask=inside, other=0.0)
-    peak = (score > 0.0) & (score >= minimum)
+    least = tl.load(minimum + flat // (width * height), mask=inside, other=0.0)
+    peak = (score > 0.0) & (score >= least)
     for tap in tl.static_range(9):
         if tap != 4:
             beside_y, beside_x = y + (tap // 3 - 1), x + (tap % 3 - 1)
@@ -123,7 +124,7 @@ def rank_kernel(
         tl.store(counters + 2 * frame + 1, 0)
 
 
-def peaks(heat: Tensor, top_k: int, minimum: float, counters: Tensor | None) -> Peaks:
+def peaks(heat: Tensor, top_k: int, minimum: Tensor, counters: Tensor | None) -> Peaks:
     """See :func:`perception.stages.head.fixed_peaks`."""
     heat = heat.contiguous()
     frames, classes, rows, columns = heat.shape

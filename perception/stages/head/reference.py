@@ -74,11 +74,12 @@ def heat(
     return out
 
 
-def peaks(heat: Tensor, top_k: int, minimum: float) -> Peaks:
+def peaks(heat: Tensor, top_k: int, minimum: Tensor) -> Peaks:
     """See :func:`perception.stages.head.fixed_peaks`."""
     rows, columns = heat.shape[2:]
     highest = F.max_pool2d(heat, 3, stride=1, padding=1)
-    kept = torch.where((highest == heat) & (heat > 0) & (heat >= minimum), heat, 0.0).flatten(1)
+    high = (heat > 0) & (heat >= minimum[:, None, None])
+    kept = torch.where((highest == heat) & high, heat, 0.0).flatten(1)
     kept = F.pad(kept, (0, max(0, top_k - kept.shape[1])))
     scores, flat = torch.sort(kept, dim=1, descending=True, stable=True)
     scores, flat = scores[:, :top_k].contiguous(), flat[:, :top_k]

@@ -62,6 +62,13 @@ def test_frames_give_the_detectors_boxes(detector: Detector) -> None:
     assert found[1].pillars == 0
 
 
+def test_a_graph_reports_the_limits_that_its_frames_reach(detector: Detector) -> None:
+    clouds = [cloud(900, 0), cloud(0, 1)]
+    few, more = detector.with_limits(0.1).config, detector.with_limits(100).config
+    assert runner(detector, config=few)(clouds)[0].counts[:2] == few.limits[:2]
+    assert runner(detector, config=more)(clouds)[0].counts[:2] == (0, 0)
+
+
 def test_what_a_frame_is_reported_by_is_held(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[ReportRules] = []
 

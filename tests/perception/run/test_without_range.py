@@ -34,8 +34,9 @@ WIDE_M = (-30.72, -30.72, -3.0, 30.72, 30.72, 1.0)
 
 @pytest.fixture(scope="module")
 def wide() -> Detector:
-    """Trained weights: those of random ones find objects in the border of an empty scene."""
-    return Detector.from_pretrained("pointpillars-kitti").with_score_threshold(0.01).with_range(WIDE_M)
+    """Trained weights: those of random ones find objects in the border of an empty scene. No limit binds."""
+    trained = Detector.from_pretrained("pointpillars-kitti")
+    return trained.with_score_threshold(0.01).with_limits(20).with_range(WIDE_M)
 
 
 def same(one: Detections, other: Detections) -> bool:
@@ -64,7 +65,7 @@ def test_bfloat16_boxes_are_those_of_a_range_too(street: Street) -> None:
     if not has_bfloat16():
         pytest.skip("this CPU has no products of bfloat16")
     loaded = Detector.from_pretrained("pointpillars-kitti", precision="bfloat16")
-    wide = loaded.with_score_threshold(0.01).with_range(WIDE_M)
+    wide = loaded.with_score_threshold(0.01).with_limits(20).with_range(WIDE_M)
     expected = wide(two_sided(street, 0))
     assert len(expected) > 3
     found = wide.with_range(None)(two_sided(street, 0))
