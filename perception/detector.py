@@ -44,14 +44,14 @@ class Detector:
     >>> detections = detector(points)          # points: (N, 4) float32 x, y, z, intensity
     >>> detections.boxes, detections.scores, detections.labels
 
-    On a GPU a frame of a sparse network is one CUDA graph, captured at the first frame (see
-    :meth:`warmup`); its kernels are tuned on first use and the choices kept for later processes.
+    On a GPU a frame is one CUDA graph, captured at the first frame (see :meth:`warmup`); the kernels of a
+    sparse network are tuned on first use and the choices kept for later processes.
 
     Args:
         network: trained network; it is folded for inference and must not be trained further.
         device: where to run.
-        fast: whole frames as CUDA graphs; None: where it can be (a sparse network whose implementation is
-            ``"auto"``, on CUDA, with Triton).
+        fast: whole frames as CUDA graphs; None: where it can be (a sparse or dense network whose
+            implementation is ``"auto"``, on CUDA, with Triton).
         precision: of the features: ``"float16"``, ``"bfloat16"`` or ``"float32"`` in these graphs; on a CPU
             ``"float32"``, or ``"bfloat16"`` where the network is a sparse one and the CPU has AVX512-BF16 or
             AMX. None: float16 in graphs, float32 elsewhere. What else runs outside of graphs is float32, or

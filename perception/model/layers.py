@@ -152,8 +152,32 @@ class DenseUnit(nn.Module):
 
     def forward(self, inputs: Tensor, skip: Tensor | None = None) -> Tensor:
         """(B, C_in, H, W) to (B, C_out, H', W'); ``skip`` has the output's shape."""
+        if self._fuses(inputs):
+            return self._fused(inputs, skip)
         features: Tensor = self.norm(self.conv(inputs))
         return _activated(features, skip, self.relu)
+
+    def _fuses(self, inputs: Tensor) -> bool:
+        """Return True if cuDNN can add bias and skip and apply the ReLU within the convolution."""
+        return (
+            inputs.is_cuda
+            and self.relu
+            and isinstance(self.norm, nn.Identity)
+            and type(self.conv) is nn.Conv2d
+            and self.conv.weight.dtype == inputs.dtype
+            and not torch.is_grad_enabled()
+            and not torch.is_autocast_enabled(inputs.device.type)
+            and not (self.conv._forward_hooks or self.conv._forward_pre_hooks)
+        )
+
+    def _fused(self, inputs: Tensor, skip: Tensor | None) -> Tensor:
+        conv = self.conv
+        options = conv.bias, conv.stride, conv.padding, conv.dilation, 1
+        if skip is None:
+            made: Tensor = torch.ops.aten.cudnn_convolution_relu(inputs, conv.weight, *options)
+        else:
+            made = torch.ops.aten.cudnn_convolution_add_relu(inputs, conv.weight, skip, 1.0, *options)
+        return made
 
     def fold(self) -> None:
         """Merge the batch norm into the convolution; for evaluation only."""

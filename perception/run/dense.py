@@ -1,4 +1,4 @@
-"""The dense twin with fixed shapes: pillars, head and refinement of its own, its maps compiled."""
+"""Frames of a dense network with fixed shapes, for CUDA graphs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from perception.model.backbone import DenseBackbone
 from perception.model.network import Network
 from perception.run.fixed import FixedSteps, Levels, Located, Map
-from perception.stages.backbone.dense import compiled_maps
+from perception.stages.backbone.dense import canvas_maps
 from perception.stages.head import fixed_heat
 from sparse_core.conv.grid import FixedGrid, pyramid
 
@@ -30,7 +30,7 @@ class DenseSteps(FixedSteps):
         super().__init__(network, **options)
         assert isinstance(network.backbone, DenseBackbone)
         self._capacities = capacities
-        self._maps = compiled_maps(
+        self._maps = canvas_maps(
             network.backbone,
             network.neck,
             self.config.pillars.grid_shape,
@@ -47,7 +47,7 @@ class DenseSteps(FixedSteps):
 
     @property
     def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
-        """None by themselves: backbone and neck are compiled as one."""
+        """None by themselves: backbone and neck run as one."""
         return ()
 
     def neck(self, levels: Levels) -> Map:

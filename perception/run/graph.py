@@ -50,8 +50,8 @@ def why_no_graph(config: DetectorConfig, device: torch.device) -> str | None:
     steps = class_of(config.backbone.kind, "graph")
     if steps is None:
         return f"detectors of kind {config.backbone.kind!r} have none"
-    if not steps.sparse or not config.backbone.dilating:
-        return "the network is not a sparse one whose strided layers dilate"
+    if steps.sparse and not config.backbone.dilating:
+        return "the network is a sparse one whose strided layers do not dilate"
     if config.refine.enabled and len(config.refine.channels) != 3:
         return "the refinement has not three point layers"
     if config.backbone.impl != "auto":

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from perception import Detector
 from perception.config import DetectorConfig, PillarConfig
+from perception.model.layers import DenseUnit
 from perception.model.network import Network
 from perception.run.fixed import SparseSteps
 from perception.run.graph import FrameRunner
@@ -176,6 +177,58 @@ def test_only_dilating_sparse_networks(detector: Detector) -> None:
         Detector(Network(CONFIG).eval(), fast=True)
     with pytest.raises(ValueError, match="precision must be"):
         Detector(Network(CONFIG).eval(), precision="float8")  # type: ignore[arg-type]
+
+
+def test_dense_frames_give_the_detectors_boxes() -> None:
+    torch.manual_seed(0)
+    network = Network(replace(CONFIG, backbone=replace(CONFIG.backbone, kind="dense"))).eval()
+    with torch.no_grad():
+        network.head.heat.bias.fill_(0.0)
+        network.head.heat.weight.mul_(20.0)
+    dense = Detector(network)
+    clouds = [cloud(900, 0), cloud(0, 1), cloud(300, 2)]
+    for found, wanted in zip(runner(dense)(clouds), map(dense, clouds), strict=True):
+        assert len(found.boxes) == len(wanted)
+        np.testing.assert_allclose(found.boxes[:, :6], wanted.boxes[:, :6], rtol=0, atol=1e-4)
+        np.testing.assert_allclose(found.scores, wanted.scores, rtol=0, atol=1e-5)
+
+
+@pytest.mark.gpu
+def test_dense_weights_run_as_graphs_on_a_gpu(cuda: torch.device) -> None:
+    """Their users wait for no more than the convolutions, which cuDNN fuses with what follows them."""
+    pytest.importorskip("triton")
+    name = "pointpillars-kitti-dense"
+    fast, plain = (Detector.from_pretrained(name, cuda, fast=fast) for fast in (None, False))
+    assert fast.fast
+    assert not plain.fast
+    scan = cloud(9000, 1) * torch.tensor([3.0, 3.0, 1.0, 1.0])
+    found, wanted = fast.with_score_threshold(0.3)(scan), plain.with_score_threshold(0.3)(scan)
+    assert len(wanted) > 0
+    assert abs(len(found) - len(wanted)) <= 1
+    strong = wanted.scores > 0.5
+    distances = np.abs(found.boxes[:, None, :2] - wanted.boxes[None, strong, :2]).max(2).min(0)
+    assert (distances < 0.1).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize(
+    ("stride", "kernel", "skip"), [(1, 3, False), (1, 3, True), (2, 3, False), (1, 1, False)]
+)
+def test_fused_convolutions_of_a_dense_unit(
+    cuda: torch.device, dtype: torch.dtype, stride: int, kernel: int, skip: bool
+) -> None:
+    torch.manual_seed(0)
+    unit = DenseUnit(16, 16, stride=stride, kernel_size=kernel).eval()
+    unit.fold()
+    unit = unit.to(cuda, dtype).to(memory_format=torch.channels_last)
+    image = torch.randn(2, 16, 19, 23, device=cuda, dtype=dtype).to(memory_format=torch.channels_last)
+    added = image if skip else None
+    with torch.no_grad():
+        assert unit._fuses(image)
+        found = unit(image, added)
+    wanted = unit.double()(image.double(), None if added is None else added.double())
+    torch.testing.assert_close(found.double(), wanted, rtol=0, atol=2e-2)
 
 
 def test_stream_on_a_cpu_is_one_by_one(detector: Detector) -> None:
