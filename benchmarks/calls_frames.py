@@ -75,14 +75,14 @@ def frames(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         fair = beside("dense baseline in bfloat16", calls["dense bfloat16"], calls["bfloat16"])
         halves = [
             row | {"aim_times": 1.5, "met": row["times"] >= 1.5},
-            timed("detector(points), bfloat16", calls["bfloat16"], **fair),
+            timed("detector(points), both in bfloat16", calls["bfloat16"], **fair),
         ]
     return [
         timed(
             "detector(points)",
             calls["ours"],
             0.31 if gpu else None,
-            **beside("dense twin", calls["dense"], calls["ours"]),
+            **beside("dense baseline, same API", calls["dense"], calls["ours"]),
         ),
         *halves,
         timed("Detector.stream, a frame", a_frame["stream"], 0.25 if gpu else None),
@@ -90,7 +90,7 @@ def frames(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
             "detect_batch of 8, a frame",
             a_frame["batch"],
             0.12 if gpu else None,
-            **beside("dense twin", a_frame["dense"], a_frame["batch"]),
+            **beside("dense baseline, same API", a_frame["dense"], a_frame["batch"]),
         ),
     ]
 
@@ -134,12 +134,12 @@ def busy(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         timed(
             "detector(points), no core taken",
             idle["ours"],
-            **beside("dense twin", idle["dense"], idle["ours"]),
+            **beside("dense baseline, same API", idle["dense"], idle["ours"]),
         ),
         timed(
             "detector(points), one core taken",
             taken["ours"],
-            **beside("dense twin", taken["dense"], taken["ours"]),
+            **beside("dense baseline, same API", taken["dense"], taken["ours"]),
         )
         | {"slower": round(slower, 2), "aim_slower": 1.7, "met": slower <= 1.7},
     ]

@@ -28,14 +28,14 @@ from benchmarks.results import RESULTS
 
 def _results() -> str:
     found = {path: load_result(path.stem) or {} for path in sorted(RESULTS.glob("*.json"))}
-    trees = {True: "uncommitted changes", False: "clean"}
+    trees = {True: "historical: uncommitted changes", False: "clean"}
     columns = (
         Column("file", lambda row: f"[{row[0].stem}](results/{row[0].name})"),
         Column("measured on", (1, "hardware", "gpu", "model"), missing="CPU"),
         Column("threads", (1, "threads")),
         Column("day", (1, "time"), "{:.10}"),
         Column("commit", (1, "code", "commit"), "{:.9}", "–"),
-        Column("tree", lambda row: trees.get(row[1]["code"]["dirty"], "not a checkout")),
+        Column("tree", lambda row: trees.get(row[1]["code"]["dirty"], "historical: not a checkout")),
     )
     rows = [(path, values["environment"]) for path, values in found.items()]
     return markdown_table(

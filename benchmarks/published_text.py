@@ -70,7 +70,7 @@ class Table:
         table = markdown_table(
             [column.head for column in columns], [*cells, *(self.more(values) if self.more else ())]
         )
-        return self.around(values, table) if self.around else table
+        return (self.around(values, table) if self.around else table) + historical([self.file])
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,23 @@ class Text:
     def __call__(self) -> str:
         """The block; empty where the first result file is missing."""
         values = [load_result(name) for name in self.files]
-        return "" if values[0] is None else self.make(*values)
+        return "" if values[0] is None else self.make(*values) + historical(self.files)
 
 
 Block = Table | Text
+
+
+def historical(files: Iterable[str]) -> str:
+    """Return a note on those result files that were not measured on a committed tree; empty if all were."""
+    days = {
+        name: values["environment"]["time"][:10]
+        for name in files
+        if (values := load_result(name)) is not None and values["environment"]["code"]["dirty"] is not False
+    }
+    if not days:
+        return ""
+    listed_files = listed(f"`{name}` ({day})" for name, day in days.items())
+    return f"\n\n*Historical, measured on a tree with uncommitted changes: {listed_files}.*"
 
 
 def load_result(name: str) -> Values | None:

@@ -18,9 +18,9 @@ SOLVERS_PAGE = "docs/decisions/0006-sparse-solvers.md"
 
 
 def block(text: str, name: str) -> str:
-    """What stands between the markers of one measurement."""
+    """Return what stands between the markers of one measurement, without the note on its age."""
     (found,) = re.findall(rf"<!-- {name}:begin -->\n(.*?)<!-- {name}:end -->", text, flags=re.DOTALL)
-    return str(found)
+    return str(found).split("\n\n*Historical")[0]
 
 
 def table(text: str) -> Table:
