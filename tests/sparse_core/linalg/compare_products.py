@@ -292,9 +292,7 @@ if __name__ == "__main__":
         report["long rows"] = compare_long_rows(long_rows().to(device))
         # Rows of many parts, which a program of their own adds.
         plan._NARROW_PARTS = 2
-        report["rows of many parts"] = compare_long_rows(
-            long_rows().to(device), ("adaptive", "merge")
-        )
+        report["rows of many parts"] = compare_long_rows(long_rows().to(device), ("adaptive", "merge"))
     if operation == "spmm":
         report["gradients"] = compare_gradients(matrices(size)["one dense row"].to(device))
     print(json.dumps({"interpreted": interpreted, "launches": launches, "cases": report}))

@@ -100,7 +100,7 @@ def test_rows_of_many_parts_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "_NARROW_PARTS", 2)
     dense = torch.zeros(4, 3 * MERGE_ITEMS)
     dense[1] = 1.0
-    dense[2, : MERGE_ITEMS] = dense[3] = 1.0
+    dense[2, :MERGE_ITEMS] = dense[3] = 1.0
     split = merge_plan(CSR.from_dense(dense)).split
     assert split.narrow == 1
     assert split.rows.tolist() == [2, 1, 3]
