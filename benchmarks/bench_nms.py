@@ -2,8 +2,9 @@
 
     python benchmarks/bench_nms.py --device cpu
 
-Boxes crowd around objects as a detector's proposals do, or stand on 15 m x 15 m for each 4,096; all sides must keep the same boxes. On a GPU the
-fixed-shape form is a third side, timed on the device in a CUDA graph.
+Boxes crowd around objects as a detector's proposals do, or stand anywhere on 15 m x 15 m for each 4,096; all
+sides must keep the same boxes. On a GPU the fixed-shape form is a third side, timed on the device in a CUDA
+graph and called.
 """
 
 from __future__ import annotations
