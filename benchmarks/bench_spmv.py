@@ -3,8 +3,8 @@
     python benchmarks/bench_spmv.py --device cuda
 
 Stencils, random rows, power-law rows, blocks, an arrow and few long rows, float32. Every side must agree with
-a float64 product before it is timed. A large copy is timed in the same rounds: its bandwidth is what a product
-can hope for. On a GPU the automatic kernel and torch's are also timed in CUDA graphs and called one by one.
+a float64 product before it is timed. A large copy is timed in the same rounds: its bandwidth is what a
+product can hope for. On a GPU the automatic kernel and torch's are also timed in CUDA graphs and called.
 """
 
 from __future__ import annotations

@@ -113,6 +113,11 @@ def choose_scaling(
     return Scaling(size if abs(size) > usual else 0, tuple(right))
 
 
+def usual_columns(vectors: Tensor) -> Tensor:
+    """Vectors (M, N) whose lengths do not matter, each at a usual size."""
+    return choose_scaling(lambda _: 0.0, vectors, None).right_side(vectors)
+
+
 def largest_of(vectors: Tensor) -> list[float]:
     """Largest magnitude of a vector, or of each column; 0 for an empty one."""
     if vectors.shape[0] == 0:
