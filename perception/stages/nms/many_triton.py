@@ -1,8 +1,8 @@
 """Rotated NMS of many boxes in Triton: eight launches, of which the hash takes one.
 
 Records of the boxes, the hash, pairs whose circles meet, their exact overlap, the greedy choice, a table of
-all pairs and the choice by it where lists were too short, ranks among the kept boxes. Lists are made in any order; what is
-decided from them does not depend on it.
+all pairs and the choice by it where lists were too short, ranks among the kept boxes. Lists are made in any
+order; what is decided from them does not depend on it.
 """
 
 from __future__ import annotations
