@@ -2,8 +2,9 @@
 
     python benchmarks/bench_spmv.py --device cuda
 
-Stencils, random rows, power-law rows and blocks, float32. Every side must agree with a float64 product before
-it is timed. A large copy is timed in the same rounds: its bandwidth is what a product can hope for.
+Stencils, random rows, power-law rows, blocks, an arrow and few long rows, float32. Every side must agree with
+a float64 product before it is timed. A large copy is timed in the same rounds: its bandwidth is what a
+product can hope for. On a GPU the automatic kernel and torch's are also timed in CUDA graphs and called.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from torch import Tensor
 
+from benchmarks.graphs import call_microseconds, microseconds
 from benchmarks.matrices import (
     Case,
     cases,
     exact_product,
     fresh,
     geometric_mean,
+    long_row_cases,
     noted,
     random_dense,
     relative_error,
@@ -46,6 +49,8 @@ OPPONENT = "torch CSR"
 AUTO, CHOSEN, COMPACT, DENSE, COPY = "CSR", "chosen", "CompactCSR", "dense", "copy"
 #: CSR kernels that read every column index; the fastest of them is "plain CSR".
 _PLAIN = ("CSR scalar", "CSR vector", "CSR adaptive", "CSR merge")
+_CALLED = "called"
+_WAYS = ("in a graph", _CALLED)
 _TOLERANCE, _HALF_TOLERANCE = 2e-5, 5e-3
 _COPY_BYTES = {"cuda": 2**30, "cpu": 2**28}
 _DENSE_LIMIT = 2**30
@@ -74,7 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure(device, options.threads)
     notes: list[str] = []
     rows = []
-    for case in cases(device, quick=options.quick, seed=options.seed):
+    given = {"quick": options.quick, "seed": options.seed}
+    for case in [*cases(device, **given), *long_row_cases(device, **given)]:
         if options.only and options.only not in case.name:
             continue
         rows.append(_measure(case, device, options, notes))
@@ -157,6 +163,28 @@ def _measure(
         "plain_csr": plain_best,
         "compact_over_plain_csr": paired_ratio(samples[plain_best], samples[COMPACT]),
         "conversions": _conversions(matrix, profile, x, median(samples[AUTO]), device),
+        "calls": _calls(candidates, device, options) if device.type == "cuda" else None,
+    }
+
+
+def _calls(
+    candidates: dict[str, Candidate], device: torch.device, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Microseconds of a product in CUDA graphs and called, and how much faster than torch's it is."""
+    runs = {f"{name}, {way}": candidates[name].call for name in (OPPONENT, AUTO) for way in _WAYS}
+    samples = call_microseconds(
+        runs,
+        device,
+        rounds=options.rounds,
+        budget_s=5.0,
+        seed=options.seed,
+        eager={name for name in runs if name.endswith(_CALLED)},
+    )
+    return {
+        "microseconds": {name: microseconds(times) for name, times in samples.items()},
+        "speedup": {
+            way: paired_ratio(samples[f"{OPPONENT}, {way}"], samples[f"{AUTO}, {way}"]) for way in _WAYS
+        },
     }
 
 
@@ -302,6 +330,23 @@ def _tables(values: dict[str, Any]) -> list[Any]:
             for index, (name, side) in enumerate(row["sides"].items())
         ),
     )
+    calls = table(
+        "In CUDA graphs and called, µs",
+        ["matrix", *(f"{name}, {way}" for way in _WAYS for name in (OPPONENT, AUTO)), *_WAYS],
+        (
+            [
+                row["name"],
+                *(
+                    number(row["calls"]["microseconds"][f"{name}, {way}"]["median"], 1)
+                    for way in _WAYS
+                    for name in (OPPONENT, AUTO)
+                ),
+                *(f"{row['calls']['speedup'][way]['median']:.2f}" for way in _WAYS),
+            ]
+            for row in rows
+            if row["calls"]
+        ),
+    )
     conversions = table(
         "Conversions from CSR, in products",
         ["matrix", "what", "median ms", "products"],
@@ -324,7 +369,7 @@ def _tables(values: dict[str, Any]) -> list[Any]:
             for name, entry in values["summary"].items()
         ),
     )
-    return [sides, conversions, summary]
+    return [sides, conversions, summary] + ([calls] if rows and rows[0]["calls"] else [])
 
 
 if __name__ == "__main__":

@@ -72,6 +72,38 @@ def cases(device: torch.device, *, quick: bool, seed: int = 0) -> list[Case]:
     ]
 
 
+def long_row_cases(device: torch.device, *, quick: bool, seed: int = 0) -> list[Case]:
+    """An arrow matrix (a full row, a full column and a diagonal), and few rows of many entries."""
+    rows = sizes(device, quick=quick).rows
+
+    def wide(count: int, length: int) -> Case:
+        return Case(
+            f"{count} rows of {short(length)}",
+            lambda at: generators.random_uniform(count, 4 * length, per_row=length, seed=seed, device=at),
+        )
+
+    length = rows // 10
+    return [
+        Case(f"arrow, {short(rows)}", lambda at: arrow(rows, seed=seed, device=at)),
+        wide(10, 10 * length),
+        wide(100, length),
+        wide(1000, length // 10),
+    ]
+
+
+def arrow(rows: int, *, seed: int, device: torch.device) -> CSR:
+    """A full first row, a full first column and a diagonal, normal values."""
+    lengths = torch.full((rows,), 2)
+    lengths[0] = rows
+    row_ptr = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    col = torch.zeros(int(row_ptr[-1]), dtype=torch.int32)
+    col[:rows] = torch.arange(rows)
+    col[rows + 1 :: 2] = torch.arange(1, rows)
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(len(col), generator=generator)
+    return CSR(row_ptr.int(), col, values, (rows, rows)).to(device)
+
+
 def short(count: int) -> str:
     """``1M``, ``200k``, ``1500``."""
     for unit, letter in ((10**6, "M"), (10**3, "k")):

@@ -39,7 +39,8 @@ def load_matrix(
             symmetry; symmetric ones are expanded, the ones of a pattern are 1.0), or an ``.npz`` that
             ``scipy.sparse.save_npz`` wrote. Fortran's exponents (``4.0D+02``) and capitals in the banner
             are understood.
-        dtype: type of the values; by default that of the file, float64 for integers and patterns.
+        dtype: type of the values, to which they are rounded; by default that of the file, float64 for
+            integers and patterns.
         device: where to put it.
 
     Returns:
@@ -47,9 +48,11 @@ def load_matrix(
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: another suffix, or a file that is damaged, is not a two-dimensional sparse matrix, or
-            claims more than it can hold: rows whose pointers would take more than 64 MiB and a hundred times
-            its (unpacked) bytes. Every byte of text is checked; nothing of a file is run.
+        ValueError: another suffix; an integer that float64 does not hold, unless ``dtype`` is given; or a
+            file that is damaged, is not a two-dimensional sparse matrix, lists an entry of a symmetric matrix
+            in both triangles, or claims more than it can hold: rows whose pointers would take more than
+            64 MiB and a hundred times its (unpacked) bytes. Every byte of text is checked; nothing of a file
+            is run.
     """
     file = Path(path)
     suffix = _suffix(file)
@@ -57,7 +60,9 @@ def load_matrix(
         kind = "a folder, not a file" if file.is_dir() else "no such file"
         raise FileNotFoundError(f"{file}: {kind}")
     try:
-        matrix = from_scipy(_as_floating(_read_npz(file) if suffix == ".npz" else _read_market(file)))
+        stored = _read_npz(file) if suffix == ".npz" else _read_market(file)
+        rounded = _rounded_integer(stored) if dtype is None else None
+        matrix = from_scipy(_as_floating(stored))
         # COO from a file is only a list of entries: compressed rows are what one computes with.
         loaded = matrix if matrix.values.ndim == 3 else matrix.to(CSR)
     except MemoryError:
@@ -65,6 +70,10 @@ def load_matrix(
     except Exception as error:
         # numpy, zipfile, gzip and the decompressors raise what comes to them at damaged bytes.
         raise ValueError(f"{file}: {_ADVICE[suffix == '.npz'].format(_first_line(error))}") from error
+    if rounded is not None:
+        raise ValueError(
+            f"{file}: float64 would round the integer {rounded}; pass dtype=torch.float64 to accept that"
+        )
     return (loaded if dtype is None else loaded.to(dtype)).to(device)
 
 
@@ -145,6 +154,16 @@ def _as_floating(matrix: Any) -> Any:
     if matrix.dtype.itemsize > (16 if matrix.dtype.kind == "c" else 8):
         return matrix.astype("complex128" if matrix.dtype.kind == "c" else "float64")
     return matrix
+
+
+def _rounded_integer(matrix: Any) -> int | None:
+    """The first integer of a matrix that is none of float64's; None if there is none."""
+    values = matrix.data.reshape(-1)
+    if values.dtype.kind not in "iu":
+        return None
+    # Python compares exactly; only integers of more than 53 bits are looked at one by one.
+    large = values[(values > 2**53) | (values < -(2**53))].tolist()
+    return next((one for one in large if int(float(one)) != one), None)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,7 +1,8 @@
 """Matrix Market text, checked before scipy parses it.
 
 scipy's reader is fast and believes what it reads: it allocates what the size line claims, takes ``4.0D+02``,
-``1,5`` and ``1.5.3`` for the number in front, and ends the process at some bytes that no number has.
+``1,5`` and ``1.5.3`` for the number in front, doubles what both triangles of a symmetric matrix
+list, and ends the process at some bytes that no number has.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import io
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
+
+import numpy as np
 
 from sparse_core.formats.claims import check_claim
 
@@ -63,7 +66,9 @@ class _Header:
         value = _INTEGER if self.field.endswith("integer") else _REAL
         parts = [rb"\d++"] * 2 if self.kind == "coordinate" else []
         parts += [value] * _FIELDS[self.field]
-        return re.compile(_written(rb"(?:[ \t]*+" + _SPACE.join(parts) + rb"[ \t]*+\r?+(?:\n|\Z))*+"))
+        # Some patterns, such as SuiteSparse's Ragusa16, have values, which are no part of the matrix.
+        more = rb"(?:" + _SPACE + value + rb")?+" if self.field == "pattern" else b""
+        return re.compile(_written(rb"(?:[ \t]*+" + _SPACE.join(parts) + more + rb"[ \t]*+\r?+(?:\n|\Z))*+"))
 
 
 def read_market(file: Path, check_rows: Callable[[int, int], None]) -> Any:
@@ -87,9 +92,52 @@ def read_market(file: Path, check_rows: Callable[[int, int], None]) -> Any:
         check_claim(f"{header.lines} entries", 24 * header.lines, file.stat().st_size, growth=1000)
         text_bytes = _check_text(stream, header, above)
     check_rows(header.sizes[0], text_bytes)
+    # A packed triangle is for scipy to unpack; it would double an entry that both triangles of a list hold.
+    plain = replace(header, symmetry="general") if header.kind == "coordinate" else header
     with _opened(file) as stream:
         _read_header(stream)
-        return scipy.io.mmread(_Pieces(header, stream), spmatrix=False)
+        try:
+            found = scipy.io.mmread(_Pieces(plain, stream), spmatrix=False)
+        except (ValueError, OverflowError) as error:
+            raise _at_line_of_file(error, above) from error
+    return found if plain.symmetry == header.symmetry else _mirrored(found, header.symmetry)
+
+
+def _at_line_of_file(error: Exception, above: int) -> ValueError:
+    """What scipy says, with the line of the file: it saw two lines in place of those above the entries."""
+    told = re.match(r"Line (\d+): (.*)", str(error))
+    if told is None:
+        return ValueError(str(error))
+    return ValueError(f"line {int(told[1]) - 2 + above}: {told[2]}")
+
+
+def _mirrored(half: Any, symmetry: str) -> Any:
+    """The whole of a matrix of which one entry of each pair is listed."""
+    import scipy.sparse
+
+    row, col, data = half.row, half.col, half.data
+    beside = row != col
+    wrong = {"skew-symmetric": data != 0, "hermitian": data.imag != 0}.get(symmetry, np.zeros_like(beside))
+    wrong = wrong & ~beside
+    if wrong.any():
+        at = int(row[wrong][0]) + 1
+        raise ValueError(f"entry ({at}, {at}) must be its own mirror image in a {symmetry} matrix")
+    upper, lower = row < col, row > col
+    size = half.shape[1]
+    twice = np.intersect1d(
+        col[upper].astype(np.int64) * size + row[upper], row[lower].astype(np.int64) * size + col[lower]
+    )
+    if len(twice):
+        first, second = divmod(int(twice[0]), size)
+        raise ValueError(
+            f"both ({first + 1}, {second + 1}) and ({second + 1}, {first + 1}) are listed;"
+            f" a {symmetry} matrix lists one of them (declare it general, or remove one)"
+        )
+    image = data[beside]
+    image = -image if symmetry == "skew-symmetric" else image.conj() if symmetry == "hermitian" else image
+    parts = ((data, image), (row, col[beside]), (col, row[beside]))
+    data, row, col = (np.concatenate(both) for both in parts)
+    return scipy.sparse.coo_array((data, (row, col)), shape=half.shape)
 
 
 def _opened(file: Path) -> IO[bytes]:

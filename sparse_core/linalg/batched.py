@@ -95,11 +95,12 @@ def batched_lu(matrices: Tensor, *, check: bool = True) -> BatchedLU:
 
     Raises:
         TypeError: another dtype.
-        ValueError: not square; a singular matrix, by index.
+        ValueError: not square; a matrix that is singular or not finite, by index.
     """
     _check(matrices)
     factors, pivots, info = torch.linalg.lu_factor_ex(matrices)
     if check:
+        _check_finite(matrices)
         _raise_for(info, "singular: pivot {} is zero")
     return BatchedLU(matrices, factors, pivots, info)
 
@@ -114,11 +115,12 @@ def batched_cholesky(matrices: Tensor, *, check: bool = True) -> BatchedCholesky
 
     Raises:
         TypeError: another dtype.
-        ValueError: not square; a matrix that is not positive definite, by index.
+        ValueError: not square; a matrix that is not positive definite or not finite, by index.
     """
     _check(matrices)
     factors, info = torch.linalg.cholesky_ex(matrices)
     if check:
+        _check_finite(matrices)
         _raise_for(info, "not positive definite: its leading block of {} rows is not")
     return BatchedCholesky(matrices, factors, info)
 
@@ -129,6 +131,15 @@ def _check(matrices: Tensor) -> None:
         raise TypeError(f"matrices must be float32, float64, complex64 or complex128 tensors, got {found}")
     if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
         raise ValueError(f"matrices must have shape (..., n, n), got {tuple(matrices.shape)}")
+
+
+def _check_finite(matrices: Tensor) -> None:
+    wrong = (~torch.isfinite(matrices)).nonzero()[:1].tolist()
+    if wrong:
+        *which, row, column = wrong[0]
+        name = f"matrices[{', '.join(map(str, which))}]" if which else "matrices"
+        value = matrices[tuple(wrong[0])].item()
+        raise ValueError(f"{name} is not finite: entry ({row}, {column}) is {value}; replace it")
 
 
 def _raise_for(info: Tensor, complaint: str) -> None:

@@ -118,7 +118,12 @@ def test_nms_result_holds_both_sides_and_they_agree(
     values = json.loads(out.read_text())
     assert json.loads(capsys.readouterr().out) == values
     _check_frame(values, "nms")
-    assert [row["boxes"] for row in values["cases"]] == [16, 300]
+    assert [(row["boxes"], row["crowded"]) for row in values["cases"]] == [
+        (16, False),
+        (300, False),
+        (16, True),
+        (300, True),
+    ]
     assert all(row["equal"] for row in values["cases"])
 
 
@@ -137,7 +142,7 @@ def test_spmv_result_holds_all_sides_and_they_agree(load: Any, tmp_path: Path) -
     assert load("bench_spmv").main(arguments) == 0
     values = json.loads(out.read_text())
     _check_frame(values, "spmv")
-    assert len(values["cases"]) == 9
+    assert len(values["cases"]) == 13
     for row in values["cases"]:
         assert {"torch CSR", "CSR", "chosen", "CompactCSR"} <= row["sides"].keys()
         for side in row["sides"].values():

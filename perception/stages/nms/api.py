@@ -42,7 +42,8 @@ def fixed_nms(
         max_output: most boxes kept a frame; None for all.
         metric: ``"bev"`` or ``"3d"``.
         pairs_a_box: room for pairs of boxes whose circles meet, on average. Frames that need more are decided
-            by a slower kernel, still exactly; see ``NmsIndices.overflow``.
+            by slower kernels, still exactly; see ``NmsIndices.overflow``. Their table takes K²/8 bytes a
+            frame.
         impl: ``"reference"`` (a loop on the host, any device), ``"triton"`` or ``"auto"``: Triton for CUDA.
 
     Raises:

@@ -212,11 +212,14 @@ def insert_kernel(
 
 @triton.jit
 def list_meeting(
-    records, pairs, found_before, start, own, x, y, radius, wanted, any_order, other, possible, room
+    records, pairs, found_before, start, own, x, y, radius, wanted, any_order, other, possible, room, counted
 ):  # fmt: skip
     """List those of ``other`` (1 or own, others) that meet ``own`` (own,) and have the wanted tag.
 
     ``any_order`` (own,): only this one of both sees the other; elsewhere both do, and the later one lists.
+
+    Returns:
+        ``counted``, which is -1 until the list is full; then pairs are counted there, and no longer listed.
     """
     other_x, other_y, other_radius, tag = record(records, start + other, possible)
     reach = radius[:, None] + other_radius
@@ -227,11 +230,16 @@ def list_meeting(
     a_box = tl.sum(meet, 1)
     found = tl.sum(a_box, 0)
     if found > 0:
-        base = tl.atomic_add(found_before, found, sem="relaxed")
-        before = base + tl.cumsum(a_box, 0) - a_box
-        place = before[:, None] + tl.cumsum(meet, 1) - 1
-        pair = own[:, None] * STRIDE + other
-        tl.store(pairs + place, pair, mask=(meet > 0) & (place < room))
+        if counted < 0:
+            base = tl.atomic_add(found_before, found, sem="relaxed")
+            before = base + tl.cumsum(a_box, 0) - a_box
+            place = before[:, None] + tl.cumsum(meet, 1) - 1
+            pair = own[:, None] * STRIDE + other
+            tl.store(pairs + place, pair, mask=(meet > 0) & (place < room))
+            counted = tl.where(base + found > room, 0, counted)
+        else:
+            counted += found
+    return counted
 
 
 @triton.jit
@@ -270,6 +278,8 @@ def pair_kernel(
     label_tag = (tag >> _LEVEL_BITS) << _LEVEL_BITS
     listed, found = pairs + frame.to(tl.int64) * room, numbers + frame * NUMBERS + PAIRS_FOUND
     behind = tl.minimum(first + BOXES, count)
+    # All programs of a crowded frame would wait for one address.
+    counted = frame * 0 - 1
     if BUCKETS > 0:
         exact_x = tl.load(boxes + (start + own) * 7, mask=inside, other=0.0).to(tl.float64)
         exact_y = tl.load(boxes + (start + own) * 7 + 1, mask=inside, other=0.0).to(tl.float64)
@@ -297,9 +307,9 @@ def pair_kernel(
                 slot = begin + lane_slot
                 # Asked for before it is known what is there.
                 other = tl.load(members + bucket * SLOTS + slot, mask=active[:, None], other=0)
-                list_meeting(
+                counted = list_meeting(
                     records, listed, found, start, own, x, y, radius, wanted, level != bit,
-                    other, slot < amount, room,
+                    other, slot < amount, room, counted,
                 )  # fmt: skip
             left = left - level
     for begin in range(0, behind, ASIDE):
@@ -308,6 +318,9 @@ def pair_kernel(
         other = place
         if BUCKETS > 0:
             other = tl.load(aside + start + place, mask=possible, other=0)
-        list_meeting(
-            records, listed, found, start, own, x, y, radius, label_tag, bit > 0, other, possible, room
-        )
+        counted = list_meeting(
+            records, listed, found, start, own, x, y, radius, label_tag, bit > 0, other, possible, room,
+            counted,
+        )  # fmt: skip
+    if counted > 0:
+        tl.atomic_add(found, counted, sem="relaxed")

@@ -18,7 +18,7 @@ class NmsIndices(NamedTuple):
         indices: (B, max_output) int32 rows of the input, best score first, -1 behind the last.
         counts: (B,) int32.
         overflow: (B,) int32. Not zero: so many pairs more met than there was room for; the frame was decided
-            without lists, box after box, which is exact and slower. Never with up to ``FEW_BOXES`` boxes.
+            by a table of all pairs, which is exact and slower. Never with up to ``FEW_BOXES`` boxes.
     """
 
     indices: Tensor

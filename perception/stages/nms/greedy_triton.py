@@ -32,6 +32,13 @@ _PROGRAMS = tl.constexpr(4096)
 
 
 @triton.jit
+def is_crowded(numbers, frame, room):
+    """True if the pairs of a frame, or the better boxes of one of its boxes, found no room."""
+    number = numbers + frame * NUMBERS
+    return (tl.load(number + LEFT_OUT) != 0) | (tl.load(number + PAIRS_FOUND) > room)
+
+
+@triton.jit
 def overlap_pairs_kernel(
     boxes,
     scores,
@@ -48,11 +55,15 @@ def overlap_pairs_kernel(
     DEGREE: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
-    """Exact overlap of listed pairs; the better box enters the list of the other if it is too large."""
+    """Exact overlap of listed pairs; the better box enters the list of the other if it is too large.
+
+    Frames whose pairs found no room are left to the kernels of crowded frames.
+    """
     wait_for_launch(DEPENDENT)
     frame = tl.program_id(1)
     start = frame.to(tl.int64) * count
-    listed = tl.minimum(tl.load(numbers + frame * NUMBERS + PAIRS_FOUND), room)
+    listed = tl.load(numbers + frame * NUMBERS + PAIRS_FOUND)
+    listed = tl.where(listed <= room, listed, 0)
     begin_next(DEPENDENT)
     for begin in range(tl.program_id(0) * PAIRS, listed, tl.num_programs(0) * PAIRS):
         place = begin + tl.arange(0, PAIRS)
@@ -169,13 +180,14 @@ def decide_kernel(
     kept_scores,
     numbers,
     count,
+    room,
     BLOCK: tl.constexpr,
     DEGREE: tl.constexpr,
     ROUNDS: tl.constexpr,
     PASSES: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
-    """Settle all boxes of a frame, and list the kept ones in any order.
+    """Settle all boxes of a frame that is not crowded, and list the kept ones in any order.
 
     Programs wait for each other's boxes, but only for ``PASSES`` times ``ROUNDS`` rounds without news,
     because other programs may not have begun. The last one to end settles what is left.
@@ -185,7 +197,7 @@ def decide_kernel(
     start = frame.to(tl.int64) * count
     kept_found, done = numbers + frame * NUMBERS + KEPT_FOUND, numbers + frame * NUMBERS + DONE
     begin_next(DEPENDENT)
-    left, idle = count + frame * 0, frame * 0
+    left, idle = tl.where(is_crowded(numbers, frame, room), 0, count), frame * 0
     while (left > 0) & (idle < PASSES):
         before = left
         left = settle_blocks(

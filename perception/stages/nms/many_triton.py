@@ -1,8 +1,8 @@
-"""Rotated NMS of many boxes in Triton: seven launches, of which the hash takes one.
+"""Rotated NMS of many boxes in Triton: eight launches, of which the hash takes one.
 
-Records of the boxes, the hash, pairs whose circles meet, their exact overlap, the greedy choice, the same
-without lists where these were too short, ranks among the kept boxes. Lists are made in any order; what is
-decided from them does not depend on it.
+Records of the boxes, the hash, pairs whose circles meet, their exact overlap, the greedy choice, a table of
+all pairs and the choice by it where lists were too short, ranks among the kept boxes. Lists are made in any
+order; what is decided from them does not depend on it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from perception.stages.nms.candidates_triton import (
     pair_kernel,
     prepare_kernel,
 )
-from perception.stages.nms.crowded_triton import crowded_kernel
+from perception.stages.nms.crowded_triton import crowd_choice_kernel, crowd_table_kernel
 from perception.stages.nms.greedy_triton import decide_kernel, overlap_pairs_kernel, rank_kernel
 from perception.stages.nms.triton import double_bits
 from sparse_core.launches import dependent
@@ -41,8 +41,11 @@ _DECIDED, _DECIDED_WARPS, _DECIDED_PROGRAMS = 16, 4, 264
 #: Rounds and passes without news before a program leaves its boxes to the last one.
 _ROUNDS, _PASSES = 8, 4
 _RANK_ROWS, _RANK_COLUMNS, _RANK_WARPS = 8, 1024, 4
-#: Boxes that the program of a crowded frame looks at together.
-_CROWDED, _CROWDED_WARPS = 256, 8
+#: Bits of a word of a crowded frame's table, boxes that a program compares with these, and programs.
+_WORD, _TILE, _TABLE_WARPS, _TABLE_PROGRAMS = 32, 8, 4, 1056
+_ORDER_ROWS, _ORDER_COLUMNS = 8, 512
+#: Boxes that the program of a crowded frame settles at once, and words of the table that it reads at once.
+_CROWDED, _CROWDED_WORDS, _CROWDED_WARPS = 64, 64, 8
 
 
 def many(
@@ -84,26 +87,8 @@ def many(
         enable_fp_fusion=False,  # the roundings of the exact overlap
         **dependent(boxes),
     )
-    kept = _decide(scores, degree, better, state, numbers)
-    crowded_kernel[(frames,)](
-        boxes,
-        scores,
-        labels,
-        state,
-        *kept,
-        numbers,
-        count,
-        most,
-        room,
-        double_bits(score_threshold),
-        double_bits(iou_threshold),
-        VOLUME=metric == "3d",
-        BLOCK=_CROWDED,
-        LIMIT=MAX_FIELD,
-        num_warps=_CROWDED_WARPS,
-        enable_fp_fusion=False,  # the roundings of the exact overlap
-        **dependent(boxes),
-    )
+    kept = _decide(scores, degree, better, state, numbers, room)
+    _decide_crowded(boxes, scores, labels, state, kept, numbers, iou_threshold, most, metric, room)
     return _ranked(*kept, numbers, most, room)
 
 
@@ -180,7 +165,7 @@ def _pairs(
 
 
 def _decide(
-    scores: Tensor, degree: Tensor, better: Tensor, state: Tensor, numbers: Tensor
+    scores: Tensor, degree: Tensor, better: Tensor, state: Tensor, numbers: Tensor, room: int
 ) -> tuple[Tensor, Tensor]:
     """The greedy choice among boxes with lists of better ones that they overlap: kept boxes and scores."""
     frames, count = scores.shape
@@ -196,6 +181,7 @@ def _decide(
         kept_scores,
         numbers,
         count,
+        room,
         BLOCK=_DECIDED,
         DEGREE=_DEGREE,
         ROUNDS=_ROUNDS if programs == blocks else 1,
@@ -204,6 +190,66 @@ def _decide(
         **dependent(scores),
     )
     return kept_boxes, kept_scores
+
+
+def _decide_crowded(
+    boxes: Tensor,
+    scores: Tensor,
+    labels: Tensor,
+    state: Tensor,
+    kept: tuple[Tensor, Tensor],
+    numbers: Tensor,
+    iou_threshold: float,
+    most: int,
+    metric: Metric,
+    room: int,
+) -> None:
+    """The greedy choice of frames whose lists were too short, by a table of all pairs."""
+    frames, count = scores.shape
+    words = triton.cdiv(count, _WORD)
+    table = torch.empty((frames, count, words), dtype=torch.int32, device=boxes.device)
+    order = torch.empty((frames, count), dtype=torch.int32, device=boxes.device)
+    kept_bits = torch.empty((frames, words), dtype=torch.int32, device=boxes.device)
+    tiles = words * words * (_WORD // _TILE)
+    crowd_table_kernel[(min(tiles, triton.cdiv(_TABLE_PROGRAMS, frames)), frames)](
+        boxes,
+        scores,
+        labels,
+        state,
+        numbers,
+        table,
+        table.view(torch.uint8),
+        order,
+        count,
+        words,
+        room,
+        double_bits(iou_threshold),
+        VOLUME=metric == "3d",
+        WORD=_WORD,
+        TILE=_TILE,
+        ROWS=_ORDER_ROWS,
+        COLUMNS=_ORDER_COLUMNS,
+        num_warps=_TABLE_WARPS,
+        enable_fp_fusion=False,  # the roundings of the exact overlap
+        **dependent(boxes),
+    )
+    crowd_choice_kernel[(frames,)](
+        scores,
+        state,
+        numbers,
+        table,
+        order,
+        kept_bits,
+        *kept,
+        count,
+        words,
+        most,
+        room,
+        BLOCK=_CROWDED,
+        CHUNK=_CROWDED_WORDS,
+        num_warps=_CROWDED_WARPS,
+        **dependent(boxes),
+    )
 
 
 def _ranked(

@@ -9,7 +9,7 @@ directions that depend on the others drop out instead of breaking the step.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,7 +17,22 @@ from torch import Tensor
 from sparse_core.autocast import without_autocast
 from sparse_core.formats.base import SparseMatrix
 from sparse_core.linalg.eigen.result import EigenResult
-from sparse_core.linalg.krylov.problem import Operand, Product, check_numbers, in_dtype, product_with
+from sparse_core.linalg.krylov.problem import (
+    Operand,
+    Product,
+    check_numbers,
+    in_dtype,
+    product_with,
+    safe_norms,
+)
+from sparse_core.linalg.krylov.scaling import (
+    choose_scaling,
+    magnitude_of,
+    scaled_number,
+    scaled_product,
+    times_power,
+    usual_columns,
+)
 from sparse_core.linalg.operands import WORKING_DTYPES
 
 
@@ -69,6 +84,45 @@ class _Problem:
         if self.largest:
             values, weights = values.flip(0), weights.flip(1)
         return values[:wanted], basis @ weights[:, :wanted], basis.shape[1]
+
+
+@dataclass(frozen=True)
+class _Scaling:
+    """``A / 2^of_a`` and ``B / 2^of_b`` stand for A and B, so that squares of them stay in range.
+
+    ``of_b`` is even, as vectors are scaled by its root.
+    """
+
+    of_a: int
+    of_b: int
+
+    @property
+    def residual(self) -> int:
+        """Exponent of ``A v - λ B v`` over that of the scaled problem."""
+        return self.of_a - self.of_b // 2
+
+    def restored(self, result: EigenResult, tolerance: float) -> EigenResult:
+        """The pairs of what was given, for those of the scaled problem."""
+        if not (self.of_a or self.of_b):
+            return result
+        values = times_power(result.values, [self.of_a - self.of_b])
+        lost = not torch.equal(times_power(values, [self.of_b - self.of_a]), result.values)
+
+        def scaled(norms: tuple[float, ...]) -> tuple[float, ...]:
+            return tuple(scaled_number(norm, self.residual) for norm in norms)
+
+        return replace(
+            result,
+            values=values,
+            vectors=times_power(result.vectors, [-self.of_b // 2]),
+            converged=result.converged and not lost,
+            residuals=tuple(map(scaled, result.residuals)),
+            tolerance=tolerance,
+            reason=f"breakdown: λ leaves the range of {values.dtype}: scale A or B"
+            if lost
+            else result.reason,
+            true_residuals=scaled(result.true_residuals),
+        )
 
 
 def _hermitian(matrix: Tensor) -> Tensor:
@@ -124,7 +178,7 @@ def lobpcg(
         ValueError: shapes or devices that do not fit; fewer rows than pairs; a start, or constraints, of
             dependent or not finite vectors.
     """
-    problem, start = _prepare(matrix, x, b, preconditioner, constraints, largest)
+    problem, start, scaling = _prepare(matrix, x, b, preconditioner, constraints, largest)
     rows, wanted = start.shape
     eps = torch.finfo(start.dtype).eps
     tolerance = rows * math.sqrt(eps) if tol is None else tol
@@ -135,7 +189,8 @@ def lobpcg(
     free = rows if constraints is None else rows - constraints.shape[1]
     if free < 5 * wanted:
         start = problem.constrained(torch.eye(rows, dtype=start.dtype, device=start.device))
-    return _Solve(problem, tolerance, max_iterations, wanted).run(start)
+    scaled = scaled_number(tolerance, -scaling.residual)
+    return scaling.restored(_Solve(problem, scaled, max_iterations, wanted).run(start), tolerance)
 
 
 class _Solve:
@@ -191,7 +246,7 @@ class _Solve:
         # Twice, as what is left may be small beside what is taken away.
         for _ in range(2):
             correction = correction - pairs.vectors @ (pairs.of_b.mH @ correction)
-        length = torch.linalg.vector_norm(correction, dim=0)
+        length = safe_norms(correction)
         correction = correction[:, length > 0] / length[length > 0]
         if correction.shape[1] == 0 or not bool(torch.isfinite(correction).all()):
             return None
@@ -237,8 +292,8 @@ def _prepare(
     preconditioner: Operand | None,
     constraints: Tensor | None,
     largest: bool,
-) -> tuple[_Problem, Tensor]:
-    """Checks, and one working dtype."""
+) -> tuple[_Problem, Tensor, _Scaling]:
+    """Checks, one working dtype, and a usual size."""
     if not isinstance(x, Tensor):
         raise TypeError(f"x must be a torch tensor, got {type(x).__name__}")
     if x.ndim != 2:
@@ -261,10 +316,16 @@ def _prepare(
     def product(operand: Operand, name: str) -> Product:
         return in_dtype(product_with(operand, start, name, rows_of="x"), dtype)
 
+    start = usual_columns(start)
+    apply_a, apply_b = product(matrix, "matrix"), None if b is None else product(b, "b")
+    of_a = _exponent_of(matrix, apply_a, start)
+    of_b = 0 if b is None or apply_b is None else _exponent_of(b, apply_b, start) // 2 * 2
     problem = _Problem(
-        product(matrix, "matrix"),
-        None if b is None else product(b, "b"),
-        None if preconditioner is None else product(preconditioner, "preconditioner"),
+        in_dtype(scaled_product(matrix, apply_a, of_a), dtype),
+        None if apply_b is None else in_dtype(scaled_product(b, apply_b, of_b), dtype),
+        None
+        if preconditioner is None
+        else scaled_product(None, product(preconditioner, "preconditioner"), -of_a),
         None,
         largest,
     )
@@ -276,12 +337,23 @@ def _prepare(
             )
         if constraints.shape[1] + start.shape[1] > len(start):
             raise ValueError("x and constraints together have more vectors than rows")
-        held = constraints.detach().to(dtype)
-        of_b = held if problem.apply_b is None else problem.apply_b(held)
-        gram = _hermitian(held.mH @ of_b)
+        held = usual_columns(constraints.detach().to(dtype))
+        dual = held if problem.apply_b is None else problem.apply_b(held)
+        gram = _hermitian(held.mH @ dual)
         if not bool(torch.isfinite(gram).all()) or _orthonormal(gram).shape[1] < gram.shape[0]:
             raise ValueError("constraints must be finite and independent")
         weights = _orthonormal(gram)
-        problem.constraints = (of_b @ weights, held @ weights)
+        problem.constraints = (dual @ weights, held @ weights)
         start = problem.constrained(start)
-    return problem, start
+    return problem, start, _Scaling(of_a, of_b)
+
+
+def _exponent_of(operand: Operand, product: Product, start: Tensor) -> int:
+    """The power of two that brings an operand to a usual size."""
+
+    def magnitude(usual: Tensor) -> float:
+        if isinstance(operand, SparseMatrix | Tensor):
+            return magnitude_of(operand)
+        return float(product(usual).abs().max()) if usual.numel() else 0.0
+
+    return choose_scaling(magnitude, start, None).matrix

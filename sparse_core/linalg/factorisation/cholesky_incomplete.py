@@ -181,9 +181,8 @@ def _factorise(plan: _Plan, values: Tensor, wanted: float | None) -> tuple[Tenso
         shifted = values.clone()
         shifted[plan.diagonal] *= 1 + shift
         factor = eliminate(plan.elimination, shifted)
-        # NaN in the matrix is not a breakdown; it stays visible in the factor.
         broken = ~(factor[plan.diagonal] > 0)
-        if not bool(broken.any()) or bool(values.isnan().any()):
+        if not bool(broken.any()):
             break
         if wanted is not None or shift > _LARGEST_SHIFT:
             place = int(broken.nonzero()[0])

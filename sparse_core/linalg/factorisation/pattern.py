@@ -83,16 +83,23 @@ def _from_keys(keys: Tensor, source: Tensor, size: int) -> Pattern:
 
 
 def check_factorisable(matrix: CSR) -> None:
-    """Raise unless ``matrix`` is a square CSR matrix of full or double precision.
+    """Raise unless ``matrix`` is a square CSR matrix of finite values in full or double precision.
 
     Raises:
         TypeError: another format, or values that are not float32, float64 or complex of these.
-        ValueError: not square.
+        ValueError: not square, or a value that is NaN or infinite; the entry is named.
     """
     check_square(matrix)
     if matrix.dtype not in WORKING_DTYPES:
         raise TypeError(
             f"cannot factorise values of {matrix.dtype}: convert with matrix.to(torch.float32) or float64"
+        )
+    wrong = (~torch.isfinite(matrix.values.detach())).nonzero()[:1, 0]
+    if len(wrong):
+        entry = int(wrong[0])
+        place = int(row_of_entry(matrix)[entry]), int(matrix.col[entry])
+        raise ValueError(
+            f"matrix is not finite: entry {place} is {matrix.values[entry].item()}; replace or remove it"
         )
 
 

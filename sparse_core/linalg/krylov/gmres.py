@@ -149,22 +149,34 @@ class _Solve:
                 reason = self._judge(norm) or self._progress(before, norm, solved, exhausted)
             else:
                 reason = self._explain(Status.NOT_FINITE)
-            if problem.callback is not None and problem.callback(self.iterations, self.x, norm) is True:
+            if self._stopped(norm):
                 reason = reason or "stopped by callback"
         if not bool(torch.isfinite(self.x).all()):
             # Only a start that is not finite comes to this.
             self.x = torch.zeros_like(self.x)
             norm = float(safe_norms(problem.b))
+        scaled = problem.scaling.norm
+        if not problem.scaling.identity:
+            self.x, norms, lost = problem.restored(self.x)
+            norm = float(norms)
+            if reason == "converged" and (bool(lost) or not norm <= self.tolerance):
+                reason = self._explain(Status.OUT_OF_RANGE)
         return SolveResult(
             x=self.x,
             converged=reason == "converged",
             iterations=self.iterations,
-            residuals=tuple(self.history),
-            tolerance=self.tolerance,
+            residuals=tuple(map(scaled, self.history)),
+            tolerance=scaled(self.tolerance),
             reason=reason,
-            true_residual=norm,
+            true_residual=scaled(norm),
             method="gmres",
         )
+
+    def _stopped(self, norm: float) -> bool:
+        callback, scaling = self.problem.callback, self.problem.scaling
+        if callback is None:
+            return False
+        return callback(self.iterations, scaling.solution(self.x), scaling.norm(norm)) is True
 
     def _cycle(self, residual: Tensor, norm: float) -> tuple[float, bool]:
         """Up to ``restart`` iterations: the residual norm they predict, whether the space is exhausted."""
@@ -223,7 +235,8 @@ class _Solve:
         if exhausted and norm > WORTHWHILE * before:
             return "breakdown: the Krylov space is exhausted before the tolerance (is the matrix singular?)"
         if solved:
-            return stagnation(norm, self.x.dtype) if norm > WORTHWHILE * before else ""
+            held = self.problem.scaling.norm(norm)
+            return stagnation(held, self.x.dtype) if norm > WORTHWHILE * before else ""
         if norm >= before * (1 - 10 * torch.finfo(self.x.dtype).eps):
             return f"stagnation: {self.size} iterations between restarts no longer lower the residual"
         return ""
@@ -287,6 +300,7 @@ def _column(problem: LinearSystem, at: int, matrix: Operand, preconditioner: Ope
     apply, precondition = problem.apply, problem.precondition
     return replace(
         problem,
+        scaling=problem.scaling.column(at),
         apply=_on_columns(apply) if is_bare_function(matrix) else apply,
         precondition=_on_columns(precondition)
         if precondition is not None and is_bare_function(preconditioner)

@@ -114,23 +114,28 @@ def run(recurrence: Recurrence) -> SolveResult:
     if fallback is not None:
         norms = fallback.norms
         _withdraw(reading, fallback.columns & ~(norms <= progress.tolerance))
+    if not problem.scaling.identity:
+        solution, norms, lost = problem.restored(recurrence.x)
+        recurrence.x.copy_(solution)
+        _withdraw(reading, lost | ~(norms <= progress.tolerance), Status.OUT_OF_RANGE)
     true_norms: list[float] = norms.reshape(-1).tolist()
     return _result(recurrence, reading, history, true_norms, chunk.execution)
 
 
-def _withdraw(reading: Snapshot, columns: Tensor) -> None:
+def _withdraw(reading: Snapshot, columns: Tensor, status: Status = Status.NOT_FINITE) -> None:
     """Nothing that had to be replaced counts as converged."""
     for column, replaced in enumerate(columns.reshape(-1).tolist()):
         if replaced and reading.status[column] == Status.CONVERGED:
-            reading.status[column] = Status.NOT_FINITE
+            reading.status[column] = status
 
 
 def _stopped(recurrence: Recurrence, reading: Snapshot, history: _History) -> bool:
     callback: Callable | None = recurrence.problem.callback
     if callback is None:
         return False
-    largest = max(norms[-1] for norms in history.norms)
-    return callback(max(reading.count), recurrence.x, largest) is True
+    scaling = recurrence.problem.scaling
+    largest = max(scaling.norm(norms[-1], column) for column, norms in enumerate(history.norms))
+    return callback(max(reading.count), scaling.solution(recurrence.x), largest) is True
 
 
 class _Verification:
@@ -187,17 +192,17 @@ class _Verification:
 def _result(
     recurrence: Recurrence, reading: Snapshot, history: _History, true_norms: list[float], execution: str
 ) -> SolveResult:
-    problem = recurrence.problem
+    problem, scaled = recurrence.problem, recurrence.problem.scaling.norm
     tolerances = recurrence.progress.tolerance.reshape(-1).tolist()
     columns = [
         SolveResult(
             x=recurrence.x if problem.b.ndim == 1 else recurrence.x[:, column],
             converged=status == Status.CONVERGED,
             iterations=reading.count[column],
-            residuals=tuple(history.norms[column]),
-            tolerance=tolerances[column],
+            residuals=tuple(scaled(norm, column) for norm in history.norms[column]),
+            tolerance=scaled(tolerances[column], column),
             reason=reason_of(Status(status), reading, column, problem, recurrence.method),
-            true_residual=true_norms[column],
+            true_residual=scaled(true_norms[column], column),
             method=recurrence.method,
             execution=execution,
         )

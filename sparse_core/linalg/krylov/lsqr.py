@@ -24,7 +24,15 @@ from sparse_core.linalg.krylov.problem import (
 )
 from sparse_core.linalg.krylov.progress import WORTHWHILE
 from sparse_core.linalg.krylov.result import SolveResult
-from sparse_core.linalg.krylov.verdict import stagnation, worst
+from sparse_core.linalg.krylov.scaling import (
+    Scaling,
+    choose_scaling,
+    magnitude_of,
+    scaled_number,
+    scaled_operand,
+    scaled_product,
+)
+from sparse_core.linalg.krylov.verdict import out_of_range, stagnation, worst
 from sparse_core.linalg.preconditioner import check_right_side
 from sparse_core.linalg.products import spmm
 
@@ -77,6 +85,9 @@ class _Solve:
         b_norm = _norm(self.b)
         residual, slope, start = self._true()
         self.history.append(residual)
+        if b_norm == 0:
+            # No residual but zero is small beside b = 0: what counts is A x0.
+            b_norm = residual
         reason = "" if math.isfinite(residual) and math.isfinite(slope) else self._not_finite(b_norm)
         if not reason and (slope == 0 or residual <= self.rules.btol * b_norm):
             reason = SOLVED if residual <= self.rules.btol * b_norm else LEAST_SQUARES
@@ -207,15 +218,49 @@ def lsqr(
     rules = _Rules(atol, btol, conlim, limit, callback)
 
     def alone(side: Tensor, begin: Tensor) -> SolveResult:
-        if not damp:
-            return _Solve(apply, back, side, begin.clone(), rules).run()
-        return _damped(apply, back, side, begin, rules, damp)
+        scaling = choose_scaling(
+            lambda usual: _magnitude(matrix, back, usual), side, begin if x0 is not None else None, floor=damp
+        )
+        products = _scaled_products(matrix, apply, back, scaling.matrix)
+        side, begin = scaling.right_side(side), scaling.start(begin)
+        own = replace(rules, callback=_rescaled(callback, scaling))
+        if damp:
+            return _restored(
+                _damped(*products, side, begin, own, scaled_number(damp, -scaling.matrix)), scaling
+            )
+        return _restored(_Solve(*products, side, begin.clone(), own).run(), scaling)
 
     if right.ndim == 1:
         return alone(right, start)
     results = [alone(right[:, at], start[:, at]) for at in range(right.shape[1])]
     x = torch.stack([result.x for result in results], dim=1) if results else start
     return worst(results, x, "lsqr", "plain")
+
+
+def _rescaled(callback: Callback | None, scaling: Scaling) -> Callback | None:
+    if callback is None or scaling.identity:
+        return callback
+    return lambda iteration, y, norm: callback(iteration, scaling.solution(y), scaling.norm(norm))
+
+
+def _restored(result: SolveResult, scaling: Scaling) -> SolveResult:
+    """The result for the system that was given."""
+    if scaling.identity:
+        return result
+    y, x = result.x, scaling.solution(result.x)
+    lost = _norm(scaling.start(x) - y) > torch.finfo(x.dtype).eps * _norm(y)
+    if not bool(torch.isfinite(x).all()):
+        x, lost = torch.zeros_like(x), True
+    wrong = result.converged and lost
+    return replace(
+        result,
+        x=x,
+        converged=result.converged and not lost,
+        residuals=tuple(map(scaling.norm, result.residuals)),
+        tolerance=scaling.norm(result.tolerance),
+        reason=out_of_range(x.dtype) if wrong else result.reason,
+        true_residual=scaling.norm(result.true_residual),
+    )
 
 
 def _damped(
@@ -245,14 +290,7 @@ def _products(
         check_right_side(b, (matrix.shape[0], matrix.shape[1]))
         if matrix.device != b.device:
             raise ValueError(f"matrix is on {matrix.device}, b on {b.device}: move one of them")
-        held = matrix.detach()
-        if isinstance(held, Tensor):
-            return (lambda x: held.to(x.dtype) @ x), (lambda y: held.mH.to(y.dtype) @ y), held.shape[1]
-
-        def adjoint_product(y: Tensor) -> Tensor:
-            return spmm(held, y.conj().resolve_conj(), transpose=True).conj().resolve_conj()
-
-        return held.__matmul__, adjoint_product, held.shape[1]
+        return *_stored_products(matrix.detach()), matrix.shape[1]
     if not callable(matrix):
         raise TypeError(
             f"matrix must be a SparseMatrix, a torch tensor or a function, got {type(matrix).__name__}"
@@ -262,6 +300,35 @@ def _products(
     if adjoint is None:
         raise TypeError("matrix is a function: lsqr needs adjoint, the function that returns A^H y")
     return matrix, adjoint, len(b) if columns is None else columns
+
+
+def _stored_products(held: SparseMatrix | Tensor) -> tuple[Product, Product]:
+    if isinstance(held, Tensor):
+        return (lambda x: held.to(x.dtype) @ x), (lambda y: held.mH.to(y.dtype) @ y)
+
+    def adjoint_product(y: Tensor) -> Tensor:
+        return spmm(held, y.conj().resolve_conj(), transpose=True).conj().resolve_conj()
+
+    return held.__matmul__, adjoint_product
+
+
+def _magnitude(matrix: Operand, adjoint: Product, right: Tensor) -> float:
+    """About the largest number of A; of a function, what its adjoint makes of a right-hand side."""
+    if isinstance(matrix, SparseMatrix | Tensor):
+        return magnitude_of(matrix)
+    return float(adjoint(right).abs().max()) if right.numel() else 0.0
+
+
+def _scaled_products(
+    matrix: Operand, apply: Product, adjoint: Product, exponent: int
+) -> tuple[Product, Product]:
+    """Products with A and ``A^H``, divided by ``2^exponent``."""
+    if exponent == 0:
+        return apply, adjoint
+    scaled = scaled_operand(matrix, exponent)
+    if scaled is not None:
+        return _stored_products(scaled)
+    return scaled_product(matrix, apply, exponent), scaled_product(matrix, adjoint, exponent)
 
 
 def _sides(matrix: Operand, b: Tensor, x0: Tensor | None, width: int) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats.base import SparseMatrix
+from sparse_core.linalg.krylov.scaling import Scaling, choose_scaling, magnitude_of, scaled_product
 from sparse_core.linalg.operands import WORKING_DTYPES
 
 Product = Callable[[Tensor], Tensor]
@@ -57,9 +58,10 @@ class GraphOptions(SolveOptions, total=False):
 
 @dataclass(frozen=True, eq=False)
 class LinearSystem:
-    """A checked system and the rules for ending.
+    """A checked system and the rules for ending, scaled to a usual size.
 
     Attributes:
+        scaling: how this system follows from the one that was given.
         apply: product with A.
         precondition: product with the preconditioner, None without one.
         b: (M,) or (M, N), working dtype.
@@ -73,6 +75,7 @@ class LinearSystem:
         graph_required: ``use_graph=True``: a failure to capture raises.
     """
 
+    scaling: Scaling
     apply: Product
     precondition: Product | None
     b: Tensor
@@ -89,6 +92,22 @@ class LinearSystem:
         """``b - A x``, computed afresh."""
         return self.b - self.apply(x)
 
+    def restored(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The solution that was asked for.
+
+        Args:
+            y: (M,) or (M, N) solution of the scaled system.
+
+        Returns:
+            ``x``; ``‖b - A x‖`` of it, () or (N,) float64, in the scale of this system; () or (N,) bool,
+            columns that no finite ``x`` of this dtype solves, which are zero.
+        """
+        x = self.scaling.solution(y)
+        lost = ~torch.isfinite(x).all(dim=0)
+        x = torch.where(lost, torch.zeros_like(x), x)
+        # Not y: digits of x may have been lost below the smallest number.
+        return x, safe_norms(self.residual(self.scaling.start(x))).double(), lost
+
     def correction(self, residual: Tensor) -> Tensor:
         """The preconditioned residual; without a preconditioner the residual itself."""
         return residual if self.precondition is None else self.precondition(residual)
@@ -101,13 +120,16 @@ def column_norms(vectors: Tensor) -> Tensor:
 
 
 def safe_norms(vectors: Tensor) -> Tensor:
-    """:func:`column_norms`, also where the squares of the entries underflow to zero or overflow."""
+    """:func:`column_norms`, also where the squares of the entries underflow or overflow."""
     norms = column_norms(vectors)
     if vectors.numel() == 0:
         return norms
+    limits = torch.finfo(norms.dtype)
     largest = vectors.abs().amax(dim=0)
     scale = torch.where((largest > 0) & torch.isfinite(largest), largest, torch.ones_like(largest))
-    return torch.where((norms == 0) | torch.isinf(norms), column_norms(vectors / scale) * scale, norms)
+    # Of smaller ones the squares lose digits before they vanish.
+    unsafe = (norms < limits.tiny**0.5 / limits.eps) | torch.isinf(norms)
+    return torch.where(unsafe, column_norms(vectors / scale) * scale, norms)
 
 
 def column_dots(a: Tensor, b: Tensor) -> Tensor:
@@ -144,29 +166,54 @@ def prepare(
     if b.ndim not in (1, 2):
         raise ValueError(f"b must have shape (M,) or (M, N), got {tuple(b.shape)}")
     dtype = working_dtype(matrix, b, x0)
-    apply = product_with(matrix, b, "matrix")
+    apply = in_dtype(product_with(matrix, b, "matrix"), dtype)
     b = b.detach().to(dtype)
+    precondition = None
+    if preconditioner is not None:
+        precondition = in_dtype(product_with(preconditioner, b, "preconditioner"), dtype)
+    _check_start(x0, b)
+    scaling = choose_scaling(lambda right: _magnitude(matrix, apply, right, "matrix"), b, x0)
+    b = scaling.right_side(b)
+    if precondition is not None:
+        precondition = _scaled_preconditioner(preconditioner, precondition, b, scaling)
     norms = safe_norms(b)
-    x = _start(x0, b, norms)
-    precondition = None if preconditioner is None else product_with(preconditioner, b, "preconditioner")
-    for name, operand in (("matrix", matrix), ("preconditioner", preconditioner)):
-        if is_bare_function(operand) and b.numel():
-            _check_result(operand, b, name)
     count = 10 * len(b) if max_iterations is None else max_iterations
     default_check = 10 if b.is_cuda and callback is None else 1
     return LinearSystem(
-        apply=in_dtype(apply, dtype),
-        precondition=None if precondition is None else in_dtype(precondition, dtype),
+        scaling=scaling,
+        apply=in_dtype(scaled_product(matrix, apply, scaling.matrix), dtype),
+        precondition=precondition,
         b=b,
-        x=x,
+        x=_start(x0, b, norms, scaling),
         starts_at_zero=x0 is None,
-        tolerance=(rtol * norms).clamp(min=atol),
+        tolerance=scaling.tolerances(rtol, atol, norms),
         max_iterations=count,
         check_every=max(1, min(default_check if check_every is None else check_every, count)),
         callback=callback,
         graph_reason=_graph_reason(matrix, b, preconditioner, use_graph),
         graph_required=use_graph is True,
     )
+
+
+def _magnitude(operand: Operand, product: Product, right: Tensor, name: str) -> float:
+    """About the largest number of an operand; of a function, what it makes of a right-hand side."""
+    if isinstance(operand, SparseMatrix | Tensor):
+        return magnitude_of(operand)
+    if right.numel() == 0:
+        return 0.0
+    if is_bare_function(operand):
+        _check_result(operand, right, name)
+    return float(product(right).abs().max())
+
+
+def _scaled_preconditioner(operand: Operand | None, product: Product, b: Tensor, scaling: Scaling) -> Product:
+    """The preconditioner at a usual size, which changes no method; a solver object is taken for ``A^-1``."""
+    exponent = -scaling.matrix
+    if is_bare_function(operand) or isinstance(operand, SparseMatrix | Tensor):
+        exponent = choose_scaling(
+            lambda right: _magnitude(operand, product, right, "preconditioner"), b, None
+        ).matrix
+    return in_dtype(scaled_product(operand, product, exponent), b.dtype)
 
 
 def check_numbers(b: Tensor, max_iterations: int | None, **tolerances: float) -> None:
@@ -230,15 +277,19 @@ def in_dtype(product: Product, dtype: torch.dtype) -> Product:
     return lambda x: product(x).to(dtype)
 
 
-def _start(x0: Tensor | None, b: Tensor, norms: Tensor) -> Tensor:
-    if x0 is None:
-        return torch.zeros_like(b, memory_format=torch.contiguous_format)
-    if x0.shape != b.shape or x0.device != b.device:
+def _check_start(x0: Tensor | None, b: Tensor) -> None:
+    if x0 is not None and (x0.shape != b.shape or x0.device != b.device):
         raise ValueError(
             f"x0 must be like b, {tuple(b.shape)} on {b.device}; got {tuple(x0.shape)} on {x0.device}"
         )
+
+
+def _start(x0: Tensor | None, b: Tensor, norms: Tensor, scaling: Scaling) -> Tensor:
+    if x0 is None:
+        return torch.zeros_like(b, memory_format=torch.contiguous_format)
     # The solution for a zero right-hand side is known; scipy returns it whatever the start, too.
-    return torch.where(norms == 0, torch.zeros_like(b), x0.detach().to(b.dtype)).contiguous()
+    start = scaling.start(x0.detach().to(b.dtype))
+    return torch.where(norms == 0, torch.zeros_like(b), start).contiguous()
 
 
 def is_bare_function(operand: Operand | None) -> TypeGuard[Product]:

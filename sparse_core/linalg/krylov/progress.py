@@ -27,6 +27,7 @@ class Status(IntEnum):
     STAGNATED = 9
     STOPPED = 10
     LEAST_SQUARES = 11
+    OUT_OF_RANGE = 12
 
 
 @dataclass(frozen=True)

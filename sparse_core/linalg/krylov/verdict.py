@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import torch
@@ -12,24 +11,12 @@ from sparse_core.linalg.krylov.problem import LinearSystem
 from sparse_core.linalg.krylov.progress import Snapshot, Status
 from sparse_core.linalg.krylov.result import SolveResult
 
-#: Endings that a product of two small numbers can bring about.
-_OF_SQUARES = (
-    Status.NOT_POSITIVE_DEFINITE,
-    Status.PRECONDITIONER_NOT_POSITIVE_DEFINITE,
-    Status.RHO_VANISHED,
-    Status.DENOMINATOR_VANISHED,
-    Status.OMEGA_VANISHED,
-    Status.LEAST_SQUARES,
-)
-
 
 def reason_of(status: Status, reading: Snapshot, column: int, problem: LinearSystem, method: str) -> str:
     """``SolveResult.reason`` of one right-hand side."""
     count, detail = reading.count[column], reading.detail[column]
     b = problem.b if problem.b.ndim == 1 else problem.b[:, column]
     at = f"at iteration {count + 1}"
-    if status in _OF_SQUARES and _underflows(b):
-        return f"breakdown: squares of b underflow in {_name(b.dtype)}: scale the system"
     match status:
         case Status.CONVERGED:
             return "converged"
@@ -58,13 +45,10 @@ def reason_of(status: Status, reading: Snapshot, column: int, problem: LinearSys
                 f" {_name(b.dtype)} shows"
             )
         case Status.STAGNATED:
-            return stagnation(detail, b.dtype)
+            return stagnation(problem.scaling.norm(detail, column), b.dtype)
+        case Status.OUT_OF_RANGE:
+            return out_of_range(b.dtype)
     raise AssertionError(f"{method} ended while running")
-
-
-def _underflows(b: Tensor) -> bool:
-    largest = float(b.abs().max())
-    return 0 < largest < math.sqrt(torch.finfo(b.dtype).tiny)
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -77,6 +61,11 @@ def stagnation(residual: float, dtype: torch.dtype) -> str:
         f"stagnation: rounding in {_name(dtype)} holds ‖b - A x‖ at {residual:.3g};"
         " raise rtol or use more precision"
     )
+
+
+def out_of_range(dtype: torch.dtype) -> str:
+    """Reason of a solution that the dtype cannot hold, or only with too few digits."""
+    return f"breakdown: x or A x leaves the range of {_name(dtype)}: scale A or b, or use more precision"
 
 
 def _not_finite(b: Tensor, at: str) -> str:

@@ -15,6 +15,7 @@ from sparse_core.autocast import without_autocast
 from sparse_core.formats import CSR
 from sparse_core.libraries import module_available
 from sparse_core.linalg.factorisation.pattern import check_factorisable
+from sparse_core.linalg.krylov.scaling import choose_scaling, magnitude_of, times_power
 from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
 from sparse_core.linalg.products import spmm
 
@@ -136,14 +137,16 @@ def algebraic_multigrid(
             "algebraic_multigrid needs pyamg, which is not installed: pip install pyamg"
         )
     begin = time.perf_counter()
-    hierarchy = _hierarchy(matrix, method, near_nullspace)
-    levels = [_level(level, matrix) for level in hierarchy[:-1]]
+    # pyamg squares entries, which must not overflow.
+    exponent = choose_scaling(lambda _: magnitude_of(matrix), matrix.values.new_zeros(1), None).matrix
+    hierarchy = _hierarchy(matrix, exponent, method, near_nullspace)
+    levels = [_level(level, matrix, exponent) for level in hierarchy[:-1]]
     coarsest = hierarchy[-1].A
     # A pseudo-inverse also serves singular problems, such as pure Neumann ones.
     inverse = torch.linalg.pinv(torch.from_numpy(coarsest.toarray()), hermitian=_is_symmetric(coarsest))
     return AlgebraicMultigrid(
         levels,
-        inverse.to(matrix.dtype).to(matrix.device),
+        times_power(inverse, [-exponent]).to(matrix.dtype).to(matrix.device),
         coarsest.nnz,
         method=method,
         visits=1 if cycle == "V" else 2,
@@ -166,9 +169,11 @@ def _check_near_nullspace(vectors: Tensor, matrix: CSR, method: str) -> None:
         raise ValueError("near_nullspace must be finite")
 
 
-def _hierarchy(matrix: CSR, method: str, near_nullspace: Tensor | None) -> list[Any]:
+def _hierarchy(matrix: CSR, exponent: int, method: str, near_nullspace: Tensor | None) -> list[Any]:
+    """Levels of ``A / 2^exponent``."""
     pyamg = importlib.import_module("pyamg")
-    array = matrix.detach().to("cpu").to_scipy().tocsr().astype(np.float64)
+    usual = matrix.with_values(times_power(matrix.values.detach().double(), [-exponent]))
+    array = usual.to("cpu").to_scipy().tocsr()
     array.sort_indices()
     build = getattr(pyamg, f"{method}_solver")
     # pyamg starts its eigenvalue estimates from numpy's global generator.
@@ -188,7 +193,7 @@ def _columns(vectors: Tensor) -> Any:
     return array.reshape(len(array), -1).copy()
 
 
-def _level(level: Any, matrix: CSR) -> MultigridLevel:
+def _level(level: Any, matrix: CSR, exponent: int) -> MultigridLevel:
     array = level.A.tocsr()
     diagonal = array.diagonal()
     zero = np.flatnonzero(diagonal == 0)
@@ -197,14 +202,15 @@ def _level(level: Any, matrix: CSR) -> MultigridLevel:
             f"a multigrid level of {array.shape[0]} unknowns has a zero diagonal in row {zero[0]}"
         )
 
-    def moved(part: Any) -> CSR:
-        return CSR.from_scipy(part.tocsr()).to(matrix.dtype).to(matrix.device)
+    def moved(part: Any, power: int = 0) -> CSR:
+        whole = CSR.from_scipy(part.tocsr())
+        return whole.with_values(times_power(whole.values, [power])).to(matrix.dtype).to(matrix.device)
 
     return MultigridLevel(
-        moved(array),
+        moved(array, exponent),
         moved(level.P),
         moved(level.R),
-        torch.from_numpy(1 / diagonal).to(matrix.dtype).to(matrix.device),
+        times_power(torch.from_numpy(1 / diagonal), [-exponent]).to(matrix.dtype).to(matrix.device),
         _largest_eigenvalue(array, diagonal),
     )
 

@@ -53,29 +53,13 @@ def scalar_loop_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def vector_kernel(  # type: ignore[no-untyped-def]
-    row_ptr,
-    col,
-    values,
-    x,
-    y,
-    row_list,
-    rows,
-    limit,
-    LISTED: tl.constexpr,
-    ROWS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ACC: tl.constexpr,
+    row_ptr, col, values, x, y, rows, ROWS: tl.constexpr, WIDTH: tl.constexpr, ACC: tl.constexpr
 ):
-    """CSR, ``WIDTH`` lanes a row; rows in place that have at most ``limit`` entries, or those of a list."""
-    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    inside = number < rows
-    row = number
-    if LISTED:
-        row = tl.load(row_list + number, mask=inside, other=0)
+    """CSR, ``WIDTH`` lanes a row."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = row < rows
     start = tl.load(row_ptr + row, mask=inside, other=0)
     end = tl.load(row_ptr + row + 1, mask=inside, other=0)
-    inside = inside & (end - start <= limit)
-    end = tl.where(inside, end, start)
     longest = tl.max(end - start, axis=0)
     lane = tl.arange(0, WIDTH)
     total = tl.zeros((ROWS, WIDTH), ACC)
@@ -89,36 +73,64 @@ def vector_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def piece_kernel(  # type: ignore[no-untyped-def]
-    piece_start, piece_end, col, values, x, partial, WIDTH: tl.constexpr, ACC: tl.constexpr
+def adaptive_kernel(  # type: ignore[no-untyped-def]
+    row_ptr,
+    col,
+    values,
+    x,
+    y,
+    piece_start,
+    piece_end,
+    piece_row,
+    partial,
+    rows,
+    pieces,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    LINE: tl.constexpr,
+    ACC: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
-    """Sum a piece of a long row."""
-    piece = tl.program_id(0)
-    start = tl.load(piece_start + piece)
-    end = tl.load(piece_end + piece)
-    total = tl.zeros((WIDTH,), ACC)
-    for base in range(start, end, WIDTH):
-        at = base + tl.arange(0, WIDTH)
-        live = at < end
-        column = tl.load(col + at, mask=live, other=0, eviction_policy="evict_first")
-        value = tl.load(values + at, mask=live, other=0, eviction_policy="evict_first")
-        total += value.to(ACC) * tl.load(x + column, mask=live, other=0).to(ACC)
-    tl.store(partial + piece, tl.sum(total, axis=0))
+    """CSR, pieces of long rows first, then a thread a row for those of at most ``STEPS`` entries.
 
-
-@triton.jit
-def join_pieces_kernel(  # type: ignore[no-untyped-def]
-    rows, piece_ptr, partial, y, WIDTH: tl.constexpr, ACC: tl.constexpr
-):
-    """Add the pieces of a long row."""
-    number = tl.program_id(0)
-    start = tl.load(piece_ptr + number)
-    end = tl.load(piece_ptr + number + 1)
-    total = tl.zeros((WIDTH,), ACC)
-    for base in range(start, end, WIDTH):
-        at = base + tl.arange(0, WIDTH)
-        total += tl.load(partial + at, mask=at < end, other=0)
-    tl.store(y + tl.load(rows + number), tl.sum(total, axis=0))
+    See ``AdaptivePlan``. Pieces are read from the beginning of a line of memory on, as by the merge kernel.
+    """
+    program = tl.program_id(0)
+    begin_next(DEPENDENT)
+    if program < pieces:
+        first = tl.load(piece_start + program)
+        behind = tl.load(piece_end + program)
+        whole = tl.load(piece_row + program)
+        lanes = tl.zeros((WIDTH,), ACC)
+        # The compiler sees that a product begins a line, and loads four entries at once.
+        for base in range(first // LINE * LINE, behind, WIDTH):
+            at = base + tl.arange(0, WIDTH)
+            if (base >= first) & (base + WIDTH <= behind):
+                column = tl.load(col + at, eviction_policy="evict_first")
+                value = tl.load(values + at, eviction_policy="evict_first")
+                lanes += value.to(ACC) * tl.load(x + column).to(ACC)
+            else:
+                live = (at >= first) & (at < behind)
+                column = tl.load(col + at, mask=live, other=0, eviction_policy="evict_first")
+                value = tl.load(values + at, mask=live, other=0, eviction_policy="evict_first")
+                lanes += value.to(ACC) * tl.load(x + column, mask=live, other=0).to(ACC)
+        piece = tl.sum(lanes, axis=0)
+        tl.store(partial + program, piece)
+        tl.store(y + whole, piece, mask=whole >= 0)
+    else:
+        row = (program - pieces) * ROWS + tl.arange(0, ROWS)
+        inside = row < rows
+        start = tl.load(row_ptr + row, mask=inside, other=0)
+        end = tl.load(row_ptr + row + 1, mask=inside, other=0)
+        inside = inside & (end - start <= STEPS)
+        total = tl.zeros((ROWS,), ACC)
+        for step in tl.static_range(STEPS):
+            live = inside & (start + step < end)
+            column = tl.load(col + start + step, mask=live, other=0)
+            value = tl.load(values + start + step, mask=live, other=0)
+            total += value.to(ACC) * tl.load(x + column, mask=live, other=0).to(ACC)
+        tl.store(y + row, total, mask=inside)
 
 
 @triton.jit
@@ -182,32 +194,54 @@ def merge_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def join_split_kernel(  # type: ignore[no-untyped-def]
+def join_kernel(  # type: ignore[no-untyped-def]
     rows,
     first,
     last,
     head,
     tail,
     y,
-    count,
+    narrow,
+    groups,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
+    WIDE: tl.constexpr,
+    HEADED: tl.constexpr,
     ACC: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
-    """Add the parts of rows that lie in several programs of the merge kernel."""
-    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    inside = number < count
-    row = tl.load(rows + number, mask=inside, other=0)
-    start = tl.load(first + number, mask=inside, other=0)
-    end = tl.load(last + number, mask=inside, other=0)
-    wait_for_launch(DEPENDENT)
-    total = tl.zeros((ROWS, WIDTH), ACC)
-    for base in range(0, tl.max(end - start, axis=0), WIDTH):
-        at = start[:, None] + base + tl.arange(0, WIDTH)[None, :]
-        total += tl.load(tail + at, mask=at < end[:, None], other=0)
-    ended = tl.load(head + end, mask=inside, other=0)
-    tl.store(y + row, tl.sum(total, axis=1) + ended, mask=inside)
+    """Add the parts of rows, ``ROWS`` rows of few parts a program or one of many; see ``JoinPlan``.
+
+    With ``HEADED`` a row ends in another array, at the place of its last part.
+    """
+    if tl.program_id(0) < groups:
+        number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+        inside = number < narrow
+        row = tl.load(rows + number, mask=inside, other=0)
+        start = tl.load(first + number, mask=inside, other=0)
+        end = tl.load(last + number, mask=inside, other=0)
+        wait_for_launch(DEPENDENT)
+        total = tl.zeros((ROWS, WIDTH), ACC)
+        for base in range(0, tl.max(end - start, axis=0), WIDTH):
+            at = start[:, None] + base + tl.arange(0, WIDTH)[None, :]
+            total += tl.load(tail + at, mask=at < end[:, None], other=0)
+        joined = tl.sum(total, axis=1)
+        if HEADED:
+            joined += tl.load(head + end, mask=inside, other=0)
+        tl.store(y + row, joined, mask=inside)
+    else:
+        which = narrow + tl.program_id(0) - groups
+        begin = tl.load(first + which)
+        behind = tl.load(last + which)
+        wait_for_launch(DEPENDENT)
+        lanes = tl.zeros((WIDE,), ACC)
+        for base in range(begin, behind, WIDE):
+            part = base + tl.arange(0, WIDE)
+            lanes += tl.load(tail + part, mask=part < behind, other=0)
+        whole = tl.sum(lanes, axis=0)
+        if HEADED:
+            whole += tl.load(head + behind)
+        tl.store(y + tl.load(rows + which), whole)
 
 
 @triton.jit

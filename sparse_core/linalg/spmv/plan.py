@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from sparse_core.formats import CSR, SlicedELL, SparseMatrix, index_dtype_for
-from sparse_core.linalg.structure import cut_rows
 
 #: From rows and entries within them, int64 both, to columns.
 Column = Callable[[Tensor, Tensor], Tensor]
@@ -26,10 +24,12 @@ UNROLLED = 32
 #: A pattern number is kept in a byte.
 _PATTERNS = 256
 _SAMPLE_ROWS = 2048
-#: Rows of the adaptive kernel: short ones in place, then two bins, then pieces of long rows.
-SHORT_ROW = 16
-MIDDLE_ROWS = (256, 2048)
-PIECE = 4096
+#: Entries of a piece of a long row that the adaptive kernel loads at once, and most pieces of a matrix
+#: before they grow to a multiple of it.
+PIECE = 1024
+_MOST_PIECES = 16384
+#: A row of more parts than this is joined by a program of its own.
+_NARROW_PARTS = 64
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,22 @@ class RowProfile:
 
 
 @dataclass(frozen=True, eq=False)
+class JoinPlan:
+    """Rows whose sums are found in parts, and where these parts are.
+
+    Attributes:
+        rows: (J,) numbers of the rows; those of at most 64 parts come first.
+        first, last: (J,) first part of each row, and one past its last.
+        narrow: how many of the rows have at most 64 parts.
+    """
+
+    rows: Tensor
+    first: Tensor
+    last: Tensor
+    narrow: int
+
+
+@dataclass(frozen=True, eq=False)
 class MergePlan:
     """Where each program of the merge kernel starts (Merrill and Garland, "Merge-based SpMV", SC 2016).
 
@@ -55,14 +71,12 @@ class MergePlan:
     Attributes:
         first_row: (P + 1,) first row whose end belongs to program p or a later one.
         row_starts: bit i of word w tells whether entry 32 w + i is the first of its row; int32.
-        split_rows, split_first, split_last: rows that lie in several programs, and the first and the last.
+        split: rows that lie in several programs. Their parts are the programs but the last, which ends them.
     """
 
     first_row: Tensor
     row_starts: Tensor
-    split_rows: Tensor
-    split_first: Tensor
-    split_last: Tensor
+    split: JoinPlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,20 +100,27 @@ class PatternPlan:
 
 @dataclass(frozen=True, eq=False)
 class AdaptivePlan:
-    """Rows binned by length.
+    """Rows of at most :data:`UNROLLED` entries in place, a thread each; longer ones in pieces.
 
     Attributes:
-        bins: rows of each middle bin.
-        long_rows: rows that are cut into pieces.
-        piece_ptr: (L + 1,) first piece of each long row.
-        piece_start, piece_end: entries of each piece.
+        longest_short: entries of the longest row that is not cut.
+        mean_short: entries of such a row on average; 0 where there is none.
+        short_rows: how many there are.
+        long_entries: entries of all others.
+        piece_start, piece_end: (P,) entries of each piece; all but the first of a row begin on a line of
+            memory, :data:`MERGE_LINE` entries.
+        piece_row: (P,) the row, for a row of one piece; -1 for a piece of a row that has more.
+        split: rows of several pieces, which are their parts.
     """
 
-    bins: tuple[Tensor, ...]
-    long_rows: Tensor
-    piece_ptr: Tensor
+    longest_short: int
+    mean_short: float
+    short_rows: int
+    long_entries: int
     piece_start: Tensor
     piece_end: Tensor
+    piece_row: Tensor
+    split: JoinPlan
 
 
 def row_profile(matrix: SparseMatrix) -> RowProfile:
@@ -144,8 +165,14 @@ def pattern_plan(matrix: CSR | SlicedELL) -> PatternPlan | None:
 
 
 def adaptive_plan(matrix: CSR) -> AdaptivePlan:
-    """Bin rows by length and cut the longest into pieces."""
+    """Find the short rows and cut the others into pieces."""
     return matrix.cached("spmv.adaptive", lambda: _adaptive_plan(matrix.row_ptr))
+
+
+def _join_plan(rows: Tensor, first: Tensor, last: Tensor) -> JoinPlan:
+    wide = last - first > _NARROW_PARTS
+    order = torch.argsort(wide.to(torch.uint8), stable=True)
+    return JoinPlan(rows[order], first[order], last[order], len(rows) - int(wide.sum()))
 
 
 def _merge_plan(row_ptr: Tensor, entries: int) -> MergePlan:
@@ -159,12 +186,13 @@ def _merge_plan(row_ptr: Tensor, entries: int) -> MergePlan:
     last = ends // MERGE_ITEMS
     first = (row_ptr[:-1].long() + numbers) // MERGE_ITEMS
     split = (first < last).nonzero()[:, 0]
+    joined = _join_plan(split, first[split], last[split])
     flags = torch.zeros((entries // 32 + 1) * 32, dtype=torch.int64, device=row_ptr.device)
     flags[row_ptr[:-1][row_ptr[1:] > row_ptr[:-1]].long()] = 1
     words = (flags.view(-1, 32) << torch.arange(32, device=flags.device)).sum(dim=1)
     # The last program reaches up to one part beyond the end.
     index = index_dtype_for(rows + entries + MERGE_ITEMS)
-    return MergePlan(first_row.to(index), words.to(torch.int32), split, first[split], last[split])
+    return MergePlan(first_row.to(index), words.to(torch.int32), joined)
 
 
 def find_patterns(lengths: Tensor, column: Column) -> PatternPlan | None:
@@ -235,8 +263,30 @@ class _Offsets:
 
 
 def _adaptive_plan(row_ptr: Tensor) -> AdaptivePlan:
-    lengths = row_ptr[1:] - row_ptr[:-1]
-    limits = (SHORT_ROW, *MIDDLE_ROWS)
-    bins = tuple(((lengths > low) & (lengths <= high)).nonzero()[:, 0] for low, high in pairwise(limits))
-    long_rows = (lengths > limits[-1]).nonzero()[:, 0]
-    return AdaptivePlan(bins, long_rows, *cut_rows(row_ptr, long_rows, PIECE))
+    lengths = row_ptr.diff().long()
+    short = lengths <= UNROLLED
+    long_rows = (~short).nonzero()[:, 0]
+    long_entries = int(lengths[long_rows].sum())
+    size = PIECE * max(1, -(-long_entries // (PIECE * _MOST_PIECES)))
+    start, end = row_ptr[long_rows].long(), row_ptr[long_rows + 1].long()
+    # Cut where lines of memory begin, so that no load of a warp reads two.
+    begin = start - start % MERGE_LINE
+    pieces = (end - begin + size - 1) // size
+    last = pieces.cumsum(0)
+    first = last - pieces
+    owner = torch.repeat_interleave(pieces)
+    piece_start = begin[owner] + (torch.arange(len(owner), device=owner.device) - first[owner]) * size
+    piece_row = torch.where(pieces == 1, long_rows, -1)[owner]
+    several = pieces > 1
+    index = index_dtype_for(int(row_ptr[-1]) + size)
+    short_entries = lengths[short]
+    return AdaptivePlan(
+        int(short_entries.max()) if len(short_entries) else 0,
+        float(short_entries.double().mean()) if len(short_entries) else 0.0,
+        len(short_entries),
+        long_entries,
+        torch.maximum(piece_start, start[owner]).to(index),
+        torch.minimum(piece_start + size, end[owner]).to(index),
+        piece_row.to(index_dtype_for(len(lengths))),
+        _join_plan(long_rows[several], first[several], last[several]),
+    )

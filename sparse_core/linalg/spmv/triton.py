@@ -20,8 +20,10 @@ from sparse_core.linalg.spmv import kernels_triton
 from sparse_core.linalg.spmv.plan import (
     MERGE_ITEMS,
     MERGE_LINE,
-    SHORT_ROW,
+    PIECE,
     UNROLLED,
+    AdaptivePlan,
+    JoinPlan,
     adaptive_plan,
     merge_plan,
     pattern_plan,
@@ -33,7 +35,12 @@ from sparse_core.linalg.structure import as_csr
 _SKEW = 16
 #: From this mean length a row gets a warp or more.
 _LONG_MEAN = 8
-_NO_LIMIT = 2**31 - 1
+#: Lanes of a row at most.
+_MOST_LANES = 256
+#: Fewer rows of this mean length or more are cut into pieces, because whole rows leave multiprocessors idle.
+_FEW_ROWS, _PIECED_MEAN = 2048, 1024
+#: Pieces for each program of short rows that may be nearly empty.
+_FEW_PIECES = 0.125
 #: Numbers in 128 bytes.
 _VECTOR = 32
 #: Lanes that keep an H200 busy: about eight tiles of 1024 for each multiprocessor.
@@ -84,10 +91,21 @@ def automatic_method(matrix: CSR) -> str:
     """Name of the CSR kernel that ``method="auto"`` runs."""
     profile = row_profile(matrix)
     if profile.longest > max(UNROLLED, _SKEW * profile.mean):
-        return "merge"
+        return "adaptive" if _pieces_are_few(adaptive_plan(matrix)) else "merge"
     if profile.longest <= UNROLLED and pattern_plan(matrix) is not None:
         return "pattern"
+    if matrix.shape[0] < _FEW_ROWS and profile.mean >= _PIECED_MEAN:
+        return "adaptive"
     return "vector" if profile.mean >= _LONG_MEAN else "scalar"
+
+
+def _pieces_are_few(plan: AdaptivePlan) -> bool:
+    """True if nearly all programs have whole pieces or short rows, so that few are nearly empty."""
+    short_programs = plan.short_rows / _unrolled_shape(plan.longest_short)[0]
+    pieces = len(plan.piece_start)
+    return plan.mean_short <= _LONG_MEAN and (
+        2 * plan.long_entries >= pieces * PIECE or pieces <= _FEW_PIECES * short_programs
+    )
 
 
 def _accumulator(y: Tensor, x: Tensor) -> tl.dtype:
@@ -121,33 +139,16 @@ def _scalar(matrix: CSR, x: Tensor, y: Tensor) -> None:
 
 def _vector(matrix: CSR, x: Tensor, y: Tensor) -> None:
     width = vector_width(len(y), row_profile(matrix).mean)
-    _launch_vector(matrix, x, y, matrix.col, len(y), _NO_LIMIT, listed=False, width=width)
-
-
-def vector_width(rows: int, mean: float) -> int:
-    """Lanes a row: few, so that a program has many rows in flight, but enough to occupy the whole device."""
-    width: int = min(16, max(4, triton.next_power_of_2(max(1, round(mean)))))
-    while rows * width < _OCCUPYING_LANES and width < min(256, mean):
-        width *= 2
-    return width
-
-
-def _launch_vector(
-    matrix: CSR, x: Tensor, y: Tensor, row_list: Tensor, rows: int, limit: int, *, listed: bool, width: int
-) -> None:
     block = max(1, min(128, 1024 // width))
     _launch(
         kernels_triton.vector_kernel,
-        triton.cdiv(rows, block),
+        triton.cdiv(len(y), block),
         matrix.row_ptr,
         matrix.col,
         _stored(matrix),
         x,
         y,
-        row_list,
-        rows,
-        limit,
-        LISTED=listed,
+        len(y),
         ROWS=block,
         WIDTH=width,
         ACC=_accumulator(y, x),
@@ -155,39 +156,69 @@ def _launch_vector(
     )
 
 
+def vector_width(rows: int, mean: float) -> int:
+    """Lanes a row: few, so that a program has many rows in flight, but enough to occupy the whole device."""
+    width: int = min(16, max(4, triton.next_power_of_2(max(1, round(mean)))))
+    while rows * width < _OCCUPYING_LANES and width < min(_MOST_LANES, mean):
+        width *= 2
+    return width
+
+
 def _adaptive(matrix: CSR, x: Tensor, y: Tensor) -> None:
     plan = adaptive_plan(matrix)
     accumulator = _accumulator(y, x)
-    _launch_vector(matrix, x, y, matrix.col, len(y), SHORT_ROW, listed=False, width=4)
-    for rows, width in zip(plan.bins, (64, 256), strict=True):
-        if len(rows):
-            _launch_vector(matrix, x, y, rows, len(rows), _NO_LIMIT, listed=True, width=width)
-    if len(plan.long_rows) == 0:
-        return
-    partial = _scratch(len(plan.piece_start), y, accumulator)
+    following = dependent(x)
+    pieces = len(plan.piece_start)
+    rows, warps = _unrolled_shape(plan.longest_short)
+    partial = _scratch(max(1, pieces), y, accumulator)
     _launch(
-        kernels_triton.piece_kernel,
-        len(plan.piece_start),
-        plan.piece_start,
-        plan.piece_end,
+        kernels_triton.adaptive_kernel,
+        pieces + (triton.cdiv(len(y), rows) if plan.short_rows else 0),
+        matrix.row_ptr,
         matrix.col,
         _stored(matrix),
         x,
+        y,
+        plan.piece_start,
+        plan.piece_end,
+        plan.piece_row,
         partial,
-        WIDTH=1024,
+        len(y),
+        pieces,
+        ROWS=rows,
+        STEPS=plan.longest_short,
+        WIDTH=PIECE,
+        LINE=MERGE_LINE,
+        ACC=accumulator,
+        DEPENDENT=following["DEPENDENT"],
+        num_warps=warps,
+    )
+    _join(plan.split, None, partial, y, accumulator)
+
+
+def _join(parts: JoinPlan, head: Tensor | None, tail: Tensor, y: Tensor, accumulator: tl.dtype) -> None:
+    """Add the parts of rows, in a launch that is set up while the last one ends."""
+    if len(parts.rows) == 0:
+        return
+    groups = triton.cdiv(parts.narrow, 16)
+    _launch(
+        kernels_triton.join_kernel,
+        groups + len(parts.rows) - parts.narrow,
+        parts.rows,
+        parts.first,
+        parts.last,
+        tail if head is None else head,
+        tail,
+        y,
+        parts.narrow,
+        groups,
+        ROWS=16,
+        WIDTH=32,
+        WIDE=1024,
+        HEADED=head is not None,
         ACC=accumulator,
         num_warps=4,
-    )
-    _launch(
-        kernels_triton.join_pieces_kernel,
-        len(plan.long_rows),
-        plan.long_rows,
-        plan.piece_ptr,
-        partial,
-        y,
-        WIDTH=32,
-        ACC=accumulator,
-        num_warps=1,
+        **dependent(y),
     )
 
 
@@ -195,8 +226,6 @@ def _merge(matrix: CSR, x: Tensor, y: Tensor) -> None:
     plan = merge_plan(matrix)
     programs = len(plan.first_row) - 1
     accumulator = _accumulator(y, x)
-    #: The second launch is set up while the first one ends.
-    following = dependent(x)
     # One piece of memory for both, which begin where Triton reads whole vectors.
     apart = triton.cdiv(programs, _VECTOR) * _VECTOR
     both = _scratch(2 * apart, y, accumulator)
@@ -217,26 +246,10 @@ def _merge(matrix: CSR, x: Tensor, y: Tensor) -> None:
         SHARE=MERGE_ITEMS,
         LINE=MERGE_LINE,
         ACC=accumulator,
-        DEPENDENT=following["DEPENDENT"],
+        DEPENDENT=dependent(x)["DEPENDENT"],
         num_warps=4,
     )
-    if len(plan.split_rows):
-        _launch(
-            kernels_triton.join_split_kernel,
-            triton.cdiv(len(plan.split_rows), 8),
-            plan.split_rows,
-            plan.split_first,
-            plan.split_last,
-            head,
-            tail,
-            y,
-            len(plan.split_rows),
-            ROWS=8,
-            WIDTH=32,
-            ACC=accumulator,
-            num_warps=2,
-            **following,
-        )
+    _join(plan.split, head, tail, y, accumulator)
 
 
 def _pattern(matrix: CSR, x: Tensor, y: Tensor) -> None:

@@ -94,6 +94,8 @@ def test_npz_keeps_blocks_and_other_formats_become_csr(tmp_path: Path) -> None:
 
 MARKET = {
     "pattern symmetric": ("coordinate pattern symmetric\n3 3 2\n2 1\n3 3", [[0, 1, 0], [1, 0, 0], [0, 0, 1]]),
+    "pattern with values": ("coordinate pattern general\n2 2 3\n1 1 5\n1 2\n2 1 -0.5e3", [[1, 1], [1, 0]]),
+    "upper triangle": ("coordinate real symmetric\n2 2 2\n1 2 5\n2 2 1", [[0, 5], [5, 1]]),
     "skew": ("coordinate real skew-symmetric\n2 2 1\n2 1 3.5", [[0, -3.5], [3.5, 0]]),
     "integer": ("coordinate integer general\n% comment\n2 3 2\n1 3 -4\n2 1 7", [[0, 0, -4], [7, 0, 0]]),
     "hermitian": ("coordinate complex hermitian\n2 2 2\n1 1 1 0\n2 1 2 3", [[1, 2 - 3j], [2 + 3j, 0]]),
@@ -177,6 +179,42 @@ LIES = {
     "other field": (
         DENSE.replace("real", "quaternion") + "1 1\n",
         "field 'quaternion' is none",
+    ),
+    "row outside, late": (
+        "%%MatrixMarket matrix coordinate real general\n% a\n% b\n\n% c\n% d\n3 3 3\n1 1 1\n\n4 1 2\n2 2 2\n",
+        "line 10: Row index out of bounds",
+    ),
+    "column outside": (
+        "%%MatrixMarket matrix coordinate complex general\r\n% a\r\n3 3 1\r\n1 4 1 1\r\n",
+        "line 4: Column index out of bounds",
+    ),
+    "row zero": (
+        "%%MatrixMarket matrix coordinate pattern symmetric\n% a\n3 3 2\n1 1\n0 1\n",
+        "line 5: Row index out of bounds",
+    ),
+    "integer beyond 64 bits": (
+        "%%MatrixMarket matrix coordinate integer general\n%\n2 2 1\n1 1 92233720368547758089\n",
+        "line 4: Integer out of range",
+    ),
+    "index beyond 64 bits": (
+        "%%MatrixMarket matrix coordinate real general\n%\n2 2 1\n99999999999999999999 1 1\n",
+        "line 4: Integer out of range",
+    ),
+    "two numbers for a pattern": (
+        "%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 1 2 3\n",
+        "line 3: '1 1 2 3' is no entry",
+    ),
+    "both triangles": (
+        "%%MatrixMarket matrix coordinate real symmetric\n3 3 2\n1 3 5\n3 1 5\n",
+        r"both \(3, 1\) and \(1, 3\) are listed",
+    ),
+    "skew diagonal": (
+        "%%MatrixMarket matrix coordinate integer skew-symmetric\n3 3 2\n1 3 5\n2 2 5\n",
+        r"entry \(2, 2\) must be its own mirror image",
+    ),
+    "hermitian diagonal": (
+        "%%MatrixMarket matrix coordinate complex hermitian\n3 3 1\n2 2 5 1\n",
+        r"entry \(2, 2\) must be its own mirror image",
     ),
     "utf-16": (COORDINATES.encode("utf-16").decode("latin-1"), "no banner"),
 }
@@ -290,6 +328,20 @@ def test_every_kind_of_market_file(kind: str, packed: bool, tmp_path: Path) -> N
     assert isinstance(loaded, CSR)
     assert loaded.dtype == (torch.complex128 if kind == "hermitian" else torch.float64)
     assert np.array_equal(loaded.to_dense().numpy(), np.asarray(expected))
+
+
+def test_large_integers_are_not_rounded_unless_asked(tmp_path: Path) -> None:
+    path, packed = tmp_path / "m.mtx", tmp_path / "m.npz"
+    for number in (2**53 + 1, -(2**53) - 1, 2**63 - 1):
+        path.write_text(f"%%MatrixMarket matrix coordinate integer general\n2 2 1\n2 1 {number}\n")
+        scipy.sparse.save_npz(packed, scipy.sparse.coo_array(np.array([[0, number], [3, 0]])))
+        for file in (path, packed):
+            with pytest.raises(ValueError, match=rf"float64 would round the integer {number}; pass dtype"):
+                load_matrix(file)
+            assert float(number) in load_matrix(file, dtype=torch.float64).values.tolist()
+    for number in (2**53, 2**53 + 2, -(2**63)):
+        path.write_text(f"%%MatrixMarket matrix array integer general\n2 1\n{number}\n0\n")
+        assert [int(one) for one in load_matrix(path).values.tolist()] == [number]
 
 
 def test_integers_in_npz_become_floating(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedE
 from sparse_core.linalg import sddmm, spmm, spmv
 from sparse_core.linalg.sddmm import triton as sddmm_kernels
 from sparse_core.linalg.spmm import triton as spmm_kernels
+from sparse_core.linalg.spmv import plan
 
 HALF, BRAIN, SINGLE, DOUBLE = torch.float16, torch.bfloat16, torch.float32, torch.float64
 DTYPES = [
@@ -80,6 +81,7 @@ def long_rows() -> Tensor:
     dense[0, 3:] = 0
     dense[2] = 0
     dense[3, ::3] = 0
+    dense[4, 700:] = 0
     return dense
 
 
@@ -187,7 +189,9 @@ def formats_of(csr: CSR, kinds: Any, dtypes: tuple[torch.dtype, torch.dtype]) ->
         yield "BSR of several tiles", csr.to(BSR, block_size=(130, 70))
 
 
-def compare_long_rows(dense: Tensor) -> dict[str, str]:
+def compare_long_rows(
+    dense: Tensor, methods: tuple[str, ...] = ("vector", "adaptive", "merge")
+) -> dict[str, str]:
     """spmv by the methods that share rows out; a thread a row would take the interpreter minutes."""
     matrix, x = CSR.from_dense(dense), random(dense.shape[1]).to(dense.device)
     return {
@@ -196,7 +200,7 @@ def compare_long_rows(dense: Tensor) -> dict[str, str]:
                 matrix, x, impl=impl, method=method if impl == "triton" else "auto"
             )
         )
-        for method in ("vector", "adaptive", "merge")
+        for method in methods
     }
 
 
@@ -286,6 +290,9 @@ if __name__ == "__main__":
                 report[key] = COMPARISONS[operation](dense.to(device), dtypes)
     if operation == "spmv":
         report["long rows"] = compare_long_rows(long_rows().to(device))
+        # Rows of many parts, which a program of their own adds.
+        plan._NARROW_PARTS = 2
+        report["rows of many parts"] = compare_long_rows(long_rows().to(device), ("adaptive", "merge"))
     if operation == "spmm":
         report["gradients"] = compare_gradients(matrices(size)["one dense row"].to(device))
     print(json.dumps({"interpreted": interpreted, "launches": launches, "cases": report}))

@@ -20,8 +20,8 @@ LAUNCHED = {
     "sddmm": ("_entries_kernel", "_blocks_kernel"),
 }
 #: Comparisons at least: cases, and comparisons in all of them.
-QUICK_CASES = {"spmv": (6, 100), "spmm": (5, 60), "sddmm": (4, 100)}
-ALL_CASES = {"spmv": (17, 400), "spmm": (17, 300), "sddmm": (16, 400)}
+QUICK_CASES = {"spmv": (7, 100), "spmm": (5, 60), "sddmm": (4, 100)}
+ALL_CASES = {"spmv": (18, 400), "spmm": (17, 300), "sddmm": (16, 400)}
 
 
 def run_comparison(repository: Path, *arguments: str, interpret: bool) -> dict[str, Any]:

@@ -186,6 +186,7 @@ def slow() -> dict[str, Callable[[], Case]]:
         "no room, ties": lambda: crowded(140, 3, tied=True, room=8, most=11),
         "no room, 3d": lambda: crowded(140, 4, room=4, metric="3d", iou=0.05),
         "no room, double": lambda: crowded(140, 5, double=True, room=4, iou=0.2),
+        "no room, late": lambda: {**case(*settled_late(140), iou=0.2, room=1), "overflow": 0},
     }
 
 

@@ -74,14 +74,14 @@ def test_more_of_many_interpreted(repository: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("the kernels are compiled here")
     report = run_script(MANY, repository, "--everything", interpret=True)
-    assert len(report) == 20
+    assert len(report) == 21
     check_many(report)
 
 
 @pytest.mark.gpu
 def test_many_compiled(repository: Path, cuda: torch.device) -> None:
     report = run_script(MANY, repository, "--everything", interpret=False)
-    assert len(report) == 30
+    assert len(report) == 31
     check_many(report)
 
 

@@ -75,6 +75,15 @@ def test_singular_matrices_are_named() -> None:
         batched_lu(torch.zeros(8, 2, 2))
 
 
+@pytest.mark.parametrize("factorise", [batched_lu, batched_cholesky])
+def test_entries_that_are_not_finite_are_named(factorise: Factorise) -> None:
+    matrices = torch.eye(3).repeat(4, 1, 1)
+    matrices[2, 1, 0] = float("nan")
+    with pytest.raises(ValueError, match=r"^matrices\[2\] is not finite: entry \(1, 0\) is nan; replace it$"):
+        factorise(matrices)
+    assert bool(factorise(matrices, check=False).solve(torch.ones(4, 3))[2].isnan().any())
+
+
 def test_matrices_that_are_not_positive_definite_are_named() -> None:
     a = matrices(4)
     a[2] = torch.diag(torch.tensor([1.0, 2.0, -1.0, 3.0, 1.0]))

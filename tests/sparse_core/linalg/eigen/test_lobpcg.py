@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sparse_core.errors import ConvergenceError
-from sparse_core.formats import CSR
+from sparse_core.formats import CSR, generators
 from sparse_core.linalg import algebraic_multigrid, lobpcg
+from sparse_core.linalg.krylov.scaling import scaled_number, times_power
 
 DTYPES = [torch.float32, torch.float64, torch.complex128]
 
@@ -164,3 +165,24 @@ def test_what_is_not_finite_does_not_come_back(value: float, place: str) -> None
 def test_what_does_not_fit(x: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         lobpcg(**{"matrix": torch.eye(4), "x": x, **options})
+
+
+@pytest.mark.parametrize("of_a", [-996, -600, 0, 600, 800])
+@pytest.mark.parametrize("of_b", [-400, 0, 400])
+def test_matrices_and_starts_of_any_size(of_a: int, of_b: int) -> None:
+    """Powers of two change no bit: the pairs are those of the problem of usual size."""
+    dense = generators.poisson_2d(5).to_dense().double()
+    start, weights = random(25, 3, seed=0), torch.diag(torch.linspace(1, 2, 25, dtype=torch.float64))
+    options: dict[str, Any] = {"largest": False, "max_iterations": 60}
+    expected = lobpcg(CSR.from_dense(dense), start, CSR.from_dense(weights), tol=1e-8, **options)
+    matrix, b = times_power(dense, [of_a]), times_power(weights, [of_b])
+    tolerance = scaled_number(1e-8, of_a - of_b // 2)
+    for left, right in ((CSR.from_dense(matrix), CSR.from_dense(b)), (matrix.__matmul__, b.__matmul__)):
+        for factor in (-1000, 0, 1000):
+            found = lobpcg(left, times_power(start, [factor]), right, tol=tolerance, **options)
+            fits = abs(of_a - of_b) < 1020
+            assert found.converged == fits, found.reason
+            assert all(one <= found.tolerance for one in found.true_residuals)
+            if fits:
+                scaled = times_power(found.values, [of_b - of_a])
+                torch.testing.assert_close(scaled, expected.values, rtol=1e-9, atol=0)

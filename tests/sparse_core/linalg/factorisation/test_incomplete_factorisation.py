@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sparse_core.errors import FactorisationWarning
-from sparse_core.formats import COO, CSR
-from sparse_core.linalg import Preconditioner, ic0, ilu0, iluk
+from sparse_core.formats import COO, CSR, generators
+from sparse_core.linalg import (
+    Preconditioner,
+    cholesky,
+    gauss_seidel,
+    ic0,
+    ilu0,
+    iluk,
+    jacobi,
+    lu,
+    sparse_approximate_inverse,
+)
 from sparse_core.linalg.triangular.common import System, triangular_plan
 
 REAL_EXAMPLES = (
@@ -246,14 +258,19 @@ def test_breakdown_shifts_the_diagonal_and_says_so() -> None:
     assert ic0(matrix, shift=0.5).shift == 0.5
 
 
-def test_nan_is_kept() -> None:
-    def poisoned() -> CSR:
-        matrix = CSR.from_scipy(poisson(4, 4))
-        matrix.values[0] = float("nan")
-        return matrix
-
-    assert bool(ilu0(poisoned()).upper.values.isnan().any())
-    assert bool(ic0(poisoned()).lower.values.isnan().any())
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize(
+    "factorise",
+    [ilu0, partial(iluk, level=1), ic0, lu, cholesky, sparse_approximate_inverse, jacobi, gauss_seidel],
+)
+def test_the_entry_that_is_not_finite_is_named(factorise: Callable[[CSR], Any], value: float) -> None:
+    matrix = generators.poisson_2d(4)
+    matrix = matrix.with_values(matrix.values.clone())
+    entry = int(matrix.row_ptr[5]) + 2
+    matrix.values[entry] = value
+    column = int(matrix.col[entry])
+    with pytest.raises(ValueError, match=rf"matrix is not finite: entry \(5, {column}\) is {value};"):
+        factorise(matrix)
 
 
 def test_ic0_refuses_what_is_not_symmetric_positive() -> None:

@@ -118,11 +118,8 @@ def test_a_right_hand_side_whose_squares_underflow_is_not_zero(solver: Solver, d
     result = solver(matrix, b)
     assert result.tolerance == pytest.approx(1e-5 * scale * 3**0.5, rel=1e-3)
     residual = float(torch.linalg.vector_norm((b - matrix @ result.x).double() / scale)) * scale
-    assert result.converged == (residual <= result.tolerance)
-    if solver is gmres:
-        assert result.converged
-    if solver is cg or solver is minres:
-        assert result.reason == f"breakdown: squares of b underflow in {str(dtype)[6:]}: scale the system"
+    assert residual <= result.tolerance
+    assert result.converged
     least = lsqr(matrix, b)
     torch.testing.assert_close(least.x / scale, torch.tensor([1, 1 / 2, 1 / 3], dtype=dtype))
 

@@ -9,7 +9,8 @@ import scipy.sparse
 import torch
 from scipy.sparse.linalg import LinearOperator, bicgstab, cg
 
-from sparse_core.formats import COO, CSR
+from sparse_core import linalg
+from sparse_core.formats import COO, CSR, generators
 from sparse_core.linalg import (
     ApproximateSolver,
     Preconditioner,
@@ -22,6 +23,7 @@ from sparse_core.linalg import (
     multicolour_order,
     sparse_approximate_inverse,
 )
+from sparse_core.linalg.krylov.scaling import times_power
 
 #: What may precondition conjugate gradients, and how few of the plain iterations it must need on Poisson.
 SYMMETRIC: dict[str, tuple[Callable[[CSR], ApproximateSolver], float]] = {
@@ -216,3 +218,18 @@ def test_cuda_equals_cpu(cuda: torch.device, name: str) -> None:
     b = torch.randn(400, dtype=torch.float64)
     expected, found = build(matrix).solve(b), build(matrix.to(cuda)).solve(b.to(cuda))
     torch.testing.assert_close(found.cpu(), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["smoothed_aggregation", "ruge_stuben"])
+@pytest.mark.parametrize("exponent", [-996, 996])
+def test_multigrid_of_matrices_of_any_size(method: Any, exponent: int) -> None:
+    """Powers of two change no bit: the cycle is that of the matrix of usual size, scaled."""
+    pytest.importorskip("pyamg")
+    matrix = generators.poisson_2d(20).to(torch.float64)
+    b = torch.linspace(-1, 1, 400, dtype=torch.float64)
+    scaled = matrix.with_values(times_power(matrix.values, [exponent]))
+    found = algebraic_multigrid(scaled, method=method)
+    expected = algebraic_multigrid(matrix, method=method)
+    assert len(found.levels) == len(expected.levels) > 0
+    assert torch.equal(times_power(found.solve(b), [exponent]), expected.solve(b))
+    assert linalg.cg(scaled, b, preconditioner=found).converged

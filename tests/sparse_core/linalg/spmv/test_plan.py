@@ -9,6 +9,7 @@ from sparse_core.formats import CSR, SlicedELL, generators
 from sparse_core.linalg.spmv import plan as plans
 from sparse_core.linalg.spmv.plan import (
     MERGE_ITEMS,
+    PIECE,
     PatternPlan,
     adaptive_plan,
     find_patterns,
@@ -90,22 +91,62 @@ def test_rows_over_several_parts_are_listed() -> None:
     dense[1] = 1.0
     dense[3, 0] = 1.0
     plan = merge_plan(CSR.from_dense(dense))
-    assert plan.split_rows.tolist() == [1]
-    assert plan.split_first.tolist() == [0]
-    assert plan.split_last.tolist() == [3]
+    assert plan.split.rows.tolist() == [1]
+    assert plan.split.first.tolist() == [0]
+    assert plan.split.last.tolist() == [3]
 
 
-def test_adaptive_bins_and_pieces() -> None:
-    lengths = [0, 3, 16, 17, 256, 257, 2048, 2049, 9000]
+def test_rows_of_many_parts_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "_NARROW_PARTS", 2)
+    dense = torch.zeros(4, 3 * MERGE_ITEMS)
+    dense[1] = 1.0
+    dense[2, :MERGE_ITEMS] = dense[3] = 1.0
+    split = merge_plan(CSR.from_dense(dense)).split
+    assert split.narrow == 1
+    assert split.rows.tolist() == [2, 1, 3]
+    assert (split.last - split.first).tolist() == [1, 3, 3]
+
+
+def csr_of(lengths: list[int]) -> CSR:
     row_ptr = torch.tensor([0, *lengths]).cumsum(0).int()
     col = torch.cat([torch.arange(length, dtype=torch.int32) for length in lengths])
-    matrix = CSR(row_ptr, col, torch.ones(len(col)), (len(lengths), 9000))
-    plan = adaptive_plan(matrix)
-    assert [rows.tolist() for rows in plan.bins] == [[3, 4], [5, 6]]
-    assert plan.long_rows.tolist() == [7, 8]
-    assert plan.piece_ptr.tolist() == [0, 1, 4]
-    assert (plan.piece_end - plan.piece_start).tolist() == [2049, 4096, 4096, 808]
-    assert plan.piece_end[-1] == len(col)
+    return CSR(row_ptr, col, torch.ones(len(col)), (len(lengths), max(lengths)))
+
+
+def test_long_rows_are_cut_where_lines_begin() -> None:
+    lengths = [0, 3, 32, 33, PIECE, 3 * PIECE]
+    plan = adaptive_plan(csr_of(lengths))
+    assert (plan.short_rows, plan.longest_short, plan.mean_short) == (3, 32, 35 / 3)
+    assert plan.long_entries == 33 + 4 * PIECE
+    # Rows 4 and 5 begin within a line, 68 and 1092.
+    assert plan.piece_start.tolist() == [
+        35,
+        68,
+        64 + PIECE,
+        1092,
+        1088 + PIECE,
+        1088 + 2 * PIECE,
+        1088 + 3 * PIECE,
+    ]
+    assert plan.piece_end.tolist() == [
+        68,
+        64 + PIECE,
+        1092,
+        1088 + PIECE,
+        1088 + 2 * PIECE,
+        1088 + 3 * PIECE,
+        1092 + 3 * PIECE,
+    ]
+    assert plan.piece_row.tolist() == [3, *[-1] * 6]
+    assert plan.split.rows.tolist() == [4, 5]
+    assert plan.split.first.tolist() == [1, 3]
+    assert plan.split.last.tolist() == [3, 7]
+
+
+def test_pieces_grow_with_very_long_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "_MOST_PIECES", 2)
+    plan = adaptive_plan(csr_of([5 * PIECE]))
+    assert (plan.piece_end - plan.piece_start).tolist() == [3 * PIECE, 2 * PIECE]
 
 
 def test_profile_of_a_matrix_without_rows() -> None:
