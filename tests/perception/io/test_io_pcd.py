@@ -109,7 +109,7 @@ def test_fields_of_odd_sizes_and_counts(encoding: str, tmp_path: Path) -> None:
 def test_fields_of_count_zero_occupy_nothing(encoding: str, tmp_path: Path) -> None:
     """PCL pads its points so: four bytes behind z, and a field without a byte before and behind a ring."""
     kinds = {"x": "<f4", "y": "<f4", "z": "<f4", "pad": "V4", "intensity": "<f4", "ring": "u1", "end": "V15"}
-    table = np.zeros(len(POINTS), [(name, kind) for name, kind in kinds.items()])
+    table = np.zeros(len(POINTS), list(kinds.items()))
     for column, name in enumerate(("x", "y", "z", "intensity")):
         table[name] = POINTS[:, column]
     table["ring"] = 7
