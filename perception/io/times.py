@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from perception.errors import DataError
-from perception.io.text import parse_count, read_text
+from perception.io.text import parse_count, read_rows
 
 _SECOND_NS = 10**9
 #: Times beyond this (about the year 2262) do not fit into 64 bits of nanoseconds.
@@ -56,6 +56,8 @@ def said_time(name: str) -> int | None:
 class ScanTimes:
     """A time a line: seconds, or a date and time of UTC as KITTI's ``timestamps.txt`` has it.
 
+    The scan of an empty line has no time; empty lines at the end and comments (``#``) do not count.
+
     Args:
         path: of the file.
 
@@ -65,29 +67,43 @@ class ScanTimes:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._times: list[int] = []
-        for number, line in enumerate(read_text(path, "a time a line").splitlines(), 1):
-            if line.strip() and not line.lstrip().startswith("#"):
-                self._times.append(_parse(f"{path}: line {number}", line.strip()))
+        self._lines: list[int] = []
+        self._times: list[int | None] = []
+        for number, text in read_rows(path, "a time a line"):
+            self._lines.append(number)
+            self._times.append(_parse(f"{path}: line {number}", text) if text else None)
 
-    def find(self, name: str, position: int) -> int:
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def find(self, name: str, position: int) -> int | None:
         """Nanoseconds since the epoch of a scan: of the line of its number, or else of its place.
 
         Args:
             name: of the scan, without folder and suffix.
             position: its place among the scans, from 0.
 
+        Returns:
+            The time; None where the line is empty.
+
         Raises:
             DataError: there is no such line.
         """
-        count = parse_count(name)
-        row = position if count is None else count
+        row = self._row(name, position)
         if row >= len(self._times):
             raise DataError(
                 f"{self.path}: {len(self._times)} times, none in line {row} (from 0) for scan {name!r};"
                 " write a line for each scan"
             )
         return self._times[row]
+
+    def line(self, name: str, position: int) -> int:
+        """Number of the line, from 1, that :meth:`find` takes the time from."""
+        return self._lines[self._row(name, position)]
+
+    def _row(self, name: str, position: int) -> int:
+        count = parse_count(name)
+        return position if count is None else count
 
 
 def _parse(place: str, text: str) -> int:
