@@ -4,7 +4,7 @@ Two formats:
 
 - Rows of 12 numbers as KITTI's odometry has them: the upper three rows of a 4x4 matrix, row by row. Frame
   ``000010`` has row 10, counted from 0; a frame whose name is no number has the row of its place in the file.
-  An empty line is the row of a frame without a pose; empty lines at the end and comments are no rows.
+  An empty line is the row of a frame without a pose; comments (``#``) are no rows.
   The matrix is ``map_from_lidar`` (docs/conventions.md), or with ``camera=True`` that of KITTI's camera 0.
 - JSONL with ``frame``, ``x``, ``y``, ``yaw`` and, where they are known, ``z``, ``time_ns`` or ``time``,
   ``covariance`` (3 x 3, of the position) and ``map_id``.

@@ -8,7 +8,7 @@ Three formats, of which ``recall import --poses`` knows the last two:
 
 - Rows of 12 numbers as KITTI's odometry has them: the upper three rows of a 4x4 matrix ``map_from_lidar``,
   row by row. Scan ``000010`` has row 10, counted from 0; without a number as its name, the row of its place.
-  An empty line is the row of a scan without a pose; empty lines at the end and comments (``#``) are no rows.
+  An empty line is the row of a scan without a pose; comments (``#``) are no rows.
 - JSONL with ``frame``, ``x``, ``y``, ``yaw`` and, where they are known, ``z``, ``time_ns`` or ``time`` (ISO
   8601, UTC without a zone), ``covariance`` (3 x 3, of the position) and ``map_id``.
 """

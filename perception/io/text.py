@@ -32,8 +32,8 @@ def read_text(path: Path, expected: str) -> str:
 def read_rows(path: Path, expected: str) -> list[tuple[int, str]]:
     """Read a file in which a row belongs to a scan by its place.
 
-    Comments (``#``) are no rows. An empty line between others is an empty row: its scan has no value, and
-    those of the scans after it stay theirs. Empty lines at the end are no rows.
+    Comments (``#``) are no rows. An empty line is an empty row: its scan has no value, and those of the scans
+    after it stay theirs.
 
     Args:
         path: the file.
@@ -46,10 +46,7 @@ def read_rows(path: Path, expected: str) -> list[tuple[int, str]]:
         DataError: as for :func:`read_text`.
     """
     lines = enumerate(read_text(path, expected).splitlines(), 1)
-    rows = [(number, line.strip()) for number, line in lines if not line.lstrip().startswith("#")]
-    while rows and not rows[-1][1]:
-        rows.pop()
-    return rows
+    return [(number, line.strip()) for number, line in lines if not line.lstrip().startswith("#")]
 
 
 def write_text(path: Path, text: str) -> None:

@@ -56,7 +56,7 @@ def said_time(name: str) -> int | None:
 class ScanTimes:
     """A time a line: seconds, or a date and time of UTC as KITTI's ``timestamps.txt`` has it.
 
-    The scan of an empty line has no time; empty lines at the end and comments (``#``) do not count.
+    The scan of an empty line has no time; comments (``#``) are no lines.
 
     Args:
         path: of the file.
@@ -72,9 +72,6 @@ class ScanTimes:
         for number, text in read_rows(path, "a time a line"):
             self._lines.append(number)
             self._times.append(_parse(f"{path}: line {number}", text) if text else None)
-
-    def __len__(self) -> int:
-        return len(self._times)
 
     def find(self, name: str, position: int) -> int | None:
         """Nanoseconds since the epoch of a scan: of the line of its number, or else of its place.
