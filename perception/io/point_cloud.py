@@ -63,9 +63,9 @@ def load_point_cloud(
     ``perceive doctor``) tells what it doubts. Rows with NaN or infinity are kept; the detector drops and
     reports them.
 
-    Intensity comes out in [0, 1]: zeros where the file has none; a column of unsigned bytes, or one whose
-    largest value is above 1 and at most 255, is divided by 255, and one up to 65535 by 65535. A transform's
-    ``intensity_scale`` takes the place of this.
+    Intensity comes out in [0, 1]: zeros where the file has none; a column of unsigned bytes, or one of values
+    from above 1 to 255, is divided by 255, and one up to 65535 by 65535. One value in a hundred may be
+    brighter. A transform's ``intensity_scale`` takes the place of this.
 
     Args:
         path: the file.
