@@ -104,8 +104,8 @@ class RigScans:
         names = [sensor.name for sensor in self.rig.sensors]
         if first.time_ns is None and any(one.time_ns is not None for one in self._files.get(names[0], ())):
             raise DataError(
-                f"{self.source}: scan {first.name!r} of sensor {names[0]!r} has no time, by which scans of other"
-                " sensors are found; write it into the file of times"
+                f"{self.source}: scan {first.name!r} of sensor {names[0]!r} has no time, by which scans of"
+                " other sensors are found; write it into the file of times"
             )
         clouds = {names[0]: _timed(first)}
         taken = dict(zip(names[1:], (other.of(first) for other in others), strict=True))

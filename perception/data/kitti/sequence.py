@@ -125,13 +125,12 @@ class KittiSequence(DataSet):
         scan = self._scans[frame_id]
         number = _whole(str(scan), "name", frame_id)
         rows = self._labels.get(number, [])
-        image = KittiFolder(self.folder).path("image_2", frame_id)
         return KittiSequenceFrame(
             frame_id=frame_id,
             source=scan,
             labelled=True,
             calibrated=True,
-            image=image if image.is_file() else None,
+            image=KittiFolder(self.folder).image(frame_id),
             track_ids=np.array([track for track, item in rows if item.type != DONT_CARE], np.int64),
             pose=_line(self._poses, number, self.folder / _POSES),
             time_ns=None if self._times is None else self._times.find(frame_id, number),
