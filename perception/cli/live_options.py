@@ -149,7 +149,7 @@ def _read(
         cloud = beside.cloud
     else:
         cloud = load_point_cloud(scan.path, columns=columns_of(options), transform=transform)
-    cloud = surroundings.timed(cloud, scan.name, scan.position)
+    cloud = surroundings.timed(cloud, scan, beside)
     pose: ScanPose | None = None
     try:
         pose = surroundings.scan_pose(

@@ -74,7 +74,8 @@ def load_point_cloud(
         transform: unit, axes, height and intensity of the scan, where they are not what a detector expects.
 
     Returns:
-        (N, 4) float32 points in frame ``"lidar"``, without a timestamp; ``source`` is the path. Of a
+        (N, 4) float32 points in frame ``"lidar"``; ``source`` is the path, ``timestamp_ns`` the time of the
+        first point where a ``.pcd`` or ``.ply`` file has dates of its points, else None. Of a
         ``.pcd.bin`` file without a transform of its axes x is to the right and y forward, 1.84 m above the
         ground, as nuScenes has it; a warning says so.
 
@@ -94,6 +95,7 @@ def load_point_cloud(
     intensity, _ = unit_intensity(f"{path}: field", raw, advice=advice)
     return PointCloud(
         np.column_stack([raw.xyz, intensity]),
+        timestamp_ns=raw.time_ns,
         source=str(path),
         sensor_height_m=transform.sensor_height_m,
         warnings=told,

@@ -19,7 +19,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,8 @@ import numpy.typing as npt
 from perception.errors import DataError
 from perception.io.stamped import StampedTransform
 from perception.io.text import parse_count, parse_number, read_rows
-from perception.io.times import parse_seconds, said_time
+from perception.io.times import parse_date, parse_seconds, said_time
 from perception.io.trajectory import MAX_GAP_S, Trajectory
-from sparse_core.moments import parse_moment
 
 #: Axes of KITTI's camera (x right, y down, z forward) in those of the LiDAR and the map.
 _LIDAR_FROM_CAMERA = np.array([[0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1]], dtype=np.float64)
@@ -243,12 +241,9 @@ def _time(place: str, record: Mapping[str, Any]) -> int | None:
     if said is None:
         return None
     try:
-        when = parse_moment(said)
+        return parse_date(said)
     except (TypeError, ValueError) as error:
         raise DataError(f"{place}: field time must be ISO 8601, got {said!r}") from error
-    utc = timezone.utc
-    since = (when if when.tzinfo else when.replace(tzinfo=utc)) - datetime(1970, 1, 1, tzinfo=utc)
-    return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
 
 
 def _covariance(place: str, record: Mapping[str, Any]) -> list[list[float]] | None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from perception.errors import DataError
 from perception.io.columns import SKIPPED
+from perception.io.times import first_point_time
 from perception.io.transform import ScanTransform, scaled_intensity
 from perception.types import FloatArray
 
@@ -46,10 +47,12 @@ class RawCloud:
     Attributes:
         xyz: (N, 3) float32, in the unit and axes of the file.
         intensity: (N,) in the file's own range and dtype, or None where the file has none.
+        time_ns: of the first point, nanoseconds since the epoch, or None where the file does not say it.
     """
 
     xyz: FloatArray
     intensity: npt.NDArray[Any] | None
+    time_ns: int | None = None
 
 
 def read_bytes(path: Path) -> bytes:
@@ -93,7 +96,12 @@ def as_float32(values: npt.NDArray[Any]) -> FloatArray:
 
 
 def restore_bytes(values: npt.NDArray[np.float64], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Values read from text, as uint8 again if they were declared so: such an intensity means 0..255."""
+    """Values read from text, as uint8 again if they were declared so: such an intensity means 0..255.
+
+    Numbers that were declared to have four bytes have no more digits than these.
+    """
+    if dtype == np.float32:
+        return as_float32(values)
     is_bytes = dtype == np.uint8 and bool(((values >= 0) & (values <= 255)).all())
     return values.astype(np.uint8) if is_bytes else values
 
@@ -115,7 +123,8 @@ def raw_from_fields(path: Path, fields: Mapping[str, npt.NDArray[Any]]) -> RawCl
             " export the cloud with scalar fields x, y, z (and intensity)"
         )
     xyz = np.stack([as_float32(fields[name]) for name in ("x", "y", "z")], axis=1)
-    return RawCloud(xyz, pick_intensity({name: fields[name] for name in intensity_names(fields)}))
+    intensity = pick_intensity({name: fields[name] for name in intensity_names(fields)})
+    return RawCloud(xyz, intensity, first_point_time(fields))
 
 
 def intensity_names(names: Collection[str]) -> list[str]:
@@ -193,7 +202,7 @@ def transformed(raw: RawCloud, transform: ScanTransform) -> RawCloud:
     intensity = raw.intensity
     if transform.intensity_scale is not None and intensity is not None:
         intensity = scaled_intensity(intensity, transform.intensity_scale)
-    return RawCloud(xyz, intensity)
+    return RawCloud(xyz, intensity, raw.time_ns)
 
 
 def intensity_divisor(intensity: npt.NDArray[Any] | None) -> float | None:

@@ -11,7 +11,7 @@ import pytest
 from memory.exchange.poses import pose_of_record, read_poses
 from perception.errors import DataError
 from perception.io.poses import ScanPoses
-from perception.io.times import ScanTimes, said_time
+from perception.io.times import ScanTimes, first_point_time, said_time
 
 ROWS = "1 0 0 5 0 1 0 0 0 0 1 2\n# a bend\n0 -1 0 5 1 0 0 0 0 0 1 2\n"
 NAMED = (
@@ -154,9 +154,36 @@ def test_names_tell_times() -> None:
         == 1_532_402_927_647_951_000
     )
     assert said_time("scan_1532402927647951000") == 1_532_402_927_647_951_000
+    assert said_time("315968663259918000") == 315_968_663_259_918_000
     assert said_time("1532402927647") == 1_532_402_927_647_000_000
     for name in ("000010", "0000000010", "0000000000010", "2018-07-24", "street0", ""):
         assert said_time(name) is None
+
+
+def test_the_unit_of_the_times_of_points_is_told_by_their_size() -> None:
+    seconds = 1_626_240_238.25
+    for factor, kind in (
+        (1, "f8"),
+        (10**3, "f8"),
+        (10**3, "i8"),
+        (10**6, "u8"),
+        (10**9, "u8"),
+        (10**9, "f8"),
+    ):
+        times = np.array([0.5, 0.25, 0.0]) * factor + seconds * factor
+        told = first_point_time({"x": times, "timestamp": times.astype(kind)})
+        assert told == pytest.approx(1_626_240_238_250_000_000, abs=512)
+    assert first_point_time({"t": np.array([seconds, np.nan, seconds + 1])}) == 1_626_240_238_250_000_000
+    assert first_point_time({"t": np.array([5, 6]), "time": np.array([seconds, seconds])}) is not None
+    for without in (
+        {"t": np.array([0, 1_000_000], np.uint64)},
+        {"t": np.array([seconds], np.float32)},
+        {"t": np.array([seconds, 0, 0])},
+        {"t": np.array([np.nan])},
+        {"t": np.zeros(0)},
+        {},
+    ):
+        assert first_point_time(without) is None
 
 
 def test_a_scan_without_a_pose(tmp_path: Path) -> None:
