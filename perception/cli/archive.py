@@ -17,8 +17,9 @@ from perception.cli.frames import ScanReader
 from perception.cli.pages import open_player, play_records
 from perception.cli.portions import DetectionJob, Made, Portion, Results, Stretch
 from perception.cli.records import FolderRecords, WrittenRecords
+from perception.cli.scan import Scan
 from perception.cli.scan_options import SaidOnce
-from perception.cli.scan_source import FoundScans, MergedScans, Scan, frame_name
+from perception.cli.scan_source import FoundScans, MergedScans, frame_name
 from perception.engines.local import LocalEngine, usable_cores
 from perception.engines.order import run_in_order
 from perception.engines.protocol import Engine, Lost

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perception.cli.console import REMARKS
-from perception.cli.scan_source import Scan
+from perception.cli.scan import Scan
 from perception.io.times import is_date, parse_date
 
 #: Scans a second where nobody says otherwise.

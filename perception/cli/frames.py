@@ -13,8 +13,8 @@ from perception.cli.budget import Budget, budget_of
 from perception.cli.crops import Crops
 from perception.cli.dates import ScanDates, known_time
 from perception.cli.ranges import range_of
+from perception.cli.scan import Scan
 from perception.cli.scan_options import columns_of
-from perception.cli.scan_source import Scan
 from perception.cli.surroundings import Surroundings
 from perception.data import Frame, frame_beside
 from perception.detector import Detector

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from perception.cli.console import add_command, add_device_option, add_precision_option
+from perception.cli.scan import Scan
 from perception.cli.scan_options import add_scan_options, columns_of
-from perception.cli.scan_source import Scan, find_scans
+from perception.cli.scan_source import find_scans
 from perception.cli.surroundings import Surroundings, add_surroundings_options
 from perception.data import frame_beside
 from perception.errors import DataError

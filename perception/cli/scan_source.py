@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from perception.cli.scan import Scan
 from perception.cli.surroundings import Surroundings
 from perception.data.own import OwnDataSet, read_description
 from perception.errors import DataError
@@ -21,39 +22,8 @@ from perception.io.pcap import is_pcap
 from perception.io.rig import read_rig
 from perception.io.rig_scans import RigScans
 from perception.io.transform import ScanTransform
-from perception.types import PointCloud
 
 _Read = TypeVar("_Read")
-
-
-@dataclass(frozen=True, eq=False)
-class Scan:
-    """A scan that is yet to be read: from a file, or out of a recording, where it may have failed.
-
-    Its position is among the files, or in its recording, from 0; the sensor is what the recording calls it.
-    What is to be fetched has an address, and a path for its name alone. The first is the file in whose
-    folder it lies that comes before all others, or its recording, and the place is counted from there.
-    """
-
-    path: Path
-    name: str
-    position: int
-    read: PointCloud | DataError | None = None
-    sensor: str = ""
-    address: str = ""
-    first: Path | None = None
-    place: int = 0
-
-    @property
-    def bag(self) -> Path | None:
-        """The recording that it is out of."""
-        return self.path if self.read is not None and is_bag(self.path) else None
-
-    @property
-    def source(self) -> str:
-        """As the record of the frame names it."""
-        cloud = self.read
-        return (isinstance(cloud, PointCloud) and cloud.source) or self.address or str(self.path)
 
 
 @dataclass(frozen=True, eq=False)

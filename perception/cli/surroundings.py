@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from perception.cli.console import REMARKS
+from perception.cli.scan import Scan
 from perception.data import Frame
 from perception.errors import DataError
 from perception.io.bag_poses import BagPoses, pose_topics
@@ -29,9 +30,6 @@ from perception.scans.free import free_distances
 from perception.types import Detections, PointCloud
 from perception.vectors import packed
 from sparse_core.columns import standing_columns
-
-if TYPE_CHECKING:
-    from perception.cli.scan_source import Scan
 
 #: Beyond this half precision, in which columns are written, is coarser than they need.
 _MOST_METRES = 4096.0

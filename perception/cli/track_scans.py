@@ -16,8 +16,9 @@ from perception.cli.dates import ScanDates, known_time
 from perception.cli.pages import open_player
 from perception.cli.records import FolderRecords
 from perception.cli.renames import renames_of
+from perception.cli.scan import Scan
 from perception.cli.scan_options import columns_of, transform_of
-from perception.cli.scan_source import Scan, find_scans
+from perception.cli.scan_source import find_scans
 from perception.cli.surroundings import Surroundings
 from perception.data import Frame, frame_beside
 from perception.data.nuscenes import NuScenesFrame
