@@ -26,8 +26,8 @@ def add_date_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--start",
         metavar="TIME",
-        help="date of the first scan (ISO 8601, UTC without a zone) where scans have no times or times since"
-        " the start of their recording (default: when the first file was last changed, with a warning)",
+        help="date of the first scan, for scans without dates: ISO 8601, UTC without a zone (default: when"
+        " the first file was last changed)",
     )
 
 
