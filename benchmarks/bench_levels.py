@@ -144,7 +144,7 @@ def precision(frames: list[Frame], found: list[Detections]) -> dict[str, Any]:
     labels = {frame.frame_id: frame.objects for frame in frames}
     with TemporaryDirectory() as folder:
         for frame, boxes in zip(frames, found, strict=True):
-            objects = detections_to_objects(boxes, frame.calibration)
+            objects = detections_to_objects(boxes, frame.calibration, frame.image_size)
             write_objects(Path(folder) / f"{frame.frame_id}.txt", objects)
         strict = evaluate_kitti(labels, folder, classes=("Car", "Cyclist")).to_dict()
         loose = evaluate_kitti(labels, folder, classes=("Car",), min_overlaps={"Car": 0.5}).to_dict()

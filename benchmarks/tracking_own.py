@@ -69,7 +69,9 @@ def _precision(data: Sequence[DataSet], found: Sequence[Sequence[Detections]]) -
     for number, (frames, boxes) in enumerate(zip(data, found, strict=True)):
         for frame, one in zip(frames, boxes, strict=True):
             labels[f"{number}-{frame.frame_id}"] = frame.objects
-            results[f"{number}-{frame.frame_id}"] = detections_to_objects(one, frame.calibration)
+            results[f"{number}-{frame.frame_id}"] = detections_to_objects(
+                one, frame.calibration, frame.image_size
+            )
     judged = evaluate_kitti(labels, results)
     return {name: round(judged.ap(name, "3d", "moderate"), 2) for name in _CLASSES}
 

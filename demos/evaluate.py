@@ -29,7 +29,9 @@ def main() -> None:
     labels, results = {}, {}
     for frame in track(frames, description="detecting", total=len(frames)):
         labels[frame.frame_id] = frame.objects
-        results[frame.frame_id] = detections_to_objects(detector(frame.cloud), frame.calibration)
+        results[frame.frame_id] = detections_to_objects(
+            detector(frame.cloud), frame.calibration, frame.image_size
+        )
     result = evaluate_kitti(labels, results)
     Console().print(format_table(result))
     print(plot_precision_recall(result, options.out / "precision_recall.png"))

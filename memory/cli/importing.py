@@ -68,7 +68,7 @@ def add_parser(commands: Any) -> None:
         metavar="S",
         help="leave out boxes below (default: what the detector takes for an object, if the file says it)",
     )
-    boxes.add_argument("--start", metavar="TIME", help="of the first frame, where frames and poses have none")
+    boxes.add_argument("--start", metavar="TIME", help="of the first frame, where frames have no dates")
     boxes.add_argument("--rate", type=float, metavar="HZ", help="frames a second after --start (default: 10)")
     boxes.add_argument(
         "--encoder", metavar="NAME", default=DEFAULT, help="name for the vectors of boxes (default: default)"
@@ -166,6 +166,16 @@ def _remark_on(source: DetectionLines, done: ImportReport) -> None:
         remark(
             f"{path}: no time in {counted(source.clocked, 'line', 'lines')}: taken from when they were"
             " detected; --start and --rate say otherwise"
+        )
+    if source.assumed:
+        remark(
+            f"{path}: no date in {counted(source.assumed, 'line', 'lines')}: counted from when the file of"
+            " the scans was last changed; --start says otherwise"
+        )
+    if source.relative:
+        remark(
+            f"{path}: {counted(source.relative, 'line', 'lines')} dated before 2000: times since the start"
+            " of a recording, of which questions about dates are answered wrongly; --start TIME dates it"
         )
     if source.left_out:
         boxes = counted(source.left_out, "box", "boxes")

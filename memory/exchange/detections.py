@@ -3,8 +3,8 @@
 A line is a frame: ``frame``, ``source``, ``timestamp_ns`` (or null), ``boxes`` (x, y, z, length, width,
 height, yaw in metres and radians in the LiDAR frame), ``scores``, ``labels``, ``warnings``, and perhaps
 ``least_scores`` (by class: what the detector takes for an object), ``embeddings`` of the boxes and their
-``encoder``, ``crops``, ``pose``, ``structure`` or ``place``, ``detected_ns``, and of tracks ``track_id`` and
-``missed_s``: docs/memory-format.md.
+``encoder``, ``crops``, ``pose``, ``structure`` or ``place``, ``detected_ns``, ``assumed_ns``, and of tracks
+``track_id`` and ``missed_s``: docs/memory-format.md.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from memory.encode import ImageTextEncoder
 
 _FIELDS = ("boxes", "scores", "labels")
+#: Nothing was scanned before 2000: such a time counts from the start of a recording.
+EARLIEST_NS = 946_684_800 * 10**9
 #: Name of the vectors that memories have where nothing else is said.
 DEFAULT = "default"
 
@@ -43,8 +45,8 @@ class DetectionOptions:
         poses: of the sensor in the map; None: those in the file, and without any it stands at the origin.
         map_id: of frames whose pose names none.
         min_score: boxes below are left out; None: those below the frame's own ``least_scores``, if any.
-        start_ns: time of the first frame where neither frame nor pose has one; None: when it was detected, if
-            the file says that.
+        start_ns: time of the first frame where neither frame nor pose has a date; None: what the detector
+            assumed, or when it was detected, if the file says that.
         rate_hz: frames a second, from there on.
         provenance: who says so. Two boxes of one frame are told apart by its being given.
         encoder: under which name the vectors of boxes are kept; None: they are left out.
@@ -297,14 +299,27 @@ def _in_map(box: NDArray[np.float64], pose: Pose) -> tuple[tuple[float, float, f
 
 
 def moment_of(record: Mapping[str, Any], pose: Pose | None, position: int, options: DetectionOptions) -> int:
-    """Nanoseconds of a frame: its own, else those of its pose, else counted, else when it was detected."""
+    """Nanoseconds of a frame since the epoch.
+
+    Its own time, or that of its pose, if it is a date. Else it is counted from ``start_ns``: by a time since
+    the start of the recording, or by its position. Without ``start_ns`` the date that the detector assumed is
+    taken (``assumed_ns``), else the time as it stands, else when the frame was detected.
+
+    Raises:
+        ValueError, TypeError: a field is wrong, or there is no time at all.
+    """
+    own = None if pose is None else pose.time_ns
     if record.get("timestamp_ns") is not None:
-        return check_integer("timestamp_ns", record["timestamp_ns"])
-    if pose is not None and pose.time_ns is not None:
-        return pose.time_ns
+        own = check_integer("timestamp_ns", record["timestamp_ns"])
+    if own is not None and own >= EARLIEST_NS:
+        return own
     if options.start_ns is not None:
         step = 0 if options.rate_hz is None else round(position * 1e9 / options.rate_hz)
-        return options.start_ns + step
+        return options.start_ns + (step if own is None else own)
+    if record.get("assumed_ns") is not None:
+        return check_integer("assumed_ns", record["assumed_ns"])
+    if own is not None:
+        return own
     if record.get("detected_ns") is not None:
         return check_integer("detected_ns", record["detected_ns"])
     raise ValueError("no time: timestamp_ns is null and the pose has none; give a start and a rate")

@@ -4,6 +4,7 @@ Two formats:
 
 - Rows of 12 numbers as KITTI's odometry has them: the upper three rows of a 4x4 matrix, row by row. Frame
   ``000010`` has row 10, counted from 0; a frame whose name is no number has the row of its place in the file.
+  An empty line is the row of a frame without a pose; comments (``#``) are no rows.
   The matrix is ``map_from_lidar`` (docs/conventions.md), or with ``camera=True`` that of KITTI's camera 0.
 - JSONL with ``frame``, ``x``, ``y``, ``yaw`` and, where they are known, ``z``, ``time_ns`` or ``time``,
   ``covariance`` (3 x 3, of the position) and ``map_id``.
@@ -12,7 +13,7 @@ Two formats:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,11 +54,11 @@ class Poses:
 
     Args:
         path: the file, for messages.
-        rows: in their order.
+        rows: in their order; ``None`` where a frame has no pose.
         names: row by name of the frame, or ``None`` where rows have no names.
     """
 
-    def __init__(self, path: Path, rows: list[Pose], names: Mapping[str, int] | None) -> None:
+    def __init__(self, path: Path, rows: Sequence[Pose | None], names: Mapping[str, int] | None) -> None:
         self.path = path
         self._rows = rows
         self._names = names
@@ -76,17 +77,21 @@ class Poses:
             ValueError: there is none.
         """
         if self._names is not None:
-            row = self._names.get(_key(frame))
-            if row is None:
+            named = self._names.get(_key(frame))
+            pose = None if named is None else self._rows[named]
+            if pose is None:
                 raise ValueError(f"frame {frame!r} has no pose in {self.path}")
-            return self._rows[row]
+            return pose
         row = int(frame) if _is_number(frame) else position
         if row >= len(self._rows):
             raise ValueError(
                 f"frame {frame!r} needs row {row} (from 0) of {self.path}, which has {len(self._rows)};"
                 " JSONL poses name their frames"
             )
-        return self._rows[row]
+        pose = self._rows[row]
+        if pose is None:
+            raise ValueError(f"row {row} (from 0) of {self.path}, of frame {frame!r}, is empty")
+        return pose
 
 
 def read_poses(path: Path, *, camera: bool = False) -> Poses:
@@ -99,15 +104,22 @@ def read_poses(path: Path, *, camera: bool = False) -> Poses:
     Raises:
         DataError: names file and line.
     """
-    rows: list[Pose] = []
+    rows: list[Pose | None] = []
     names: dict[str, int] = {}
+    empty = 0
     for line in read_lines(path):
-        if not line.raw.strip():
+        text = line.raw.strip()
+        if not text:
+            empty += 1
+        if not text or text.startswith(b"#"):
             continue
         named = line.raw.lstrip().startswith(b"{")
         if rows and named != bool(names):
             raise DataError(f"{path}:{line.number}: rows of numbers and JSON objects are mixed")
         if not named:
+            # Their frames are known by the place of the row: the frame of an empty line has no pose.
+            rows += [None] * empty
+            empty = 0
             rows.append(_parse_row(path, line, camera=camera))
             continue
         frame, pose = _parse_object(path, line)

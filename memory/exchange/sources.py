@@ -12,6 +12,7 @@ from memory.errors import DataError
 from memory.exchange.crops import Crops
 from memory.exchange.detections import (
     DEFAULT,
+    EARLIEST_NS,
     DetectionOptions,
     embedding_dim,
     look_of_frame,
@@ -174,6 +175,8 @@ class DetectionLines(MemoryLines):
         #: time is that of the detector's computer, boxes that have a vector, those whose picture was encoded,
         #: and boxes in all.
         self.left_out = self.without_pose = self.clocked = self.with_vector = self.pictured = self.boxes = 0
+        #: Frames whose date the detector assumed, and frames of before any LiDAR: times of a recording.
+        self.assumed = self.relative = 0
         # For the log, which stays when all memories of a map are erased: so not by its name.
         self.sort = f"detections of map {hashlib.sha256(self.options.map_id.encode()).hexdigest()[:16]}"
 
@@ -199,7 +202,10 @@ class DetectionLines(MemoryLines):
         self.left_out += len(record["boxes"]) - objects
         self._count_pictures(found)
         self.without_pose += self.options.poses is None and record.get("pose") is None
-        self.clocked += bool(found) and found[0].time_ns == record.get("detected_ns")
+        assumed = record.get("assumed_ns") is not None and self.options.start_ns is None
+        self.assumed += assumed and record.get("assumed_from") != "start"
+        self.clocked += not assumed and bool(found) and found[0].time_ns == record.get("detected_ns")
+        self.relative += not assumed and any(0 <= memory.time_ns < EARLIEST_NS for memory in found)
         return found
 
     def _count_pictures(self, found: list[Memory]) -> None:

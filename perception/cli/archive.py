@@ -12,12 +12,14 @@ from pathlib import Path
 
 from perception.cli.console import OUTPUT, REMARKS, progress_bar
 from perception.cli.crops import Crops
+from perception.cli.dates import ScanDates
 from perception.cli.frames import ScanReader
 from perception.cli.pages import open_player, play_records
 from perception.cli.portions import DetectionJob, Made, Portion, Results, Stretch
 from perception.cli.records import FolderRecords, WrittenRecords
+from perception.cli.scan import Scan
 from perception.cli.scan_options import SaidOnce
-from perception.cli.scan_source import FoundScans, MergedScans, Scan, frame_name
+from perception.cli.scan_source import FoundScans, MergedScans, frame_name
 from perception.engines.local import LocalEngine, usable_cores
 from perception.engines.order import run_in_order
 from perception.engines.protocol import Engine, Lost
@@ -95,7 +97,7 @@ def detect_archive(
         player = open_player(options.out, options.paths, options.addresses)
     engine = _engine(options)
     archive = _Archive(found, records, engine.workers)
-    said, once = SaidOnce(), _SaidOnceOfAll()
+    said, once, dates = SaidOnce(), _SaidOnceOfAll(), ScanDates(options)
     done = failed = 0
     with contextlib.closing(engine), progress_bar() as bar:
         task = bar.add_task("detecting", total=found.total)
@@ -109,6 +111,7 @@ def detect_archive(
                 once.leave_out(made.record)
                 if records is not None:
                     records.write(made.record)
+                dates.tell(made.record)
                 if options.json:
                     print(json.dumps(made.record), flush=True)
                 for warning in [] if options.json else said.new(tuple(made.record["warnings"])):

@@ -10,6 +10,7 @@ from typing import Any
 
 from perception.data.camera import CameraCalibration
 from perception.data.crops import LEAST_PIXELS, Rectangle, seen_rectangles, turned_calibration
+from perception.data.images import IMAGE_SUFFIXES
 from perception.data.kitti import read_calibration
 from perception.data.types import Frame
 from perception.errors import DataError
@@ -18,7 +19,6 @@ from perception.types import Detections
 
 #: Folder of the crops, beside ``detections.jsonl``.
 FOLDER = "crops"
-_PICTURES = (".png", ".jpg", ".jpeg")
 #: Of JPEG, from 1 to 95.
 _QUALITY = 90
 
@@ -75,7 +75,7 @@ class Crops:
         self._least_pixels = LEAST_PIXELS if options.crop_pixels is None else options.crop_pixels
         if self._least_pixels < 1:
             raise ValueError(f"--crop-pixels must be at least 1, got {self._least_pixels}")
-        self._images = None if options.images is None else _named(options.images, _PICTURES, "picture")
+        self._images = None if options.images is None else _named(options.images, IMAGE_SUFFIXES, "picture")
         self._calibrations: dict[str, Path] | CameraCalibration | None = None
         if options.calibration is not None and options.calibration.is_dir():
             self._calibrations = _named(options.calibration, (".txt",), "calibration")

@@ -19,6 +19,7 @@ from perception.cli.console import (
     progress_bar,
 )
 from perception.cli.crops import Crops, add_crop_options
+from perception.cli.dates import ScanDates, add_date_options
 from perception.cli.frames import DetectedFrame, FrameMaker, ScanReader
 from perception.cli.pages import held_boxes, open_player
 from perception.cli.partitions import FOLDER as TABLE
@@ -78,6 +79,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--profile", action="store_true", help="time the stages of each frame")
     add_surroundings_options(parser)
+    add_date_options(parser)
     add_crop_options(parser)
     add_budget_options(parser)
     add_device_option(parser)
@@ -125,6 +127,7 @@ def _detect(options: argparse.Namespace) -> int:
         if records is not None:
             stack.enter_context(records.open())
         recordings, said = stack.enter_context(_recordings(options)), SaidOnce()
+        dates = ScanDates(options)
         player = None
         if records is not None and not options.no_pictures:
             player = stack.enter_context(open_player(options.out, options.paths, options.addresses))
@@ -144,6 +147,7 @@ def _detect(options: argparse.Namespace) -> int:
                 # Behind the picture, so that a run that goes on makes that of a frame that was interrupted.
                 if records is not None:
                     records.write(frame.record)
+                dates.tell(frame.record)
                 _show(frame, options, tables=options.profile or (total or done) <= _MOST_TABLES)
                 for warning in [] if options.json else said.new(frame.detections.warnings):
                     OUTPUT.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)

@@ -9,7 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perception.cli.console import OUTPUT, add_command, add_device_option, add_precision_option, progress_bar
+from perception.cli.console import (
+    OUTPUT,
+    REMARKS,
+    add_command,
+    add_device_option,
+    add_precision_option,
+    progress_bar,
+)
 from perception.cli.evaluate_tracking import add_tracking_option, run_tracking
 from perception.cli.ranges import add_range_option, range_of
 from perception.cli.renames import add_rename_option, renames_of
@@ -115,6 +122,8 @@ def run(options: argparse.Namespace) -> int:
         detector = None if options.results is not None else _detector(options, options.weights)
         data_set = _data_set(options, detecting=detector is not None)
         judge = judge_of(data_set, options.protocol, _judge_options(options, data_set, detector))
+        if judge.protocol == "boxes" or detector is not None:
+            _warn_of_pictures(data_set)
         pairs: list[tuple[Detections, Boxes3D]] = []
         calibrating = options.calibration or options.save_calibrated is not None
         detected: list[tuple[Frame, Detections]] = []
@@ -195,6 +204,24 @@ def _data_set(options: argparse.Namespace, *, detecting: bool) -> DataSet:
 
 def _are_results(name: str) -> bool:
     return Path(name).is_dir() or Path(name).suffix in _RESULT_SUFFIXES
+
+
+def _warn_of_pictures(data_set: DataSet) -> None:
+    """Say which size pictures are taken to have that are not there: what is beside them is not judged."""
+    if data_set.evaluation != "kitti":
+        return
+    without = [frame for frame in data_set if frame.calibrated and frame.image is None]
+    sizes = sorted({frame.image_size for frame in without})
+    if sizes:
+        told = " and ".join(f"{width} x {height}" for width, height in sizes[:3])
+        REMARKS.print(
+            f"warning: {len(without)} of {len(data_set)} frames have no picture (image_2/*.png, .jpg); its"
+            f" size is taken to be {told} pixels, and what lies beside it is not judged",
+            style="yellow",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _detector(options: argparse.Namespace, weights: str) -> Detector:

@@ -11,9 +11,10 @@ from typing import Any
 
 from perception.cli.budget import Budget, budget_of
 from perception.cli.crops import Crops
+from perception.cli.dates import ScanDates, known_time
 from perception.cli.ranges import range_of
+from perception.cli.scan import Scan
 from perception.cli.scan_options import columns_of
-from perception.cli.scan_source import Scan
 from perception.cli.surroundings import Surroundings
 from perception.data import Frame, frame_beside
 from perception.detector import Detector
@@ -103,7 +104,7 @@ class FrameMaker:
         self, options: argparse.Namespace, transform: ScanTransform, surroundings: Surroundings, crops: Crops
     ) -> None:
         self._options, self._surroundings, self._crops = options, surroundings, crops
-        self.read = ScanReader(options, transform)
+        self.read, self._dates = ScanReader(options, transform), ScanDates(options)
         detector = Detector.from_pretrained(
             options.weights, device=options.device, precision=options.precision
         )
@@ -122,7 +123,7 @@ class FrameMaker:
             DataError: the scan cannot be used.
         """
         read, surroundings = self.read(scan), self._surroundings
-        beside, cloud = read.beside, surroundings.timed(read.cloud, scan.name, scan.position)
+        beside, cloud = read.beside, surroundings.timed(read.cloud, scan, read.beside)
         pose = surroundings.pose_of(
             scan.name, scan.position, cloud.timestamp_ns, beside, bag=scan.bag, sensor=scan.sensor
         )
@@ -145,6 +146,8 @@ class FrameMaker:
         elapsed_s = time.perf_counter() - started if budget is None else budget.detector.elapsed_s
         stages_ms = used.profile(cloud, repeats=10) if self._options.profile else {}
         record = {"frame": scan.name, **detections.to_dict(), "elapsed_ms": round(elapsed_s * 1e3, 2)}
+        pose_ns = pose["pose"].get("time_ns") if pose else None
+        record |= self._dates.fields(scan, known_time(cloud.timestamp_ns, pose_ns))
         # Also where lower scores were asked for: what a memory should take over of them.
         if self._least_scores:
             record["least_scores"] = self._least_scores

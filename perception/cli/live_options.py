@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from perception.cli.console import add_command, add_device_option, add_precision_option
+from perception.cli.scan import Scan
 from perception.cli.scan_options import add_scan_options, columns_of
-from perception.cli.scan_source import Scan, find_scans
+from perception.cli.scan_source import find_scans
 from perception.cli.surroundings import Surroundings, add_surroundings_options
 from perception.data import frame_beside
 from perception.errors import DataError
@@ -149,7 +150,7 @@ def _read(
         cloud = beside.cloud
     else:
         cloud = load_point_cloud(scan.path, columns=columns_of(options), transform=transform)
-    cloud = surroundings.timed(cloud, scan.name, scan.position)
+    cloud = surroundings.timed(cloud, scan, beside)
     pose: ScanPose | None = None
     try:
         pose = surroundings.scan_pose(

@@ -14,7 +14,7 @@ from perception.types import Detections
 if TYPE_CHECKING:
     from perception.cli.frames import ScanReader
     from perception.cli.records import WrittenRecords
-    from perception.cli.scan_source import Scan
+    from perception.cli.scan import Scan
     from perception.visualise import Player
 
 #: In the folder that is written.

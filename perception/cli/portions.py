@@ -14,8 +14,9 @@ import torch
 
 from perception.cli.crops import Crops
 from perception.cli.frames import FrameMaker
+from perception.cli.scan import Scan
 from perception.cli.scan_options import transform_of
-from perception.cli.scan_source import Scan, frame_name, scans_of
+from perception.cli.scan_source import frame_name, scans_of
 from perception.cli.surroundings import Surroundings
 from perception.errors import DataError
 from perception.io.bag_scans import BagScan, BagScans

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from perception.cli.scan import Scan
 from perception.cli.surroundings import Surroundings
 from perception.data.own import OwnDataSet, read_description
 from perception.errors import DataError
@@ -21,36 +22,8 @@ from perception.io.pcap import is_pcap
 from perception.io.rig import read_rig
 from perception.io.rig_scans import RigScans
 from perception.io.transform import ScanTransform
-from perception.types import PointCloud
 
 _Read = TypeVar("_Read")
-
-
-@dataclass(frozen=True, eq=False)
-class Scan:
-    """A scan that is yet to be read: from a file, or out of a recording, where it may have failed.
-
-    Its position is among the files, or in its recording, from 0; the sensor is what the recording calls it.
-    What is to be fetched has an address, and a path for its name alone.
-    """
-
-    path: Path
-    name: str
-    position: int
-    read: PointCloud | DataError | None = None
-    sensor: str = ""
-    address: str = ""
-
-    @property
-    def bag(self) -> Path | None:
-        """The recording that it is out of."""
-        return self.path if self.read is not None and is_bag(self.path) else None
-
-    @property
-    def source(self) -> str:
-        """As the record of the frame names it."""
-        cloud = self.read
-        return (isinstance(cloud, PointCloud) and cloud.source) or self.address or str(self.path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,9 +75,19 @@ def find_scans(options: argparse.Namespace, transform: ScanTransform, stack: Exi
     origins = [""] * (len(paths) - len(addresses)) + addresses
     files = zip(paths, _output_names(paths), origins, strict=True)
     stems = _output_names(list(recordings))
+    firsts: dict[Path, tuple[Path, int]] = {}
+    found = []
+    for position, (path, name, address) in enumerate(files):
+        first, begin = firsts.setdefault(path.parent, (path, position))
+        found.append(
+            Scan(
+                path, name, position,
+                address=address, first=None if address else first, place=position - begin,
+            )
+        )  # fmt: skip
     return FoundScans(
-        [Scan(path, name, position, address=address) for position, (path, name, address) in enumerate(files)],
-        [(path, stem, found) for (path, found), stem in zip(recordings.items(), stems, strict=True)],
+        found,
+        [(path, stem, held) for (path, held), stem in zip(recordings.items(), stems, strict=True)],
     )
 
 
@@ -150,11 +133,11 @@ class MergedScans:
         for (path, merged), stem in zip(found.items(), _output_names(list(found)), strict=True):
             for position, scan in enumerate(_attempts(merged.attempts())):
                 if isinstance(scan, DataError):
-                    yield Scan(path, stem, position, scan)
+                    yield Scan(path, stem, position, scan, first=path, place=position)
                     continue
                 name = frame_name(stem, scan.number) if is_bag(path) else scan.name
                 name = name if len(found) == 1 or is_bag(path) else f"{stem}-{name}"
-                yield Scan(path, name, position, scan.cloud, self._rig.frame)
+                yield Scan(path, name, position, scan.cloud, self._rig.frame, first=path, place=position)
 
 
 def scans_of(
@@ -163,7 +146,7 @@ def scans_of(
     """The scans of a recording from a number on, until it is over or too damaged to go on."""
     for number, read in enumerate(_attempts(attempts), first):
         cloud, sensor = (read, "") if isinstance(read, DataError) else (read.cloud, read.frame_id)
-        yield Scan(path, frame_name(stem, number), number, cloud, sensor)
+        yield Scan(path, frame_name(stem, number), number, cloud, sensor, first=path, place=number)
 
 
 def frame_name(stem: str, number: int) -> str:

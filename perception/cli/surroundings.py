@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.cli.console import REMARKS
+from perception.cli.scan import Scan
 from perception.data import Frame
 from perception.errors import DataError
 from perception.io.bag_poses import BagPoses, pose_topics
 from perception.io.bags import is_bag, open_bag
 from perception.io.poses import ScanPose, ScanPoses
-from perception.io.times import ScanTimes, said_time
+from perception.io.times import ScanTimes, find_times_beside, said_time
 from perception.io.transform import ScanTransform
 from perception.model.embedding import digest, embedding_path
 from perception.model.weights import resolve_weights
@@ -88,6 +89,7 @@ class Surroundings:
         read = options.poses is not None and bag is None
         self._poses = ScanPoses(options.poses, camera=options.camera_poses) if read else None
         self._times = None if options.times is None else ScanTimes(options.times)
+        self._beside: dict[Path, ScanTimes] = {}
         self._bag, self._pose_topic = bag, options.pose_topic
         self._recorded = recorded_poses and options.poses is None and options.pose_topic is None
         self._bag_poses: dict[tuple[Path, str], BagPoses | DataError | None] = {}
@@ -102,21 +104,45 @@ class Surroundings:
         self._weights = options.weights
         self._encoder: str | None = None
 
-    def timed(self, cloud: PointCloud, name: str, position: int) -> PointCloud:
-        """A scan with its time, where ``--times`` or its name tells it.
+    def timed(self, cloud: PointCloud, scan: Scan, beside: Frame | None = None) -> PointCloud:
+        """A scan with its time.
+
+        Of a recording that of its message, else that of ``--times``. Of a file that of ``--times``, else of
+        its data set, of its points, of its name, or of a file of times beside its folder.
 
         Args:
             cloud: as it was read.
-            name: of the frame.
-            position: of the scan, from 0.
+            scan: where it is from.
+            beside: the frame of the data set in which it lies, if it does.
 
         Raises:
-            DataError: the file has no time for it.
+            DataError: a file of times has none for it, or cannot be used.
         """
-        if cloud.timestamp_ns is not None:
+        if scan.read is not None and cloud.timestamp_ns is not None:
             return cloud
-        time_ns = said_time(name) if self._times is None else self._times.find(name, position)
-        return cloud if time_ns is None else replace(cloud, timestamp_ns=time_ns)
+        if self._times is not None:
+            return replace(cloud, timestamp_ns=self._times.find(scan.name, scan.position))
+        if scan.read is not None:
+            return cloud
+        known = (None if beside is None else beside.time_ns, cloud.timestamp_ns, said_time(scan.path.stem))
+        time_ns = next((one for one in known if one is not None), None)
+        if time_ns is None and (times := self._times_beside(scan)) is not None:
+            time_ns = times.find(scan.path.stem, scan.position)
+        return replace(cloud, timestamp_ns=time_ns)
+
+    def line_of(self, scan: Scan) -> str:
+        """The line of ``--times`` that a scan's time is from, for messages; empty without that file."""
+        if self._times is None or scan.read is not None:
+            return ""
+        return f"{self._times.path}: line {self._times.line(scan.name, scan.position)}: "
+
+    def _times_beside(self, scan: Scan) -> ScanTimes | None:
+        path = None if scan.address else find_times_beside(scan.path)
+        if path is None:
+            return None
+        if path not in self._beside:
+            self._beside[path] = ScanTimes(path)
+        return self._beside[path]
 
     def pose_of(
         self,

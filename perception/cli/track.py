@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perception.cli.console import OUTPUT, add_command, add_device_option
+from perception.cli.dates import DEFAULT_RATE_HZ, add_date_options
 from perception.cli.records import add_record_options
 from perception.cli.renames import add_rename_option
 from perception.cli.scan_options import add_scan_options
@@ -51,7 +52,9 @@ def add_parser(commands: Any) -> None:
         default="online",
         help="what a frame may know: what came before it, the next two seconds, or all (default: online)",
     )
-    parser.add_argument("--rate-hz", type=float, default=10.0, help="of frames without times (default: 10)")
+    parser.add_argument(
+        "--rate-hz", type=float, default=DEFAULT_RATE_HZ, help="of frames without times (default: 10)"
+    )
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
     parser.add_argument("--no-pictures", action="store_true", help="write detections.jsonl only")
     parser.add_argument(
@@ -61,6 +64,7 @@ def add_parser(commands: Any) -> None:
     add_rename_option(parser)
     add_record_options(parser)
     add_surroundings_options(parser)
+    add_date_options(parser)
     add_device_option(parser)
     add_scan_options(parser)
 

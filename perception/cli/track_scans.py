@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perception.cli.console import OUTPUT, REMARKS, progress_bar
+from perception.cli.dates import ScanDates, known_time
 from perception.cli.pages import open_player
 from perception.cli.records import FolderRecords
 from perception.cli.renames import renames_of
+from perception.cli.scan import Scan
 from perception.cli.scan_options import columns_of, transform_of
-from perception.cli.scan_source import Scan, find_scans
+from perception.cli.scan_source import find_scans
 from perception.cli.surroundings import Surroundings
 from perception.data import Frame, frame_beside
 from perception.data.nuscenes import NuScenesFrame
@@ -80,8 +82,10 @@ class ScanRun:
                 " or name another folder with --out"
             )
         self._detector: Detector | None = None
+        self._dates = ScanDates(options)
         self._waiting: deque[_Waiting] = deque()
         self._again: Iterator[Scan] | None = None
+        self._latest: tuple[str, int] | None = None
         self.failed = 0
 
     def run(self, recordings: Recordings, player: Player | None) -> tuple[int, int]:
@@ -112,7 +116,10 @@ class ScanRun:
                     # As far apart as the tracker takes them: on a slow machine a memory would see gaps.
                     began_ns = own["detected_ns"] if began_ns is None else began_ns
                     own["detected_ns"] = began_ns + round(done * config.frame_s * 1e9)
-                records.write({"frame": scan.name, **tracks.to_dict(), "source": scan.source} | own)
+                record = {"frame": scan.name, **tracks.to_dict(), "source": scan.source} | own
+                record |= self._dates.fields(scan, waiting.record["time_ns"])
+                records.write(record)
+                self._dates.tell(record)
                 if waiting.sample is not None:
                     labels = [self._names.get(label, label) for label in tracks.labels]
                     samples.append((waiting.sample, replace(tracks, labels=labels)))
@@ -146,8 +153,21 @@ class ScanRun:
                 ) from error
             kept = cloud if self._options.mode == "online" else None
             sample = beside.sample_token if isinstance(beside, NuScenesFrame) else None
+            self._check_order(scan, record["time_ns"])
             self._waiting.append(_Waiting(scan, record, kept, sample))
             yield Moment(found, _pose_of(record), record["time_ns"])
+
+    def _check_order(self, scan: Scan, time_ns: int | None) -> None:
+        """Raise ``DataError`` where a scan is of a time before that of the scan before it."""
+        if time_ns is None:
+            return
+        before, self._latest = self._latest, (scan.name, time_ns)
+        if before is not None and time_ns < before[1]:
+            early_s, place = (before[1] - time_ns) / 1e9, self._surroundings.line_of(scan)
+            raise DataError(
+                f"{place}scan {scan.name!r} is {early_s:.3f} s earlier than {before[0]!r}, the scan before;"
+                " name the scans, or write their times, in the order of time"
+            )
 
     def _read(self, scan: Scan, beside: Frame | None) -> PointCloud:
         """A scan with its time, as its data set places it unless options say what the file is."""
@@ -159,7 +179,7 @@ class ScanRun:
             cloud = beside.cloud
         else:
             cloud = load_point_cloud(scan.path, columns=self._columns, transform=self._transform)
-        return self._surroundings.timed(cloud, scan.name, scan.position)
+        return self._surroundings.timed(cloud, scan, beside)
 
     def _detected(self, scan: Scan, cloud: PointCloud, beside: Frame | None) -> dict[str, Any]:
         """A record of what is in a scan, where it was made, and what stands around."""
@@ -171,12 +191,11 @@ class ScanRun:
         started = time.perf_counter()
         found = self._detector(cloud)
         elapsed_ms = (time.perf_counter() - started) * 1e3
-        times = (None if one is None else one.time_ns for one in (pose, beside))
         return {
             "frame": scan.name,
             **found.to_dict(),
             "source": scan.source,
-            "time_ns": next((one for one in times if one is not None), cloud.timestamp_ns),
+            "time_ns": known_time(cloud.timestamp_ns, None if pose is None else pose.time_ns),
             "elapsed_ms": round(elapsed_ms, 2),
             **({} if pose is None else {"pose": pose.to_dict()}),
             **self._surroundings.fields(cloud, found),

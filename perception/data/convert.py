@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol, get_args
 
-from perception.data.camera import CameraCalibration
+from perception.data.camera import DEFAULT_IMAGE_SIZE, CameraCalibration
 from perception.data.kinds import open_data_set
 from perception.data.kitti import WHOLE_SCANS, KittiWriter
 from perception.data.own import DESCRIPTION_NAME, OwnWriter, read_description
@@ -52,10 +52,12 @@ class _KittiFrames:
         self.holds, self.write_split = self._writer.holds, self._writer.write_split
 
     def write(self, frame: Frame) -> None:
-        camera = frame.calibration if frame.calibrated else CameraCalibration.default()
+        camera, size = CameraCalibration.default(), DEFAULT_IMAGE_SIZE
+        if frame.calibrated:
+            camera, size = frame.calibration, frame.image_size
         objects = frame.objects
         if not objects and len(frame.boxes):
-            made = objects_from_boxes(frame.boxes, frame.labels, None, camera)
+            made = objects_from_boxes(frame.boxes, frame.labels, None, camera, image_size=size)
             objects = [replace(item, occluded=0) for item in made]
         self._writer.write(frame.frame_id, frame.cloud, objects, camera)
 

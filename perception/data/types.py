@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.data.camera import CameraCalibration, CameraObject
+from perception.data.images import assumed_image_size, read_image_size
 from perception.errors import DataError
 from perception.io.columns import Columns
 from perception.io.point_cloud import load_point_cloud, read_raw_cloud, usual_transform
@@ -108,6 +109,11 @@ class Frame:
         Each says how far it is hidden or cut off; regions that were not labelled are ``DONT_CARE``.
         """
         return []
+
+    @cached_property
+    def image_size(self) -> tuple[int, int]:
+        """Width and height of the camera's picture in pixels; without one, as the calibration suggests."""
+        return assumed_image_size(self.calibration) if self.image is None else read_image_size(self.image)
 
     @property
     def points(self) -> FloatArray:

@@ -15,7 +15,7 @@ from perception.describe.evidence import Evidence
 from perception.doctor.check_scans import FEW_POINTS
 from perception.errors import DataError
 from perception.io.point_cloud import read_raw_cloud, usual_transform
-from perception.io.raw import RawCloud, transformed
+from perception.io.raw import RawCloud, common_intensity_scale, transformed
 from perception.io.transform import TRAINED_SENSOR_HEIGHT_M, ScanTransform
 from perception.scans.facts import ScanFacts, measure_scan
 from perception.scans.finding import Finding
@@ -151,11 +151,12 @@ def _intensity(facts: Sequence[ScanFacts]) -> Evidence:
         return Evidence(field, None, "the scans have no intensity: it is zero for the detector", "measured")
     low, high = min(row[0] for row in given), max(row[2] for row in given)
     spans = f"values from {low:.4g} to {high:.4g} in {len(given)} scans"
-    divisors = {item.divisor for item in facts}
-    known = [divisor for divisor in divisors if divisor is not None]
-    if len(known) == len(divisors):
-        return Evidence(field, max(known), spans, "measured")
-    return Evidence(field, float(np.ceil(max(high, 1.0))), f"{spans}, a range of no known sensor", "assumed")
+    stored = [item.sample.intensity for item in facts if item.sample.intensity is not None]
+    scale, known = common_intensity_scale(stored)
+    if known:
+        return Evidence(field, scale, spans, "measured")
+    how = f"{spans}, a range of no known sensor: one in a hundred is above {scale:g}"
+    return Evidence(field, scale, how, "assumed")
 
 
 def _height(clouds: Sequence[RawCloud]) -> Evidence:

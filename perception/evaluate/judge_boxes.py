@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from perception.data import Frame, objects_from_boxes
+from perception.data import CameraObject, Frame, objects_from_boxes
 from perception.data.camera import DONT_CARE
 from perception.errors import DataError
 from perception.evaluate.box_table import BoxTable, Mask
@@ -145,8 +145,12 @@ def read_records(path: Path) -> dict[str, Detections]:
 
 def _in_picture(frame: Frame, boxes: Boxes3D | Detections) -> Mask:
     """(M,) bool: boxes that the camera sees."""
-    objects = objects_from_boxes(boxes.boxes, boxes.labels, None, frame.calibration)
+    objects = _projected(frame, boxes)
     return np.array([in_picture(entry) for entry in objects], np.bool_)
+
+
+def _projected(frame: Frame, boxes: Boxes3D | Detections) -> list[CameraObject]:
+    return objects_from_boxes(boxes.boxes, boxes.labels, None, frame.calibration, image_size=frame.image_size)
 
 
 def _labelled_part(frame: Frame, found: Detections, left_out: Counter[str]) -> Detections:
@@ -154,7 +158,7 @@ def _labelled_part(frame: Frame, found: Detections, left_out: Counter[str]) -> D
     seen = _in_picture(frame, found)
     left_out["detections outside of the picture, where nothing is labelled"] += int((~seen).sum())
     found = found[seen]
-    objects = objects_from_boxes(found.boxes, found.labels, None, frame.calibration)
+    objects = _projected(frame, found)
     boxes = np.array([entry.box_2d for entry in objects], np.float64).reshape(-1, 4)
     regions = [entry.box_2d for entry in frame.objects if entry.type == DONT_CARE]
     covered = _covered(boxes, np.array(regions, np.float64).reshape(-1, 4))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from perception.data import CameraCalibration, CameraObject, Frame, objects_from_boxes
+from perception.data.camera import DEFAULT_IMAGE_SIZE
 from perception.data.kitti import write_objects
 from perception.evaluate.judge import Judge, points_in_labels
 from perception.evaluate.kitti import KittiResult, evaluate_kitti
@@ -14,9 +15,21 @@ from perception.evaluate.kitti_resampling import KittiSampler
 from perception.types import Detections
 
 
-def detections_to_objects(detections: Detections, calibration: CameraCalibration) -> list[CameraObject]:
-    """KITTI result objects of the detections that the camera sees; the protocol knows no others."""
-    objects = objects_from_boxes(detections.boxes, detections.labels, detections.scores, calibration)
+def detections_to_objects(
+    detections: Detections,
+    calibration: CameraCalibration,
+    image_size: tuple[int, int] = DEFAULT_IMAGE_SIZE,
+) -> list[CameraObject]:
+    """KITTI result objects of the detections that the camera sees; the protocol knows no others.
+
+    Args:
+        detections: of a frame.
+        calibration: of its camera.
+        image_size: width and height of its picture in pixels.
+    """
+    objects = objects_from_boxes(
+        detections.boxes, detections.labels, detections.scores, calibration, image_size=image_size
+    )
     return [entry for entry in objects if in_picture(entry)]
 
 
@@ -35,7 +48,7 @@ class KittiJudge(Judge):
     def write(self, directory: Path, detected: Iterable[tuple[Frame, Detections]]) -> Path:
         """One ``<frame>.txt`` each."""
         for frame, found in detected:
-            objects = detections_to_objects(found, frame.calibration)
+            objects = detections_to_objects(found, frame.calibration, frame.image_size)
             write_objects(directory / f"{frame.frame_id}.txt", objects)
         return directory
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from perception.errors import DataError
 from perception.io.columns import parse_columns
 from perception.io.headings import Headings, parse_headings
-from perception.io.raw import INTENSITY_FIELDS, RawCloud, as_float32, check_near_origin
+from perception.io.raw import RawCloud, as_float32, check_near_origin, intensity_names, pick_intensity
 from perception.io.text import parse_count
 from perception.types import FloatArray
 
@@ -106,8 +106,8 @@ def _read(path: Path, file: TextIO, columns: Sequence[str] | None) -> RawCloud:
     if layout is None:
         return RawCloud(np.zeros((0, 3), np.float32), None)
     places = [layout.names.index(name) for name in ("x", "y", "z")]
-    bright = next((name for name in INTENSITY_FIELDS if name in layout.names), None)
-    places += [] if bright is None else [layout.names.index(bright)]
+    bright = intensity_names(layout.names)
+    places += [layout.names.index(name) for name in bright]
     found: list[FloatArray] = []
     rest, at = lines[layout.first_line - 1 :], layout.first_line
     while rest:
@@ -123,7 +123,8 @@ def _read(path: Path, file: TextIO, columns: Sequence[str] | None) -> RawCloud:
         raise DataError(
             f"{path}: {len(points)} points, but its first line promises {layout.promised}; copy it again"
         )
-    return RawCloud(np.ascontiguousarray(points[:, :3]), None if bright is None else points[:, 3].copy())
+    fields = {name: points[:, place].copy() for place, name in enumerate(bright, 3)}
+    return RawCloud(np.ascontiguousarray(points[:, :3]), pick_intensity(fields))
 
 
 def _layout(path: Path, lines: list[str], columns: Sequence[str] | None) -> _Layout | None:

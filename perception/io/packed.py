@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.errors import DataError
-from perception.io.raw import INTENSITY_FIELDS, RawCloud, as_float32
+from perception.io.raw import RawCloud, as_float32, intensity_names, pick_intensity
 
 
 class PackedField(NamedTuple):
@@ -67,8 +67,9 @@ class PackedCloud:
             return RawCloud(np.zeros((0, 3), np.float32), None)
         self._check_size(place)
         xyz = np.stack([as_float32(self._column(place, named[name])) for name in ("x", "y", "z")], axis=1)
-        name = next((name for name in INTENSITY_FIELDS if name in named and named[name].numbers <= 1), None)
-        return RawCloud(xyz, None if name is None else self._column(place, named[name]))
+        single = [name for name, field in named.items() if field.numbers <= 1]
+        bright = {name: self._column(place, named[name]) for name in intensity_names(single)}
+        return RawCloud(xyz, pick_intensity(bright))
 
     def _check_size(self, place: str) -> None:
         if self.height > 1 and self.row_step < self.width * self.point_step:

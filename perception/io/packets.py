@@ -67,12 +67,17 @@ class PacketScans:
     def attempts(self) -> Iterator[BagScan | DataError]:
         """Scans; the first and the last may be parts of a turn. Their time is that of the first packet.
 
+        A scan warns of the sensor's packets that were left out since the one before: lost fragments.
+
         Raises:
             DataError: the capture is damaged; after the scans before.
         """
         broken: list[DataError] = []
+        incomplete, told = Counter[str](), 0
+        sender = self.stream.rpartition(":")[0]
         divisor = 1.0
-        for number, (time_ns, raw) in enumerate(turns_of(self._datagrams(broken), self._turns())):
+        datagrams = self._datagrams(broken, incomplete)
+        for number, (time_ns, raw) in enumerate(turns_of(datagrams, self._turns())):
             place = f"{self.path}: {self.stream}, turn {number}:"
             raw = transformed(raw, self.transform)
             intensity, divisor = unit_intensity(place, raw, least=divisor)
@@ -81,16 +86,20 @@ class PacketScans:
                 timestamp_ns=time_ns,
                 source=f"{self.path}:{self.stream}#{number}",
                 sensor_height_m=self.transform.sensor_height_m,
+                warnings=_incomplete_warning(incomplete[sender] - told),
             )
+            told = incomplete[sender]
             yield BagScan(number, cloud, "")
         if broken:
             raise broken[0]
 
-    def _datagrams(self, broken: list[DataError]) -> Iterator[Datagram]:
+    def _datagrams(
+        self, broken: list[DataError], incomplete: Counter[str] | None = None
+    ) -> Iterator[Datagram]:
         """Those of the sensor; an error at their end is put aside, so that the turn before it is had."""
         size = VELODYNE_BYTES if self._ouster is None else self._ouster.packet_bytes
         try:
-            for one in read_datagrams(self.path):
+            for one in read_datagrams(self.path, incomplete):
                 if one.stream == self.stream and len(one.data) == size:
                     yield one
         except DataError as error:
@@ -104,6 +113,13 @@ class PacketScans:
         place = f"{self.path}: {self.stream}"
         told = tells_model(one.data for one in islice(self._datagrams([]), 5))
         return VelodyneTurns(place, None if told else packets)
+
+
+def _incomplete_warning(count: int) -> tuple[str, ...]:
+    if not count:
+        return ()
+    told = "1 packet of the sensor is" if count == 1 else f"{count} packets of the sensor are"
+    return (f"{told} incomplete in the capture: fragments or bytes were lost, and points are missing",)
 
 
 def _beginning(path: Path) -> Counter[tuple[str, int]]:

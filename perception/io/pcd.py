@@ -1,7 +1,8 @@
 """Point Cloud Library ``.pcd`` files: ascii, binary and binary_compressed, organised or not.
 
 Follows "The PCD file format" of the PCL documentation. VIEWPOINT is ignored, as other readers do:
-the points are taken as they are stored.
+the points are taken as they are stored. A field of COUNT 0 occupies no bytes and no column: PCL pads its
+point types with such fields, named ``_``.
 """
 
 from __future__ import annotations
@@ -112,18 +113,27 @@ def _build_header(
         )
     sizes = _integers(path, entries, "SIZE", len(names), default=None)
     counts = _integers(path, entries, "COUNT", len(names), default=1)
-    if 0 in counts:
-        raise DataError(
-            f"{path}: header entry COUNT is {' '.join(map(str, counts))[:80]!r}; expected 1 or more"
-        )
     kinds = entries.get("TYPE", [])
     if len(kinds) != len(names):
         raise DataError(f"{path}: header entry TYPE has {len(kinds)} values for {len(names)} fields")
+    _check_coordinates(path, [name.lower() for name in names], counts)
     fields = tuple(
         _Field(name.lower(), _dtype(path, name, kind, size), count)
         for name, kind, size, count in zip(names, kinds, sizes, counts, strict=True)
+        if count
     )
     return _Header(fields, _point_count(path, entries), encoding[0], data_line, data_offset)
+
+
+def _check_coordinates(path: Path, names: list[str], counts: list[int]) -> None:
+    """Refuse x, y or z that is there, but not as one number per point."""
+    for name in ("x", "y", "z"):
+        found = [count for field, count in zip(names, counts, strict=True) if field == name]
+        if found and 1 not in found:
+            raise DataError(
+                f"{path}: field {name} has COUNT {found[0]}; expected COUNT 1, one coordinate per point:"
+                " export the cloud again"
+            )
 
 
 def _integers(

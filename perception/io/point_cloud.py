@@ -63,9 +63,9 @@ def load_point_cloud(
     ``perceive doctor``) tells what it doubts. Rows with NaN or infinity are kept; the detector drops and
     reports them.
 
-    Intensity comes out in [0, 1]: zeros where the file has none; a column of unsigned bytes, or one whose
-    largest value is above 1 and at most 255, is divided by 255, and one up to 65535 by 65535. A transform's
-    ``intensity_scale`` takes the place of this.
+    Intensity comes out in [0, 1]: zeros where the file has none; a column of unsigned bytes, or one of values
+    from above 1 to 255, is divided by 255, and one up to 65535 by 65535. One value in a hundred may be
+    brighter. A transform's ``intensity_scale`` takes the place of this.
 
     Args:
         path: the file.
@@ -74,7 +74,8 @@ def load_point_cloud(
         transform: unit, axes, height and intensity of the scan, where they are not what a detector expects.
 
     Returns:
-        (N, 4) float32 points in frame ``"lidar"``, without a timestamp; ``source`` is the path. Of a
+        (N, 4) float32 points in frame ``"lidar"``; ``source`` is the path, ``timestamp_ns`` the time of the
+        first point where a ``.pcd`` or ``.ply`` file has dates of its points, else None. Of a
         ``.pcd.bin`` file without a transform of its axes x is to the right and y forward, 1.84 m above the
         ground, as nuScenes has it; a warning says so.
 
@@ -94,6 +95,7 @@ def load_point_cloud(
     intensity, _ = unit_intensity(f"{path}: field", raw, advice=advice)
     return PointCloud(
         np.column_stack([raw.xyz, intensity]),
+        timestamp_ns=raw.time_ns,
         source=str(path),
         sensor_height_m=transform.sensor_height_m,
         warnings=told,

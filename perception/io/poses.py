@@ -8,6 +8,7 @@ Three formats, of which ``recall import --poses`` knows the last two:
 
 - Rows of 12 numbers as KITTI's odometry has them: the upper three rows of a 4x4 matrix ``map_from_lidar``,
   row by row. Scan ``000010`` has row 10, counted from 0; without a number as its name, the row of its place.
+  An empty line is the row of a scan without a pose; comments (``#``) are no rows.
 - JSONL with ``frame``, ``x``, ``y``, ``yaw`` and, where they are known, ``z``, ``time_ns`` or ``time`` (ISO
   8601, UTC without a zone), ``covariance`` (3 x 3, of the position) and ``map_id``.
 """
@@ -18,7 +19,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,9 @@ import numpy.typing as npt
 
 from perception.errors import DataError
 from perception.io.stamped import StampedTransform
-from perception.io.text import parse_count, parse_number, read_text
-from perception.io.times import parse_seconds, said_time
+from perception.io.text import parse_count, parse_number, read_rows
+from perception.io.times import parse_date, parse_seconds, said_time
 from perception.io.trajectory import MAX_GAP_S, Trajectory
-from sparse_core.moments import parse_moment
 
 #: Axes of KITTI's camera (x right, y down, z forward) in those of the LiDAR and the map.
 _LIDAR_FROM_CAMERA = np.array([[0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1]], dtype=np.float64)
@@ -80,14 +79,16 @@ class ScanPoses:
     def __init__(self, path: Path, *, camera: bool = False) -> None:
         self.path = path
         self._camera = camera
-        self._rows: list[ScanPose] = []
+        self._rows: list[ScanPose | None] = []
         self._named: dict[str, ScanPose] = {}
         timed: dict[int, StampedTransform] = {}
-        for number, line in enumerate(read_text(path, "a pose a line").splitlines(), 1):
-            if not line.strip() or line.lstrip().startswith("#"):
-                continue
+        empty = 0
+        for number, line in read_rows(path, "a pose a line"):
             place, words = f"{path}: line {number}", line.split()
-            if line.lstrip().startswith("{"):
+            if not line:
+                empty += 1
+                continue
+            if line.startswith("{"):
                 name, pose = _named(place, line)
                 if name in self._named:
                     raise DataError(f"{place}: frame {name!r} has a pose already")
@@ -98,7 +99,10 @@ class ScanPoses:
                     raise DataError(f"{place}: there is a pose of time {words[0]} already; keep one of them")
                 timed[one.time_ns] = one
             else:
+                # Its scan is known by the place of the row: the scan of an empty line has no pose.
+                self._rows += [None] * empty
                 self._rows.append(_row(place, words, camera=camera))
+            empty = 0
             if (self._rows or timed) and self._named:
                 raise DataError(f"{place}: rows of numbers and JSON objects are mixed; keep one of them")
             if self._rows and timed:
@@ -138,7 +142,12 @@ class ScanPoses:
                 f"{self.path}: {len(self._rows)} poses, none in row {row} (from 0) for scan {name!r}; write a"
                 " row for each, or JSON lines that name their frames"
             )
-        return self._rows[row]
+        pose = self._rows[row]
+        if pose is None:
+            raise DataError(
+                f"{self.path}: row {row} (from 0), of scan {name!r}, is empty; write its pose there"
+            )
+        return pose
 
     def at(self, time_ns: int) -> npt.NDArray[np.float64] | None:
         """(4, 4) map_from_lidar at a time; None where poses have no times, or none is within a second."""
@@ -232,12 +241,9 @@ def _time(place: str, record: Mapping[str, Any]) -> int | None:
     if said is None:
         return None
     try:
-        when = parse_moment(said)
+        return parse_date(said)
     except (TypeError, ValueError) as error:
         raise DataError(f"{place}: field time must be ISO 8601, got {said!r}") from error
-    utc = timezone.utc
-    since = (when if when.tzinfo else when.replace(tzinfo=utc)) - datetime(1970, 1, 1, tzinfo=utc)
-    return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
 
 
 def _covariance(place: str, record: Mapping[str, Any]) -> list[list[float]] | None:

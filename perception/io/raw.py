@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,14 @@ import numpy.typing as npt
 
 from perception.errors import DataError
 from perception.io.columns import SKIPPED
+from perception.io.times import first_point_time
 from perception.io.transform import ScanTransform, scaled_intensity
 from perception.types import FloatArray
 
 #: Field names (lower case) that hold the strength of the return, the preferred one first.
-INTENSITY_FIELDS = (
-    "intensity",
-    "scalar_intensity",
-    "i",
+_STRENGTHS = ("intensity", "scalar_intensity", "i")
+#: The same, corrected by the distance.
+_REFLECTIVITIES = (
     "reflectivity",
     "scalar_reflectivity",
     "reflectance",
@@ -27,6 +27,12 @@ INTENSITY_FIELDS = (
     "remission",
 )
 
+#: Ranges of intensity that sensors and data sets have, by the value that stands for 1.
+_RANGES = (1.0, 255.0, 65535.0)
+#: One value in so many may be brighter than its range: retroreflectors and errors do not tell the range.
+_BRIGHTER_ONE_IN = 100
+#: A scan whose median intensity is nearer to 0 or 1 has, to a detector, no intensity.
+FLAT_INTENSITY = 0.005
 #: Float intensities this far above 1 are rounding, not another range.
 _UNIT_TOLERANCE = 0.01
 #: Points are map coordinates where they lie so many times farther from the origin than from each other.
@@ -41,10 +47,12 @@ class RawCloud:
     Attributes:
         xyz: (N, 3) float32, in the unit and axes of the file.
         intensity: (N,) in the file's own range and dtype, or None where the file has none.
+        time_ns: of the first point, nanoseconds since the epoch, or None where the file does not say it.
     """
 
     xyz: FloatArray
     intensity: npt.NDArray[Any] | None
+    time_ns: int | None = None
 
 
 def read_bytes(path: Path) -> bytes:
@@ -88,7 +96,12 @@ def as_float32(values: npt.NDArray[Any]) -> FloatArray:
 
 
 def restore_bytes(values: npt.NDArray[np.float64], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Values read from text, as uint8 again if they were declared so: such an intensity means 0..255."""
+    """Values read from text, as uint8 again if they were declared so: such an intensity means 0..255.
+
+    Numbers that were declared to have four bytes have no more digits than these.
+    """
+    if dtype == np.float32:
+        return as_float32(values)
     is_bytes = dtype == np.uint8 and bool(((values >= 0) & (values <= 255)).all())
     return values.astype(np.uint8) if is_bytes else values
 
@@ -110,8 +123,31 @@ def raw_from_fields(path: Path, fields: Mapping[str, npt.NDArray[Any]]) -> RawCl
             " export the cloud with scalar fields x, y, z (and intensity)"
         )
     xyz = np.stack([as_float32(fields[name]) for name in ("x", "y", "z")], axis=1)
-    name = next((name for name in INTENSITY_FIELDS if name in fields), None)
-    return RawCloud(xyz, None if name is None else fields[name])
+    intensity = pick_intensity({name: fields[name] for name in intensity_names(fields)})
+    return RawCloud(xyz, intensity, first_point_time(fields))
+
+
+def intensity_names(names: Collection[str]) -> list[str]:
+    """The fields among the given ones that may be the intensity, at most one of each kind."""
+    kinds = ([name for name in kind if name in names] for kind in (_STRENGTHS, _REFLECTIVITIES))
+    return [found[0] for found in kinds if found]
+
+
+def pick_intensity(fields: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
+    """The intensity among the fields of :func:`intensity_names`; None without one.
+
+    Reflectivity is taken where its range is narrower: such an intensity is a count of photons, which has no
+    full scale. Reflectivity of one single value is none.
+
+    Args:
+        fields: name to (N,) values.
+    """
+    if len(fields) < 2:
+        return next(iter(fields.values()), None)
+    strength, reflectivity = (fields[name] for name in intensity_names(fields))
+    wide, narrow = intensity_divisor(strength), intensity_divisor(reflectivity)
+    narrower = narrow is not None and (wide is None or narrow < wide)
+    return reflectivity if narrower and len(np.unique(reflectivity)) > 1 else strength
 
 
 def packed_columns(
@@ -156,8 +192,8 @@ def raw_from_table(table: npt.NDArray[Any], columns: Sequence[str]) -> RawCloud:
     places = [columns.index(name) for name in ("x", "y", "z")]
     # Neighbouring columns are copied as one.
     xyz = as_float32(table[:, :3] if places == [0, 1, 2] else table[:, places])
-    name = next((name for name in INTENSITY_FIELDS if name in columns), None)
-    return RawCloud(xyz, None if name is None else np.ascontiguousarray(table[:, columns.index(name)]))
+    bright = {name: np.ascontiguousarray(table[:, columns.index(name)]) for name in intensity_names(columns)}
+    return RawCloud(xyz, pick_intensity(bright))
 
 
 def transformed(raw: RawCloud, transform: ScanTransform) -> RawCloud:
@@ -166,14 +202,15 @@ def transformed(raw: RawCloud, transform: ScanTransform) -> RawCloud:
     intensity = raw.intensity
     if transform.intensity_scale is not None and intensity is not None:
         intensity = scaled_intensity(intensity, transform.intensity_scale)
-    return RawCloud(xyz, intensity)
+    return RawCloud(xyz, intensity, raw.time_ns)
 
 
 def intensity_divisor(intensity: npt.NDArray[Any] | None) -> float | None:
     """The number that brings an intensity column to [0, 1].
 
-    Unsigned bytes are always divided by 255. Otherwise the largest finite value decides: up to 1 the column
-    is taken as it is, up to 255 it is divided by 255, up to 65535 by 65535.
+    Unsigned bytes are always divided by 255. Otherwise the narrowest of the ranges 0..1, 0..255 and 0..65535
+    is taken that all but one in a hundred finite values are in; the brighter ones count as 1. Whole numbers
+    above 1 are never of the range 0..1.
 
     Args:
         intensity: (N,) of any real dtype, or None.
@@ -188,12 +225,32 @@ def intensity_divisor(intensity: npt.NDArray[Any] | None) -> float | None:
     finite = intensity[np.isfinite(intensity)]
     if not len(finite):
         return 1.0
-    low, high = float(finite.min()), float(finite.max())
-    if low < -_UNIT_TOLERANCE:
+    if float(finite.min()) < -_UNIT_TOLERANCE:
         return None
-    if high <= 1.0 + _UNIT_TOLERANCE:
-        return 1.0
-    return next((divisor for divisor in (255.0, 65535.0) if high <= divisor), None)
+    whole = float(finite.max()) > 1.0 + _UNIT_TOLERANCE and bool((finite == np.floor(finite)).all())
+    brighter = len(finite) // _BRIGHTER_ONE_IN
+    limits = {full: full + _UNIT_TOLERANCE * (full == 1.0) for full in _RANGES[whole:]}
+    return next((full for full, limit in limits.items() if (finite > limit).sum() <= brighter), None)
+
+
+def common_intensity_scale(columns: Sequence[npt.NDArray[Any]]) -> tuple[float, bool]:
+    """The stored intensity that stands for 1 in scans of one sensor.
+
+    Args:
+        columns: the intensity of each scan, as stored.
+
+    Returns:
+        The scale, and True if it is that of a known range. It is none where values fit into 16 bits but use
+        so few of them that a detector would see zeros: then the scale is what one value in a hundred exceeds.
+    """
+    divisors = [intensity_divisor(column) for column in columns]
+    known = [divisor for divisor in divisors if divisor is not None]
+    values = np.concatenate([column[np.isfinite(column)].astype(np.float64) for column in columns])
+    if len(known) == len(divisors):
+        scale = max(known, default=1.0)
+        if scale <= 255.0 or np.median(values) >= FLAT_INTENSITY * scale:
+            return scale, True
+    return float(np.ceil(max(np.percentile(values, 100 - 100 / _BRIGHTER_ONE_IN), 1.0))), False
 
 
 def unit_intensity(

@@ -72,7 +72,7 @@ class RigScans:
             return
         self._files = {sensor.name: _files(source, sensor) for sensor in rig.sensors}
         self._count = len(self._files[rig.sensors[0].name])
-        known = {name: all(one.time_ns is not None for one in found) for name, found in self._files.items()}
+        known = {name: any(one.time_ns is not None for one in found) for name, found in self._files.items()}
         if len(set(known.values())) > 1:
             without = ", ".join(name for name, timed in known.items() if not timed)
             raise DataError(
@@ -102,6 +102,11 @@ class RigScans:
 
     def _merged(self, first: _Taken, others: list[_Partners]) -> PointCloud:
         names = [sensor.name for sensor in self.rig.sensors]
+        if first.time_ns is None and any(one.time_ns is not None for one in self._files.get(names[0], ())):
+            raise DataError(
+                f"{self.source}: scan {first.name!r} of sensor {names[0]!r} has no time, by which scans of"
+                " other sensors are found; write it into the file of times"
+            )
         clouds = {names[0]: _timed(first)}
         taken = dict(zip(names[1:], (other.of(first) for other in others), strict=True))
         moved: dict[str, Matrix] = {}

@@ -29,6 +29,26 @@ def read_text(path: Path, expected: str) -> str:
         raise DataError(f"{path}: not a text file; expected {expected}") from error
 
 
+def read_rows(path: Path, expected: str) -> list[tuple[int, str]]:
+    """Read a file in which a row belongs to a scan by its place.
+
+    Comments (``#``) are no rows. An empty line is an empty row: its scan has no value, and those of the scans
+    after it stay theirs.
+
+    Args:
+        path: the file.
+        expected: what should be there, for the message.
+
+    Returns:
+        Number of the line, from 1, and its text without white space at both ends.
+
+    Raises:
+        DataError: as for :func:`read_text`.
+    """
+    lines = enumerate(read_text(path, expected).splitlines(), 1)
+    return [(number, line.strip()) for number, line in lines if not line.lstrip().startswith("#")]
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file.
 

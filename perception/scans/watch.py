@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from perception.config import PillarConfig
-from perception.io.raw import RawCloud
+from perception.io.raw import FLAT_INTENSITY, RawCloud
 from perception.io.transform import ScanTransform
 from perception.scans.facts import ScanFacts, measure_scan, sample_places
 from perception.scans.finding import Finding
@@ -117,9 +117,15 @@ def _rows(points: FloatArray | torch.Tensor, places: npt.NDArray[np.intp] | None
 def _about_intensity(facts: ScanFacts) -> list[str]:
     if facts.intensity is None:
         return []
-    low, _, high = facts.intensity
+    low, middle, high = facts.intensity
     if facts.divisor == 1 and high > 0:
-        return []
+        near = 0 if middle < FLAT_INTENSITY else 1
+        if FLAT_INTENSITY <= middle <= 1 - FLAT_INTENSITY:
+            return []
+        return [
+            f"more than half of the intensities are close to {near} (median {middle:.2g}), so these weights"
+            " see none: say which stored value stands for 1 with --intensity-scale, about the 99th percentile"
+        ]
     if low == high == 0:
         return ["intensity is zero or missing: these weights expect the sensor's, and find less without it"]
     message = f"intensity spans {low:.4g} to {high:.4g}; expected 0 to 1"

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from perception.data.camera import CameraCalibration, CameraObject
+from perception.data.images import assumed_image_size
 from perception.data.kitti.files import read_calibration
 from perception.data.kitti.tracking import (
     TrackRows,
@@ -140,10 +141,10 @@ def rows_of_tracks(
         calibration: of the camera.
         log_odds_scores: scores are written as log-odds, not as probabilities.
     """
-    parts = [TrackRows.empty()]
+    parts, size = [TrackRows.empty()], assumed_image_size(calibration)
     for number, tracks in enumerate(frames):
         scores = log_odds(tracks.scores) if log_odds_scores else tracks.scores.astype(np.float64)
-        objects = objects_from_boxes(tracks.boxes, tracks.labels, scores, calibration)
+        objects = objects_from_boxes(tracks.boxes, tracks.labels, scores, calibration, image_size=size)
         seen = [at for at, item in enumerate(objects) if _has_area(item)]
         if seen:
             parts.append(_rows(number, [objects[at] for at in seen], tracks.track_id[seen]))

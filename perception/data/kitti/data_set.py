@@ -32,13 +32,12 @@ class KittiFrame(Frame):
     @classmethod
     def of(cls, files: KittiFolder, frame_id: str, scan: Path | None) -> KittiFrame:
         """The frame with what is there of it."""
-        image = files.path("image_2", frame_id)
         return cls(
             frame_id=frame_id,
             source=scan,
             labelled=files.path("label_2", frame_id).is_file(),
             calibrated=files.path("calib", frame_id).is_file(),
-            image=image if image.is_file() else None,
+            image=files.image(frame_id),
             files=files,
         )
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from perception.data.images import find_image
 from perception.io.point_cloud import SUPPORTED_SUFFIXES
 
 #: Folders of scans: the points that the camera sees, and whole turns.
@@ -45,9 +46,13 @@ class KittiFolder:
         """The lists of frames in ``ImageSets``: in the root, else beside it."""
         return _by_id(self.root.parent / "ImageSets") | _by_id(self.root / "ImageSets")
 
-    def path(self, part: Literal["label_2", "calib", "image_2"], frame_id: str) -> Path:
-        """Where labels, calibration or the left colour image of a frame are expected."""
-        return self.folder / part / f"{frame_id}{'.png' if part == 'image_2' else '.txt'}"
+    def path(self, part: Literal["label_2", "calib"], frame_id: str) -> Path:
+        """Where labels or calibration of a frame are expected."""
+        return self.folder / part / f"{frame_id}.txt"
+
+    def image(self, frame_id: str) -> Path | None:
+        """The left colour image of a frame: KITTI's are PNG, those of View-of-Delft JPEG."""
+        return find_image(self.folder / "image_2", frame_id)
 
     def list_path(self, split: str) -> Path:
         """Where the list of the frames of a split is expected."""

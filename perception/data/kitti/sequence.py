@@ -21,7 +21,8 @@ from perception.data.kitti.folder import CAMERA_SCANS, WHOLE_SCANS, KittiFolder
 from perception.data.projection import boxes_from_objects
 from perception.data.types import DataSet, Frame, Part
 from perception.errors import DataError
-from perception.io.text import parse_number, read_text
+from perception.io.text import parse_number, read_rows, read_text
+from perception.io.times import ScanTimes
 from perception.types import Boxes3D
 
 Value = TypeVar("Value")
@@ -96,27 +97,16 @@ class KittiSequence(DataSet):
         return found
 
     @cached_property
-    def _poses(self) -> list[npt.NDArray[np.float64]] | None:
-        rows = self._numbers(_POSES, 12)
-        return None if rows is None else [np.vstack([row.reshape(3, 4), [0, 0, 0, 1]]) for row in rows]
-
-    @cached_property
-    def _times_ns(self) -> list[int] | None:
-        rows = self._numbers(_TIMES, 1)
-        return None if rows is None else [round(float(row[0]) * 1e9) for row in rows]
-
-    def _numbers(self, name: str, columns: int) -> list[npt.NDArray[np.float64]] | None:
-        """The lines of a file; None where it is not there."""
-        path = self.folder / name
+    def _poses(self) -> list[npt.NDArray[np.float64] | None] | None:
+        path = self.folder / _POSES
         if not path.is_file():
             return None
-        rows = []
-        for number, line in enumerate(read_text(path, "a line a frame").splitlines(), 1):
-            words = line.split()
-            if len(words) != columns:
-                raise DataError(f"{path}: line {number}: {len(words)} numbers; expected {columns}")
-            rows.append(np.array([parse_number(f"{path}: line {number}", name, word) for word in words]))
-        return rows
+        return [_pose(f"{path}: line {number}", text) for number, text in read_rows(path, "a pose a line")]
+
+    @cached_property
+    def _times(self) -> ScanTimes | None:
+        path = self.folder / _TIMES
+        return ScanTimes(path) if path.is_file() else None
 
     @classmethod
     def recognises(cls, folder: Path) -> bool:
@@ -135,16 +125,15 @@ class KittiSequence(DataSet):
         scan = self._scans[frame_id]
         number = _whole(str(scan), "name", frame_id)
         rows = self._labels.get(number, [])
-        image = KittiFolder(self.folder).path("image_2", frame_id)
         return KittiSequenceFrame(
             frame_id=frame_id,
             source=scan,
             labelled=True,
             calibrated=True,
-            image=image if image.is_file() else None,
+            image=KittiFolder(self.folder).image(frame_id),
             track_ids=np.array([track for track, item in rows if item.type != DONT_CARE], np.int64),
             pose=_line(self._poses, number, self.folder / _POSES),
-            time_ns=_line(self._times_ns, number, self.folder / _TIMES),
+            time_ns=None if self._times is None else self._times.find(frame_id, number),
             camera=self._camera,
             rows=tuple(item for _, item in rows),
         )
@@ -156,12 +145,21 @@ class KittiSequence(DataSet):
         return cls(folder, None, "scan", None).frame(scan.stem) if cls.recognises(folder) else None
 
 
-def _line(values: list[Value] | None, number: int, path: Path) -> Value | None:
+def _line(values: list[Value | None] | None, number: int, path: Path) -> Value | None:
     if values is None:
         return None
     if number >= len(values):
         raise DataError(f"{path}: {len(values)} lines, none for frame {number}; write one a frame from 0 on")
     return values[number]
+
+
+def _pose(place: str, text: str) -> npt.NDArray[np.float64] | None:
+    """World from LiDAR; None for an empty line, whose frame has no pose."""
+    words = text.split()
+    if len(words) not in (0, 12):
+        raise DataError(f"{place}: {len(words)} numbers; expected 12")
+    numbers = [parse_number(place, _POSES, word) for word in words]
+    return np.vstack([np.reshape(numbers, (3, 4)), [0, 0, 0, 1]]) if numbers else None
 
 
 def _whole(place: str, name: str, word: str) -> int:

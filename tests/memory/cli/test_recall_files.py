@@ -45,6 +45,22 @@ def test_detections_with_rows_of_poses(recall: Recall, store: Path, tmp_path: Pa
     assert "2 lines were imported before (--again imports them once more)" in again.output
 
 
+def test_detections_without_dates_are_named(recall: Recall, store: Path, tmp_path: Path) -> None:
+    assumed = {"assumed_ns": 1_772_496_000 * 10**9, "assumed_from": "file"}
+    lines(tmp_path / "file.jsonl", [frame("0") | assumed, frame("1") | assumed | {"timestamp_ns": 70}])
+    lines(tmp_path / "start.jsonl", [frame("2") | assumed | {"assumed_from": "start"}])
+    lines(tmp_path / "others.jsonl", [frame("3") | {"timestamp_ns": 70}])
+    done = recall("import", store, "file.jsonl", "start.jsonl", "others.jsonl")
+    assert "file.jsonl: no date in 2 lines: counted from when the file of the scans" in done.remarks
+    assert "start.jsonl: no date" not in done.remarks
+    assert "others.jsonl: 1 line dated before 2000: times since the start of a recording" in done.remarks
+    hits = recall("query", store, "--between", "2026-03-03", "2026-03-03", "--json").json["hits"]
+    assert len(hits) == 3
+    done = recall("import", store, "others.jsonl", "--again", "--start", "2026-03-05")
+    assert "before 2000" not in done.remarks
+    assert len(recall("query", store, "--between", "2026-03-05", "2026-03-05", "--json").json["hits"]) == 1
+
+
 def test_detections_with_json_poses(recall: Recall, store: Path, tmp_path: Path) -> None:
     lines(tmp_path / "detections.jsonl", [frame("gate"), frame("000007")])
     poses = [

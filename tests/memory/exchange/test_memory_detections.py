@@ -108,6 +108,21 @@ def test_times() -> None:
     assert memories_from_frame(empty, 0, DetectionOptions()) == []
 
 
+def test_times_that_are_no_dates_are_counted_from_a_start() -> None:
+    """Seconds since the start of a recording, which began on 3 March 2026 as far as its files say."""
+    day_ns, start = 86_400 * 10**9, DetectionOptions(start_ns=10**18, rate_hz=10.0)
+    assumed = {"assumed_ns": 1_772_496_000 * 10**9, "assumed_from": "file"}
+    for own, counted_ns in ((None, 200_000_000), (50, 50), (day_ns, day_ns)):
+        frame = FRAME | assumed | {"timestamp_ns": own}
+        assert memories_from_frame(frame, 2, DetectionOptions())[0].time_ns == assumed["assumed_ns"]
+        assert memories_from_frame(frame, 2, start)[0].time_ns == 10**18 + counted_ns
+    date = FRAME | {"timestamp_ns": 1_500_000_000 * 10**9}
+    assert memories_from_frame(date, 2, start)[0].time_ns == 1_500_000_000 * 10**9
+    posed_frame = FRAME | {"timestamp_ns": None}
+    relative = DetectionOptions(start_ns=10**18, poses=posed(Pose(), Pose(time_ns=7)))
+    assert memories_from_frame(posed_frame, 0, relative)[0].time_ns == 10**18 + 7
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

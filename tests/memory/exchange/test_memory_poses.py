@@ -21,7 +21,7 @@ def write(path: Path, *lines: object) -> Path:
 
 
 def test_rows_by_number_and_by_place(tmp_path: Path) -> None:
-    poses = read_poses(write(tmp_path / "poses.txt", ROW.format(x=10), "", ROW.format(x=11)))
+    poses = read_poses(write(tmp_path / "poses.txt", ROW.format(x=10), "# a bend", ROW.format(x=11)))
     assert len(poses) == 2
     np.testing.assert_array_equal(
         poses.find("000001", 0).map_from_lidar, [[1, 0, 0, 11], [0, 1, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]]

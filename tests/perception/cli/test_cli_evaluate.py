@@ -13,16 +13,17 @@ import numpy as np
 import pytest
 import torch
 from nuscenes_folder import write_nuscenes
+from PIL import Image
 
 from perception.config import DetectorConfig
-from perception.data import CameraCalibration, open_data_set
-from perception.data.kitti import read_objects, write_objects
+from perception.data import CameraCalibration, objects_from_boxes, open_data_set
+from perception.data.kitti import KittiWriter, read_objects, write_objects
 from perception.detector import Detector
 from perception.evaluate.data_set import judge_of
 from perception.evaluate.judge_kitti import detections_to_objects
 from perception.model.network import Network
 from perception.model.weights import save_calibrated, save_weights
-from perception.types import Detections
+from perception.types import Detections, PointCloud
 
 Perceive = Callable[..., Any]
 
@@ -181,6 +182,35 @@ def test_only_what_the_camera_sees_becomes_a_result(kitti_folder: Path) -> None:
     assert [entry.score for entry in objects] == pytest.approx(scores[: len(objects)].tolist(), abs=1e-4)
     for entry, label in zip(objects, frame.objects, strict=True):
         np.testing.assert_allclose(entry.location, label.location, atol=0.02)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", None])
+def test_pictures_of_another_size_than_kittis(
+    suffix: str | None, perceive: Perceive, tiny_weights: Path, tmp_path: Path
+) -> None:
+    """View-of-Delft: 1936 x 1216, where a pedestrian stands below all that KITTI's picture shows."""
+    default = CameraCalibration.default()
+    image = np.array([[1495.5, 0, 961.3, 0], [0, 1495.5, 624.9, 0], [0, 0, 1, 0]])
+    camera = CameraCalibration(image, default.rectification, default.camera_from_lidar_raw)
+    box = np.array([[10.0, -4.0, -0.8, 0.6, 0.6, 1.7, 0.0]], np.float32)
+    (label,) = objects_from_boxes(box, ["Pedestrian"], None, camera, image_size=(1936, 1216))
+    KittiWriter(tmp_path / "data", "velodyne").write("00000", PointCloud(np.ones((9, 4))), [label], camera)
+    if suffix is not None:
+        (tmp_path / "data/training/image_2").mkdir()
+        Image.new("L", (1936, 1216)).save(tmp_path / f"data/training/image_2/00000{suffix}")
+    found = Detections(box, np.array([0.9], np.float32), ["Pedestrian"])
+    (tmp_path / "found.jsonl").write_text(json.dumps({"frame": "00000", **found.to_dict()}) + "\n")
+    arguments = ("eval", "--data", tmp_path / "data", "--split", "all", "--json")
+    done = perceive(*arguments, "--protocol", "boxes", "--results", tmp_path / "found.jsonl")
+    assert done.status == 0, done.remarks
+    assert json.loads(done.output)["classes"]["Pedestrian"]["recall"]["3d"] == 100
+    told = "warning: 1 of 1 frames have no picture (image_2/*.png, .jpg); its size is taken to be 1923 x 1250"
+    assert (told in done.remarks) == (suffix is None)
+    frame = open_data_set(tmp_path / "data")[0]
+    judge = judge_of(open_data_set(tmp_path / "data"))
+    (tmp_path / "results").mkdir()
+    judge.write(tmp_path / "results", [(frame, found)])
+    assert len(read_objects(tmp_path / "results/00000.txt")) == 1
 
 
 def test_a_folder_without_labels_is_named(perceive: Perceive, kitti_folder: Path, tiny_weights: Path) -> None:

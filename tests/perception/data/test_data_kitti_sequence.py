@@ -60,6 +60,16 @@ def test_frames_have_identities_poses_and_times(drive: Path) -> None:
     assert (beside.labels, beside.image) == (["Car", "Pedestrian"], drive / "image_2/000000.png")
 
 
+def test_an_empty_line_is_a_frame_without_a_pose_or_a_time(drive: Path) -> None:
+    for name in ("poses.txt", "timestamps.txt"):
+        rows = (drive / name).read_text().splitlines()
+        (drive / name).write_text(f"\n{rows[1]}\n\n")
+    first, second = open_data_set(drive)
+    assert (first.pose, first.time_ns) == (None, None)
+    assert second.pose is not None
+    assert (second.pose[0, 3], second.time_ns) == (2.5, 103_000_000)
+
+
 def test_poses_and_times_need_not_be_there(drive: Path) -> None:
     (drive / "poses.txt").unlink()
     (drive / "timestamps.txt").unlink()

@@ -145,6 +145,18 @@ def test_columns_are_recognised_by_their_numbers(tmp_path: Path) -> None:
     assert found(look_at(tmp_path))["scans.columns"] == ["x", "y", "z", "intensity", "_", "_"]
 
 
+def test_a_count_of_photons_is_scaled_by_what_one_in_a_hundred_exceeds(tmp_path: Path) -> None:
+    """Boats in a harbour: values to 5,687, and a median so low that 65,535 would leave nothing of it."""
+    undescribed(tmp_path)
+    for seed, path in enumerate(sorted((tmp_path / "scans").glob("*.bin"))):
+        table = np.fromfile(path, "<f4").reshape(-1, 4)
+        table[:, 3] = np.minimum(np.random.default_rng(seed).lognormal(4.5, 1.6, len(table)), 5687).round()
+        table.tofile(path)
+    (scale,) = (one for one in look_at(tmp_path).evidence if one.field == "scans.intensity_scale")
+    assert scale.how.endswith(f"a range of no known sensor: one in a hundred is above {scale.value:g}")
+    assert (scale.value, scale.sure) == (pytest.approx(3700, rel=0.25), "assumed")
+
+
 def test_spellings_are_joined_and_lists_are_kept(tmp_path: Path) -> None:
     undescribed(tmp_path, "openpcdet")
     WRITERS["openpcdet"](tmp_path / "labels", "a2", BOXES, ["Pallet", "forklift", "pallet"])

@@ -42,6 +42,13 @@ def text_rows(points: np.ndarray) -> bytes:
     return "".join(" ".join(f"{value:.9g}" for value in row) + "\n" for row in points).encode()
 
 
+def literals(columns: bytes) -> bytes:
+    """The body of a binary_compressed file that repeats nothing."""
+    pieces = [columns[start : start + 32] for start in range(0, len(columns), 32)]
+    packed = b"".join(bytes([len(piece) - 1]) + piece for piece in pieces)
+    return struct.pack("<II", len(packed), len(columns)) + packed
+
+
 def test_ascii(tmp_path: Path) -> None:
     path = write(tmp_path / "scan.pcd", header("ascii", len(POINTS)), text_rows(POINTS))
     np.testing.assert_array_equal(load_point_cloud(path).points, POINTS)
@@ -93,12 +100,43 @@ def test_fields_of_odd_sizes_and_counts(encoding: str, tmp_path: Path) -> None:
                   COUNT=" ".join(str(count) for _, count in fields.values()))  # fmt: skip
     body = table.tobytes()
     if encoding == "binary_compressed":
-        columns = b"".join(table[name].tobytes() for name in fields)
-        pieces = [columns[start : start + 32] for start in range(0, len(columns), 32)]
-        packed = b"".join(bytes([len(piece) - 1]) + piece for piece in pieces)
-        body = struct.pack("<II", len(packed), len(columns)) + packed
+        body = literals(b"".join(table[name].tobytes() for name in fields))
     loaded = load_point_cloud(write(tmp_path / "scan.pcd", head, body)).points
     np.testing.assert_array_equal(loaded, [[1.5, 4, 7, 0], [2, 5, -8, 0], [3, -6, 9, 1]])
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "binary", "binary_compressed"])
+def test_fields_of_count_zero_occupy_nothing(encoding: str, tmp_path: Path) -> None:
+    """PCL pads its points so: four bytes behind z, and a field without a byte before and behind a ring."""
+    kinds = {"x": "<f4", "y": "<f4", "z": "<f4", "pad": "V4", "intensity": "<f4", "ring": "u1", "end": "V15"}
+    table = np.zeros(len(POINTS), list(kinds.items()))
+    for column, name in enumerate(("x", "y", "z", "intensity")):
+        table[name] = POINTS[:, column]
+    table["ring"] = 7
+    head = header(encoding, len(POINTS), "x y z _ intensity _ ring _ _", SIZE="4 4 4 1 4 1 1 1 1",
+                  TYPE="F F F U F U U U U", COUNT="1 1 1 4 1 0 1 0 15")  # fmt: skip
+    body = table.tobytes()
+    if encoding == "ascii":
+        zeros = np.zeros((len(POINTS), 19))
+        body = text_rows(np.column_stack([POINTS[:, :3], zeros[:, :4], POINTS[:, 3], zeros[:, 3:]]))
+    elif encoding == "binary_compressed":
+        body = literals(b"".join(table[name].tobytes() for name in kinds))
+    loaded = load_point_cloud(write(tmp_path / "scan.pcd", head, body)).points
+    np.testing.assert_array_equal(loaded, POINTS)
+
+
+def test_an_empty_field_hides_no_field_of_its_name(tmp_path: Path) -> None:
+    """Neither TYPE nor SIZE of a field without bytes can be wrong."""
+    head = header("binary", len(POINTS), "intensity x y z intensity intensity", SIZE="0 4 4 4 4 0",
+                  TYPE="Q F F F F F", COUNT="0 1 1 1 1 0")  # fmt: skip
+    path = write(tmp_path / "scan.pcd", head, POINTS.tobytes())
+    np.testing.assert_array_equal(load_point_cloud(path).points, POINTS)
+
+
+def test_the_first_of_two_fields_of_one_name_counts(tmp_path: Path) -> None:
+    head = header("binary", len(POINTS), "x y z intensity x")
+    path = write(tmp_path / "scan.pcd", head, np.column_stack([POINTS, POINTS[:, 1]]).tobytes())
+    np.testing.assert_array_equal(load_point_cloud(path).points, POINTS)
 
 
 def test_organised_cloud_without_intensity_and_without_points_entry(tmp_path: Path) -> None:
@@ -112,10 +150,7 @@ def test_organised_cloud_without_intensity_and_without_points_entry(tmp_path: Pa
 
 def test_binary_compressed_of_literals(tmp_path: Path) -> None:
     columns = np.ascontiguousarray(POINTS.T).tobytes()
-    pieces = [columns[start : start + 32] for start in range(0, len(columns), 32)]
-    packed = b"".join(bytes([len(piece) - 1]) + piece for piece in pieces)
-    body = struct.pack("<II", len(packed), len(columns)) + packed
-    path = write(tmp_path / "scan.pcd", header("binary_compressed", len(POINTS)), body)
+    path = write(tmp_path / "scan.pcd", header("binary_compressed", len(POINTS)), literals(columns))
     np.testing.assert_array_equal(load_point_cloud(path).points, POINTS)
 
 
@@ -136,7 +171,10 @@ def test_no_points(encoding: str, tmp_path: Path) -> None:
         (header("binary", 1, TYPE="F F F"), b"", "TYPE has 3 values for 4 fields"),
         (header("binary", 1, TYPE="F F F Q"), b"", "field intensity has TYPE Q"),
         (header("binary", 1, SIZE="4 4 4 3"), b"", "field intensity has TYPE F and SIZE 3"),
-        (header("binary", 1, COUNT="1 1 1 0"), b"", "COUNT is '1 1 1 0'; expected 1 or more"),
+        (header("binary", 1, COUNT="1 0 1 1"), bytes(12), "field y has COUNT 0; expected COUNT 1"),
+        (header("ascii", 1, COUNT="3 1 1 1"), b"1 2 3 4 5 6\n", "field x has COUNT 3; expected COUNT 1"),
+        (header("binary", 1, COUNT="1 1 1"), b"", "entry COUNT is '1 1 1'; expected 4 whole numbers"),
+        (header("binary", 1, COUNT="1 1 1 1 0"), b"", "entry COUNT is '1 1 1 1 0'; expected 4 whole"),
         (header("binary", 1, COUNT="1 1 1 -1"), b"", "COUNT is '1 1 1 -1'"),
         (header("binary", 1, SIZE="4 4 4 " + "9" * 5000), b"", "SIZE is '4 4 4 999"),
         (header("ascii", 1, WIDTH="9" * 5000), b"", "WIDTH is '9999"),

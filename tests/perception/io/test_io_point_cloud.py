@@ -161,6 +161,61 @@ def test_intensity_comes_out_in_unit_range(stored: np.ndarray, expected: list[fl
     np.testing.assert_allclose(loaded[:, 3], expected, rtol=1e-6)
 
 
+def bright_scan(path: Path, **fields: np.ndarray) -> Path:
+    """A PCD file of 1,000 points with such fields of float32."""
+    names, count = ["x", "y", "z", *fields], 1000
+    xyz = np.random.default_rng(2).uniform(-20, 20, (count, 3))
+    ones = " ".join("1" for _ in names)
+    head = (
+        f"FIELDS {' '.join(names)}\nSIZE {ones.replace('1', '4')}\nTYPE {ones.replace('1', 'F')}\n"
+        f"COUNT {ones}\nWIDTH {count}\nHEIGHT 1\nPOINTS {count}\nDATA binary\n"
+    )
+    path.write_bytes(head.encode() + np.column_stack([xyz, *fields.values()]).astype("<f4").tobytes())
+    return path
+
+
+def test_one_bright_return_in_a_hundred_tells_no_range(tmp_path: Path) -> None:
+    unit = np.random.default_rng(3).beta(2, 5, 1000)
+    for full, stray in ((255.0, 256.0), (1.0, 256.0), (255.0, 60000.0), (65535.0, 1e6)):
+        for count in (1, 10):
+            stored = unit * full
+            stored[:count] = stray
+            loaded = load_point_cloud(bright_scan(tmp_path / "a.pcd", intensity=stored)).points[:, 3]
+            np.testing.assert_allclose(loaded[count:], unit[count:], atol=1e-6)
+            assert (loaded[:count] == 1).all()
+    stored = np.where(np.arange(1000) < 11, 256.0, unit * 255)
+    loaded = load_point_cloud(bright_scan(tmp_path / "a.pcd", intensity=stored)).points[:, 3]
+    np.testing.assert_allclose(loaded[11:], unit[11:] * 255 / 65535, atol=1e-6)
+
+
+def test_whole_numbers_above_one_are_bytes_however_dark_the_scan(tmp_path: Path) -> None:
+    stored = np.where(np.arange(1000) < 3, 200.0, np.arange(1000) % 2)
+    loaded = load_point_cloud(bright_scan(tmp_path / "a.pcd", intensity=stored)).points[:, 3]
+    np.testing.assert_allclose(loaded, stored / 255, atol=1e-6)
+
+
+@pytest.mark.parametrize("suffix", [".pcd", ".csv", ".npy"])
+def test_reflectivity_is_taken_where_intensity_counts_photons(suffix: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(4)
+    photons, bright = random.integers(0, 5000, 1000), random.integers(0, 255, 1000)
+    for strength, reflectivity, expected in (
+        (photons, bright, bright / 255),
+        (photons, np.full(1000, 9), photons / 65535),
+        (bright, photons, bright / 255),
+        (bright, bright[::-1], bright / 255),
+    ):
+        path, columns = tmp_path / f"a{suffix}", None
+        bright_scan(tmp_path / "a.pcd", intensity=strength, reflectivity=reflectivity)
+        table = np.column_stack([POINTS[np.arange(1000) % len(POINTS), :3], strength, reflectivity])
+        if suffix == ".csv":
+            np.savetxt(path, table, delimiter=",", header="x,y,z,intensity,reflectivity", comments="")
+        elif suffix == ".npy":
+            np.save(path, table)
+            columns = "x,y,z,intensity,reflectivity"
+        loaded = load_point_cloud(path, columns=columns).points[:, 3]
+        np.testing.assert_allclose(loaded, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("suffix", WRITTEN)
 def test_a_transform_is_applied_to_every_format(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"scan{suffix}"

@@ -11,9 +11,9 @@ import pytest
 from memory.exchange.poses import pose_of_record, read_poses
 from perception.errors import DataError
 from perception.io.poses import ScanPoses
-from perception.io.times import ScanTimes, said_time
+from perception.io.times import ScanTimes, first_point_time, said_time
 
-ROWS = "1 0 0 5 0 1 0 0 0 0 1 2\n\n0 -1 0 5 1 0 0 0 0 0 1 2\n"
+ROWS = "1 0 0 5 0 1 0 0 0 0 1 2\n# a bend\n0 -1 0 5 1 0 0 0 0 0 1 2\n"
 NAMED = (
     '{"frame": 7, "x": 1, "y": 2, "yaw": 0.5, "time": "2026-01-05T09:00:01.5Z", "map_id": "yard"}\n'
     '{"frame": "gate", "x": 0, "y": 0, "z": 1, "yaw": 3, "time_ns": 70,'
@@ -107,17 +107,44 @@ def test_poses_by_time_lie_between_rows(tmp_path: Path) -> None:
 
 def test_times_of_scans(tmp_path: Path) -> None:
     path = tmp_path / "times.txt"
-    path.write_text("# KITTI\n2011-09-26 13:02:25.594360375\n1.5e2\n\n1305031102.175304123\n")
+    path.write_text("# KITTI\n2011-09-26 13:02:25.594360375\n1.5e2\n#\n1305031102.175304123\n")
     times = ScanTimes(path)
     assert times.find("first", 0) == 1_317_042_145_594_360_375
     assert times.find("000001", 0) == 150 * 10**9
     assert times.find("scan", 2) == 1_305_031_102_175_304_123
+    assert times.line("scan", 2) == 5
     with pytest.raises(DataError, match=r"3 times, none in line 3 \(from 0\) for scan '3'; write a line"):
         times.find("3", 0)
     for text in ("noon", "nan", "1e400", "2011-13-26 13:02:25"):
         path.write_text(f"1\n{text}\n")
         with pytest.raises(DataError, match=r"times\.txt: line 2: "):
             ScanTimes(path)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("behind", ["", "\n", "\n\n  \n"])
+def test_an_empty_line_is_a_scan_without_a_value(end: str, behind: str, tmp_path: Path) -> None:
+    """The scans after it keep their own; the end of the last line begins no other."""
+    path = tmp_path / "rows.txt"
+    path.write_bytes(("\n# comment\n1\n\n \n2" + behind).replace("\n", end).encode())
+    times = ScanTimes(path)
+    assert [times.find("a", row) for row in range(5)] == [None, 10**9, None, None, 2 * 10**9]
+    if behind.count("\n") < 2:
+        with pytest.raises(DataError, match=r"5 times, none in line 5 \(from 0\) for scan 'a'"):
+            times.find("a", 5)
+    else:
+        assert times.find("a", 5) is None
+    row = "1 0 0 {} 0 1 0 0 0 0 1 2"
+    path.write_bytes(f"\n{row.format(5)}\n\n# c\n{row.format(6)}{behind}".replace("\n", end).encode())
+    for poses in (ScanPoses(path), read_poses(path)):
+        assert [poses.find("a", row).map_from_lidar[0, 3] for row in (1, 3)] == [5, 6]
+        with pytest.raises(ValueError, match=r"row 2 \(from 0\).* of (scan|frame) 'a', is empty"):
+            poses.find("a", 2)
+        with pytest.raises(ValueError, match="4"):
+            poses.find("a", 4)
+    tum = "\n1 0 0 0 0 0 0 1\n\n3 2 0 0 0 0 0 1\n" + behind
+    path.write_bytes(tum.replace("\n", end).encode())
+    assert ScanPoses(path).find("a", 0, 2 * 10**9).map_from_lidar[0, 3] == 1
 
 
 def test_names_tell_times() -> None:
@@ -127,9 +154,36 @@ def test_names_tell_times() -> None:
         == 1_532_402_927_647_951_000
     )
     assert said_time("scan_1532402927647951000") == 1_532_402_927_647_951_000
+    assert said_time("315968663259918000") == 315_968_663_259_918_000
     assert said_time("1532402927647") == 1_532_402_927_647_000_000
     for name in ("000010", "0000000010", "0000000000010", "2018-07-24", "street0", ""):
         assert said_time(name) is None
+
+
+def test_the_unit_of_the_times_of_points_is_told_by_their_size() -> None:
+    seconds = 1_626_240_238.25
+    for factor, kind in (
+        (1, "f8"),
+        (10**3, "f8"),
+        (10**3, "i8"),
+        (10**6, "u8"),
+        (10**9, "u8"),
+        (10**9, "f8"),
+    ):
+        times = np.array([0.5, 0.25, 0.0]) * factor + seconds * factor
+        told = first_point_time({"x": times, "timestamp": times.astype(kind)})
+        assert told == pytest.approx(1_626_240_238_250_000_000, abs=512)
+    assert first_point_time({"t": np.array([seconds, np.nan, seconds + 1])}) == 1_626_240_238_250_000_000
+    assert first_point_time({"t": np.array([5, 6]), "time": np.array([seconds, seconds])}) is not None
+    for without in (
+        {"t": np.array([0, 1_000_000], np.uint64)},
+        {"t": np.array([seconds], np.float32)},
+        {"t": np.array([seconds, 0, 0])},
+        {"t": np.array([np.nan])},
+        {"t": np.zeros(0)},
+        {},
+    ):
+        assert first_point_time(without) is None
 
 
 def test_a_scan_without_a_pose(tmp_path: Path) -> None:

@@ -111,6 +111,21 @@ def test_each_sensor_has_units_axes_columns_and_times_of_its_own(tmp_path: Path)
         merged(tmp_path, sensors={"front": front, "rear": {**rear, "times": None}})
 
 
+def test_a_scan_whose_line_of_times_is_empty_is_not_merged(tmp_path: Path) -> None:
+    for k in range(3):
+        write(tmp_path / f"front/{k:06d}.bin", (2.0, 1.0, 0.0))
+        write(tmp_path / f"rear/{k:06d}.bin", (2.0, float(k), 0.0))
+    (tmp_path / "front.txt").write_text("5.0\n\n7.0\n")
+    (tmp_path / "rear.txt").write_text("5.0\n6.0\n\n")
+    sensors = {"front": {**AHEAD, "times": "front.txt"}, "rear": {**BACK, "times": "rear.txt"}}
+    found = list(RigScans(read_rig(described(tmp_path, sensors=sensors)), tmp_path).attempts())
+    (error,) = (one for one in found if isinstance(one, DataError))
+    assert "scan '000001' of sensor 'front' has no time" in str(error)
+    assert [(one.name, len(one.cloud)) for one in found if isinstance(one, RigScan)] == [
+        ("000000", 2), ("000002", 1)
+    ]  # fmt: skip
+
+
 def test_topics_of_a_recording(ros_messages: Any, tmp_path: Path) -> None:
     """A damaged scan is an error in its place; the other sensor alone is not."""
     clouds = [ros_messages.columns(5, seed) for seed in range(4)]

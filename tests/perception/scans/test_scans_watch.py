@@ -49,6 +49,8 @@ def test_nothing_is_said_of_a_sound_scan(street: Street) -> None:
         (lambda p: p * np.float32([0.01, 0.01, 0.01, 1]), "normalised"),
         (lambda p: p * np.float32([1, 1, 1, 255]), "ScanTransform(intensity_scale=255.0)"),
         (lambda p: p * np.float32([1, 1, 1, 40000]), "--intensity-scale 65535"),
+        (lambda p: p * np.float32([1, 1, 1, 0.001]), "more than half of the intensities are close to 0"),
+        (lambda p: np.maximum(p, np.float32([-99, -99, -9, 0.996])), "are close to 1 (median 1)"),
         (lambda p: p - np.float32([0, 0, 0, 2]), "expected 0 to 1: rescale it"),
         (lambda p: p * np.float32([1, 1, 1, 0]), "intensity is zero or missing"),
         (lambda p: p[:0], "the scan is empty"),
