@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from perception.config import HeadConfig
 from perception.geometry import GroundGrid
+from perception.model.bands import convolve_map
 from perception.model.layers import linear_rows
 from perception.model.listed_map import ListedMap
 
@@ -69,8 +70,7 @@ class CentreHead(nn.Module):
 
     def heat_logits(self, features: Tensor) -> Tensor:
         """(B, C, H, W) map to (B, classes, H, W) logits."""
-        logits: Tensor = self.heat(torch.relu(self.heat_hidden(features)))
-        return logits
+        return convolve_map(self.heat, convolve_map(self.heat_hidden, features, relu=True))
 
     def box_codes(self, features: Tensor | ListedMap, cells: Tensor, labels: Tensor) -> Tensor:
         """Box codes at chosen cells.
