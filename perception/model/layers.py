@@ -184,7 +184,8 @@ class PointUnit(nn.Module):
         if isinstance(self.norm, nn.Identity):
             return
         weight, bias = self.folded()
-        self.linear.weight.data.copy_(weight)
+        with torch.no_grad():
+            self.linear.weight.copy_(weight)
         self.linear.bias = nn.Parameter(bias, requires_grad=False)
         self.norm = nn.Identity()
 
