@@ -191,7 +191,7 @@ class Detector:
                 graph may have to grow at the first real one.
             frames: scans of a call of :meth:`detect_batch` to get ready for.
         """
-        typical = torch.zeros((0, 4)) if cloud is None else as_tensor(_read(cloud))
+        typical = torch.zeros((0, 4), dtype=torch.float32) if cloud is None else as_tensor(_read(cloud))
         with self.watch.muted():
             self.detect_batch([typical] * frames)
 

@@ -98,9 +98,7 @@ def share_tasks(task: Callable[[int], None], count: int) -> None:
 
 def is_shareable(values: Tensor) -> bool:
     """True if work on a tensor is divided into tasks: on a CPU, without gradients, and not traced."""
-    return (
-        values.device.type == "cpu" and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
-    )
+    return values.device.type == "cpu" and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
 def sharing_threads() -> int:

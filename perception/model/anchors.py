@@ -91,9 +91,11 @@ class AnchorHead(nn.Module):
         section, grid = self.section, self.grid.with_cells(self.cell_m)
         assert isinstance(grid, BirdsEyeGrid)
         device, (rows, columns) = cells.device, grid.shape
-        yaws = torch.tensor(section.yaws_rad, device=device)
-        sizes = torch.tensor([self.config.sizes_m[name] for name in self.config.classes], device=device)
-        bottoms = torch.tensor(section.bottoms_m, device=device)
+        yaws = torch.tensor(section.yaws_rad, device=device, dtype=torch.float32)
+        sizes = torch.tensor(
+            [self.config.sizes_m[name] for name in self.config.classes], device=device, dtype=torch.float32
+        )
+        bottoms = torch.tensor(section.bottoms_m, device=device, dtype=torch.float32)
         label = cells // len(yaws) % len(sizes)
         cell = cells // (len(yaws) * len(sizes))
         low, high = grid.range_m[:2], grid.range_m[3:5]
@@ -115,7 +117,9 @@ class AnchorHead(nn.Module):
         best = logits.amax(1)
         chosen = torch.topk(best, min(most, len(best))).indices
         codes = convolve_map(self.codes, features)[0].permute(1, 2, 0).reshape(-1, BOX_CODE).float()[chosen]
-        direction = convolve_map(self.directions, features)[0].permute(1, 2, 0).reshape(-1, 2)[chosen].argmax(1)
+        direction = (
+            convolve_map(self.directions, features)[0].permute(1, 2, 0).reshape(-1, 2)[chosen].argmax(1)
+        )
         boxes = self.decode(codes, self.anchors(chosen), direction)
         return AnchorBoxes(boxes, torch.sigmoid(logits[chosen]))
 

@@ -17,8 +17,9 @@ def convolve_map(
 ) -> Tensor:
     """Return ``relu(layer(features) + skip)`` of a convolution, in memory of its own.
 
-    On a CPU and without gradients each band of rows is a task that one thread computes: a library that shares a map among its
-    threads chooses its order of sums by their number. The bands follow from the sizes alone.
+    On a CPU and without gradients each band of rows is a task that one thread computes: a library that
+    shares a map among its threads chooses its order of sums by their number. The bands follow from the sizes
+    alone.
 
     Args:
         layer: any module. Plain convolutions without hooks are cut into bands, and transposed ones whose

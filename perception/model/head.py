@@ -65,7 +65,7 @@ class CentreHead(nn.Module):
         self.box = nn.Linear(width, len(config.classes) * BOX_CODE)
         known = MEAN_SIZES_M | config.sizes_m
         sizes = [known.get(name, _OTHER_SIZE_M) for name in config.classes]
-        self.register_buffer("mean_sizes", torch.tensor(sizes), persistent=False)
+        self.register_buffer("mean_sizes", torch.tensor(sizes, dtype=torch.float32), persistent=False)
         self.mean_sizes: Tensor
 
     def heat_logits(self, features: Tensor) -> Tensor:

@@ -199,7 +199,7 @@ def apply_residuals(boxes: Tensor, residuals: Tensor) -> Tensor:
 
 def turned(boxes: Tensor, flip_logits: Tensor) -> Tensor:
     """Boxes (R, 7) with the headings that their last refinement says."""
-    turn = torch.where(flip_logits > 0, torch.pi, 0.0)
+    turn = math.pi * (flip_logits > 0).float()
     return torch.cat([boxes[:, :6], boxes[:, 6:] + turn[:, None]], dim=1)
 
 

@@ -289,7 +289,7 @@ class EagerRunner:
         """Boxes of (N_i, 4) float32 clouds, on any device.
 
         On a CPU each frame is computed by itself. As many frames as there are threads, or more, are computed
-        side by side, the densest first: a long frame that starts last would leave all threads but one waiting.
+        side by side, the densest first: a long frame that starts last would leave the other threads waiting.
         """
         with warnings.catch_warnings():
             # Each frame's result tells of its own overflow.

@@ -87,8 +87,8 @@ class GraphSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
         self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self.embedding = None if network.embedding is None else copy.deepcopy(network.embedding).to(dtype)
         #: The kernels keep what is at least this, so it is the next number in single precision.
-        least = torch.tensor(self.config.nms.proposal_score)
-        self.least_score = float(torch.nextafter(least, torch.tensor(math.inf)))
+        least = torch.tensor(self.config.nms.proposal_score, dtype=torch.float32)
+        self.least_score = float(torch.nextafter(least, torch.tensor(math.inf, dtype=torch.float32)))
 
     def choose_tiles(self, active: Sequence[int]) -> None:
         """Choose tiles for batches like one before; they decide how long a batch takes, not what it gives.

@@ -60,7 +60,11 @@ class _Known(NamedTuple):
             and weight.data_ptr() == self.memory.data_ptr()
             and (weight.dtype, weight.shape) == (self.memory.dtype, self.memory.shape)
             and weight.stride() == self.memory.stride()
-            and (torch.equal(weight, self.values) if self.values is not None else weight._version == self.version)
+            and (
+                torch.equal(weight, self.values)
+                if self.values is not None
+                else weight._version == self.version
+            )
         )
 
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch.autograd.graph import increment_version
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from perception import Detector
 from perception.config import DetectorConfig

@@ -64,8 +64,8 @@ def rows_by_taps(present: Tensor) -> TapOrder:
         raise ValueError(f"at most 16 taps can be ordered, got {count}")
     frequency = present.sum(1).tolist()
     taps = tuple(sorted(range(count), key=lambda tap: (-frequency[tap], tap)))
-    values = torch.zeros(count)
-    values[list(taps)] = 2.0 ** torch.arange(count)
+    values = torch.zeros(count, dtype=torch.float32)
+    values[list(taps)] = 2.0 ** torch.arange(count, dtype=torch.float32)
     # Sums of powers of two below 2^16 are exact in float32, and a product beats integer arithmetic.
     codes = (values @ present.float()).numpy().astype(np.uint16)
     # numpy sorts 16-bit numbers by radix.
@@ -204,7 +204,7 @@ class RowPool:
         else:
             # Frames differ in size; a tensor of inference mode could not be written outside of it.
             with torch.inference_mode(False):
-                flat = torch.empty(max(1, needed + needed // 4))
+                flat = torch.empty(max(1, needed + needed // 4), dtype=torch.float32)
         self._taken[flat.untyped_storage().data_ptr()] = flat
         return flat[:needed].view(dtype)[: count * channels].view(count, channels)
 

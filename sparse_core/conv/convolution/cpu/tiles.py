@@ -281,7 +281,9 @@ def tile_convolution(
     ]
     free = deque(memory)
     made = pool.take(tile.made * plan.tiles, channels_out)
-    starts = list(itertools.accumulate((len(reads) // tile.reads * tile.made for reads in plan.reads), initial=0))
+    starts = list(
+        itertools.accumulate((len(reads) // tile.reads * tile.made for reads in plan.reads), initial=0)
+    )
 
     def compute(number: int) -> None:
         reads, (shared, transformed) = plan.reads[number], free.pop()

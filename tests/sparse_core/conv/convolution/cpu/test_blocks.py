@@ -15,7 +15,6 @@ from sparse_core.conv.convolution.cpu.blocks import (
     rows_by_taps,
     rows_of_part,
     rows_product,
-    take_rows,
 )
 
 
