@@ -106,6 +106,8 @@ class SceneEncoder(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self._build(self.config)
+        # Whatever torch's default type is.
+        self.float()
 
     def _build(self, config: SceneEncoderConfig) -> None:
         self.kinds = nn.Embedding(len(config.classes) + 1, config.width)

@@ -58,7 +58,7 @@ def heat_targets(
     classes = len(head.config.classes)
     frames, objects = batch.labels.shape
     x, y = (
-        (torch.arange(count, device=device) + 0.5) * head.grid.cell_m + low
+        (torch.arange(count, dtype=torch.float32, device=device) + 0.5) * head.grid.cell_m + low
         for count, low in zip((columns, rows), head.grid.origin_m, strict=True)
     )
     dx = (x - peaks[..., 0:1])[:, :, None, :]
@@ -178,7 +178,7 @@ def _disturbed(boxes: Tensor, generator: torch.Generator, ranks: Ranks) -> Tenso
     shift = normal(3) * strength * 0.12 * boxes[:, 3:6].clamp(min=0.8)
     sizes = boxes[:, 3:6] * torch.exp(normal(3) * strength * 0.08)
     turn = normal(1) * strength * 0.12
-    flip = (uniform() < 0.15) * math.pi
+    flip = (uniform() < 0.15).float() * math.pi
     return torch.cat([boxes[:, :3] + shift, sizes, boxes[:, 6:] + turn + flip], dim=1)
 
 

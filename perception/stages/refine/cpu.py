@@ -44,7 +44,7 @@ class PlannedPoints:
         layers = self._layers()
 
         def compute(part: Tensor) -> Tensor:
-            made = first(part).bfloat16()
+            made: Tensor = first(part).bfloat16()
             for weight, bias in layers:
                 out = made.new_empty((len(made), weight.shape[1]))
                 made = rows_product(made, weight, out=out, bias=bias, relu=True)
