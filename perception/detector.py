@@ -220,7 +220,7 @@ class Detector:
                 graph may have to grow at the first real one.
             frames: scans of a call of :meth:`detect_batch` to get ready for.
         """
-        typical = torch.zeros((0, 4)) if cloud is None else as_tensor(_read(cloud))
+        typical = torch.zeros((0, 4), dtype=torch.float32) if cloud is None else as_tensor(_read(cloud))
         with self.watch.muted():
             self.detect_batch([typical] * frames)
 
@@ -261,10 +261,10 @@ class Detector:
     def detect_batch(self, scans: Sequence[Scan]) -> list[Detections]:
         """Detect objects in several scans of any density at a time.
 
-        On a CPU results are those of one by one to the bit: each frame is computed on its own, those of a
-        sparse network several at a time, on threads of their own, the densest first. (The number of threads
-        does not change bits of a sparse network either; of a dense one it does, by rounding.) On a GPU frames
-        share a pass, and boxes may differ from those of one by one by rounding.
+        On a CPU results are those of one by one to the bit: each frame is computed on its own. A sparse
+        network computes several frames side by side where there are at least as many as threads. The number
+        of threads changes no bit. On a GPU frames share a pass, and boxes may differ from those of one by one
+        by rounding.
         """
         if len(scans) == 0:
             return []

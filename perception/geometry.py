@@ -55,7 +55,7 @@ class GroundGrid(ABC):
     def cell_of(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Row and column in tables, int32, of points in range; anything for others."""
         # By a tensor: on a GPU a division by a number multiplies by its inverse, which rounds otherwise.
-        size = torch.full((), self.cell_m, device=x.device)
+        size = torch.full((), self.cell_m, device=x.device, dtype=torch.float32)
         row, column = (
             # The division can round a point just below the far edge up into the next cell.
             torch.floor((values - low) / size).clamp(-self.first_cell, count - 1 - self.first_cell).int()
@@ -74,9 +74,11 @@ class GroundGrid(ABC):
     def origin(self, device: torch.device) -> Tensor:
         """(2,) float32 x and y of the origin."""
         if device.type == "cpu":
-            return torch.tensor(self.origin_m)
+            return torch.tensor(self.origin_m, dtype=torch.float32)
         # A copy from the host could not be captured in a CUDA graph.
-        return torch.stack([torch.full((), value, device=device) for value in self.origin_m])
+        return torch.stack(
+            [torch.full((), value, device=device, dtype=torch.float32) for value in self.origin_m]
+        )
 
     def positions_of_cells(self, cells: Tensor) -> Tensor:
         """(..., 2) integer columns and rows of tables to positions of their corners, float32 and exact."""

@@ -25,8 +25,6 @@ from types import ModuleType
 _CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
 #: Rounds that a thread of GNU's library spins before it sleeps, and what other libraries are told: at once.
 _SOON = {"GOMP_SPINCOUNT": "1000", "OMP_WAIT_POLICY": "passive"}
-#: Whether the library of torch's wheels is GNU's.
-_GNU = sys.platform == "linux"
 
 
 def sleep_while_waiting() -> None:
@@ -40,27 +38,8 @@ def sleep_while_waiting() -> None:
         sys.meta_path.insert(0, _FINDER)
 
 
-def waits_asleep() -> bool:
-    """Whether the threads of torch sleep at once while they wait, as far as is known: by the environment, or
-    by :func:`sleep_while_waiting` where the library is not GNU's."""
-    policy = os.environ.get("OMP_WAIT_POLICY", "").strip().lower()
-    rounds = os.environ.get("GOMP_SPINCOUNT")
-    return (_FINDER.told and not _GNU) or rounds == "0" or (policy == "passive" and rounds is None)
-
-
-def sleeps_soon() -> bool:
-    """Whether :func:`sleep_while_waiting` has the threads of torch spin for microseconds, not longer."""
-    return _FINDER.told and _GNU
-
-
 class _TorchFinder(MetaPathFinder):
-    """Finds torch as others do, once, and has it loaded with the environment that says how to wait.
-
-    Attributes:
-        told: whether it was.
-    """
-
-    told = False
+    """Finds torch as others do, once, and has it loaded with the environment that says how to wait."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -80,7 +59,6 @@ class _TorchFinder(MetaPathFinder):
             os.environ.update(_SOON)
             try:
                 load(module)
-                self.told = True
             finally:
                 for name in _SOON:
                     os.environ.pop(name, None)

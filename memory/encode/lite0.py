@@ -100,6 +100,8 @@ class Lite0(nn.Module):
         self._conv_head = SameConv2d(channels, FEATURES, 1)
         self._bn1 = nn.BatchNorm2d(FEATURES, _EPSILON)
         self._fc = nn.Linear(FEATURES, CLASSES)
+        # Whatever torch's default type is.
+        self.float()
 
     def features(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) normalised images -> (B, 1280, H / 32, W / 32) features, rounded up."""

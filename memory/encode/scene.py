@@ -106,6 +106,8 @@ class SceneEncoder(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self._build(self.config)
+        # Whatever torch's default type is.
+        self.float()
 
     def _build(self, config: SceneEncoderConfig) -> None:
         self.kinds = nn.Embedding(len(config.classes) + 1, config.width)
@@ -266,9 +268,9 @@ def token_features(boxes: Tensor, scores: Tensor, directed: Tensor) -> Tensor:
     """
     x, y, z, length, width, height, yaw = boxes.unbind(dim=-1)
     range_m = torch.hypot(x, y)
-    direction = torch.arange(_DIRECTIONS, device=boxes.device) * (math.pi / _DIRECTIONS)
+    direction = torch.arange(_DIRECTIONS, dtype=torch.float32, device=boxes.device) * (math.pi / _DIRECTIONS)
     along = x[..., None] * direction.cos() + y[..., None] * direction.sin()
-    waves = 2 * math.pi / torch.tensor(_WAVES_M, device=boxes.device)
+    waves = 2 * math.pi / torch.tensor(_WAVES_M, device=boxes.device, dtype=torch.float32)
     phase = (along[..., None] * waves).flatten(-2)
     near = range_m.clamp(min=1.0)
     sizes = [torch.log1p(side) for side in (length, width, height)]

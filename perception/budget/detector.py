@@ -281,7 +281,7 @@ class BudgetedDetector:
         if not isinstance(cloud, PointCloud):
             return chosen
         if raised := raised_m(cloud):
-            chosen = chosen - torch.tensor([0.0, 0.0, raised, 0.0])
+            chosen = chosen - torch.tensor([0.0, 0.0, raised, 0.0], dtype=torch.float32)
         return replace(cloud, points=chosen.numpy())
 
     def _holds_something(self, cloud: Cloud) -> bool:

@@ -35,8 +35,8 @@ def traced(network: Network) -> torch.export.ExportedProgram:
     """
     steps = ExportSteps(network).eval()
     # More than one point and other numbers than any size of the network, so that it stays one of its own.
-    example = torch.zeros(1009, 4)
-    example[:, 0] = torch.linspace(*steps.grid.range_m[::3][:2], len(example))
+    example = torch.zeros(1009, 4, dtype=torch.float32)
+    example[:, 0] = torch.linspace(*steps.grid.range_m[::3][:2], len(example), dtype=torch.float32)
     with torch.no_grad(), _quietly():
         points = {0: torch.export.Dim("points", min=0)}
         return torch.export.export(steps, (example,), dynamic_shapes=(points,), strict=False)

@@ -223,7 +223,9 @@ class ExportSteps(nn.Module, Steps[Tensor, Located, Levels, Map, Boxes, Boxes, F
         scores = best.scores
         if nms.score_maps:
             scores = mapped_scores(scores, best.labels, self.rules)
-        least = torch.tensor([nms.report_thresholds.get(name, 0.0) for name in head.classes])
+        least = torch.tensor(
+            [nms.report_thresholds.get(name, 0.0) for name in head.classes], dtype=torch.float32
+        )
         kept = best.used & (scores >= least[best.labels])
         if nms.score_maps:
             order = torch.topk(torch.where(kept, scores, -1.0), scores.shape[0]).indices

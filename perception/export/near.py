@@ -106,14 +106,14 @@ class NearNeck(nn.Module):
         """Every layer's rows of an empty scene, the finer ones ``4 * cell + parity``, and one of zeros."""
         channels, out_channels = neck.up.conv.weight.shape[:2]
         with torch.no_grad():
-            hidden = torch.zeros(1, channels, *geometry.small)
+            hidden = torch.zeros(1, channels, *geometry.small, dtype=torch.float32)
             empty = [hidden]
             for block in blocks:
                 middle = block.first(hidden)
                 hidden = block.second(middle, skip=hidden)
                 empty += [middle, hidden]
             rows = [layer[0].flatten(1).T for layer in empty]
-            finer = torch.zeros(1, out_channels, *(2 * side for side in geometry.small))
+            finer = torch.zeros(1, out_channels, *(2 * side for side in geometry.small), dtype=torch.float32)
             raised = torch.relu(neck.up(hidden, skip=finer))
             rows.append(fine_rows(raised))
             made = fine_rows(neck.out(raised))

@@ -96,7 +96,7 @@ class Refinement(nn.Module):
         reach = torch.cat(
             [cosine * half[:, :1] + sine * half[:, 1:2], sine * half[:, :1] + cosine * half[:, 1:2]], 1
         )
-        centre = boxes[:, :2] - torch.tensor(grid.origin_m)
+        centre = boxes[:, :2] - torch.tensor(grid.origin_m, dtype=torch.float32)
         # One cell more on every side: a point on an edge may have been rounded into the next pillar.
         low = torch.floor((centre - reach) / grid.cell_m).long() - 1
         high = torch.floor((centre + reach) / grid.cell_m).long() + 1

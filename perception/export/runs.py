@@ -76,13 +76,15 @@ class Chunks(NamedTuple):
         """
         highest = values.reshape(-1, self.rows.shape[1], values.shape[1]).amax(1)
         owner = self.owner[:, None].expand(-1, values.shape[1])
-        return torch.zeros(runs.shape[0], values.shape[1]).scatter_reduce(0, owner, highest, "amax")
+        return torch.zeros(runs.shape[0], values.shape[1], dtype=torch.float32).scatter_reduce(
+            0, owner, highest, "amax"
+        )
 
     def mean(self, values: Tensor, counts: Tensor) -> Tensor:
         """The mean of each run: values (Q * L, C) of the rows, counts (R,) at least 1, to (R, C)."""
         parts = values.reshape(-1, self.rows.shape[1], values.shape[1])
         total = (parts * self.counted[:, :, None]).sum(1)
-        empty = torch.zeros(counts.shape[0], values.shape[1])
+        empty = torch.zeros(counts.shape[0], values.shape[1], dtype=torch.float32)
         return empty.index_add(0, self.owner, total) / counts[:, None]
 
 
@@ -132,7 +134,9 @@ class Cells(NamedTuple):
     def canvas(self, features: Tensor) -> Tensor:
         """Features (M, C) on the grid, zeros elsewhere: (1, C, H, W)."""
         rows, columns = self.shape
-        flat = torch.zeros(rows * columns, features.shape[1]).index_copy(0, self.active, features)
+        flat = torch.zeros(rows * columns, features.shape[1], dtype=torch.float32).index_copy(
+            0, self.active, features
+        )
         return flat.view(1, rows, columns, -1).permute(0, 3, 1, 2)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from perception.config import DetectorConfig
 from perception.errors import ConfigError
 from perception.geometry import BirdsEyeGrid
+from perception.model.bands import convolve_map
 from perception.model.canvas import CanvasConfig, CanvasNetwork
 
 #: Coded like an anchor box: x, y, z, length, width, height, yaw.
@@ -90,9 +91,11 @@ class AnchorHead(nn.Module):
         section, grid = self.section, self.grid.with_cells(self.cell_m)
         assert isinstance(grid, BirdsEyeGrid)
         device, (rows, columns) = cells.device, grid.shape
-        yaws = torch.tensor(section.yaws_rad, device=device)
-        sizes = torch.tensor([self.config.sizes_m[name] for name in self.config.classes], device=device)
-        bottoms = torch.tensor(section.bottoms_m, device=device)
+        yaws = torch.tensor(section.yaws_rad, device=device, dtype=torch.float32)
+        sizes = torch.tensor(
+            [self.config.sizes_m[name] for name in self.config.classes], device=device, dtype=torch.float32
+        )
+        bottoms = torch.tensor(section.bottoms_m, device=device, dtype=torch.float32)
         label = cells // len(yaws) % len(sizes)
         cell = cells // (len(yaws) * len(sizes))
         low, high = grid.range_m[:2], grid.range_m[3:5]
@@ -110,11 +113,13 @@ class AnchorHead(nn.Module):
     def forward(self, features: Tensor, most: int) -> AnchorBoxes:
         """The ``most`` anchors of the highest scores, decoded, best first: (1, C, H, W) map."""
         classes = len(self.config.classes)
-        logits = self.scores(features)[0].permute(1, 2, 0).reshape(-1, classes).float()
+        logits = convolve_map(self.scores, features)[0].permute(1, 2, 0).reshape(-1, classes).float()
         best = logits.amax(1)
         chosen = torch.topk(best, min(most, len(best))).indices
-        codes = self.codes(features)[0].permute(1, 2, 0).reshape(-1, BOX_CODE).float()[chosen]
-        direction = self.directions(features)[0].permute(1, 2, 0).reshape(-1, 2)[chosen].argmax(1)
+        codes = convolve_map(self.codes, features)[0].permute(1, 2, 0).reshape(-1, BOX_CODE).float()[chosen]
+        direction = (
+            convolve_map(self.directions, features)[0].permute(1, 2, 0).reshape(-1, 2)[chosen].argmax(1)
+        )
         boxes = self.decode(codes, self.anchors(chosen), direction)
         return AnchorBoxes(boxes, torch.sigmoid(logits[chosen]))
 

@@ -186,6 +186,8 @@ class CanvasNetwork(Network):
         for name, part in parts.items():
             self.add_module(name, part)
         self.embedding = None
+        # Whatever torch's default type is.
+        self.float()
 
     def maps(self, pillars: Pillars) -> NetworkMaps:
         """Nothing: there is no heat map to train.

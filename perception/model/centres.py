@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from perception.config import DetectorConfig
 from perception.errors import ConfigError
 from perception.geometry import BirdsEyeGrid
+from perception.model.bands import convolve_map
 from perception.model.canvas import CanvasConfig, CanvasNetwork
 from perception.model.head import decode_boxes
 from perception.model.layers import DenseUnit
@@ -113,17 +114,26 @@ class CentreGroupsHead(nn.Module):
 
     def _hottest(self, group: nn.Module, labels: Tensor, shared: Tensor, most: int) -> CentreBoxes:
         assert isinstance(group, nn.ModuleDict)
-        heat = group["heat"](shared)[0].float()
+        heat = _branch(group["heat"], shared)[0].float()
         columns, places = heat.shape[2], heat[0].numel()
         logits, flat = torch.topk(heat.flatten(), min(most, heat.numel()))
         place = flat % places
-        codes = torch.cat([group[name](shared)[0].flatten(1).float() for name in BRANCHES])[:, place].T
+        codes = torch.cat([_branch(group[name], shared)[0].flatten(1).float() for name in BRANCHES])
+        codes = codes[:, place].T
         cells = torch.stack([place % columns, place // columns], dim=1)
         grid = self.grid.with_cells(self.cell_m)
         assert isinstance(grid, BirdsEyeGrid)
         sizes = codes.new_full((1, 3), _METRE)
         boxes = decode_boxes(codes, cells, sizes, grid, limit=math.inf)
         return CentreBoxes(boxes, torch.sigmoid(logits), labels[flat // places])
+
+
+def _branch(layers: nn.Module, features: Tensor) -> Tensor:
+    """What one branch of a group makes of a map."""
+    *units, last = layers.children()
+    for unit in units:
+        features = unit(features)
+    return convolve_map(last, features)
 
 
 class CentreNetwork(CanvasNetwork):

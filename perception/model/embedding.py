@@ -50,7 +50,7 @@ class EmbeddingHead(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.out = nn.Linear(HIDDEN, EMBEDDING_DIM)
+        self.out = nn.Linear(HIDDEN, EMBEDDING_DIM, dtype=torch.float32)
 
     def forward(self, features: Tensor) -> Tensor:
         """Vectors of boxes.

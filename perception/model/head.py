@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from perception.config import HeadConfig
 from perception.geometry import GroundGrid
+from perception.model.bands import convolve_map
 from perception.model.layers import linear_rows
 from perception.model.listed_map import ListedMap
 
@@ -64,13 +65,12 @@ class CentreHead(nn.Module):
         self.box = nn.Linear(width, len(config.classes) * BOX_CODE)
         known = MEAN_SIZES_M | config.sizes_m
         sizes = [known.get(name, _OTHER_SIZE_M) for name in config.classes]
-        self.register_buffer("mean_sizes", torch.tensor(sizes), persistent=False)
+        self.register_buffer("mean_sizes", torch.tensor(sizes, dtype=torch.float32), persistent=False)
         self.mean_sizes: Tensor
 
     def heat_logits(self, features: Tensor) -> Tensor:
         """(B, C, H, W) map to (B, classes, H, W) logits."""
-        logits: Tensor = self.heat(torch.relu(self.heat_hidden(features)))
-        return logits
+        return convolve_map(self.heat, convolve_map(self.heat_hidden, features, relu=True))
 
     def box_codes(self, features: Tensor | ListedMap, cells: Tensor, labels: Tensor) -> Tensor:
         """Box codes at chosen cells.

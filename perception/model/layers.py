@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from perception.config import BackboneConfig
+from perception.model.bands import activated, convolve_map
 from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
+from sparse_core.conv.convolution.cpu.blocks import rows_of_part
+from sparse_core.workers import is_shareable, share_tasks
 
 NORM_EPSILON = 1e-3
 NORM_MOMENTUM = 0.01
-#: Rows and columns of a product are filled up to multiples of this, see :func:`linear_rows`.
-_TOGETHER = 16
+#: Rows of a linear layer that one thread computes together, at most.
+_MOST_ROWS = 2048
 
 
 def norm_scale_shift(norm: nn.BatchNorm1d | nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
@@ -23,26 +25,22 @@ def norm_scale_shift(norm: nn.BatchNorm1d | nn.BatchNorm2d) -> tuple[Tensor, Ten
     return scale, norm.bias - norm.running_mean * scale
 
 
-def linear_rows(layer: nn.Linear, rows: Tensor) -> Tensor:
+def linear_rows(layer: nn.Module, rows: Tensor) -> Tensor:
     """A linear layer of rows, (N, C_in) to (N, C_out), to the same bits whatever the number of threads.
 
-    Where a thread's share of a product is one of a few rows or columns, the library computes it by another
-    kernel that rounds otherwise. Products of multiples of 16 are shared in whole parts, so on a CPU and
-    without gradients zeros fill them up.
+    On a CPU and without gradients each part of the rows is a task of its own.
     """
-    if rows.is_cuda or torch.is_grad_enabled() or len(rows) == 0:
-        filled: Tensor = layer(rows)
-        return filled
-    count, missing_rows = len(rows), -len(rows) % _TOGETHER
-    if missing_rows:
-        rows = F.pad(rows, (0, 0, 0, missing_rows))
-    missing = -layer.out_features % _TOGETHER
-    if missing and type(layer) is nn.Linear:
-        bias = None if layer.bias is None else F.pad(layer.bias, (0, missing))
-        made = F.linear(rows, F.pad(layer.weight, (0, 0, 0, missing)), bias)
-        return made[:count, : layer.out_features]
-    whole: Tensor = layer(rows)
-    return whole[:count]
+    if not is_shareable(rows) or len(rows) == 0:
+        whole: Tensor = layer(rows)
+        return whole
+    parts = rows.split(min(_MOST_ROWS, rows_of_part(rows.shape[1])))
+    made = list(parts)
+
+    def compute(number: int) -> None:
+        made[number] = layer(parts[number])
+
+    share_tasks(compute, len(parts))
+    return made[0] if len(made) == 1 else torch.cat(made)
 
 
 def _normalised(norm: nn.BatchNorm1d | nn.Identity, rows: Tensor) -> Tensor:
@@ -52,16 +50,6 @@ def _normalised(norm: nn.BatchNorm1d | nn.Identity, rows: Tensor) -> Tensor:
         return rows * scale + shift
     normalised: Tensor = norm(rows)
     return normalised
-
-
-def _activated(features: Tensor, skip: Tensor | None, relu: bool) -> Tensor:
-    """Skip added and ReLU applied to a tensor nobody else holds: in place where autograd does not watch."""
-    in_place = not torch.is_grad_enabled()
-    if skip is not None:
-        features = features.add_(skip) if in_place else features + skip
-    if relu:
-        features = torch.relu_(features) if in_place else torch.relu(features)
-    return features
 
 
 class SparseUnit(nn.Module):
@@ -108,7 +96,7 @@ class SparseUnit(nn.Module):
         """(M, C_in) to (M', C_out); ``skip`` has the output's cells."""
         output: SparseTensor = self.conv(inputs)
         features = _normalised(self.norm, output.features)
-        return output.with_features(_activated(features, None if skip is None else skip.features, self.relu))
+        return output.with_features(activated(features, None if skip is None else skip.features, self.relu))
 
     def fold(self) -> None:
         """Merge the batch norm into the convolution; for evaluation only."""
@@ -154,8 +142,10 @@ class DenseUnit(nn.Module):
         """(B, C_in, H, W) to (B, C_out, H', W'); ``skip`` has the output's shape."""
         if self._fuses(inputs):
             return self._fused(inputs, skip)
+        if isinstance(self.norm, nn.Identity):
+            return convolve_map(self.conv, inputs, skip, relu=self.relu)
         features: Tensor = self.norm(self.conv(inputs))
-        return _activated(features, skip, self.relu)
+        return activated(features, skip, self.relu)
 
     def _fuses(self, inputs: Tensor) -> bool:
         """Return True if cuDNN can add bias and skip and apply the ReLU within the convolution."""
@@ -203,7 +193,7 @@ class PointUnit(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """(N, C_in) to (N, C_out), not negative."""
-        return _activated(_normalised(self.norm, linear_rows(self.linear, rows)), None, relu=True)
+        return activated(_normalised(self.norm, linear_rows(self.linear, rows)), None, relu=True)
 
     def folded(self) -> tuple[Tensor, Tensor]:
         """Weight (C_out, C_in) and bias (C_out,) with the batch norm merged, as in evaluation."""
@@ -218,7 +208,8 @@ class PointUnit(nn.Module):
         if isinstance(self.norm, nn.Identity):
             return
         weight, bias = self.folded()
-        self.linear.weight.data.copy_(weight)
+        with torch.no_grad():
+            self.linear.weight.copy_(weight)
         self.linear.bias = nn.Parameter(bias, requires_grad=False)
         self.norm = nn.Identity()
 

@@ -64,6 +64,8 @@ class Network(nn.Module):
             for _ in range(config.refine.iterations if config.refine.enabled else 0)
         )
         self.embedding = EmbeddingHead() if config.embedding.enabled else None
+        # Whatever torch's default type is.
+        self.float()
 
     def maps(self, pillars: Pillars) -> NetworkMaps:
         """First stage up to the heat map."""

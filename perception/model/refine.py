@@ -24,6 +24,7 @@ from perception.model.listed_map import ListedMap
 from perception.model.pillars import Pillars
 from perception.model.segments import segment_reduce
 from sparse_core.conv.coordinates.common import linear_keys
+from sparse_core.workers import is_shareable, share_tasks
 
 #: Position in the proposal's frame (3), distance to its six faces (6), intensity, height and range (3).
 POINT_FEATURES = 12
@@ -71,7 +72,7 @@ PointPool = Callable[[Tensor, CroppedPoints], Tensor]
 #: Points considered per proposal; a denser one is thinned evenly, so that no cloud exhausts the memory.
 MAX_CANDIDATES = 16_384
 #: Points that go through the layers together on a CPU: their features stay in a core's cache.
-POINTS_AT_ONCE = 2048
+POINTS_AT_ONCE = 512
 
 
 def crop_points(pillars: Pillars, boxes: Tensor, box_frames: Tensor, *, margin_m: float) -> CroppedPoints:
@@ -198,7 +199,7 @@ def apply_residuals(boxes: Tensor, residuals: Tensor) -> Tensor:
 
 def turned(boxes: Tensor, flip_logits: Tensor) -> Tensor:
     """Boxes (R, 7) with the headings that their last refinement says."""
-    turn = torch.where(flip_logits > 0, torch.pi, 0.0)
+    turn = math.pi * (flip_logits > 0).float()
     return torch.cat([boxes[:, :6], boxes[:, 6:] + turn[:, None]], dim=1)
 
 
@@ -297,17 +298,45 @@ class RefineStage(nn.Module):
 
     def _pooled(self, features: Tensor, crop: CroppedPoints) -> Tensor:
         """Point layers and the maximum over each proposal's points: (R, C) float32."""
-        if features.is_cuda or torch.is_grad_enabled():
+        if not is_shareable(features):
             for layer in self.point_layers:
                 features = layer(features)
             # ReLU outputs are not negative: zero is the right value for a proposal without points.
             return segment_max(features, crop.counts)
-        pooled = features.new_zeros((len(crop.counts), self.config.channels[-1]))
-        for part, rows in zip(features.split(POINTS_AT_ONCE), crop.rows.split(POINTS_AT_ONCE), strict=True):
-            for layer in self.point_layers:
-                part = layer(part)
-            pooled.scatter_reduce_(0, rows[:, None].expand_as(part), part.float(), "amax")
-        return pooled
+        return pool_points(features, crop, nn.Sequential(*self.point_layers), self.config.channels[-1])
+
+
+def pool_points(
+    features: Tensor, crop: CroppedPoints, layers: Callable[[Tensor], Tensor], channels: int
+) -> Tensor:
+    """Point layers and the maximum over each proposal's points, part by part, without gradients.
+
+    Args:
+        features: (P, 12) of the points of R proposals.
+        crop: the points.
+        layers: (N, 12) to (N, C) not negative.
+        channels: C.
+
+    Returns:
+        (R, C) float32; zero for a proposal without points.
+    """
+    pooled = torch.zeros((len(crop.counts), channels), dtype=torch.float32, device=features.device)
+    rows = crop.rows.split(POINTS_AT_ONCE)
+    parts = features.split(POINTS_AT_ONCE)
+    maxima: dict[int, Tensor] = {}
+
+    def compute(number: int) -> None:
+        own, made = rows[number], layers(parts[number]).float()
+        # The proposals of a part lie side by side.
+        within = (own - own[:1])[:, None].expand_as(made)
+        found = made.new_zeros((int(own[-1] - own[0]) + 1, channels))
+        maxima[number] = found.scatter_reduce_(0, within, made, "amax")
+
+    share_tasks(compute, len(parts) if len(features) else 0)
+    for number, found in maxima.items():
+        reached = pooled[int(rows[number][0]) :][: len(found)]
+        torch.maximum(reached, found, out=reached)
+    return pooled
 
 
 def segment_max(values: Tensor, counts: Tensor) -> Tensor:

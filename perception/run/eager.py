@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,13 +24,13 @@ from perception.nms import rotated_nms
 from perception.run.profile import clocked
 from perception.run.program import StageRunner, Steps, at_once, run_frame
 from perception.run.results import FrameResult
-from perception.run.threads import FrameThreads
 from perception.stages.cpu import PlannedLevels, PlannedMaps
 from perception.stages.refine.cpu import PlannedPoints
 from perception.stages.report import ReportRules
 from perception.types import EMBEDDING_DIM
 from sparse_core.conv import SparseTensor
 from sparse_core.errors import CapacityWarning
+from sparse_core.workers import run_on_worker, share_tasks, sharing_threads
 
 #: Places of a table that counts occupied pillars, of any grid.
 _COUNTED_CELLS = 1 << 18
@@ -284,7 +282,6 @@ class EagerRunner:
         self.steps: Steps[Sequence[Tensor], Any, Any, Any, Any, Any, list[FrameResult]]
         self.steps = steps(network) if dtype == torch.float32 else steps(network, dtype)
         self.device = next(network.parameters()).device
-        self._threads = FrameThreads()
         self._rules = ReportRules.of(network.config)
 
     def with_config(self, config: DetectorConfig) -> EagerRunner:
@@ -298,39 +295,34 @@ class EagerRunner:
     def __call__(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
         """Boxes of (N_i, 4) float32 clouds, on any device.
 
-        On a CPU each frame is computed by itself, as many at a time as there are threads, the densest first:
-        a long frame that starts last would leave all threads but one waiting.
+        On a CPU each frame is computed by itself. As many frames as there are threads, or more, are computed
+        side by side, the densest first: a long frame that starts last would leave the other threads waiting.
         """
         with warnings.catch_warnings():
             # Each frame's result tells of its own overflow.
             warnings.simplefilter("ignore", CapacityWarning)
             if self.device.type != "cpu":
                 return self._run(clouds)
-            threads = torch.get_num_threads()
-            together = min(threads, len(clouds))
-            # Autocast is of the thread that asks for it.
-            if together == 1 or not self.steps.threaded or torch.is_autocast_enabled("cpu"):
-                return [result for cloud in clouds for result in self._one(cloud)]
+            if not self.steps.threaded or sharing_threads() == 1 or len(clouds) < sharing_threads():
+                return [result for cloud in clouds for result in run_on_worker(partial(self._run, [cloud]))]
             order = densest_first(clouds, self.steps.config.pillars.grid)
-            # So is the number of threads.
-            with ThreadPoolExecutor(
-                together, initializer=torch.set_num_threads, initargs=(threads // together,)
-            ) as pool:
-                frames = pool.map(lambda place: self._run([clouds[place]]), order)
-                found = dict(zip(order, frames, strict=True))
-            return [result for place in range(len(clouds)) for result in found[place]]
+            found: dict[int, list[FrameResult]] = {}
 
-    def _one(self, cloud: Tensor) -> list[FrameResult]:
-        """The frame of one cloud; of a network whose bits the threads change with all of them."""
-        alike = self.steps.threaded and not torch.is_autocast_enabled("cpu")
-        with self._threads.of_a_frame() if alike else nullcontext():
-            return self._run([cloud])
+            def compute(number: int) -> None:
+                place = order[number]
+                found[place] = self._run([clouds[place]])
+
+            share_tasks(compute, len(order))
+            return [result for place in range(len(clouds)) for result in found[place]]
 
     def profile(self, clouds: Sequence[Tensor], *, repeats: int) -> dict[str, float]:
         """Milliseconds of each stage of a batch; medians."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CapacityWarning)
-            return clocked(partial(self._run, clouds), self.device, repeats=repeats)
+            frame = partial(self._run, clouds)
+            if self.device.type != "cpu":
+                return clocked(frame, self.device, repeats=repeats)
+            return run_on_worker(lambda: clocked(frame, self.device, repeats=repeats))
 
     @torch.inference_mode()
     def _run(self, clouds: Sequence[Tensor], on_stage: StageRunner = at_once) -> list[FrameResult]:

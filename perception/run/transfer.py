@@ -108,7 +108,7 @@ class InputBlock:
         self._first = -(-batch_size // _ALIGNED) * _ALIGNED
         self._room = points
         count = self._first + batch_size * points * 4
-        self.words = torch.zeros(count, device=device, pin_memory=device is None)
+        self.words = torch.zeros(count, dtype=torch.float32, device=device, pin_memory=device is None)
         lengths = self.words[:batch_size].view(torch.int32)
         self.scans = FixedScans(self.words[self._first :].view(batch_size, points, 4), lengths)
         if self.words.device.type == "cpu":

@@ -90,7 +90,7 @@ class SampleSequence(Dataset[TrainingFrame]):
 def collate(frames: Sequence[TrainingFrame]) -> Batch:
     """Frames to a batch."""
     most = max(1, *(len(frame.boxes) for frame in frames)) if frames else 1
-    boxes = torch.zeros(len(frames), most, 7)
+    boxes = torch.zeros(len(frames), most, 7, dtype=torch.float32)
     labels = torch.full((len(frames), most), PADDING, dtype=torch.int64)
     for row, frame in enumerate(frames):
         boxes[row, : len(frame.boxes)] = torch.from_numpy(frame.boxes)

@@ -58,7 +58,7 @@ def heat_targets(
     classes = len(head.config.classes)
     frames, objects = batch.labels.shape
     x, y = (
-        (torch.arange(count, device=device) + 0.5) * head.grid.cell_m + low
+        (torch.arange(count, dtype=torch.float32, device=device) + 0.5) * head.grid.cell_m + low
         for count, low in zip((columns, rows), head.grid.origin_m, strict=True)
     )
     dx = (x - peaks[..., 0:1])[:, :, None, :]
@@ -152,7 +152,7 @@ def refine_samples(
     same = (box_frames[:, None] == truth_frame) & (labels[:, None] == truth_labels)
     close = torch.cdist(boxes[:, :2], truth[:, :2]) < 8.0
     row, column = (same & close).nonzero(as_tuple=True)
-    overlap = torch.zeros(same.shape, device=device)
+    overlap = torch.zeros(same.shape, device=device, dtype=torch.float32)
     overlap[row, column] = rotated_iou_pairs(boxes[row], truth[column], metric="3d").float()
     if len(truth) == 0:
         return RefineSamples(boxes, box_frames, labels, boxes, overlap.new_zeros(len(boxes)))
@@ -169,16 +169,16 @@ def _disturbed(boxes: Tensor, generator: torch.Generator, ranks: Ranks) -> Tenso
     own = slice(first, first + len(boxes))
 
     def normal(columns: int) -> Tensor:
-        return torch.randn(total, columns, generator=generator, device=boxes.device)[own]
+        return torch.randn(total, columns, generator=generator, device=boxes.device, dtype=torch.float32)[own]
 
     def uniform() -> Tensor:
-        return torch.rand(total, 1, generator=generator, device=boxes.device)[own]
+        return torch.rand(total, 1, generator=generator, device=boxes.device, dtype=torch.float32)[own]
 
     strength = uniform() * 1.5
     shift = normal(3) * strength * 0.12 * boxes[:, 3:6].clamp(min=0.8)
     sizes = boxes[:, 3:6] * torch.exp(normal(3) * strength * 0.08)
     turn = normal(1) * strength * 0.12
-    flip = (uniform() < 0.15) * math.pi
+    flip = (uniform() < 0.15).float() * math.pi
     return torch.cat([boxes[:, :3] + shift, sizes, boxes[:, 6:] + turn + flip], dim=1)
 
 
@@ -193,7 +193,7 @@ def refine_losses(
     losses = {name: maps.features.new_zeros((), dtype=torch.float32) for name in ("residual", "fit", "flip")}
     boxes = samples.boxes
     small = torch.minimum(samples.objects[:, 3], samples.objects[:, 4]) < 1.2
-    good = samples.overlap > torch.where(small, 0.25, 0.35)
+    good = samples.overlap > torch.full_like(samples.overlap, 0.35).masked_fill_(small, 0.25)
     count = ranks.total(good.sum()).clamp(min=1)
     share = len(boxes) / ranks.place(len(boxes)).total
     for stage in network.refinements:
@@ -229,7 +229,7 @@ def _fit_target(refined: Tensor, samples: RefineSamples, small: Tensor) -> Tenso
     matched = samples.overlap > 0.05
     overlap = torch.zeros_like(samples.overlap)
     overlap[matched] = rotated_iou_pairs(refined[matched], samples.objects[matched], metric="3d").float()
-    low = torch.where(small, 0.25, 0.45)
+    low = torch.full_like(overlap, 0.45).masked_fill_(small, 0.25)
     return ((overlap - low) / 0.45).clamp(0.0, 1.0)
 
 

@@ -79,7 +79,7 @@ class Ranks:
     def wait(self) -> None:
         """Until all ranks are here."""
         if self.count > 1:
-            self.total(torch.zeros((), device=self.device))
+            self.total(torch.zeros((), device=self.device, dtype=torch.float32))
 
     def share(self, state: Sequence[Tensor]) -> None:
         """Give all ranks the tensors of the first, in place."""

@@ -213,7 +213,9 @@ def random_blocks(
     lines, chunk = heads * grid.rows, max(1, _DRAWN // grid.columns)
     drawn = []
     for start in range(0, lines, chunk):
-        numbers = torch.rand(min(chunk, lines - start), grid.columns, generator=generator, device="cpu")
+        numbers = torch.rand(
+            min(chunk, lines - start), grid.columns, generator=generator, device="cpu", dtype=torch.float32
+        )
         drawn.append(torch.sort(numbers, stable=True).indices[:, :kept].sort(dim=1).values)
     column = torch.cat(drawn).flatten().to(torch.get_default_device() if device is None else device)
     line = torch.arange(lines, device=column.device).repeat_interleave(kept)

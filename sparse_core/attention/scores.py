@@ -32,7 +32,7 @@ def alibi(heads: int, *, device: torch.device | str | None = None) -> ScoreFunct
     power = 1 << (heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * place / power) for place in range(1, power + 1)]
     slopes += [2.0 ** (-4.0 * place / power) for place in range(1, 2 * (heads - power) + 1, 2)]
-    table = torch.tensor(slopes, device=device)
+    table = torch.tensor(slopes, device=device, dtype=torch.float32)
 
     def lowered(scores: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return scores - table[head] * (query - key).abs()

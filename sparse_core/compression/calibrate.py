@@ -173,7 +173,8 @@ def _prune(
     )
     pruned = result.weight[:, : view.columns]
     mask = result.mask[:, : view.columns]
-    weight.data.copy_(view.from_matrix(pruned))
+    with torch.no_grad():
+        weight.copy_(view.from_matrix(pruned))
     bias = getattr(module, "bias", None)
     if correct_bias and bias is not None:
         lost = (before - pruned).double() @ (total / count)

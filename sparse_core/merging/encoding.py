@@ -95,10 +95,10 @@ def encode_values(values: Tensor, code: ValueCode, group: int) -> StoredValues:
     """
     plain = values.float()
     if code == "float32":
-        return StoredValues(plain, torch.empty(0))
+        return StoredValues(plain, torch.empty(0, dtype=torch.float32))
     groups = -(-len(plain) // group)
     padded = torch.nn.functional.pad(plain, (0, groups * group - len(plain))).view(groups, group)
-    scale = padded.abs().amax(dim=1) if groups else torch.empty(0)
+    scale = padded.abs().amax(dim=1) if groups else torch.empty(0, dtype=torch.float32)
     steps = _LARGEST_INTEGER.get(code, 1)
     # The smallest normal number keeps the quotient finite for groups of zeros or of tiny numbers.
     scale = (scale / steps).clamp_min(torch.finfo(torch.float32).tiny)

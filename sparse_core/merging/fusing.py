@@ -77,7 +77,7 @@ def fuse_tensor(
     weights = squares / total if float(total) >= 1e-6 else torch.full_like(squares, 1 / len(deltas))
     for start, stop in spans(0, count, size):
         rows = _rows(deltas, selected, start, stop, dtype)
-        majority = torch.where(rows.sum(dim=0) >= 0, 1.0, -1.0)
+        majority = torch.where(rows.sum(dim=0) >= 0, 1, -1)
         kept = weights[:, None].to(dtype) * (rows.sign() == majority)
         fused = (rows * kept).sum(dim=0) / kept.sum(dim=0).clamp_min(1e-6)
         merged[start:stop].copy_(fused.add_(flat[start:stop]))

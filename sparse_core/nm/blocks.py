@@ -185,7 +185,9 @@ class BlockSparseLinear(nn.Module):
             return
         if row_ptr.shape != self.row_ptr.shape or col.shape != self.col.shape:
             return
-        values = torch.zeros((), device=col.device).expand(len(col), self.block_size, self.block_size)
+        values = torch.zeros((), device=col.device, dtype=torch.float32).expand(
+            len(col), self.block_size, self.block_size
+        )
         try:
             BSR(row_ptr, col, values, (self.out_features, self.in_features))
         except ValueError as error:

@@ -114,9 +114,11 @@ class LayerRecord:
             return SparseLinear(packed, bias, activation=self.activation)
         return SparseLinearInt8(
             packed,
-            torch.ones(self.shape[0], device=device),
+            torch.ones(self.shape[0], device=device, dtype=torch.float32),
             bias,
-            activation_scale=torch.ones((), device=device) if self.fixed_input_scale else None,
+            activation_scale=torch.ones((), device=device, dtype=torch.float32)
+            if self.fixed_input_scale
+            else None,
             activation=self.activation,
             dtype=dtype,
         )

@@ -273,7 +273,9 @@ def check_metadata(
     if metadata.device.type == "meta":
         return
     out, columns = shape
-    values = torch.zeros((), device=metadata.device).expand(out, columns // pattern.m * pattern.n)
+    values = torch.zeros((), device=metadata.device, dtype=torch.float32).expand(
+        out, columns // pattern.m * pattern.n
+    )
     matrix = PackedNM(values, metadata, shape, pattern).to_matrix()
     try:
         NM(matrix.values, matrix.index, shape, n=pattern.n, m=pattern.m)

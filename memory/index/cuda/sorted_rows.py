@@ -225,7 +225,7 @@ class SortedRows:
 
     def nothing(self, queries: int, k: int) -> Found:
         """The answer of no rows."""
-        scores = torch.full((queries, k), -torch.inf, device=self._device)
+        scores = torch.full((queries, k), -torch.inf, device=self._device, dtype=torch.float32)
         return Found(scores, torch.full((queries, k), -1, dtype=torch.int64, device=self._device))
 
 

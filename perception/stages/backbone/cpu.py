@@ -14,8 +14,8 @@ from sparse_core.conv.convolution.cpu.blocks import (
     RowBlock,
     RowPool,
     block_convolution,
-    relu_rows_,
     rows_product,
+    take_rows,
 )
 from sparse_core.conv.convolution.cpu.keyed import KeyedLevel, keyed_level, keyed_strided_level
 from sparse_core.conv.convolution.cpu.levels import DirectLevel, direct_level, strided_level
@@ -70,7 +70,7 @@ class PlannedBackbone:
         first = keyed_level if self.keyed else direct_level
         level: PlannedLevel = first(pillars.coordinates, pillars.spatial_shape, pillars.batch_size)
         rows = pool.take_with_zero_row(len(level), pillars.features.shape[1])
-        torch.index_select(pillars.features.to(self.dtype), 0, level.order, out=rows[:-1])
+        take_rows(pillars.features.to(self.dtype), level.order, out=rows[:-1])
         for stage in self.backbone.stages:
             level, rows = self._stage(stage, level, rows, pool)
         lateral = self._point(self.backbone.lateral, rows, pool)
@@ -127,7 +127,7 @@ class PlannedBackbone:
             after, blocks, computed = strided_level(level, *sizes, rows.shape[1], rows.dtype)
         made = self._unit(unit, blocks, rows, pool)
         ordered = pool.take_with_zero_row(len(after), made.shape[1])
-        torch.index_select(made, 0, computed, out=ordered[:-1])
+        take_rows(made, computed, out=ordered[:-1])
         pool.give(rows, made)
         return after, ordered
 
@@ -135,8 +135,8 @@ class PlannedBackbone:
         """A 1x1 layer."""
         weight, bias = self._packed[unit]
         out = pool.take_with_zero_row(len(rows) - 1, weight.shape[2])
-        rows_product(rows[:-1], weight[0], out=out[:-1], bias=bias)
-        return relu_rows_(out) if unit.relu else out
+        rows_product(rows[:-1], weight[0], out=out[:-1], bias=bias, relu=unit.relu)
+        return out
 
 
 def _packed(unit: SparseUnit, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

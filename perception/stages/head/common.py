@@ -23,7 +23,7 @@ def boxes_of(patch: Callable[[int], Tensor], cells: Tensor, labels: Tensor, weig
     Returns:
         (N, 7) float32; zeros where the label is -1.
     """
-    sums = torch.zeros(len(cells), weights.hidden.shape[2], device=cells.device)
+    sums = torch.zeros(len(cells), weights.hidden.shape[2], device=cells.device, dtype=torch.float32)
     for tap, matrix in enumerate(weights.hidden):
         sums += product(patch(tap), matrix)
     dtype = weights.hidden.dtype

@@ -21,6 +21,7 @@ from sparse_core.conv.convolution.cpu.blocks import (
     RowPool,
     relu_rows_,
     rows_product,
+    take_rows,
 )
 from sparse_core.conv.convolution.cpu.compiled import plan_dilated, plan_rows
 from sparse_core.conv.convolution.cpu.tiles import (
@@ -127,7 +128,8 @@ class _Cells(NeckCells):
 
     def whole(self, values: Tensor) -> Tensor:
         """(B, C, H, W), channels last, of rows as :meth:`values` makes them."""
-        taken = values.index_select(0, self.all_rows.reshape(-1))
+        rows = self.all_rows.reshape(-1)
+        taken = take_rows(values, rows, out=values.new_empty((len(rows), values.shape[1])))
         return taken.view(*self.near.shape, -1).permute(0, 3, 1, 2)
 
     def heat(self, values: Tensor) -> Tensor:
@@ -168,7 +170,7 @@ class PlannedNeck:
             after = self._dilated(middle)
             hidden = self._layer(first, before, values, middle, empty[first + 1], pool)
             skip = pool.take(len(after), values.shape[1])
-            torch.index_select(values, 0, before.at(after.cells), out=skip)
+            take_rows(values, before.at(after.cells), out=skip)
             made = self._layer(first + 1, middle, hidden, after, empty[first + 2], pool, skip)
             pool.give(values, hidden, skip)
             before, values = after, made
@@ -185,7 +187,7 @@ class PlannedNeck:
         logits = cells.values(self._weights.empty_heat, pool)
         count = len(cells)
         hidden = pool.take(count, hidden_weight.shape[1])
-        relu_rows_(rows_product(features[:count], hidden_weight, out=hidden, bias=hidden_bias))
+        rows_product(features[:count], hidden_weight, out=hidden, bias=hidden_bias, relu=True)
         exact = hidden
         if hidden.dtype != weight.dtype:
             exact = pool.take(count, hidden_weight.shape[1], weight.dtype).copy_(hidden)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from perception.model.layers import PointUnit
-from perception.model.refine import POINTS_AT_ONCE, CroppedPoints, RefineStage
+from perception.model.refine import CroppedPoints, RefineStage, pool_points
 from perception.stages.packed import WeightWatch
-from sparse_core.conv.convolution.cpu.blocks import relu_rows_, rows_product
+from sparse_core.conv.convolution.cpu.blocks import rows_product
 
 
 class _Packed(NamedTuple):
@@ -42,14 +42,15 @@ class PlannedPoints:
         """(P, 12) float32 features of the points of R proposals to (R, C) float32."""
         first, *_ = self.stage.point_layers
         layers = self._layers()
-        pooled = features.new_zeros((len(crop.counts), self.stage.config.channels[-1]))
-        for part, rows in zip(features.split(POINTS_AT_ONCE), crop.rows.split(POINTS_AT_ONCE), strict=True):
-            made = first(part).bfloat16()
+
+        def compute(part: Tensor) -> Tensor:
+            made: Tensor = first(part).bfloat16()
             for weight, bias in layers:
                 out = made.new_empty((len(made), weight.shape[1]))
-                made = relu_rows_(rows_product(made, weight, out=out, bias=bias))
-            pooled.scatter_reduce_(0, rows[:, None].expand_as(made), made.float(), "amax")
-        return pooled
+                made = rows_product(made, weight, out=out, bias=bias, relu=True)
+            return made
+
+        return pool_points(features, crop, compute, self.stage.config.channels[-1])
 
     def _layers(self) -> list[tuple[Tensor, Tensor]]:
         linears = [unit.linear for unit in self.stage.point_layers if isinstance(unit, PointUnit)][1:]

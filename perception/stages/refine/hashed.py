@@ -7,6 +7,8 @@ kernels of that op, or through plain torch: then a fixed number of each box, som
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -90,7 +92,7 @@ def refine_hashed(
     output = (hidden @ weights.out + weights.out_bias)[:, :OUTPUTS]
     refined = apply_residuals(taken, output[:, :7])
     if turn:
-        yaw = refined[:, 6:] + torch.where(output[:, 8:9] > 0, torch.pi, 0.0)
+        yaw = refined[:, 6:] + math.pi * (output[:, 8:9] > 0).float()
         refined = torch.cat([refined[:, :6], yaw], dim=1)
     return RefinedBoxes(
         torch.where(there[:, None], refined, 0.0).view(*shape, 7),
@@ -174,7 +176,7 @@ def _samples(
     position = grid.position_of(map_spots(boxes)) - 0.5
     base = torch.floor(position)
     fraction, cell = position - base, base.long() + grid.first_cell
-    total = torch.zeros(*position.shape[:2], features.shape[1], device=boxes.device)
+    total = torch.zeros(*position.shape[:2], features.shape[1], device=boxes.device, dtype=torch.float32)
     for dy in (0, 1):
         for dx in (0, 1):
             x, y = cell[..., 0] + dx, cell[..., 1] + dy

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -60,7 +62,7 @@ def refine(
     output = (hidden @ weights.out + weights.out_bias)[:, :OUTPUTS]
     refined = apply_residuals(taken_boxes, output[:, :7])
     if turn:
-        refined[:, 6] += torch.where(output[:, 8] > 0, torch.pi, 0.0)
+        refined[:, 6] += math.pi * (output[:, 8] > 0).float()
     result.boxes[frames, places] = refined
     result.fit_logits[frames, places] = output[:, 7]
     result.flip_logits[frames, places] = output[:, 8]

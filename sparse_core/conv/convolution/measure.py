@@ -50,7 +50,9 @@ class _Bench:
         generator = torch.Generator(device=device).manual_seed(0)
 
         def normal(*sizes: int) -> Tensor:
-            return torch.randn(*sizes, device=device, generator=generator).to(shape.dtype)
+            return torch.randn(*sizes, device=device, generator=generator, dtype=torch.float32).to(
+                shape.dtype
+            )
 
         rows, taps = shape.rows, shape.taps
         self.features = normal(rows, shape.channels_in)
@@ -58,10 +60,10 @@ class _Bench:
         near = torch.arange(rows, device=device) + torch.randint(
             -40, 41, (taps, rows), device=device, generator=generator
         )
-        absent = torch.rand(taps, rows, device=device, generator=generator) > _PRESENT
+        absent = torch.rand(taps, rows, device=device, generator=generator, dtype=torch.float32) > _PRESENT
         self.table = torch.where(absent, -1, near.clamp_(0, rows - 1)).int()
         self.count = torch.tensor([rows * 3 // 4], dtype=torch.int32, device=device)
-        self.bias = torch.randn(shape.channels_out, device=device, generator=generator)
+        self.bias = torch.randn(shape.channels_out, device=device, generator=generator, dtype=torch.float32)
         self.outputs = [normal(rows, shape.channels_out) for _ in range(2)]
         self.square = shape.channels_in == shape.channels_out
         self.expected: Tensor | None = None

@@ -33,7 +33,7 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     if not bool(exact.isfinite().all()):
         raise ValueError("logits are NaN or infinite")
     chosen = exact.gather(1, labels[:, None]).squeeze(1)
-    low, high = torch.tensor(0.01).double(), torch.tensor(100.0).double()
+    low, high = torch.tensor(0.01, dtype=torch.float32).double(), torch.tensor(100.0).double()
     low, high = low.to(exact.device), high.to(exact.device)
     for _ in range(80):
         inverse = (low * high).sqrt()

@@ -148,4 +148,6 @@ def _pair(block_size: int | tuple[int, int]) -> tuple[int, int]:
 
 def random_cells(grid: Grid, generator: torch.Generator) -> Tensor:
     """(count,) int64 rising cells chosen at random, on the device of the generator."""
-    return grid.best(torch.rand(grid.shape, generator=generator, device=generator.device))
+    return grid.best(
+        torch.rand(grid.shape, generator=generator, device=generator.device, dtype=torch.float32)
+    )

@@ -182,7 +182,9 @@ class RigLScheduler:
                 raise RuntimeError(f"{name} has no gradient: call backward() before step()")
             values = values * layer.values.grad
         if self.method == "set":
-            growth = torch.rand(grid.shape, generator=self._generator, device=values.device)
+            growth = torch.rand(
+                grid.shape, generator=self._generator, device=values.device, dtype=torch.float32
+            )
         elif layer.growth_gradient is None:
             raise RuntimeError(f"{name} has no dense gradient: call backward() before step()")
         else:

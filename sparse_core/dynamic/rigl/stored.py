@@ -57,10 +57,12 @@ class SparseTrainedLayer(nn.Module):
         # The bound of nn.Linear, for the inputs that a unit really has (Evci et al., "Gradient Flow in
         # Sparse Neural Networks", 2022).
         bound = 1 / math.sqrt(max(1.0, grid.density * grid.columns))
-        values = torch.empty(grid.values_shape).uniform_(-bound, bound, generator=generator)
+        values = torch.empty(grid.values_shape, dtype=torch.float32).uniform_(
+            -bound, bound, generator=generator
+        )
         self.values = nn.Parameter(values.to(device=device, dtype=dtype or torch.get_default_dtype()))
         if bias:
-            start = torch.empty(grid.rows).uniform_(-bound, bound, generator=generator)
+            start = torch.empty(grid.rows, dtype=torch.float32).uniform_(-bound, bound, generator=generator)
             self.bias = nn.Parameter(start.to(self.values))
         else:
             self.register_parameter("bias", None)

@@ -88,7 +88,9 @@ def block_sparse(
     generator = torch.Generator().manual_seed(seed)
     total = block_rows * block_cols
     chosen = torch.randperm(total, generator=generator)[: round(density * total)].sort().values
-    values = torch.randn(len(chosen), block_size, block_size, generator=generator).to(dtype)
+    values = torch.randn(len(chosen), block_size, block_size, generator=generator, dtype=torch.float32).to(
+        dtype
+    )
     index = index_dtype_for(*shape, total)
     row = torch.div(chosen, max(block_cols, 1), rounding_mode="floor")
     col = chosen - row * block_cols

@@ -45,7 +45,9 @@ def anneal(
     for step in range(steps):
         if stop(step):
             break
-        shuffle = torch.rand((chains, stripes), generator=generator, device=order.device).argsort(dim=1)
+        shuffle = torch.rand(
+            (chains, stripes), generator=generator, device=order.device, dtype=torch.float32
+        ).argsort(dim=1)
         order = order.gather(1, shuffle[:, :, None].expand(-1, -1, m))
         gains = _swap_gains(magnitudes, order[:, : 2 * half], n)
         if scale is None:

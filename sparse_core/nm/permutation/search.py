@@ -207,7 +207,9 @@ class _Search:
             order = best.order[None]
         else:
             shape = (chains, stripes * self.m)
-            random = torch.rand(shape, generator=self.generator, device=best.order.device)
+            random = torch.rand(
+                shape, generator=self.generator, device=best.order.device, dtype=torch.float32
+            )
             order = random.argsort(dim=1).reshape(chains, stripes, self.m)
         task = self.bar.add_task("annealing", total=steps)
 

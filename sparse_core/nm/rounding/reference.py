@@ -18,7 +18,7 @@ def quantise_input(x: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
 
 def _scale_of(x: Tensor) -> Tensor:
     if not x.numel():
-        return torch.ones((), device=x.device)
+        return torch.ones((), device=x.device, dtype=torch.float32)
     largest = x.abs().amax().float()
     # A quotient by a Python number is a product with its reciprocal on CUDA, which rounds otherwise.
     scale = largest / torch.full_like(largest, _LARGEST)

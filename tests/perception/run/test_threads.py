@@ -1,127 +1,201 @@
-"""How many threads a frame gets where others want the cores."""
+"""Frames on a CPU have the same bits whatever the number of threads and whatever other programs do."""
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from perception import Detector
-from perception.run.threads import SINGLE_S, SINGLE_TIMES, FrameThreads
+from perception.train.frames import TrainingFrame
+from sparse_core import workers
 
 ROOT = Path(__file__).parents[3]
-
-
-class Clock:
-    """What goes by, and what of it the thread runs."""
-
-    def __init__(self) -> None:
-        self.now, self.ran = 100.0, 7.0
-
-    def frame(self, threads: FrameThreads, seconds: float, share: float) -> int:
-        """The threads that a frame has that takes so long, of which this thread runs a share."""
-        with threads.of_a_frame():
-            found = torch.get_num_threads()
-            self.now += seconds
-            self.ran += share * seconds
-        return found
+Street = Callable[[int], TrainingFrame]
+#: By instruction set: what the libraries of a frame read, and whether this CPU has it.
+SETS: dict[str, tuple[dict[str, str], Callable[[], bool]]] = {
+    "AVX2": (
+        {
+            "ONEDNN_MAX_CPU_ISA": "AVX2",
+            "ATEN_CPU_CAPABILITY": "avx2",
+            "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+            "OPENBLAS_CORETYPE": "Haswell",
+        },
+        torch.cpu._is_avx2_supported,
+    ),
+    "AVX-512": (
+        {
+            "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
+            "ATEN_CPU_CAPABILITY": "avx512",
+            "MKL_ENABLE_INSTRUCTIONS": "AVX512",
+            "OPENBLAS_CORETYPE": "SkylakeX",
+        },
+        torch.cpu._is_avx512_supported,
+    ),
+    "VNNI": (
+        {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI", "MKL_ENABLE_INSTRUCTIONS": "AVX512_E1"},
+        torch.cpu._is_vnni_supported,
+    ),
+    "AMX": (
+        {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX", "MKL_ENABLE_INSTRUCTIONS": "AVX512_E4"},
+        torch.cpu._is_amx_tile_supported,
+    ),
+    "own": ({}, lambda: True),
+}
+#: Operations that only make or view memory; how much memory a layer takes depends on the threads.
+_MEMORY = ("aten.empty", "aten.slice", "aten.view", "aten.new_empty", "aten.zero_", "aten.detach")
 
 
 @pytest.fixture
-def several() -> Iterator[int]:
+def threads() -> Iterator[Callable[[int], None]]:
+    """Set the number of threads, for the test only."""
     before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    yield 3
+    yield torch.set_num_threads
     torch.set_num_threads(before)
 
 
-def made(clock: Clock, *, asleep: bool = False, soon: bool = False) -> FrameThreads:
-    return FrameThreads(
-        clock=lambda: clock.now, ran=lambda: clock.ran, asleep=lambda: asleep, soon=lambda: soon
-    )
+@pytest.fixture(scope="module")
+def scans(street: Street, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two scans in a file, a simulated one and, where there is real data, one of KITTI."""
+    made = {"street": street(0).points}
+    data = Path(os.environ.get("SPARSIGHT_DATA", ROOT.parent / "shared" / "data"))
+    real = data / "kitti" / "training" / "velodyne_reduced" / "000000.bin"
+    if real.is_file():
+        made["kitti"] = np.fromfile(real, dtype="<f4").reshape(-1, 4)
+    path = tmp_path_factory.mktemp("scans") / "scans.npz"
+    np.savez(path, **made)
+    return path
 
 
-def test_all_threads_while_the_cores_are_free(several: int) -> None:
-    clock = Clock()
-    threads = made(clock)
-    assert [clock.frame(threads, 0.1, 0.95) for _ in range(3)] == [several] * 3
-
-
-def test_one_thread_after_a_frame_whose_core_others_had_and_all_again_later(several: int) -> None:
-    clock = Clock()
-    threads = made(clock)
-    assert clock.frame(threads, 0.5, 0.4) == several
-    until = clock.now + max(SINGLE_S, SINGLE_TIMES * 0.5)
-    while clock.now < until:
-        assert clock.frame(threads, 1.0, 0.4) == 1
-        assert torch.get_num_threads() == several
-    assert clock.frame(threads, 0.001, 0.1) == several
-    until = clock.now + SINGLE_S
-    assert clock.frame(threads, 0.5, 0.99) == 1
-    clock.now = until
-    assert clock.frame(threads, 0.1, 0.99) == several
-    assert clock.frame(threads, 0.1, 0.99) == several
-
-
-def test_threads_that_sleep_while_they_wait_stay(several: int) -> None:
-    clock = Clock()
-    threads = made(clock, asleep=True)
-    assert [clock.frame(threads, 1.0, 0.1) for _ in range(3)] == [several] * 3
-
-
-@pytest.mark.parametrize(("share", "then"), [(0.3, 3), (0.5, 1), (0.7, 1), (0.8, 3)])
-def test_threads_that_sleep_soon_stay_among_many_programs(share: float, then: int, several: int) -> None:
-    clock = Clock()
-    threads = made(clock, soon=True)
-    assert [clock.frame(threads, 1.0, share) for _ in range(2)] == [several, then]
-
-
-def test_a_frame_that_fails_leaves_the_number_as_it_was(several: int) -> None:
-    clock = Clock()
-    threads = made(clock)
-    clock.frame(threads, 1.0, 0.1)
-    with pytest.raises(RuntimeError), threads.of_a_frame():
-        raise RuntimeError
-    assert torch.get_num_threads() == several
-
-
-def test_detections_are_the_same_to_the_bit_whatever_the_threads(several: int) -> None:
-    points = torch.rand(3000, 4, generator=torch.Generator().manual_seed(0)) * torch.tensor([60, 40, 2, 1])
-    points -= torch.tensor([0.0, 20.0, 2.0, 0.0])
-    detector = Detector.from_pretrained("pointpillars-kitti").with_score_threshold(0.01)
-    torch.set_num_threads(1)
-    one = detector(points)
-    torch.set_num_threads(several)
-    assert (detector(points).boxes == one.boxes).all()
-    assert (detector(points).scores == one.scores).all()
-
-
-@pytest.mark.parametrize(
-    ("code", "environment", "expected"),
-    [
-        ("import perception, torch", {}, str(sys.platform != "linux")),
-        ("import torch, perception", {"GOMP_SPINCOUNT": "0"}, "True"),
-        ("import torch, perception", {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "9"}, "False"),
-        ("import torch, perception", {}, "False"),
-        ("import torch, perception", {"OMP_WAIT_POLICY": "PASSIVE"}, "True"),
-        ("import perception, torch", {"OMP_WAIT_POLICY": "active"}, "False"),
-    ],
-)
-def test_how_threads_wait_is_known(
-    code: str, environment: dict[str, str], expected: str, tmp_path: Path
-) -> None:
-    (tmp_path / "torch.py").write_text("")
-    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
-    inherited = {name: value for name, value in os.environ.items() if name not in names}
-    path = os.pathsep.join(map(str, (tmp_path, ROOT)))
-    code += "; from sparse_core.waiting import waits_asleep; print(waits_asleep())"
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", SETS)
+def test_one_to_four_threads_give_the_same_bits(name: str, scans: Path) -> None:
+    environment, has = SETS[name]
+    if not has():
+        pytest.skip(f"this CPU has no {name}")
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**inherited, "PYTHONPATH": path, **environment}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.strip() == expected
+        [
+            sys.executable,
+            Path(__file__).with_name("frame_digests.py"),
+            scans,
+            "few" if environment else "every",
+        ],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {way: len(set(digests)) for way, digests in found.items()} == dict.fromkeys(found, 1)
+    assert found["sparse"][0] != found["dense"][0]
+
+
+@pytest.fixture(scope="module")
+def detectors() -> dict[str, Detector]:
+    near = (0.0, -7.68, -3.0, 16.64, 7.68, 1.0)
+    names = {"sparse": "pointpillars-kitti", "dense": "pointpillars-kitti-dense"}
+    return {
+        kind: Detector.from_pretrained(name).with_range(near).with_score_threshold(0.0)
+        for kind, name in names.items()
+    }
+
+
+def test_helpers_that_get_no_core_change_no_bit(
+    detectors: dict[str, Detector],
+    street: Street,
+    threads: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads(2)
+    points = street(0).points
+    helped = [detector(points) for detector in detectors.values()]
+    monkeypatch.setattr(workers._SharedJob, "help", lambda _: None)
+    alone = [detector(points) for detector in detectors.values()]
+    for one, other in zip(helped, alone, strict=True):
+        assert np.array_equal(one.boxes, other.boxes)
+        assert np.array_equal(one.scores, other.scores)
+    assert all(len(one.boxes) for one in helped)
+
+
+class Recorder(TorchDispatchMode):
+    """Counts operations with the shapes of what they read, and the numbers of threads of torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: collections.Counter[tuple[Any, ...]] = collections.Counter()
+        self.threads: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not str(func).startswith(_MEMORY):
+            shapes = [tuple(part.shape) for part in tree_leaves(args) if isinstance(part, Tensor)]
+            self.operations[(str(func), *shapes)] += 1
+            self.threads.add(torch.get_num_threads())
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_no_operation_depends_on_the_number_of_threads(
+    kind: str,
+    detectors: dict[str, Detector],
+    street: Street,
+    threads: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    points, detector = street(0).points, detectors[kind]
+    enter = workers._Modes.entered
+
+    def operations(count: int) -> collections.Counter[tuple[Any, ...]]:
+        threads(count)
+        detector(points)
+        recorders: list[Recorder] = []
+
+        @contextlib.contextmanager
+        def entered(modes: workers._Modes) -> Iterator[None]:
+            recorders.append(recorder := Recorder())
+            with enter(modes), recorder:
+                yield
+
+        with monkeypatch.context() as patch:
+            patch.setattr(workers._Modes, "entered", entered)
+            # In a worker also where there is one thread, so that all is recorded.
+            workers.run_on_worker(lambda: detector._eager([torch.from_numpy(points)]), count)
+        assert set().union(*(recorder.threads for recorder in recorders)) == {1}
+        return sum((recorder.operations for recorder in recorders), collections.Counter())
+
+    threads(2)
+    first = operations(2)
+    assert any("conv2d" in name if kind == "dense" else "addmm" in name for name, *_ in first)
+    assert all(operations(count) == first for count in (3, 4))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_the_default_type_of_torch_changes_no_bit(
+    dtype: torch.dtype, detectors: dict[str, Detector], street: Street
+) -> None:
+    points = street(0).points
+    expected = {kind: detector(points) for kind, detector in detectors.items()}
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        found = {kind: detector(points) for kind, detector in detectors.items()}
+        loaded = Detector.from_pretrained("pointpillars-kitti").network
+    finally:
+        torch.set_default_dtype(before)
+    for kind, one in found.items():
+        assert np.array_equal(one.boxes, expected[kind].boxes)
+        assert np.array_equal(one.scores, expected[kind].scores)
+    assert {value.dtype for value in loaded.parameters()} == {torch.float32}

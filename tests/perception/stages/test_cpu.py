@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from perception import Detector
 from perception.config import DetectorConfig
@@ -153,6 +154,8 @@ def test_changed_weights_are_packed_again(
         for part in (tiny_network.backbone, tiny_network.neck, tiny_network.head):
             for weight in part.parameters():
                 (weight.data if behind else weight).mul_(1.25)
+                if behind:
+                    increment_version(weight)
     with torch.inference_mode():
         after = maps_of(planned, encoded)
         if dtype == torch.float32:

@@ -211,3 +211,18 @@ def test_a_folder_without_val_is_trained_on_all_the_same(
     outcome = train(replace(tiny_training, steps=1), tmp_path / "data", tmp_path / "run", show_progress=False)
     assert outcome.finished
     assert outcome.metrics is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_default_type_of_torch_does_not_matter(
+    tiny_training: TrainConfig, street: Street, tmp_path: Path, dtype: torch.dtype
+) -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        made = trainer(tiny_training, tmp_path, street)
+        made.run(max_seconds=0.0, show_progress=False)
+    finally:
+        torch.set_default_dtype(before)
+    assert made.step == 1
+    assert {value.dtype for value in made.network.parameters()} == {torch.float32}

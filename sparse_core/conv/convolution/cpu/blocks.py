@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -18,16 +19,16 @@ import torch
 from torch import Tensor
 
 from sparse_core.conv.convolution.cpu.compiled import TapOrder, plan_blocks
+from sparse_core.workers import share_tasks, sharing_threads
 
-#: Floats gathered for a block, or twice as many halves: four megabytes, shared by the cores. Smaller blocks
-#: fit a second-level cache, but threads meet at the end of each operation of a block, and wait for long where
-#: other programs run.
-BLOCK_ELEMENTS = 1 << 20
+#: Floats gathered for a block, or twice as many halves: two megabytes. Smaller blocks fit a second-level
+#: cache and share out evenly among threads, but each starts half a dozen operations.
+BLOCK_ELEMENTS = 1 << 19
 _FEWEST_ROWS = 64
+#: Floats of the rows that a thread takes or multiplies together where they lie side by side.
+PART_ELEMENTS = 1 << 18
 #: Multiply-adds that take as long as starting another block.
 BLOCK_COST = 1 << 22
-#: Rows that threads share in whole parts, and how many rows are so many that what is over does not matter.
-ROWS_TOGETHER, MANY_ROWS = 16, 512
 #: Beyond this the sets of taps are too many to look at each.
 _MOST_TAPS_IN_A_TREE = 12
 
@@ -63,8 +64,8 @@ def rows_by_taps(present: Tensor) -> TapOrder:
         raise ValueError(f"at most 16 taps can be ordered, got {count}")
     frequency = present.sum(1).tolist()
     taps = tuple(sorted(range(count), key=lambda tap: (-frequency[tap], tap)))
-    values = torch.zeros(count)
-    values[list(taps)] = 2.0 ** torch.arange(count)
+    values = torch.zeros(count, dtype=torch.float32)
+    values[list(taps)] = 2.0 ** torch.arange(count, dtype=torch.float32)
     # Sums of powers of two below 2^16 are exact in float32, and a product beats integer arithmetic.
     codes = (values @ present.float()).numpy().astype(np.uint16)
     # numpy sorts 16-bit numbers by radix.
@@ -203,7 +204,7 @@ class RowPool:
         else:
             # Frames differ in size; a tensor of inference mode could not be written outside of it.
             with torch.inference_mode(False):
-                flat = torch.empty(max(1, needed + needed // 4))
+                flat = torch.empty(max(1, needed + needed // 4), dtype=torch.float32)
         self._taken[flat.untyped_storage().data_ptr()] = flat
         return flat[:needed].view(dtype)[: count * channels].view(count, channels)
 
@@ -219,33 +220,57 @@ class RowPool:
             self._free.append(self._taken.pop(rows.untyped_storage().data_ptr()))
 
 
-def rows_product(rows: Tensor, matrix: Tensor, *, out: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``out = bias + rows @ matrix``, or ``out += rows @ matrix`` without a bias.
+def rows_product(
+    rows: Tensor, matrix: Tensor, *, out: Tensor, bias: Tensor | None = None, relu: bool = False
+) -> Tensor:
+    """``out = bias + rows @ matrix``, or ``out += rows @ matrix`` without a bias, part by part.
 
-    To the same bits whatever the number of threads: where a thread's share is one of a few rows, the library
-    computes it by another kernel that rounds otherwise, so where rows are few, what is over sixteens of them
-    is computed as one more sixteen.
+    Each part is a task of :func:`~sparse_core.workers.share_tasks`, so the bits do not depend on the number
+    of threads.
 
     Args:
         rows: (N, C_in).
         matrix: (C_in, C_out).
         out: (N, C_out), written.
         bias: (C_out,).
+        relu: apply it.
 
     Returns:
         ``out``.
     """
-    over = len(rows) % ROWS_TOGETHER if len(rows) < MANY_ROWS else 0
-    whole = len(rows) - over
-    if whole:
-        _product(rows[:whole], matrix, out[:whole], bias)
-    if over:
-        filled, made = (
-            rows.new_zeros((ROWS_TOGETHER, rows.shape[1])),
-            out.new_zeros((ROWS_TOGETHER, out.shape[1])),
-        )
-        filled[:over], made[:over] = rows[whole:], out[whole:]
-        out[whole:] = _product(filled, matrix, made, bias)[:over]
+    size = rows_of_part(max(matrix.shape), rows.dtype)
+
+    def compute(part: int) -> None:
+        made = _product(rows[part * size :][:size], matrix, out[part * size :][:size], bias)
+        if relu:
+            relu_rows_(made)
+
+    share_tasks(compute, -(-len(rows) // size))
+    return out
+
+
+def rows_of_part(channels: int, dtype: torch.dtype = torch.float32) -> int:
+    """Rows of this width that a thread computes together: a multiple of 64."""
+    return max(_FEWEST_ROWS, PART_ELEMENTS * 4 // (channels * dtype.itemsize) // 64 * 64)
+
+
+def take_rows(values: Tensor, rows: Tensor, *, out: Tensor) -> Tensor:
+    """``out = values[rows]``, part by part.
+
+    Args:
+        values: (N, C).
+        rows: (M,) integers.
+        out: (M, C), written.
+
+    Returns:
+        ``out``.
+    """
+    size = rows_of_part(values.shape[1], values.dtype)
+
+    def take(part: int) -> None:
+        torch.index_select(values, 0, rows[part * size :][:size], out=out[part * size :][:size])
+
+    share_tasks(take, -(-len(rows) // size))
     return out
 
 
@@ -290,26 +315,36 @@ def block_convolution(
         ``out``.
     """
     channels_in, channels_out = weight.shape[1:]
-    largest = max((len(block.rows) for block in blocks), default=0)
-    gathered = pool.take(largest, channels_in)
-    chosen = torch.empty_like(weight)
+    largest = max((block.rows.numel() for block in blocks), default=0)
+    # One for each thread that computes a block.
+    memory = [
+        (pool.take(largest, channels_in), pool.take(len(weight) * channels_in, channels_out))
+        for _ in range(min(sharing_threads(), len(blocks)))
+    ]
+    free = deque(memory)
+    # The longest first, so that no thread starts one when the others are done.
+    in_order = sorted(blocks, key=lambda block: -block.rows.numel())
     whole = weight.view(-1, channels_out)
-    for block in blocks:
-        tile = gathered[: len(block.rows)]
+
+    def compute(number: int) -> None:
+        block, (gathered, chosen) = in_order[number], free.pop()
+        tile = gathered[: block.rows.numel()]
         torch.index_select(features, 0, block.rows, out=tile)
         matrix = whole
         if block.taps is not None:
-            matrix = chosen[: len(block.taps)]
-            torch.index_select(weight, 0, block.taps, out=matrix)
-            matrix = matrix.view(-1, channels_out)
+            matrix = chosen[: block.taps.numel() * channels_in]
+            torch.index_select(weight, 0, block.taps, out=matrix.view(-1, channels_in, channels_out))
         result = out[block.start : block.stop]
-        tile = tile.view(len(result), -1)
+        tile = tile.view(block.stop - block.start, -1)
         if residual is None:
-            rows_product(tile, matrix, out=result, bias=bias)
+            _product(tile, matrix, result, bias)
         else:
             torch.add(residual[block.start : block.stop], bias, out=result)
-            rows_product(tile, matrix, out=result)
+            _product(tile, matrix, result, None)
         if relu:
             relu_rows_(result)
-    pool.give(gathered)
+        free.append((gathered, chosen))
+
+    share_tasks(compute, len(blocks))
+    pool.give(*itertools.chain.from_iterable(memory))
     return out

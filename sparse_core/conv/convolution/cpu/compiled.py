@@ -36,7 +36,7 @@ PLANNING = native.Beside(
         "plan_rows": (None, [_POINTER, _NUMBER, _POINTER, *[_NUMBER] * 4, *[_POINTER] * 2]),
         "plan_tiles": (
             None,
-            [_POINTER, _NUMBER, _NUMBER, *[_POINTER] * 4, *[_NUMBER] * 5, *[_POINTER] * 3],
+            [_POINTER, _NUMBER, _NUMBER, *[_POINTER] * 4, *[_NUMBER] * 3, *[_POINTER] * 3],
         ),
     },
     "layers are planned with arrays",
@@ -250,7 +250,7 @@ def plan_tiles(
     strides: Sequence[int],
     origin: int,
     channels: int,
-    limits: tuple[int, int, int],
+    most_read: int,
 ) -> PlannedTiles | None:
     """The tiles that hold some cells, and what they read.
 
@@ -261,18 +261,18 @@ def plan_tiles(
         bits: cells of a tile along each axis, as powers of two.
         rows: flat map of the input with margins; strides, origin: of it.
         channels: width of the input.
-        limits: tiles are so many together, where they are fewer than so many; most read at once.
+        most_read: numbers that the tiles of a part read at most.
     """
     library = PLANNING.library()
     if library is None:
         return None
     cells = cells.contiguous()
     height, width = 1 << bits[0], 1 << bits[1]
-    most = min(len(cells), batch_size * counts[0] * counts[1]) + limits[0]
+    most = min(len(cells), batch_size * counts[0] * counts[1])
     reads = torch.empty((height + 2) * (width + 2) * most, dtype=torch.int32)
     places, made = torch.empty(len(cells), dtype=torch.int32), numbers(0, 0)
     library.plan_tiles(
         cells.data_ptr(), len(cells), batch_size, numbers(*counts), numbers(*bits), rows.data_ptr(),
-        numbers(*strides), origin, channels, *limits, reads.data_ptr(), places.data_ptr(), made,
+        numbers(*strides), origin, channels, most_read, reads.data_ptr(), places.data_ptr(), made,
     )  # fmt: skip
     return PlannedTiles(reads, places, *made)

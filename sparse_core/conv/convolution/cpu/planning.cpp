@@ -297,13 +297,13 @@ void plan_rows(const int64_t* cells, int64_t count, const int32_t* empty, int64_
 // Tiles of a layer, see tile_plan.
 //
 // cells: (count, 3) outputs. shape: tiles down and across a map. bits: of the cells of a tile along each axis. rows:
-// of the inputs by place, with strides for batch, row and column, the first cell at origin. together: tiles are at
-// least this many where they are fewer than many, by the last again. most: cells times channels read together.
+// of the inputs by place, with strides for batch, row and column, the first cell at origin. most: cells times
+// channels read together.
 // To: reads, by part, place in the tile and tile; places (count,). numbers says how many tiles there are, and how
 // many of them a part has.
 void plan_tiles(const int64_t* cells, int64_t count, int64_t batch, const int64_t* shape, const int64_t* bits,
-                const int32_t* rows, const int64_t* strides, int64_t origin, int64_t channels, int64_t together,
-                int64_t many, int64_t most, int32_t* reads, int32_t* places, int64_t* numbers) {
+                const int32_t* rows, const int64_t* strides, int64_t origin, int64_t channels, int64_t most,
+                int32_t* reads, int32_t* places, int64_t* numbers) {
   const int64_t down = shape[0], across = shape[1];
   const int64_t height = int64_t{1} << bits[0], width = int64_t{1} << bits[1];
   std::vector<int32_t> number(batch * down * across, -1);
@@ -318,9 +318,6 @@ void plan_tiles(const int64_t* cells, int64_t count, int64_t batch, const int64_
     const int64_t frame = key / (down * across), inside = key % (down * across);
     corners.push_back(frame * strides[0] + origin - strides[1] - strides[2] +
                       inside / across * height * strides[1] + inside % across * width * strides[2]);
-  }
-  if (!corners.empty() && static_cast<int64_t>(corners.size()) < many) {
-    while (corners.size() % together) corners.push_back(corners.back());
   }
   const int64_t tiles = corners.size(), read = (height + 2) * (width + 2);
   const int64_t parts = std::max<int64_t>(1, (tiles * read * channels + most - 1) / most);

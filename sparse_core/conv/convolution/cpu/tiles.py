@@ -11,6 +11,7 @@ are computed whole. Inference only: nothing here has a gradient.
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -19,15 +20,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sparse_core.conv.convolution.cpu.blocks import MANY_ROWS, ROWS_TOGETHER, RowPool, relu_rows_
+from sparse_core.conv.convolution.cpu.blocks import RowPool, relu_rows_, rows_of_part
 from sparse_core.conv.convolution.cpu.compiled import plan_tiles
 from sparse_core.conv.convolution.cpu.keyed import merged
 from sparse_core.conv.coordinates.common import coordinates_from_keys, linear_keys
+from sparse_core.workers import share_tasks, sharing_threads
 
 #: Cells that a tile of any shape reads before and after a cell of its own: rows, columns.
 TILE_MARGINS = ((1, 2), (1, 4))
-#: Floats read by the tiles that are computed together: four megabytes, as of blocks of rows.
-TILE_ELEMENTS = 1 << 20
+#: Floats read by the tiles that a thread computes together: a megabyte.
+TILE_ELEMENTS = 1 << 18
 
 _Matrix = list[list[float]]
 _INPUT_2: _Matrix = [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]]
@@ -162,8 +164,10 @@ def tile_plan(
         channels: width of the input.
     """
     down, across = -(-shape[0] // tile.rows), -(-shape[1] // tile.columns)
-    bits, limits = (tile.row_bits, tile.column_bits), (ROWS_TOGETHER, MANY_ROWS, TILE_ELEMENTS)
-    planned = plan_tiles(cells, batch_size, (down, across), bits, rows, strides, origin, channels, limits)
+    bits = tile.row_bits, tile.column_bits
+    planned = plan_tiles(
+        cells, batch_size, (down, across), bits, rows, strides, origin, channels, TILE_ELEMENTS
+    )
     if planned is not None:
         cuts = [*range(0, planned.tiles, planned.together), planned.tiles]
         reads = [planned.reads[tile.reads * a : tile.reads * b] for a, b in itertools.pairwise(cuts)]
@@ -172,10 +176,9 @@ def tile_plan(
     keys = (frame * down + (row >> tile.row_bits)) * across + (column >> tile.column_bits)
     among = torch.zeros(batch_size * down * across, dtype=torch.bool)
     among[keys] = True
-    distinct = among.nonzero()[:, 0]
+    used = among.nonzero()[:, 0]
     numbers = torch.empty(len(among), dtype=torch.int64)
-    numbers[distinct] = torch.arange(len(distinct))
-    used = _enough(distinct)
+    numbers[used] = torch.arange(len(used))
     count, batch_stride = len(used), down * across
     size = _part_size(count, channels, tile)
     corners = used // batch_stride * strides[0] + (origin - strides[1] - strides[2])
@@ -206,7 +209,7 @@ def keyed_tile_plan(
     keys = linear_keys(tiles, counts).numpy()
     distinct = merged(np.sort(keys))
     number = torch.from_numpy(np.searchsorted(distinct, keys))
-    used = _enough(torch.from_numpy(distinct))
+    used = torch.from_numpy(distinct)
     size = _part_size(len(used), channels, tile)
     corners = coordinates_from_keys(used, counts).long() * torch.tensor([1, tile.rows, tile.columns])
     read = torch.from_numpy(windows(corners - torch.tensor([0, 1, 1]), (tile.rows + 2, tile.columns + 2)))
@@ -218,13 +221,6 @@ def keyed_tile_plan(
 def _within(row: Tensor, column: Tensor, tile: TileShape) -> Tensor:
     """Place of each cell in its tile."""
     return ((row & (tile.rows - 1)) << tile.column_bits) + (column & (tile.columns - 1))
-
-
-def _enough(used: Tensor) -> Tensor:
-    """A tile is a row of products, see rows_product: some are made twice where they are few."""
-    if 0 < len(used) < MANY_ROWS:
-        return torch.cat([used, used[-1:].expand(-len(used) % ROWS_TOGETHER)])
-    return used
 
 
 def _part_size(count: int, channels: int, tile: TileShape) -> int:
@@ -277,11 +273,20 @@ def tile_convolution(
     if plan.tiles == 0:
         return out
     widest = max(len(reads) for reads in plan.reads)
+    threads = min(sharing_threads(), len(plan.reads))
     # What was read is not needed any more when the products are made.
-    shared = pool.take(widest, max(channels_in, channels_out))
-    transformed, made = pool.take(widest, channels_in), pool.take(tile.made * plan.tiles, channels_out)
-    start = 0
-    for reads in plan.reads:
+    memory = [
+        (pool.take(widest, max(channels_in, channels_out)), pool.take(widest, channels_in))
+        for _ in range(threads)
+    ]
+    free = deque(memory)
+    made = pool.take(tile.made * plan.tiles, channels_out)
+    starts = list(
+        itertools.accumulate((len(reads) // tile.reads * tile.made for reads in plan.reads), initial=0)
+    )
+
+    def compute(number: int) -> None:
+        reads, (shared, transformed) = plan.reads[number], free.pop()
         count = len(reads) // tile.reads
         read = shared.view(-1)[: len(reads) * channels_in]
         torch.index_select(features, 0, reads, out=read.view(-1, channels_in))
@@ -290,14 +295,22 @@ def tile_convolution(
         products = shared.view(-1)[: len(reads) * channels_out].view(tile.reads, count, channels_out)
         torch.bmm(factors.view(tile.reads, count, channels_in), weight, out=products)
         products[tile.even].add_(bias)
-        stop = start + tile.made * count
-        torch.mm(tile.makes_of, products.view(tile.reads, -1), out=made[start:stop].view(tile.made, -1))
-        start = stop
-    result = out[: len(plan.places)]
-    torch.index_select(made, 0, plan.places, out=result)
-    if residual is not None:
-        result.add_(residual[: len(result)])
-    if relu:
-        relu_rows_(result)
-    pool.give(shared, transformed, made)
+        result = made[starts[number] : starts[number + 1]].view(tile.made, -1)
+        torch.mm(tile.makes_of, products.view(tile.reads, -1), out=result)
+        free.append((shared, transformed))
+
+    share_tasks(compute, len(plan.reads))
+    size = rows_of_part(channels_out, out.dtype)
+
+    def finish(part: int) -> None:
+        places = plan.places[part * size :][:size]
+        result = out[part * size :][: len(places)]
+        torch.index_select(made, 0, places, out=result)
+        if residual is not None:
+            result.add_(residual[part * size :][: len(places)])
+        if relu:
+            relu_rows_(result)
+
+    share_tasks(finish, -(-len(plan.places) // size))
+    pool.give(made, *itertools.chain.from_iterable(memory))
     return out

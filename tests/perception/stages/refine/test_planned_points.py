@@ -48,8 +48,9 @@ def test_changed_weights_are_packed_again(tiny_network: Network) -> None:
     features, crop = crop_of([30, 20])
     with torch.inference_mode():
         before = points(features, crop)
-    for weight in stage.point_layers[-1].parameters():
-        weight.data.mul_(2.0)
+    with torch.no_grad():
+        for weight in stage.point_layers[-1].parameters():
+            weight.mul_(2.0)
     with torch.inference_mode():
         assert torch.equal(points(features, crop), 2 * before)
 

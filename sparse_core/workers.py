@@ -1,0 +1,225 @@
+"""Worker threads whose results do not depend on how many of them there are.
+
+A BLAS library splits one product between its threads, and rounds differently for each number of threads: it
+chooses other blocks of the sum, or another kernel for the rows that remain. Vectorised functions do the same
+at the ends of each thread's share. So here torch never splits an operation. The caller divides its work into
+tasks whose sizes do not depend on the number of threads, and each task runs on one worker thread in which
+torch uses a single thread. Workers sleep while they wait, so they take no core from other programs.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import itertools
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from queue import SimpleQueue
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Result = TypeVar("Result")
+
+
+def run_on_worker(call: Callable[[], Result], threads: int | None = None) -> Result:
+    """Run a call in a thread in which torch uses a single thread, and wait for it.
+
+    The call sees the caller's modes of torch (gradients, inference, autocast on a CPU) and context variables.
+
+    Args:
+        call: what to run. :func:`share_tasks` within it uses up to ``threads`` threads.
+        threads: how many; None: as many as torch uses in the calling thread. A call from a worker runs at
+            once, with the threads that it has already.
+
+    Returns:
+        What the call returns.
+
+    Raises:
+        Exception: whatever the call raises.
+    """
+    if _local.helpers is not None:
+        return call()
+    threads = torch.get_num_threads() if threads is None else threads
+    if threads == 1 and torch.get_num_threads() == 1:
+        return call()
+    first, *helpers = _take_workers(threads)
+    modes, context = _Modes(), contextvars.copy_context()
+    answers: SimpleQueue[tuple[list[Result], BaseException | None]] = SimpleQueue()
+
+    def answer() -> None:
+        results, error = [], None
+        _local.helpers = helpers
+        try:
+            with modes.entered():
+                results.append(context.run(call))
+        except BaseException as raised:  # The caller raises it.
+            error = raised
+        _local.helpers = []
+        _idle.extend((first, *helpers))
+        answers.put((results, error))
+
+    first.jobs.put(answer)
+    results, error = answers.get()
+    if error is not None:
+        raise error
+    return results[0]
+
+
+def share_tasks(task: Callable[[int], None], count: int) -> None:
+    """Run ``task(0)`` to ``task(count - 1)``, each in one thread, and wait for all.
+
+    Which thread runs a task, and when, depends on what else the machine does. Tasks must not depend on it:
+    each writes to its own memory. A task that shares tasks runs these itself, one after the other.
+
+    Args:
+        task: given a number from 0; without gradients.
+        count: how many tasks there are.
+
+    Raises:
+        Exception: the first error of a task; tasks that did not start by then are left out.
+    """
+    helpers = _local.helpers
+    if count and helpers is None and torch.get_num_threads() > 1:
+        run_on_worker(lambda: share_tasks(task, count), min(count, torch.get_num_threads()))
+        return
+    if count < 2 or not helpers:
+        for number in range(count):
+            task(number)
+        return
+    job = _SharedJob(task, count)
+    for helper in helpers[: count - 1]:
+        helper.jobs.put(job.help)
+    job.lead()
+
+
+def is_shareable(values: Tensor) -> bool:
+    """True if work on a tensor is divided into tasks: on a CPU, without gradients, and not traced."""
+    return values.device.type == "cpu" and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+
+def sharing_threads() -> int:
+    """Return how many threads :func:`share_tasks` uses here at most."""
+    helpers = _local.helpers
+    return torch.get_num_threads() if helpers is None else 1 + len(helpers)
+
+
+class _Local(threading.local):
+    """Of each thread: the workers that help it; None in a thread that is no worker."""
+
+    helpers: list[_Worker] | None = None
+
+
+class _Worker(threading.Thread):
+    """A thread in which torch uses one thread. It sleeps until it gets a job."""
+
+    def __init__(self) -> None:
+        super().__init__(name="sparsight-worker", daemon=True)
+        self.jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.ready = threading.Event()
+
+    def run(self) -> None:
+        # The first question sets the number of all threads; only what is set after it holds.
+        torch.get_num_threads()
+        torch.set_num_threads(1)
+        _local.helpers = []
+        self.ready.set()
+        while True:
+            self.jobs.get()()
+
+
+class _Modes:
+    """The modes of torch in the thread that makes this: each thread has its own."""
+
+    def __init__(self) -> None:
+        self.gradients, self.inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        self.autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """The same modes in this thread."""
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(self.inference))
+            stack.enter_context(torch.set_grad_enabled(self.gradients))
+            if self.autocast is not None:
+                stack.enter_context(torch.autocast("cpu", dtype=self.autocast))
+            yield
+
+
+class _SharedJob:
+    """Tasks that several threads take one by one."""
+
+    def __init__(self, task: Callable[[int], None], count: int) -> None:
+        self._task, self._count, self._modes = task, count, _Modes()
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+        self._active = 0
+        self._closed = False
+        self._error: BaseException | None = None
+
+    def lead(self) -> None:
+        """Run tasks until none is left, and wait for helpers that still run one."""
+        helpers, _local.helpers = _local.helpers, []
+        try:
+            self._work()
+        finally:
+            _local.helpers = helpers
+            with self._changed:
+                # A helper that was not awake in time finds nothing to do, and nobody waits for it.
+                self._closed = True
+                while self._active:
+                    self._changed.wait()
+        if self._error is not None:
+            raise self._error
+
+    def help(self) -> None:
+        """Run tasks until none is left; on a worker."""
+        with self._changed:
+            if self._closed:
+                return
+            self._active += 1
+        try:
+            with self._modes.entered():
+                self._work()
+        finally:
+            with self._changed:
+                self._active -= 1
+                self._changed.notify()
+
+    def _work(self) -> None:
+        while (number := next(self._numbers)) < self._count and self._error is None:
+            try:
+                self._task(number)
+            except BaseException as error:  # The leader raises it.
+                self._error = error
+
+
+def _take_workers(count: int) -> list[_Worker]:
+    """Idle workers, or new ones."""
+    workers = []
+    for _ in range(count):
+        try:
+            workers.append(_idle.pop())
+        except IndexError:
+            workers.append(_new_worker())
+    return workers
+
+
+def _new_worker() -> _Worker:
+    # A thread that sets its own number of threads also sets that of threads which have not asked for theirs.
+    threads = torch.get_num_threads()
+    worker = _Worker()
+    worker.start()
+    worker.ready.wait()
+    torch.set_num_threads(threads)
+    return worker
+
+
+_local = _Local()
+_idle: deque[_Worker] = deque()
+if hasattr(os, "register_at_fork"):
+    # Threads do not follow into a forked process.
+    os.register_at_fork(after_in_child=_idle.clear)
