@@ -2,9 +2,8 @@
 
 A block of a scattered pattern, such as a radius in space, has many keys that none of its queries attends to.
 They are left out: the keys of a tile are gathered token by token, and tiles with about as many are one call
-of torch's ``scaled_dot_product_attention``, which holds no scores. It adds minus infinity to masked scores and
-multiplies masked values by 0, so that NaN and infinities there would reach other queries: such operands, and
-such gradients, go through products that leave masked pairs out.
+of torch's ``scaled_dot_product_attention``, which holds no scores. That multiplies masked values by 0, which
+is NaN for values that are not finite: such operands and gradients go through products without masked pairs.
 """
 
 from __future__ import annotations

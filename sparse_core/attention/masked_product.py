@@ -1,9 +1,9 @@
 """Products in which masked pairs contribute nothing, whatever the operands hold there.
 
-A weight of 0 removes a finite number, but 0 * NaN and 0 * inf are NaN. In a tile that a mask cuts, a row would
-so be spoiled by a key that it may not attend to. The functions here leave such pairs out, forward and backward.
-On a CPU they look for numbers that are not finite and compute an ordinary product where there are none; on
-other devices and in compiled code, where that would wait, they always compute what is needed for both.
+A weight of 0 removes a finite number, but 0 * NaN and 0 * inf are NaN: in a tile that a mask cuts, a key
+would spoil rows that may not attend to it. The functions here leave such pairs out, forward and backward. On
+a CPU they look for numbers that are not finite first, and compute an ordinary product if there are none. On
+other devices and in compiled code, looking would wait, so they always compute what both cases need.
 """
 
 from __future__ import annotations

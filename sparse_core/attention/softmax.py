@@ -43,8 +43,7 @@ def masked_softmax(scores: Tensor, allowed: Tensor | None) -> MaskedSoftmax:
     if allowed is not None:
         scores = scores.masked_fill(~allowed, float("-inf"))
     if scores.shape[-1]:
-        # The largest score cancels, so its gradient does too. Where it is NaN, only the weights of allowed keys
-        # become NaN.
+        # The largest score cancels, so its gradient does too. A NaN would spread to weights of masked keys.
         largest = scores.detach().amax(dim=-1, keepdim=True)
         largest = torch.where(largest > float("-inf"), largest, 0.0)
     else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from sparse_core.attention.blocks.kernels_triton import allowed_tokens, guarded_dot, kept, rows_of, spoiled
+from sparse_core.attention.blocks.kernels_triton import add_allowed, allowed_tokens, kept, rows_of, spoiled
 
 _LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -173,16 +173,17 @@ def query_gradient_kernel(
     if (middle < end) & (spoiled(found) > 0):
         found = tl.zeros((ROWS, WIDE), tl.float32)
         for entry in tl.range(begin * STEPS, end * STEPS, num_stages=1):
-            keys = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * KEYS + within
+            first = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * KEYS
+            keys = first + within
             corner = inner[:, None] * BLOCK + ((entry % STEPS) * KEYS + within)[None, :]
             allowed = allowed_tokens(mask_index, masks, entry // STEPS, corner, BLOCK)
             allowed &= (keys < key_end)[None, :]
-            change, k_tile = _query_change(
+            change, _ = _query_change(
                 q_tile, g_tile, sums, shift, k_base, v_base, k_row, v_row, keys, dims, key_end, allowed,
                 start_0, start_1, head_index, queries, threshold, drop_scale, scale,
                 DIM, EVEN, True, True, DROPOUT, PRECISION,
             )  # fmt: skip
-            found = guarded_dot(change, allowed, k_tile, found, PRECISION)
+            found = add_allowed(found, change, allowed, k_base, k_row, first, dims, key_end, DIM, KEYS)
     found = found * scale
     if slot >= 0:
         rows = slot.to(tl.int64) * BLOCK + inner
@@ -304,18 +305,23 @@ def key_gradient_kernel(
             lse_base = lse + head_index.to(tl.int64) * query_length
             delta_base = delta + head_index.to(tl.int64) * query_length
             for entry in tl.range(begin * STEPS, end * STEPS, num_stages=1):
-                queries = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * ROWS + within
+                first = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * ROWS
+                queries = first + within
                 corner = inner[:, None] * BLOCK + ((entry % STEPS) * ROWS + within)[None, :]
                 allowed = allowed_tokens(mask_index, masks, entry // STEPS, corner, BLOCK)
                 allowed = allowed & key_inside & (queries < query_end)[None, :]
-                given, change, q_tile, g_tile = _key_change(
+                given, change, _, _ = _key_change(
                     k_tile, v_tile, lse_base, delta_base, q_base, g_base, q_row, g_row, queries, dims,
                     query_end, allowed,
                     start_0, start_1, head_index, keys, threshold, drop_scale, scale,
                     DIM, EVEN, True, DROPOUT, PRECISION,
                 )  # fmt: skip
-                of_values = guarded_dot(given, allowed, g_tile, of_values, PRECISION)
-                of_keys = guarded_dot(change, allowed, q_tile, of_keys, PRECISION)
+                of_values = add_allowed(
+                    of_values, given, allowed, g_base, g_row, first, dims, query_end, DIM, ROWS
+                )
+                of_keys = add_allowed(
+                    of_keys, change, allowed, q_base, q_row, first, dims, query_end, DIM, ROWS
+                )
     of_keys = tl.where(key_inside, of_keys * scale, 0.0)
     of_values = tl.where(key_inside, of_values, 0.0)
     if slot >= 0:

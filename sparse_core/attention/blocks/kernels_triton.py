@@ -4,7 +4,7 @@ A program owns a tile of rows and walks the blocks of its block row: full blocks
 partial ones. The softmax is kept online (Milakov & Gimelshein 2018; Dao et al. 2022) in base 2.
 
 A masked pair has the weight 0, which does not remove a value that is NaN or infinite. A tile with NaN in its
-result, and with masks, is therefore computed once more by :func:`guarded_dot`: the check is one reduction a
+result, and with masks, is therefore computed once more by :func:`add_allowed`: the check is one reduction a
 program, and only tiles that need it pay for more.
 """
 
@@ -50,25 +50,25 @@ def rows_of(pointer, stride, index, dims, limit, DIM: tl.constexpr, EVEN: tl.con
 
 
 @triton.jit
-def guarded_dot(weights, allowed, table, start, PRECISION: tl.constexpr):
-    """``start + weights @ table`` over the allowed pairs alone, whatever the table holds in others.
+def add_allowed(
+    found, weights, allowed, base, stride, first, dims, limit,
+    DIM: tl.constexpr, COUNT: tl.constexpr,
+):  # fmt: skip
+    """``found`` plus ``weights`` times ``COUNT`` rows of a matrix from ``first`` on, of allowed pairs alone.
 
-    0 * NaN is NaN, so numbers that are not finite are left out of the product. What they add is found by
-    counting them, as :mod:`sparse_core.attention.masked_product` does.
+    Row by row, which is slow but needs few registers: kernels come here only with NaN in their results.
     """
-    wide = table.to(tl.float32)
-    infinite = tl.abs(wide) == float("inf")
-    bad = infinite | (wide != wide)
-    weights = tl.where(allowed, weights, 0.0).to(table.dtype)
-    signs = (weights > 0).to(table.dtype) - (weights < 0).to(table.dtype)
-    kinds = tl.where(infinite, tl.where(wide > 0, 1.0, -1.0), 0.0).to(table.dtype)
-    found = tl.dot(weights, tl.where(bad, 0.0, wide).to(table.dtype), start, input_precision=PRECISION)
-    net = tl.dot(signs, kinds, input_precision=PRECISION)
-    crossed = tl.dot(tl.abs(signs), tl.abs(kinds), input_precision=PRECISION)
-    reached = tl.dot(allowed.to(table.dtype), bad.to(table.dtype), input_precision=PRECISION)
-    found = tl.where(crossed + net > 0.5, found + float("inf"), found)
-    found = tl.where(crossed - net > 0.5, found - float("inf"), found)
-    return tl.where(reached - crossed > 0.5, float("nan"), found)
+    within = tl.arange(0, COUNT)[None, :]
+    weights = tl.where(allowed, weights, 0.0).to(base.dtype.element_ty).to(tl.float32)
+    for place in tl.range(0, COUNT, num_stages=1):
+        here = within == place
+        weight = tl.sum(tl.where(here, weights, 0.0), 1)
+        counts = tl.sum((here & allowed).to(tl.int32), 1) > 0
+        index = first + place
+        inside = (index < limit) & (dims < DIM)
+        row = tl.load(base + index.to(tl.int64) * stride + dims, mask=inside, other=0.0).to(tl.float32)
+        found = tl.where(counts[:, None], found + weight[:, None] * row[None, :], found)
+    return found
 
 
 @triton.jit
@@ -192,18 +192,18 @@ def forward_kernel(
         found = tl.zeros((ROWS, WIDE), tl.float32)
         safe = tl.where(largest == float("-inf"), 0.0, largest)
         for entry in tl.range(begin * STEPS, end * STEPS, num_stages=1):
-            keys = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * KEYS + within
+            first = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * KEYS
+            keys = first + within
             corner = inner[:, None] * BLOCK + ((entry % STEPS) * KEYS + within)[None, :]
             allowed = allowed_tokens(mask_index, masks, entry // STEPS, corner, BLOCK)
             allowed &= (keys < key_end)[None, :]
             k_tile = rows_of(k_base, k_row, keys, dims, key_end, DIM, EVEN, True)
-            v_tile = rows_of(v_base, v_row, keys, dims, key_end, DIM, EVEN, True)
             scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
             weights = tl.exp2(scores - safe[:, None])
             if DROPOUT:
                 keep = kept(start_0, start_1, head_index, queries[:, None], keys[None, :], threshold)
                 weights = tl.where(keep, weights * drop_scale, 0.0)
-            found = guarded_dot(weights, allowed, v_tile, found, PRECISION)
+            found = add_allowed(found, weights, allowed, v_base, v_row, first, dims, key_end, DIM, KEYS)
     empty = total == 0.0
     # A total that is not a number stays so.
     found = found / tl.where(empty, 1.0, total)[:, None]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,28 @@ from allowed_rows import attend, differences, poisoned
 from compare_block_attention import CASES, DEVICE, operands
 from token_masks import random_mask
 
-from sparse_core.attention import from_token_mask, sparse_attention
+from sparse_core.attention import BlockPattern, from_token_mask, sparse_attention
+
+SIZES = {"shared": (None, 16, 70, 90), "own": (2, 32, 70, 90), "small": (None, 16, 19, 33)}
+SIZES |= {"shared large": (None, 64, 70, 90), "own large": (2, 128, 200, 300)}
+
+
+def drawn(heads: int | None, size: int, queries: int, keys: int) -> BlockPattern:
+    """Blocks of all kinds."""
+    return from_token_mask(random_mask(queries, keys, size, heads=heads, seed=5), size)
+
 
 CASES = CASES | {
-    f"{kind} masks": (
-        lambda heads=heads: from_token_mask(random_mask(70, 90, size, heads=heads, seed=5), size),
-        {"heads": 2, "key_heads": 1, "dim": 64 if size >= 64 else 16},
+    f"{name} masks": (
+        partial(drawn, *sizes),
+        {"heads": 2, "key_heads": 1, "dim": max(16, sizes[1] // 64 * 64)},
     )
-    for kind, heads, size in (("shared", None, 16), ("own", 2, 32), ("shared large", None, 64))
+    for name, sizes in SIZES.items()
 }
+CASES["small, ragged"] = (
+    partial(drawn, *SIZES["small"]),
+    {"heads": 1, "batch": 2, "query_lengths": [19, 7], "key_lengths": [20, 33]},
+)
 
 
 def compare(name: str, dtype: torch.dtype, impl: str, seed: int) -> list[str]:

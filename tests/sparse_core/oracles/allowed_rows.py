@@ -1,4 +1,4 @@
-"""Attention row by row, each from the keys that it may attend to alone, and operands with NaN and infinities."""
+"""Attention row by row, each from its allowed keys alone, and operands with NaN and infinities."""
 
 from __future__ import annotations
 
