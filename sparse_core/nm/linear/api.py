@@ -71,8 +71,8 @@ def nm_linear(
     if plain:
         if impl not in ("auto", "reference", "dense"):
             raise ImplementationError(
-                f"impl={impl!r} cannot be followed by torch.func, forward-mode derivatives, torch.jit.trace or"
-                " an export to ONNX: use impl='auto', which takes plain torch there"
+                f"torch.func, forward-mode derivatives, torch.jit.trace and exports to ONNX cannot follow"
+                f" impl={impl!r}: use impl='auto', which takes plain torch there"
             )
         return reference.nm_linear(
             x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=result

@@ -47,7 +47,7 @@ def needs_plain_torch() -> bool:
         torch._C._are_functorch_transforms_active()
         or forward_ad._current_level >= 0
         or torch.jit.is_tracing()
-        or torch.onnx.is_in_onnx_export()
+        or (torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export())
     )
 
 
