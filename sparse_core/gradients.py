@@ -67,10 +67,15 @@ def once_differentiable(backward: Backward) -> Backward:
 class _Refusal(torch.autograd.Function):
     """The gradient as it is; differentiating it is an error."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, name: str, gradient: Tensor, *sources: Tensor) -> Tensor:
-        ctx.name = name
+    def forward(name: str, gradient: Tensor, *sources: Tensor) -> Tensor:
         return gradient.view_as(gradient)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.name = inputs[0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

@@ -33,10 +33,13 @@ class _SegmentReduce(torch.autograd.Function):
     """As ``torch.segment_reduce``, whose gradient goes through a segment row by row."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, counts: Tensor, reduce: Literal["mean", "max"]) -> Tensor:
-        reduced = _reduced(values, counts, reduce)
-        ctx.save_for_backward(counts, *((values, reduced) if reduce == "max" else ()))
-        return reduced
+    def forward(values: Tensor, counts: Tensor, reduce: Literal["mean", "max"]) -> Tensor:
+        return _reduced(values, counts, reduce)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        values, counts, reduce = inputs
+        ctx.save_for_backward(counts, *((values, output) if reduce == "max" else ()))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:

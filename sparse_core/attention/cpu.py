@@ -2,18 +2,20 @@
 
 A block of a scattered pattern, such as a radius in space, has many keys that none of its queries attends to.
 They are left out: the keys of a tile are gathered token by token, and tiles with about as many are one call
-of torch's ``scaled_dot_product_attention``, which holds no scores.
+of torch's ``scaled_dot_product_attention``, which holds no scores. That multiplies masked values by 0, which
+is NaN for values that are not finite: such operands and gradients go through products without masked pairs.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from sparse_core.attention.masked_product import all_finite, masked_scores, weighted_sum
 from sparse_core.attention.operands import (
     AttentionResult,
     arithmetic_dtype,
@@ -114,6 +116,7 @@ def _shared(q: Tensor, k: Tensor, v: Tensor, plan: _Plan, scale: float, wants_ls
     queries = functional.pad(by_token[0], (0, 0, 0, 0, 0, padding))
     queries = queries.reshape(1, plan.tiles, plan.rows * leading, dim)
     size = sum(tiles.key.numel() for tiles in plan.groups) * leading * dim
+    finite = all_finite(q, k, v)
     outs, lses = [], []
     for tiles in plan.groups:
         chunk = max(1, _GATHERED // max(1, tiles.key.shape[1] * leading * dim))
@@ -128,6 +131,7 @@ def _shared(q: Tensor, k: Tensor, v: Tensor, plan: _Plan, scale: float, wants_ls
                 plan.rows,
                 scale,
                 wants_lse,
+                None if finite else length,
                 recompute=size > _KEPT,
             )
             outs.append(out)
@@ -151,19 +155,68 @@ def _joined(parts: list[Tensor], plan: _Plan) -> Tensor:
 
 
 def _attend(
-    queries: Tensor, keys: Tensor, values: Tensor, tiles: _Tiles, rows: int, scale: float, wants_lse: bool
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    tiles: _Tiles,
+    rows: int,
+    scale: float,
+    wants_lse: bool,
+    guarded: int | None,
 ) -> tuple[Tensor, Tensor]:
-    """Out (n, leading, rows, dim) and lse (n, leading, rows, 1) of some tiles."""
+    """Out (n, leading, rows, dim) and lse (n, leading, rows, 1) of some tiles.
+
+    ``guarded``: None where all operands are finite, else the queries that there are.
+    """
     count, held = tiles.key.shape
     leading, dim = keys.shape[2:]
     q = take(queries, tiles.tile).reshape(count, rows, leading, dim).transpose(1, 2)
     index = tiles.key.flatten()
     k, v = (take(table, index).reshape(count, held, leading, dim).transpose(1, 2) for table in (keys, values))
+    if guarded is not None:
+        # Rows that fill up the last tile attend to nothing.
+        exists = tiles.tile[:, None] * rows + torch.arange(rows) < guarded
+        allowed = exists[:, None, :, None].expand(count, 1, rows, held)
+        allowed = allowed if tiles.allowed is None else allowed & tiles.allowed
+        weights, total, lse = masked_softmax(masked_scores(q, k, allowed) * scale, allowed)
+        return weighted_sum(weights, v, allowed) / total, lse[..., None]
     out = functional.scaled_dot_product_attention(q, k, v, attn_mask=tiles.allowed, scale=scale)
+    if tiles.allowed is not None and torch.is_grad_enabled():
+        out = _Gate.apply(out, q, k, v, tiles.allowed, scale)
     if not wants_lse:
         return out, out
-    scores = q @ k.transpose(2, 3) * scale
+    scores = masked_scores(q, k, tiles.allowed) * scale
     return out, masked_softmax(scores, tiles.allowed).lse[..., None]
+
+
+class _Gate(torch.autograd.Function):
+    """``out`` as it is; backward, gradients that are not finite do not go through torch's attention."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(out: Tensor, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, scale: float) -> Tensor:
+        return out.view_as(out)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, *tensors, ctx.scale = inputs
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        if all_finite(gradient):
+            return gradient, *[None] * 5
+        q, k, v, allowed = ctx.saved_tensors
+        weights, total, _ = masked_softmax(masked_scores(q, k, allowed) * ctx.scale, allowed)
+        shares = (weights / total).masked_fill(~allowed, 0.0)
+        shift = (weighted_sum(shares, v, allowed) * gradient).sum(dim=-1, keepdim=True)
+        change = shares * (masked_scores(gradient, v, allowed) - shift) * ctx.scale
+        change = change.masked_fill(~allowed, 0.0)
+        of_q = weighted_sum(change, k, allowed)
+        of_k = weighted_sum(change.mT, q, allowed.mT)
+        of_v = weighted_sum(shares.mT, gradient, allowed.mT)
+        return torch.zeros_like(gradient), of_q, of_k, of_v, None, None
 
 
 def _prepared(pattern: BlockPattern, head: int) -> _Plan:

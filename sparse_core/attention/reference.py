@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.dropout import drawn_seed, kept_weights, row_states
+from sparse_core.attention.masked_product import masked_scores, weighted_sum
 from sparse_core.attention.operands import (
     AttentionResult,
     AttentionShape,
@@ -45,6 +46,7 @@ def sparse_attention(
     from 16 to 256. The first call with a pattern on a GPU waits for the device, to prepare an index that is
     kept on the pattern. ``lse`` is without dropout. Padding behind the lengths of sequences may hold
     anything, NaN too; the pattern stays where it is: a causal one remains aligned at the padded ends.
+    A row depends on the keys that it may attend to alone: NaN and infinities elsewhere do not reach it.
     """
     shape = check_operands(q, k, v)
     options = checked_options(
@@ -67,16 +69,13 @@ def sparse_attention(
             q=layout.query_blocks(_without_padding(q, queries).to(dtype) * options.scale),
             k=layout.key_blocks(_without_padding(k, keys).to(dtype)),
             v=layout.key_blocks(_without_padding(v, keys).to(dtype)),
+            query_lengths=None if queries is None else layout.per_sequence(queries),
             key_lengths=None if keys is None else layout.per_sequence(keys),
             states=layout.row_states(seed, q.device) if dropout_p and seed is not None else None,
             dropout_p=dropout_p,
             score_mod=score_mod,
         )
         out, lse = _attend(operands, pattern, layout)
-        if queries is not None:
-            padding = torch.arange(shape.query_length, device=q.device) >= queries[:, None, None]
-            out = out.masked_fill(padding[..., None], 0.0)
-            lse = lse.masked_fill(padding, float("-inf"))
         return AttentionResult(out.to(q.dtype), lse)
 
 
@@ -86,7 +85,8 @@ class _Operands(NamedTuple):
     q: Tensor  # (leading, query units, rows, dim), times the scale
     k: Tensor  # (leading, key units, block size, dim)
     v: Tensor
-    key_lengths: Tensor | None  # (leading,)
+    query_lengths: Tensor | None  # (leading,)
+    key_lengths: Tensor | None
     states: Tensor | None  # (leading, query units, rows, 2)
     dropout_p: float
     score_mod: ScoreFunction | None
@@ -246,16 +246,17 @@ def _attend_rows(
     index = layout.key_units(rows.unit, rows.column).flatten()
     shape = (layout.leading, units, blocks * layout.size, layout.shape.dim)
     k, v = (take(table, index).reshape(shape) for table in (operands.k, operands.v))
-    scores = take(operands.q, rows.unit) @ k.transpose(2, 3)
-    place = torch.arange(layout.size, device=scores.device)
+    place = torch.arange(layout.size, device=k.device)
     keys = (rows.column[..., None] * layout.size + place).flatten(1)
+    allowed = _allowed(operands, rows, keys, masks, layout)
+    scores = masked_scores(take(operands.q, rows.unit), k, allowed)
     if operands.score_mod is not None:
         scores = layout.changed(scores, operands.score_mod, rows.unit, keys)
-    weights, total, lse = masked_softmax(scores, _allowed(operands, rows, keys, masks, layout))
+    weights, total, lse = masked_softmax(scores, allowed)
     if operands.states is not None:
         kept = kept_weights(take(operands.states, rows.unit), keys[:, None, :], operands.dropout_p)
         weights, total = weights * kept, total * (1.0 - operands.dropout_p)
-    return weights @ v / total, lse
+    return weighted_sum(weights, v, allowed) / total, lse
 
 
 def _allowed(
@@ -271,6 +272,14 @@ def _allowed(
         allowed = exists if allowed is None else allowed & exists
     if operands.key_lengths is not None:
         exists = keys[:, None, :] < operands.key_lengths[:, None, None, None]
+        allowed = exists if allowed is None else allowed & exists
+    if operands.query_lengths is not None or layout.shape.query_length % layout.size:
+        # Rows that fill up the last block attend to nothing either.
+        row = torch.arange(layout.stacked * layout.size, device=keys.device) % layout.size
+        query = ((rows.unit % layout.block_rows)[:, None] * layout.size + row)[..., None]
+        exists = query < layout.shape.query_length
+        if operands.query_lengths is not None:
+            exists = query < operands.query_lengths[:, None, None, None]
         allowed = exists if allowed is None else allowed & exists
     return allowed
 

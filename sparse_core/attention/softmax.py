@@ -43,9 +43,9 @@ def masked_softmax(scores: Tensor, allowed: Tensor | None) -> MaskedSoftmax:
     if allowed is not None:
         scores = scores.masked_fill(~allowed, float("-inf"))
     if scores.shape[-1]:
-        # The largest score cancels, so its gradient does too.
+        # The largest score cancels, so its gradient does too. A NaN would spread to weights of masked keys.
         largest = scores.detach().amax(dim=-1, keepdim=True)
-        largest = largest.masked_fill(largest == float("-inf"), 0.0)
+        largest = torch.where(largest > float("-inf"), largest, 0.0)
     else:
         largest = scores.new_zeros((*scores.shape[:-1], 1))
     weights = torch.exp(scores - largest)

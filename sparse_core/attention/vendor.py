@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.grid import FULL
+from sparse_core.attention.masked_product import all_finite
 from sparse_core.attention.operands import (
     AttentionResult,
     AttentionShape,
@@ -55,6 +56,11 @@ def sparse_attention(
     found by trying several, and for blocks that are no multiple of 32 by trying all it knows, which makes the
     first call slow.
 
+    FlexAttention multiplies masked values by 0, which is NaN for values that are not finite. On a CPU these
+    are kept apart, so that only queries that may attend to them get NaN or an infinity. On a GPU that is not
+    done: there NaN or an infinity in ``v``, and in any operand of the backward pass, can reach queries and
+    keys of the same block.
+
     Args:
         q, k, v, pattern, scale, score_mod: see :func:`sparse_core.attention.sparse_attention`; dim a multiple
             of 8 from 16 to 256. What is prepared for the pattern is kept on it.
@@ -97,8 +103,31 @@ def sparse_attention(
             out, lse = _attend(q, k, v, *arguments)
         else:
             with torch._dynamo.config.patch(recompile_limit=_RECOMPILATIONS):
-                out, lse = compiled(q.device.type, options.search)(q, k, v, *arguments)
+                attend = compiled(q.device.type, options.search)
+                if q.is_cuda or all_finite(v):
+                    out, lse = attend(q, k, v, *arguments)
+                else:
+                    out, lse = _guarded(attend, q, k, v, arguments)
     return AttentionResult(out, lse.to(_lse_dtype(q)))
+
+
+def _guarded(
+    attend: Any, q: Tensor, k: Tensor, v: Tensor, arguments: tuple[Any, ...]
+) -> tuple[Tensor, Tensor]:
+    """Out and lse where some values are not finite: these reach only queries that may attend to them."""
+    out, lse = attend(q, k, v.nan_to_num(0.0, 0.0, 0.0), *arguments)
+
+    def shares(chosen: Tensor, *, equal: bool = False) -> Tensor:
+        """Weights of the chosen values, (batch, heads, query_length, dim); all alike if ``equal``."""
+        scores = (torch.zeros_like(q), torch.zeros_like(k)) if equal else (q, k)
+        found: Tensor = attend(*scores, chosen.to(v.dtype), *arguments)[0]
+        return found
+
+    for sign in (1.0, -1.0):
+        out = torch.where(shares(v == sign * torch.inf) > 0, out + sign * torch.inf, out)
+    # An infinity of which the weight is 0 gives NaN too.
+    reached = shares(~v.isfinite(), equal=True) > 0
+    return torch.where(reached & ((shares(v.isnan(), equal=True) > 0) | out.isfinite()), torch.nan, out), lse
 
 
 def prepared(pattern: BlockPattern) -> Any:

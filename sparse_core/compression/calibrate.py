@@ -107,7 +107,7 @@ def prune_in_one_pass(
             the pass never reached (named; those before are pruned), or see :func:`sparsegpt`.
 
     Warns:
-        CalibrationWarning: SparseGPT needed more damping.
+        CalibrationWarning: SparseGPT needed more damping, or more inputs.
     """
     selection = choose_layers(model, COMPRESSIBLE, select)
     grouped = [name for name, module in selection.layers.items() if getattr(module, "groups", 1) != 1]
@@ -169,7 +169,8 @@ def _prune(
         F.pad(hessian, (0, missing, 0, missing)),
         NMPattern(pattern.n, pattern.m),
         damping=damping,
-        name=name,
+        rows=count,
+        name=name or "(model)",
     )
     pruned = result.weight[:, : view.columns]
     mask = result.mask[:, : view.columns]

@@ -89,11 +89,16 @@ def lookup(centroids: Tensor, codes: Tensor, *, zero: bool) -> Tensor:
 class _Lookup(torch.autograd.Function):
     """Values of codes, with a gradient that adds up in a fixed order on every device."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, centroids: Tensor, codes: Tensor) -> Tensor:
-        ctx.save_for_backward(codes)
-        ctx.entries = len(centroids)
+    def forward(centroids: Tensor, codes: Tensor) -> Tensor:
         return centroids.index_select(0, codes.flatten().int()).reshape(codes.shape)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+        ctx.entries = len(inputs[0])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:

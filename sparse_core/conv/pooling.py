@@ -59,7 +59,7 @@ class SparseMaxPool2d(_SparsePool):
 
     def pooled(self, features: Tensor, table: NeighbourTable) -> Tensor:
         """(N, C) input rows to (M, C) output rows."""
-        result = _Maximum.apply(features, table.rows, table.inverse)
+        result, _ = _Maximum.apply(features, table.rows, table.inverse)
         assert isinstance(result, Tensor)
         return result
 
@@ -121,15 +121,20 @@ def global_pool(inputs: SparseTensor, reduce: Literal["mean", "max", "sum"] = "m
 class _Sum(torch.autograd.Function):
     """Sum of the rows under all taps, in their order; its gradient is the sum over the other direction."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, features: Tensor, rows: Tensor, inverse: Tensor) -> Tensor:
-        ctx.save_for_backward(rows, inverse)
+    def forward(features: Tensor, rows: Tensor, inverse: Tensor) -> Tensor:
         padded = F.pad(features, (0, 0, 0, 1))
         total = features.new_zeros((rows.shape[1], features.shape[1]))
         # -1 reads the row behind all.
         for line in rows:
             total = total + padded[line]
         return total
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, None, None]:
@@ -143,8 +148,10 @@ class _Maximum(torch.autograd.Function):
     The gradient is a gather of the incoming one, which autograd follows.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, features: Tensor, rows: Tensor, inverse: Tensor) -> Tensor:
+    def forward(features: Tensor, rows: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
         padded = F.pad(features, (0, 0, 0, 1), value=-torch.inf)
         best = padded[rows[0]]
         chosen = torch.zeros(best.shape, dtype=torch.int16, device=best.device)
@@ -158,11 +165,15 @@ class _Maximum(torch.autograd.Function):
             nothing = nothing & (rows[tap, :, None] < 0)
             best = torch.where(takes, other, best)
             chosen = torch.where(takes, tap, chosen)
-        ctx.save_for_backward(chosen, inverse)
-        return best
+        return best, chosen
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1], inputs[2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
         chosen, inverse = ctx.saved_tensors
         # Behind the last output stands one that chose no tap.
         padded, taken = F.pad(grad, (0, 0, 0, 1)), F.pad(chosen, (0, 0, 0, 1), value=-1)

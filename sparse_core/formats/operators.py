@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import Self
@@ -56,6 +57,7 @@ class Operators(ABC):
     # Sums.
 
     def __add__(self, other: Any) -> Any:
+        _refuse_arrays(other)
         if isinstance(other, Operators):
             return operations.add(self, other)
         if isinstance(other, Tensor):
@@ -73,9 +75,11 @@ class Operators(ABC):
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
+        _refuse_arrays(other)
         return self + -other if _is_operand(other) else NotImplemented
 
     def __rsub__(self, other: Any) -> Any:
+        _refuse_arrays(other)
         return -self + other if _is_operand(other) else NotImplemented
 
     def __neg__(self) -> Self:
@@ -84,6 +88,7 @@ class Operators(ABC):
     # Products and quotients entry by entry.
 
     def __mul__(self, other: Any) -> Any:
+        _refuse_arrays(other)
         if isinstance(other, Operators):
             return operations.multiply(self, other)
         if _is_scalar(other):
@@ -95,6 +100,7 @@ class Operators(ABC):
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Any:
+        _refuse_arrays(other)
         if _is_scalar(other):
             return self._scaled(operator.truediv, other)
         if isinstance(other, Tensor):
@@ -174,6 +180,15 @@ class Operators(ABC):
         ones = torch.ones(self.shape[along_rows], dtype=self.values.dtype, device=self.values.device)
         total: Tensor = self @ ones if along_rows else ones @ self
         return total
+
+
+def _refuse_arrays(other: object) -> None:
+    """Raise ``TypeError`` for numpy arrays, which only ``@`` takes."""
+    if isinstance(other, np.ndarray):
+        raise TypeError(
+            "a sparse matrix is added to and multiplied entry by entry with tensors, not numpy arrays:"
+            " use torch.from_numpy(array)"
+        )
 
 
 def _is_scalar(other: object) -> bool:

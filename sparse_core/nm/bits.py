@@ -77,10 +77,9 @@ def unpack_bits(packed: Tensor, count: int, bits: int) -> Tensor:
     if 8 % bits == 0:
         return _split(packed, bits)[:, :count]
     stream = _split(packed, 1)[:, : count * bits].reshape(rows, count, bits)
-    if bits < 8:
-        places = torch.arange(bits, device=packed.device, dtype=torch.uint8)
-        return (stream << places).sum(dim=2, dtype=torch.uint8)
-    return (stream.long() << torch.arange(bits, device=packed.device)).sum(dim=2)
+    factors = torch.tensor([2**place for place in range(bits)], device=packed.device)
+    numbers = (stream.long() * factors).sum(dim=2)
+    return numbers.to(torch.uint8) if bits < 8 else numbers
 
 
 def _join(numbers: Tensor, bits: int) -> Tensor:
@@ -95,7 +94,12 @@ def _join(numbers: Tensor, bits: int) -> Tensor:
 def _split(packed: Tensor, bits: int) -> Tensor:
     """Bytes into numbers of 1, 2 or 4 bits."""
     shifts = torch.arange(0, 8, bits, device=packed.device, dtype=torch.uint8)
-    numbers = (packed[..., None] >> shifts) & (2**bits - 1)
+    if torch.compiler.is_exporting():
+        # torch's exporter to ONNX takes bytes that are shifted to be signed.
+        factors = torch.tensor([2**shift for shift in range(0, 8, bits)], device=packed.device)
+        numbers = (packed[..., None].long() // factors % 2**bits).to(torch.uint8)
+    else:
+        numbers = (packed[..., None] >> shifts) & (2**bits - 1)
     result: Tensor = numbers.reshape(len(packed), packed.shape[1] * (8 // bits))
     return result
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
+from sparse_core.nm.linear.common import needs_plain_torch
 from sparse_core.nm.masks import check_nm, nm_mask
 from sparse_core.nm.packed import PackedNM
 from sparse_core.nm.packed_layer import KeepDense, PackedLayer, Ready, dense_linear, own_copy, through_parts
@@ -96,11 +97,15 @@ class SparseLinear(PackedLayer):
         """
         if x.is_nested:
             return through_parts(self, x)
-        if torch.compiler.is_dynamo_compiling():
+        if torch.compiler.is_dynamo_compiling() or needs_plain_torch():
             return self._traced(x)
+        # Attributes of a module are slow to find.
         parameters = self._parameters
-        values: Any = parameters["values"]
-        bias, ready = parameters["bias"], self._ready
+        values: Any = parameters.get("values")
+        bias, ready = parameters.get("bias"), self._ready
+        if values is None:
+            # FSDP puts views of its own parameter there, which are none themselves.
+            values, bias = self.values, self.bias
         if ready is not None and ready.quick and self.impl == "auto" and type(x) is Tensor:
             quick = ready.quick.get((x.shape, self.activation))
             y = None if quick is None else quick(x, values, bias)
@@ -143,7 +148,7 @@ class SparseLinear(PackedLayer):
         return nm_linear(x, packed, bias_cast, activation=self.activation, dense=dense, impl=self.impl)
 
     def _traced(self, x: Tensor) -> Tensor:
-        """What torch.compile traces, which can neither see versions nor build copies to keep."""
+        """What torch.compile traces, and torch.func: nothing here reads versions or keeps copies."""
         values, ready, bias = self.values, self._ready, self.bias
         packed, dense = self._pack(), None
         if ready is not None and ready.packed.values is values:

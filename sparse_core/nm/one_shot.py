@@ -102,7 +102,9 @@ def _by_sparsegpt(weight: Tensor, pattern: Pattern, options: PruneOptions, name:
     if len(weight) % len(hessians):
         raise ValueError(f"{len(hessians)} groups of statistics do not divide {len(weight)} rows of {name!r}")
     parts: list[SparseGPTResult] = [
-        sparsegpt(part, second, pattern, damping=options.damping, name=name)
+        sparsegpt(
+            part, second, pattern, damping=options.damping, rows=_statistics(options, name).rows, name=name
+        )
         for part, second in zip(weight.chunk(len(hessians)), hessians, strict=True)
     ]
     attempts = max(part.attempts for part in parts)

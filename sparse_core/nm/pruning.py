@@ -109,7 +109,7 @@ def prune(
             layer is changed. Or a Hessian cannot be factored: layers before that one are pruned already.
 
     Warns:
-        CalibrationWarning: SparseGPT needed more damping.
+        CalibrationWarning: SparseGPT needed more damping, or more inputs.
     """
     pattern = as_pattern(n_or_pattern, m)
     if isinstance(target, Tensor):

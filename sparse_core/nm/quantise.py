@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
+from sparse_core.nm.linear.common import needs_plain_torch
 from sparse_core.nm.packed import PackedNM
 from sparse_core.nm.packed_layer import KeepDense, PackedLayer, dense_linear, own_copy, through_parts
 from sparse_core.nm.rounding import quantise_input
@@ -176,7 +177,7 @@ class SparseLinearInt8(PackedLayer):
             return through_parts(self, x)
         rounded, step = quantise_input(x, self.activation_scale)
         dense = None
-        if torch.compiler.is_dynamo_compiling():
+        if torch.compiler.is_dynamo_compiling() or needs_plain_torch():
             packed = self._pack()
             if self._ready is not None and self._ready.packed.values is self.values:
                 packed, dense = self._ready.packed, self._ready.dense

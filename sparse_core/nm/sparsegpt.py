@@ -27,7 +27,7 @@ class SparseGPTResult(NamedTuple):
 
     Attributes:
         weight: of the shape and type of the input, zero where ``mask`` is false.
-        mask: bool, exactly n true a group; a kept weight is zero where its input is always zero.
+        mask: bool, exactly n true a group.
         damping_used: share of the mean diagonal that was added to the Hessian.
         attempts: factorisations tried; 1 where the first succeeded.
         loss: () mean over input rows of the squared change of the layer's output, in float64.
@@ -47,13 +47,15 @@ def sparsegpt(
     *,
     damping: float = 0.01,
     block_size: int = 128,
+    rows: int | None = None,
     name: str = "weight",
 ) -> SparseGPTResult:
     """Prune ``weight`` to n:m; after each column the remaining columns take over its error.
 
     Frantar, Alistarh, "SparseGPT: Massive Language Models Can Be Accurately Pruned in One-Shot", ICML 2023,
     algorithm 1 with the n:m rule of section 3.4: in each group the n weights of largest w²/[U]ⱼⱼ² stay, where
-    UᵀU is the inverse Hessian and U upper triangular.
+    UᵀU is the inverse Hessian and U upper triangular. Inputs that are always zero say nothing about their
+    weights: these are dropped first, by magnitude, and keep their values where a group has room for them.
 
     Args:
         weight: (out, in) or (out, in, kernel height, kernel width).
@@ -62,6 +64,7 @@ def sparsegpt(
         damping: share of the mean diagonal added to the diagonal.
         block_size: columns between updates of all later ones, rounded to a multiple of m; changes rounding
             only.
+        rows: of the inputs that the Hessian was made of; too few are reported.
         name: how errors and warnings call the layer.
 
     Returns:
@@ -73,14 +76,15 @@ def sparsegpt(
             cannot be factored with any damping tried.
 
     Warns:
-        CalibrationWarning: more than ``damping`` was needed.
+        CalibrationWarning: more than ``damping`` was needed, ``rows`` are fewer than the inputs that are not
+            always zero, or a group has to keep weights of inputs that are.
     """
     matrix, second = _checked(weight, hessian, pattern, damping, name)
     dead = second.diagonal() == 0
+    _check_calibration(matrix, dead, rows, pattern, name)
     upper, used, attempts = _inverse_factor(second, dead, damping, name)
-    start = matrix.masked_fill(dead, 0)
     size = max(1, block_size // pattern.m) * pattern.m
-    pruned, mask = _sweep(start, upper, pattern, size)
+    pruned, mask = _sweep(matrix, upper, dead, pattern, size)
     result = pruned.to(weight.dtype)
     change = (matrix - result.to(matrix.dtype)).to(torch.float64)
     loss = ((change @ second.to(torch.float64)) * change).sum() / 2
@@ -146,6 +150,32 @@ def _inverse_factor(hessian: Tensor, dead: Tensor, damping: float, name: str) ->
     )
 
 
+def _check_calibration(matrix: Tensor, dead: Tensor, rows: int | None, pattern: NMPattern, name: str) -> None:
+    """Warn where the calibration inputs leave weights undetermined."""
+    columns, count = len(dead), int(dead.sum())
+    if rows is not None and rows < columns - count:
+        warnings.warn(
+            f"the calibration of {name} has {rows} input rows, fewer than its {columns - count} inputs that"
+            " are not always zero: SparseGPT fits the kept weights to these rows alone. Calibrate with at"
+            f" least {columns - count} rows, better {10 * columns}",
+            CalibrationWarning,
+            stacklevel=3,
+        )
+    # Columns without weights are padding.
+    filled = (matrix != 0).any(dim=0)
+    count = int((dead & filled).sum())
+    short = (~dead).reshape(-1, pattern.m).sum(dim=1) < pattern.n
+    undecided = int((short & (dead & filled).reshape(-1, pattern.m).any(dim=1)).sum())
+    if undecided:
+        warnings.warn(
+            f"{count} of {columns} inputs of {name} are zero in all calibration rows: {undecided} of"
+            f" {columns // pattern.m} groups keep weights of such inputs, chosen by magnitude. Calibrate with"
+            " more or other inputs",
+            CalibrationWarning,
+            stacklevel=3,
+        )
+
+
 def _warn(name: str, damping: float, used: float, attempts: int) -> None:
     warnings.warn(
         f"the Hessian of {name} is not positive definite with damping {damping:g}: SparseGPT used {used:g},"
@@ -155,7 +185,9 @@ def _warn(name: str, damping: float, used: float, attempts: int) -> None:
     )
 
 
-def _sweep(matrix: Tensor, upper: Tensor, pattern: NMPattern, size: int) -> tuple[Tensor, Tensor]:
+def _sweep(
+    matrix: Tensor, upper: Tensor, dead: Tensor, pattern: NMPattern, size: int
+) -> tuple[Tensor, Tensor]:
     """Go over the columns in blocks of ``size``; returns the pruned matrix and its mask."""
     left = matrix.clone()
     pruned = torch.zeros_like(matrix)
@@ -169,6 +201,9 @@ def _sweep(matrix: Tensor, upper: Tensor, pattern: NMPattern, size: int) -> tupl
             if column % pattern.m == 0:
                 group = slice(column, column + pattern.m)
                 score = (block[:, group] / factor.diagonal()[group]).square()
+                # Weights of inputs that are always zero come after all others, the largest first.
+                unknown = -1 / (1 + block[:, group].abs())
+                score = torch.where(dead[begin + column : begin + column + pattern.m], unknown, score)
                 mask[:, begin + column : begin + column + pattern.m] = nm_mask(
                     score, pattern.n, pattern.m, score, check_nan=False
                 )

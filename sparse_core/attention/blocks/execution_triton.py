@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.blocks import hopper, kernels_triton
+from sparse_core.attention.blocks import gradients_triton, hopper, kernels_triton
 from sparse_core.attention.blocks.plan import Lists, WorkList
 from sparse_core.attention.dropout import starting_words
 from sparse_core.attention.operands import AttentionOptions, AttentionShape
@@ -159,7 +159,7 @@ def _query_gradient(
     tile = query_tile(q.dtype, size, dim)
     work = lists.work_list(shape.batch, shape.heads)
     scratch, _ = _scratch(work, size, dim, 1, q)
-    kernels_triton.query_gradient_kernel[
+    gradients_triton.query_gradient_kernel[
         (_programs(work, lists, shape.batch * shape.heads) * (size // tile.rows),)
     ](
         q, k, v, out, gradient, lse, lse if lse_gradient is None else lse_gradient.contiguous(), delta, of_q,
@@ -187,7 +187,7 @@ def _key_gradients(
     tile = key_tile(q.dtype, size, dim)
     work = lists.work_list(shape.batch, shape.heads, shape.group)
     scratch, _ = _scratch(work, size, dim, 2, q)
-    kernels_triton.key_gradient_kernel[
+    gradients_triton.key_gradient_kernel[
         (_programs(work, lists, shape.batch * shape.key_heads) * (size // tile.keys),)
     ](
         *operands, of_k, of_v,
@@ -216,7 +216,7 @@ def _add_pieces(
     dim: int,
 ) -> None:
     rows = min(_largest_power(lists.block_size), 32)
-    kernels_triton.sum_kernel[(len(work.joins) * (lists.block_size // rows),)](
+    gradients_triton.sum_kernel[(len(work.joins) * (lists.block_size // rows),)](
         scratch, work.joins, result, *result.stride()[:3], slot_rows, first_row, length, heads,
         lists.block_rows,
         BLOCK=lists.block_size, ROWS=rows, DIM=dim, WIDE=_wide(dim),

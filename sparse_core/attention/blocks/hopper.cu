@@ -49,7 +49,9 @@ struct Problem {
     const int *parts;  // null: units as they come
     float *part_out;
     float *part_lse;
+    const unsigned short *q, *k, *v;  // read again where masked values are not finite
     long long out_batch, out_head, out_row;
+    long long q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row;
     float scale;  // of the scores, times log2(e)
     int items, query_length, key_length, heads, group, pattern_heads, block_rows;
 };
@@ -170,6 +172,16 @@ __device__ __forceinline__ float exp2_fast(float x) {
 __device__ __forceinline__ float log2_fast(float x) {
     float y;
     asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ __forceinline__ float single(unsigned short bits) {
+    float y;
+#if BF16
+    y = __uint_as_float((u32)bits << 16);
+#else
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(bits));
+#endif
     return y;
 }
 
@@ -360,6 +372,57 @@ __device__ __forceinline__ void store_rows(
     }
 }
 
+// Computes the rows of a warp again, of allowed pairs alone. A masked pair has the weight 0, which does not remove
+// a value that is NaN or infinite; a warp with NaN in its result comes here, one number after the other.
+__device__ __forceinline__ void mend_rows(
+    const Problem &problem, const Item &item, float (&o)[DIM / 2], const float (&largest)[2], int row, int lane) {
+    int key_head = item.head / problem.group;
+    const unsigned short *q = problem.q + item.batch * problem.q_batch + item.head * problem.q_head;
+    const unsigned short *k = problem.k + item.batch * problem.k_batch + key_head * problem.k_head;
+    const unsigned short *v = problem.v + item.batch * problem.v_batch + key_head * problem.v_head;
+#pragma unroll
+    for (int i = 0; i < DIM / 2; ++i) o[i] = 0.0f;
+#pragma unroll 1
+    for (int entry = item.begin; entry < item.end; ++entry) {
+        int first = problem.columns[entry] * BLOCK, mask = problem.mask_index[entry];
+        int keys = min(BLOCK, problem.key_length - first);
+#pragma unroll 1
+        for (int place = 0; place < keys; ++place) {
+            float weight[2];
+            bool allowed[2];
+#pragma unroll 1
+            for (int r = 0; r < 2; ++r) {
+                int inner = row + 8 * r, query = item.block_row * BLOCK + inner;
+                const u32 *bits = problem.bits + ((long long)max(mask, 0) * BLOCK + inner) * WORDS;
+                bool counts = query < problem.query_length;
+                counts = counts && (entry < item.middle || (bits[place / 32] >> (place % 32) & 1));
+                float score = 0.0f;
+                // Four lanes share a row.
+#pragma unroll 1
+                for (int d = lane % 4; d < DIM && counts; d += 4)
+                    score += single(q[query * problem.q_row + d]) * single(k[(first + place) * problem.k_row + d]);
+                score += __shfl_xor_sync(0xFFFFFFFF, score, 1);
+                score += __shfl_xor_sync(0xFFFFFFFF, score, 2);
+                float top = r ? largest[1] : largest[0];
+                float shift = top == -INFINITY ? 0.0f : top * problem.scale;
+                float value = exp2_fast(fmaf(score, problem.scale, -shift));
+                value = single((unsigned short)(pair(value, 0.0f) & 0xFFFF));
+                if (r) weight[1] = value, allowed[1] = counts;
+                else weight[0] = value, allowed[0] = counts;
+            }
+            const unsigned short *values = v + (first + place) * problem.v_row + (lane % 4) * 2;
+#pragma unroll
+            for (int j = 0; j < DIM / 8; ++j)
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    float value = single(values[8 * j + e]);
+                    if (allowed[0]) o[4 * j + e] = fmaf(weight[0], value, o[4 * j + e]);
+                    if (allowed[1]) o[4 * j + 2 + e] = fmaf(weight[1], value, o[4 * j + 2 + e]);
+                }
+        }
+    }
+}
+
 __device__ void consume(const Problem &problem, u32 memory, u32 barriers, int stream, int group) {
     u32 q_full = barriers, q_empty = barriers + 8, full_k = barriers + 16, empty_k = full_k + 8 * STAGES;
     u32 full_v = empty_k + 8 * STAGES, empty_v = full_v + 8 * STAGES;
@@ -415,6 +478,12 @@ __device__ void consume(const Problem &problem, u32 memory, u32 barriers, int st
             hold(o);
             if (lane == 0) barrier_arrive(empty_v + 8 * stage);
             if (++stage == STAGES) stage = 0, phase ^= 1;
+            if (item.middle < item.end) {
+                bool spoiled = false;
+#pragma unroll
+                for (int i = 0; i < DIM / 2; ++i) spoiled |= o[i] != o[i];
+                if (__any_sync(0xFFFFFFFF, spoiled)) mend_rows(problem, item, o, largest, row, lane);
+            }
         }
         store_rows(problem, item, o, largest, total, row, lane);
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -29,14 +30,27 @@ _STAGES = {(64, 64): 4, (64, 128): 3, (128, 64): 3, (128, 128): 2}
 
 
 class _Problem(ctypes.Structure):
-    _pointers = "out lse row_ptr full_end columns mask_index bits parts part_out part_lse"
+    """What the kernel reads besides the tensor maps."""
+
+    _pointers = "out lse row_ptr full_end columns mask_index bits parts part_out part_lse q k v"
     _sizes = "items query_length key_length heads group pattern_heads block_rows"
     _fields_ = [
         *[(name, ctypes.c_void_p) for name in _pointers.split()],
-        *[(name, ctypes.c_longlong) for name in ("out_batch", "out_head", "out_row")],
+        *[
+            (f"{name}_{step}", ctypes.c_longlong)
+            for name in ("out", "q", "k", "v")
+            for step in ("batch", "head", "row")
+        ],
         ("scale", ctypes.c_float),
         *[(name, ctypes.c_int) for name in _sizes.split()],
     ]
+
+    def point_to(self, tensors: Sequence[Tensor], addresses: Sequence[int]) -> None:
+        """Take q, k, v and out to lie at these addresses with the strides of ``tensors``."""
+        for name, tensor, address in zip(("q", "k", "v", "out"), tensors, addresses, strict=True):
+            setattr(self, name, address)
+            for step, stride in zip(("batch", "head", "row"), tensor.stride(), strict=False):
+                setattr(self, f"{name}_{step}", stride)
 
 
 def supports(q: Tensor, k: Tensor, v: Tensor, lists: Lists, scale: float) -> bool:
@@ -160,9 +174,9 @@ class Launch:
         with self._lock:
             for entry, tensor in zip(self._maps, (q, k, v), strict=True):
                 entry.point_to(tensor, tensor.data_ptr())
-            problem.out, problem.lse = out.data_ptr(), lse.data_ptr()
+            problem.point_to((q, k, v, out), [one.data_ptr() for one in (q, k, v, out)])
+            problem.lse = lse.data_ptr()
             problem.part_out, problem.part_lse = part_out.data_ptr(), part_lse.data_ptr()
-            problem.out_batch, problem.out_head, problem.out_row = out.stride()[:3]
             problem.scale = scale * _LOG2E
             self._launch(torch._C._cuda_getCurrentRawStream(self._device))
 
@@ -185,13 +199,11 @@ class Launch:
     ) -> tuple[relaunch.Launch, list[int]]:
         """The launch, and where it takes the tensors to be: the second twice as far behind as the first."""
         addresses = [one.data_ptr() + moved * (1 + index) for index, one in enumerate(tensors)]
-        *read, out = tensors
         problem = self._problem
-        for entry, tensor, address in zip(self._maps, read, addresses, strict=False):
+        for entry, tensor, address in zip(self._maps, tensors, addresses, strict=False):
             entry.point_to(tensor, address)
-        problem.out, problem.lse = addresses[-1], None
-        problem.part_out = problem.part_lse = None
-        problem.out_batch, problem.out_head, problem.out_row = out.stride()[:3]
+        problem.point_to(tensors, addresses)
+        problem.lse = problem.part_out = problem.part_lse = None
         problem.scale = scale * _LOG2E
         arguments = (*(bytes(entry.memory) for entry in self._maps), bytes(problem))
         return self._described._replace(arguments=arguments), addresses

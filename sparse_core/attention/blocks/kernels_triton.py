@@ -1,9 +1,11 @@
-"""Triton kernels of block-sparse attention: forward, the gradients of queries and of keys and values.
+"""Triton kernels of block-sparse attention, forward; :mod:`.gradients_triton` has those of gradients.
 
 A program owns a tile of rows and walks the blocks of its block row: full blocks without any mask work, then
-partial ones. The softmax is kept online (Milakov & Gimelshein 2018; Dao et al. 2022) in base 2. Gradients are
-computed in two passes, by rows and by columns, so that nothing is added up by atomics and results repeat to
-the bit; probabilities are computed again from the logarithm of their sum.
+partial ones. The softmax is kept online (Milakov & Gimelshein 2018; Dao et al. 2022) in base 2.
+
+A masked pair has the weight 0, which does not remove a value that is NaN or infinite. A tile with NaN in its
+result, and with masks, is therefore computed once more by :func:`add_allowed`: the check is one reduction a
+program, and only tiles that need it pay for more.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc, attr-defined"
@@ -26,7 +28,7 @@ def _mix(words):
 
 
 @triton.jit
-def _kept(start_0, start_1, stream, query, key, threshold):
+def kept(start_0, start_1, stream, query, key, threshold):
     """Whether dropout keeps the weights of queries (column) and keys (row), as plain torch does."""
     golden = tl.full((), 0x9E3779B9, tl.uint32)
     stream = stream.to(tl.uint32)
@@ -37,7 +39,7 @@ def _kept(start_0, start_1, stream, query, key, threshold):
 
 
 @triton.jit
-def _rows(pointer, stride, index, dims, limit, DIM: tl.constexpr, EVEN: tl.constexpr, CUT: tl.constexpr):
+def rows_of(pointer, stride, index, dims, limit, DIM: tl.constexpr, EVEN: tl.constexpr, CUT: tl.constexpr):
     """Rows of a matrix; zeros beyond ``limit`` rows and ``DIM`` columns."""
     offsets = index.to(tl.int64)[:, None] * stride + dims[None, :]
     if EVEN and not CUT:
@@ -45,6 +47,43 @@ def _rows(pointer, stride, index, dims, limit, DIM: tl.constexpr, EVEN: tl.const
     if EVEN:
         return tl.load(pointer + offsets, mask=(index < limit)[:, None], other=0.0)
     return tl.load(pointer + offsets, mask=(index < limit)[:, None] & (dims < DIM)[None, :], other=0.0)
+
+
+@triton.jit
+def add_allowed(
+    found, weights, allowed, base, stride, first, dims, limit,
+    DIM: tl.constexpr, COUNT: tl.constexpr,
+):  # fmt: skip
+    """``found`` plus ``weights`` times ``COUNT`` rows of a matrix from ``first`` on, of allowed pairs alone.
+
+    Row by row, which is slow but needs few registers: kernels come here only with NaN in their results.
+    """
+    within = tl.arange(0, COUNT)[None, :]
+    weights = tl.where(allowed, weights, 0.0).to(base.dtype.element_ty).to(tl.float32)
+    for place in tl.range(0, COUNT, num_stages=1):
+        here = within == place
+        weight = tl.sum(tl.where(here, weights, 0.0), 1)
+        counts = tl.sum((here & allowed).to(tl.int32), 1) > 0
+        index = first + place
+        inside = (index < limit) & (dims < DIM)
+        row = tl.load(base + index.to(tl.int64) * stride + dims, mask=inside, other=0.0).to(tl.float32)
+        found = tl.where(counts[:, None], found + weight[:, None] * row[None, :], found)
+    return found
+
+
+@triton.jit
+def spoiled(found):
+    """1 if any number of a tile is NaN, else 0."""
+    return tl.max(tl.max((found != found).to(tl.int32), 1), 0)
+
+
+@triton.jit
+def allowed_tokens(mask_index, masks, entry, corner, BLOCK: tl.constexpr):
+    """Pairs that the mask of a block allows, at the places ``corner``; all of them without a mask."""
+    mask = tl.load(mask_index + entry)
+    full = mask < 0
+    tokens = tl.load(masks + tl.maximum(mask, 0).to(tl.int64) * BLOCK * BLOCK + corner)
+    return (tokens != 0) | full
 
 
 @triton.jit
@@ -56,7 +95,7 @@ def _step(
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of keys of the online softmax."""
-    k = _rows(k_base, stride_k, keys, dims, key_end, DIM, EVEN, CUT)
+    k = rows_of(k_base, stride_k, keys, dims, key_end, DIM, EVEN, CUT)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
     if MASKED:
         scores = tl.where(allowed, scores, float("-inf"))
@@ -68,9 +107,9 @@ def _step(
     shrink = tl.exp2(largest - safe)
     total = total * shrink + tl.sum(weights, 1)
     if DROPOUT:
-        keep = _kept(start_0, start_1, stream, queries[:, None], keys[None, :], threshold)
+        keep = kept(start_0, start_1, stream, queries[:, None], keys[None, :], threshold)
         weights = tl.where(keep, weights * drop_scale, 0.0)
-    v = _rows(v_base, stride_v, keys, dims, key_end, DIM, EVEN, CUT)
+    v = rows_of(v_base, stride_v, keys, dims, key_end, DIM, EVEN, CUT)
     out = tl.dot(weights.to(v.dtype), v, out * shrink[:, None], input_precision=PRECISION)
     return new, total, out
 
@@ -124,7 +163,7 @@ def forward_kernel(
     q_base = q + batch.to(tl.int64) * q_batch + head.to(tl.int64) * q_head
     k_base = k + batch.to(tl.int64) * k_batch + (head // group).to(tl.int64) * k_head
     v_base = v + batch.to(tl.int64) * v_batch + (head // group).to(tl.int64) * v_head
-    q_tile = _rows(q_base, q_row, queries, dims, query_end, DIM, EVEN, True)
+    q_tile = rows_of(q_base, q_row, queries, dims, query_end, DIM, EVEN, True)
     largest = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     found = tl.zeros((ROWS, WIDE), tl.float32)
@@ -148,6 +187,23 @@ def forward_kernel(
             start_0, start_1, head_index, queries, threshold, drop_scale, scale,
             largest, total, found, DIM, EVEN, True, True, DROPOUT, PRECISION,
         )  # fmt: skip
+    # Masked values that are not finite have spoiled the tile, if it has masks: computed again without them.
+    if (middle < end) & (spoiled(found) > 0):
+        found = tl.zeros((ROWS, WIDE), tl.float32)
+        safe = tl.where(largest == float("-inf"), 0.0, largest)
+        for entry in tl.range(begin * STEPS, end * STEPS, num_stages=1):
+            first = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * KEYS
+            keys = first + within
+            corner = inner[:, None] * BLOCK + ((entry % STEPS) * KEYS + within)[None, :]
+            allowed = allowed_tokens(mask_index, masks, entry // STEPS, corner, BLOCK)
+            allowed &= (keys < key_end)[None, :]
+            k_tile = rows_of(k_base, k_row, keys, dims, key_end, DIM, EVEN, True)
+            scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
+            weights = tl.exp2(scores - safe[:, None])
+            if DROPOUT:
+                keep = kept(start_0, start_1, head_index, queries[:, None], keys[None, :], threshold)
+                weights = tl.where(keep, weights * drop_scale, 0.0)
+            found = add_allowed(found, weights, allowed, v_base, v_row, first, dims, key_end, DIM, KEYS)
     empty = total == 0.0
     # A total that is not a number stays so.
     found = found / tl.where(empty, 1.0, total)[:, None]
@@ -214,268 +270,3 @@ def join_kernel(
     offsets = queries.to(tl.int64)[:, None] * o_row + dims[None, :]
     tl.store(o_base + offsets, found.to(out.dtype.element_ty), mask=inside)
     tl.store(lse + head_index.to(tl.int64) * query_length + queries, lse_value, mask=queries < query_length)
-
-
-@triton.jit(do_not_specialize=["start_0", "start_1", "threshold"])
-def query_gradient_kernel(
-    q, k, v, out, gradient, lse, lse_gradient, delta, q_gradient,
-    q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
-    o_batch, o_head, o_row, g_batch, g_head, g_row, dq_batch, dq_head, dq_row,
-    row_ptr, full_end, columns, mask_index, masks, parts,
-    part_out, query_lengths, key_lengths,
-    start_0, start_1, threshold, drop_scale, scale,
-    query_length, key_length, heads, group, pattern_heads, block_rows,
-    BLOCK: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
-    LISTED: tl.constexpr, RAGGED_QUERIES: tl.constexpr, RAGGED_KEYS: tl.constexpr, DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr, HAS_LSE: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """Gradient of ``ROWS`` queries; also writes their delta, ``sum(out * gradient) - lse_gradient``."""
-    TILES: tl.constexpr = BLOCK // ROWS
-    STEPS: tl.constexpr = BLOCK // KEYS
-    EVEN: tl.constexpr = DIM == WIDE
-    part = tl.program_id(0) // TILES
-    tile = tl.program_id(0) % TILES
-    slot = -1
-    if LISTED:
-        unit = tl.load(parts + part * 4)
-        slot = tl.load(parts + part * 4 + 3)
-    else:
-        unit = part
-    head_index = unit // block_rows
-    block_row = unit % block_rows
-    batch = head_index // heads
-    head = head_index % heads
-    pattern_row = (head % pattern_heads) * block_rows + block_row
-    begin = tl.load(row_ptr + pattern_row)
-    end = tl.load(row_ptr + pattern_row + 1)
-    if LISTED:
-        end = begin + tl.load(parts + part * 4 + 2)
-        begin += tl.load(parts + part * 4 + 1)
-    middle = tl.minimum(tl.maximum(tl.load(full_end + pattern_row), begin), end)
-    query_end = query_length
-    if RAGGED_QUERIES:
-        query_end = tl.minimum(tl.load(query_lengths + batch).to(tl.int32), query_length)
-    key_end = key_length
-    if RAGGED_KEYS:
-        key_end = tl.minimum(tl.load(key_lengths + batch).to(tl.int32), key_length)
-    inner = tile * ROWS + tl.arange(0, ROWS)
-    queries = block_row * BLOCK + inner
-    inside = queries < query_end
-    dims = tl.arange(0, WIDE)
-    within = tl.arange(0, KEYS)
-    k_base = k + batch.to(tl.int64) * k_batch + (head // group).to(tl.int64) * k_head
-    v_base = v + batch.to(tl.int64) * v_batch + (head // group).to(tl.int64) * v_head
-    q_base = q + batch.to(tl.int64) * q_batch + head.to(tl.int64) * q_head
-    g_base = gradient + batch.to(tl.int64) * g_batch + head.to(tl.int64) * g_head
-    q_tile = _rows(q_base, q_row, queries, dims, query_end, DIM, EVEN, True)
-    g_tile = _rows(g_base, g_row, queries, dims, query_end, DIM, EVEN, True)
-    place = head_index.to(tl.int64) * query_length + queries
-    sums = tl.load(lse + place, mask=inside, other=float("-inf")) * _LOG2E
-    sums = tl.where(sums == float("-inf"), float("inf"), sums)
-    o_base = out + batch.to(tl.int64) * o_batch + head.to(tl.int64) * o_head
-    o_tile = _rows(o_base, o_row, queries, dims, query_end, DIM, EVEN, True)
-    shift = tl.sum(o_tile.to(tl.float32) * g_tile.to(tl.float32), 1)
-    if HAS_LSE:
-        shift -= tl.load(lse_gradient + place, mask=inside, other=0.0)
-    # The pieces of a row that is cut all write the same.
-    tl.store(delta + place, shift, mask=inside)
-    found = tl.zeros((ROWS, WIDE), tl.float32)
-    for entry in tl.range(begin * STEPS, middle * STEPS, num_stages=STAGES):
-        keys = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * KEYS + within
-        k_tile = _rows(k_base, k_row, keys, dims, key_end, DIM, EVEN, RAGGED_KEYS)
-        v_tile = _rows(v_base, v_row, keys, dims, key_end, DIM, EVEN, RAGGED_KEYS)
-        scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * (scale * _LOG2E)
-        weights = tl.exp2(scores - sums[:, None])
-        if RAGGED_KEYS:
-            weights = tl.where((keys < key_end)[None, :], weights, 0.0)
-        change = tl.dot(g_tile, tl.trans(v_tile), input_precision=PRECISION)
-        if DROPOUT:
-            keep = _kept(start_0, start_1, head_index, queries[:, None], keys[None, :], threshold)
-            change = tl.where(keep, change * drop_scale, 0.0)
-        change = weights * (change - shift[:, None])
-        found = tl.dot(change.to(k_tile.dtype), k_tile, found, input_precision=PRECISION)
-    for entry in tl.range(middle * STEPS, end * STEPS):
-        keys = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * KEYS + within
-        mask = tl.load(mask_index + entry // STEPS)
-        corner = inner[:, None] * BLOCK + ((entry % STEPS) * KEYS + within)[None, :]
-        tokens = tl.load(masks + mask.to(tl.int64) * BLOCK * BLOCK + corner)
-        k_tile = _rows(k_base, k_row, keys, dims, key_end, DIM, EVEN, True)
-        v_tile = _rows(v_base, v_row, keys, dims, key_end, DIM, EVEN, True)
-        scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * (scale * _LOG2E)
-        weights = tl.where((tokens != 0) & (keys < key_end)[None, :], tl.exp2(scores - sums[:, None]), 0.0)
-        change = tl.dot(g_tile, tl.trans(v_tile), input_precision=PRECISION)
-        if DROPOUT:
-            keep = _kept(start_0, start_1, head_index, queries[:, None], keys[None, :], threshold)
-            change = tl.where(keep, change * drop_scale, 0.0)
-        change = weights * (change - shift[:, None])
-        found = tl.dot(change.to(k_tile.dtype), k_tile, found, input_precision=PRECISION)
-    found = found * scale
-    if slot >= 0:
-        rows = slot.to(tl.int64) * BLOCK + inner
-        tl.store(part_out + rows[:, None] * DIM + dims[None, :], found, mask=(dims < DIM)[None, :])
-    else:
-        base = q_gradient + batch.to(tl.int64) * dq_batch + head.to(tl.int64) * dq_head
-        stored = (queries < query_length)[:, None] & (dims < DIM)[None, :]
-        found = tl.where(inside[:, None], found, 0.0)
-        tl.store(
-            base + queries.to(tl.int64)[:, None] * dq_row + dims[None, :],
-            found.to(q_gradient.dtype.element_ty),
-            mask=stored,
-        )
-
-
-@triton.jit(do_not_specialize=["start_0", "start_1", "threshold"])
-def key_gradient_kernel(
-    q, k, v, gradient, lse, delta, k_gradient, v_gradient,
-    q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, g_batch, g_head, g_row,
-    dk_batch, dk_head, dk_row, dv_batch, dv_head, dv_row,
-    row_ptr, full_end, columns, mask_index, masks, parts,
-    part_out, query_lengths, key_lengths,
-    start_0, start_1, threshold, drop_scale, scale,
-    query_length, key_length, key_heads, group, pattern_heads, block_rows,
-    BLOCK: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
-    LISTED: tl.constexpr, RAGGED_QUERIES: tl.constexpr, RAGGED_KEYS: tl.constexpr, DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """Gradients of ``KEYS`` keys and values, from the lists of the transposed pattern.
-
-    Units are block columns of a key head; the blocks of its query heads follow each other.
-    """
-    TILES: tl.constexpr = BLOCK // KEYS
-    STEPS: tl.constexpr = BLOCK // ROWS
-    EVEN: tl.constexpr = DIM == WIDE
-    part = tl.program_id(0) // TILES
-    tile = tl.program_id(0) % TILES
-    slot = -1
-    part_begin = 0
-    part_end = 0
-    if LISTED:
-        unit = tl.load(parts + part * 4)
-        part_begin = tl.load(parts + part * 4 + 1)
-        part_end = tl.load(parts + part * 4 + 2)
-        slot = tl.load(parts + part * 4 + 3)
-    else:
-        unit = part
-    key_index = unit // block_rows
-    block_column = unit % block_rows
-    batch = key_index // key_heads
-    key_head = key_index % key_heads
-    query_end = query_length
-    if RAGGED_QUERIES:
-        query_end = tl.minimum(tl.load(query_lengths + batch).to(tl.int32), query_length)
-    key_end = key_length
-    if RAGGED_KEYS:
-        key_end = tl.minimum(tl.load(key_lengths + batch).to(tl.int32), key_length)
-    inner = tile * KEYS + tl.arange(0, KEYS)
-    keys = block_column * BLOCK + inner
-    dims = tl.arange(0, WIDE)
-    within = tl.arange(0, ROWS)
-    k_base = k + batch.to(tl.int64) * k_batch + key_head.to(tl.int64) * k_head
-    v_base = v + batch.to(tl.int64) * v_batch + key_head.to(tl.int64) * v_head
-    k_tile = _rows(k_base, k_row, keys, dims, key_end, DIM, EVEN, True)
-    v_tile = _rows(v_base, v_row, keys, dims, key_end, DIM, EVEN, True)
-    key_inside = (keys < key_end)[:, None]
-    of_keys = tl.zeros((KEYS, WIDE), tl.float32)
-    of_values = tl.zeros((KEYS, WIDE), tl.float32)
-    passed = 0
-    for member in range(group):
-        head = key_head * group + member
-        head_index = batch * key_heads * group + head
-        pattern_row = (head % pattern_heads) * block_rows + block_column
-        begin = tl.load(row_ptr + pattern_row)
-        end = tl.load(row_ptr + pattern_row + 1)
-        if LISTED:
-            start = begin - passed
-            passed += end - begin
-            begin = tl.maximum(begin, start + part_begin)
-            end = tl.maximum(tl.minimum(end, start + part_end), begin)
-        middle = tl.minimum(tl.maximum(tl.load(full_end + pattern_row), begin), end)
-        q_base = q + batch.to(tl.int64) * q_batch + head.to(tl.int64) * q_head
-        g_base = gradient + batch.to(tl.int64) * g_batch + head.to(tl.int64) * g_head
-        place = head_index.to(tl.int64) * query_length
-        for entry in tl.range(begin * STEPS, middle * STEPS, num_stages=STAGES):
-            queries = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * ROWS + within
-            inside = queries < query_end
-            q_tile = _rows(q_base, q_row, queries, dims, query_end, DIM, EVEN, True)
-            g_tile = _rows(g_base, g_row, queries, dims, query_end, DIM, EVEN, True)
-            sums = tl.load(lse + place + queries, mask=inside, other=float("-inf")) * _LOG2E
-            sums = tl.where(sums == float("-inf"), float("inf"), sums)
-            shift = tl.load(delta + place + queries, mask=inside, other=0.0)
-            scores = tl.dot(k_tile, tl.trans(q_tile), input_precision=PRECISION) * (scale * _LOG2E)
-            weights = tl.exp2(scores - sums[None, :])
-            change = tl.dot(v_tile, tl.trans(g_tile), input_precision=PRECISION)
-            given = weights
-            if DROPOUT:
-                keep = _kept(start_0, start_1, head_index, queries[None, :], keys[:, None], threshold)
-                given = tl.where(keep, weights * drop_scale, 0.0)
-                change = tl.where(keep, change * drop_scale, 0.0)
-            of_values = tl.dot(given.to(g_tile.dtype), g_tile, of_values, input_precision=PRECISION)
-            change = weights * (change - shift[None, :])
-            of_keys = tl.dot(change.to(q_tile.dtype), q_tile, of_keys, input_precision=PRECISION)
-        for entry in tl.range(middle * STEPS, end * STEPS):
-            queries = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * ROWS + within
-            inside = queries < query_end
-            mask = tl.load(mask_index + entry // STEPS)
-            corner = inner[:, None] * BLOCK + ((entry % STEPS) * ROWS + within)[None, :]
-            tokens = tl.load(masks + mask.to(tl.int64) * BLOCK * BLOCK + corner)
-            q_tile = _rows(q_base, q_row, queries, dims, query_end, DIM, EVEN, True)
-            g_tile = _rows(g_base, g_row, queries, dims, query_end, DIM, EVEN, True)
-            sums = tl.load(lse + place + queries, mask=inside, other=float("-inf")) * _LOG2E
-            sums = tl.where(sums == float("-inf"), float("inf"), sums)
-            shift = tl.load(delta + place + queries, mask=inside, other=0.0)
-            scores = tl.dot(k_tile, tl.trans(q_tile), input_precision=PRECISION) * (scale * _LOG2E)
-            weights = tl.where((tokens != 0) & key_inside, tl.exp2(scores - sums[None, :]), 0.0)
-            change = tl.dot(v_tile, tl.trans(g_tile), input_precision=PRECISION)
-            given = weights
-            if DROPOUT:
-                keep = _kept(start_0, start_1, head_index, queries[None, :], keys[:, None], threshold)
-                given = tl.where(keep, weights * drop_scale, 0.0)
-                change = tl.where(keep, change * drop_scale, 0.0)
-            of_values = tl.dot(given.to(g_tile.dtype), g_tile, of_values, input_precision=PRECISION)
-            change = weights * (change - shift[None, :])
-            of_keys = tl.dot(change.to(q_tile.dtype), q_tile, of_keys, input_precision=PRECISION)
-    of_keys = tl.where(key_inside, of_keys * scale, 0.0)
-    of_values = tl.where(key_inside, of_values, 0.0)
-    if slot >= 0:
-        rows = (slot.to(tl.int64) * 2 * BLOCK + inner)[:, None] * DIM + dims[None, :]
-        tl.store(part_out + rows, of_keys, mask=(dims < DIM)[None, :])
-        tl.store(part_out + rows + BLOCK * DIM, of_values, mask=(dims < DIM)[None, :])
-    else:
-        stored = (keys < key_length)[:, None] & (dims < DIM)[None, :]
-        wide = keys.to(tl.int64)[:, None]
-        base = k_gradient + batch.to(tl.int64) * dk_batch + key_head.to(tl.int64) * dk_head
-        tl.store(base + wide * dk_row + dims[None, :], of_keys.to(k_gradient.dtype.element_ty), mask=stored)
-        base = v_gradient + batch.to(tl.int64) * dv_batch + key_head.to(tl.int64) * dv_head
-        tl.store(base + wide * dv_row + dims[None, :], of_values.to(v_gradient.dtype.element_ty), mask=stored)
-
-
-@triton.jit
-def sum_kernel(
-    part_out, joins, result, batch_stride, head_stride, row_stride, slot_rows, first_row, length, heads,
-    block_rows,
-    BLOCK: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    """Add up the pieces of a block row that was cut, in their order."""
-    TILES: tl.constexpr = BLOCK // ROWS
-    row = tl.program_id(0) // TILES
-    unit = tl.load(joins + row * 3)
-    slot = tl.load(joins + row * 3 + 1)
-    count = tl.load(joins + row * 3 + 2)
-    head_index = unit // block_rows
-    inner = (tl.program_id(0) % TILES) * ROWS + tl.arange(0, ROWS)
-    tokens = (unit % block_rows) * BLOCK + inner
-    dims = tl.arange(0, WIDE)
-    found = tl.zeros((ROWS, WIDE), tl.float32)
-    for piece in range(count):
-        place = (slot + piece).to(tl.int64) * slot_rows + first_row + inner
-        found += tl.load(
-            part_out + place[:, None] * DIM + dims[None, :], mask=(dims < DIM)[None, :], other=0.0
-        )
-    base = (
-        result
-        + (head_index // heads).to(tl.int64) * batch_stride
-        + (head_index % heads).to(tl.int64) * head_stride
-    )
-    inside = (tokens < length)[:, None] & (dims < DIM)[None, :]
-    offsets = tokens.to(tl.int64)[:, None] * row_stride + dims[None, :]
-    tl.store(base + offsets, found.to(result.dtype.element_ty), mask=inside)

@@ -76,7 +76,6 @@ def _forward(
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -86,11 +85,13 @@ class _Attention(torch.autograd.Function):
         options: Any,
         cuda: bool | None,
     ) -> tuple[Tensor, Tensor]:
-        out, lse = _forward(q, k, v, lists, shape, options, cuda)
-        ctx.save_for_backward(q, k, v, out, lse)
+        return _forward(q, k, v, lists, shape, options, cuda)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        q, k, v, ctx.lists, ctx.transposed, ctx.shape, ctx.options, _ = inputs
+        ctx.save_for_backward(q, k, v, *output)
         ctx.set_materialize_grads(False)
-        ctx.lists, ctx.transposed, ctx.shape, ctx.options = lists, transposed, shape, options
-        return out, lse
 
     @staticmethod
     @once_differentiable

@@ -24,12 +24,13 @@ def gathered_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, *, scale:
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, index: Tensor, scale: float
-    ) -> tuple[Tensor, Tensor]:
+    def forward(q: Tensor, k: Tensor, v: Tensor, index: Tensor, scale: float) -> tuple[Tensor, Tensor]:
         out, lse = kernels.forward(q, k, v, index, scale)
-        _keep(ctx, (q, k, v, index, scale), (out, lse))
         return out, lse
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        _keep(ctx, inputs, output)
 
     @staticmethod
     @once_differentiable

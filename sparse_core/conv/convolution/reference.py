@@ -62,10 +62,13 @@ def weight_gradient(features: Tensor, rows: Tensor, grad_output: Tensor) -> Tens
 
 class _GatherConvolution(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, features: Tensor, weight: Tensor, table: NeighbourTable) -> Tensor:
-        ctx.save_for_backward(features, weight)
-        ctx.table = table
+    def forward(features: Tensor, weight: Tensor, table: NeighbourTable) -> Tensor:
         return gather_product(features, table.gathered, weight.reshape(len(weight), -1).T)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        features, weight, ctx.table = inputs
+        ctx.save_for_backward(features, weight)
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, None]:

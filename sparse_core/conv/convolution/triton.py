@@ -107,12 +107,13 @@ def sparse_convolution(
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, table: NeighbourTable
-    ) -> Tensor:
-        ctx.save_for_backward(features, weight)
-        ctx.table = table
+    def forward(features: Tensor, weight: Tensor, bias: Tensor | None, table: NeighbourTable) -> Tensor:
         return convolve(features, by_tap(weight.contiguous()), table.rows, Epilogue(bias))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        features, weight, _, ctx.table = inputs
+        ctx.save_for_backward(features, weight)
 
     @staticmethod
     @once_differentiable

@@ -36,9 +36,15 @@ def masked(x: Tensor, mask: Tensor, gradient: Gradient = "kept") -> Tensor:
 
 
 class _StraightThrough(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
+    def forward(x: Tensor, mask: Tensor) -> Tensor:
         return torch.where(mask, x, torch.zeros((), dtype=x.dtype, device=x.device))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        """Keep nothing."""
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:

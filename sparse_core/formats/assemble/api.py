@@ -82,13 +82,17 @@ class _GatherGradient(torch.autograd.Function):
     """The sums as a function of the entries: every entry's gradient is that of its cell."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, summed: Tensor, target: Tensor) -> Tensor:
-        """Hand the sums on and remember where each entry went."""
-        ctx.save_for_backward(target)
-        ctx.save_for_forward(target)
-        ctx.cells = len(summed)
+    def forward(values: Tensor, summed: Tensor, target: Tensor) -> Tensor:
+        """Hand the sums on."""
         # A tangent cannot be given to the tensor that came in.
         return summed.view_as(summed)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        """Remember where each entry went."""
+        ctx.save_for_backward(inputs[2])
+        ctx.save_for_forward(inputs[2])
+        ctx.cells = len(inputs[1])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None]:

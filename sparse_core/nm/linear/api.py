@@ -6,12 +6,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from sparse_core.errors import ImplementationError
+from sparse_core.nm.linear import reference
 from sparse_core.nm.linear.common import (
     Activation,
     LinearImpl,
     apply_activation,
     check_dense,
     check_operands,
+    needs_plain_torch,
 )
 from sparse_core.nm.linear.product import NM_LINEAR, known_call, multiply, recorded, run
 from sparse_core.nm.packed import PackedNM
@@ -34,7 +37,8 @@ def nm_linear(
     rows, by cuSPARSELt, or densely, whichever was measured to be fastest for the shape and row count; the
     first call with new ones measures (see :func:`sparse_core.nm.linear.tuning`). On a CPU with AVX-512 up to
     128 rows of float32 (16 beside a dense copy) are multiplied by a 2:4 weight as it is, by C++ that is
-    compiled at the first call. Everywhere else the weight is unpacked and multiplied densely.
+    compiled at the first call. Everywhere else the weight is unpacked and multiplied densely, also under
+    transforms of ``torch.func``, forward-mode derivatives, ``torch.jit.trace`` and exports to ONNX.
 
     Args:
         x: (..., in), any strides, the dtype of the weight.
@@ -55,14 +59,24 @@ def nm_linear(
         TypeError: dtypes do not fit.
         ImplementationError: a named ``impl`` cannot run here.
     """
-    compiling = torch.compiler.is_compiling()
-    if impl == "auto" and not compiling:
+    plain = needs_plain_torch()
+    compiling = torch.compiler.is_compiling() and not plain
+    if impl == "auto" and not compiling and not plain:
         call = known_call(x, weight, bias, activation, dense, scale, out_dtype)
         if call is not None:
             return run(call, x, weight, bias, dense, scale)
     NM_LINEAR.check(impl)
     result = check_operands(x, weight, bias, activation, scale, out_dtype)
     check_dense(dense, weight)
+    if plain:
+        if impl not in ("auto", "reference", "dense"):
+            raise ImplementationError(
+                f"torch.func, forward-mode derivatives, torch.jit.trace and exports to ONNX cannot follow"
+                f" impl={impl!r}: use impl='auto', which takes plain torch there"
+            )
+        return reference.nm_linear(
+            x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=result
+        )
     if x.dtype == torch.int8:
         bias = None if bias is None else bias.detach()
         scale = None if scale is None else scale.detach()

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from sparse_core.nm.packed import PackedNM
 
@@ -34,6 +35,20 @@ class Epilogue(NamedTuple):
     has_bias: bool
     scaled: bool
     out_dtype: torch.dtype
+
+
+def needs_plain_torch() -> bool:
+    """True where only operations of torch itself can be followed.
+
+    These are transforms of ``torch.func``, forward-mode derivatives, ``torch.jit.trace`` and exports to ONNX.
+    """
+    # The first two have no public name.
+    return (
+        torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch.jit.is_tracing()
+        or (torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export())
+    )
 
 
 def check_operands(

@@ -234,7 +234,6 @@ def _call(
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
         x: Tensor,
         values: Tensor,
         bias: Tensor | None,
@@ -243,10 +242,12 @@ class _Product(torch.autograd.Function):
         dense: Tensor | None,
         impl: str,
     ) -> Tensor:
-        y = multiply(x, weight, bias, activation, dense, None, x.dtype, impl)
-        ctx.save_for_backward(x, values, bias, y if activation == "relu" else None)
-        ctx.weight, ctx.activation, ctx.dense = weight, activation, dense
-        return y
+        return multiply(x, weight, bias, activation, dense, None, x.dtype, impl)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, values, bias, ctx.weight, ctx.activation, ctx.dense, _ = inputs
+        ctx.save_for_backward(x, values, bias, output if ctx.activation == "relu" else None)
 
     @staticmethod
     @once_differentiable

@@ -19,7 +19,7 @@ def quantise_input(x: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
 def _scale_of(x: Tensor) -> Tensor:
     if not x.numel():
         return torch.ones((), device=x.device, dtype=torch.float32)
-    largest = x.abs().amax().float()
+    largest = x.abs().flatten().amax(dim=0).float()
     # A quotient by a Python number is a product with its reciprocal on CUDA, which rounds otherwise.
     scale = largest / torch.full_like(largest, _LARGEST)
     return torch.where(scale == 0, torch.ones_like(scale), scale)

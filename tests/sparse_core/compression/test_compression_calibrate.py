@@ -73,6 +73,7 @@ def test_rows_of_an_inverse_convolution() -> None:
         assert torch.allclose(rows @ layer.weight.reshape(5, -1).T, layer(coarse, fine).features, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:the calibration of")  # a small one is enough here
 def test_one_pass_is_the_sequential_method() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(
@@ -93,6 +94,7 @@ def test_one_pass_is_the_sequential_method() -> None:
     assert not model[0]._forward_pre_hooks
 
 
+@pytest.mark.filterwarnings("ignore:the calibration of")  # a small one is enough here
 def test_sparse_convolutions_lose_less_than_by_magnitude() -> None:
     torch.manual_seed(0)
     layer = SubmanifoldConv2d(8, 8, bias=True)

@@ -105,6 +105,7 @@ def test_filling_follows_copies_and_ends_with_the_packed_layers() -> None:
 
 @pytest.mark.parametrize("score", ["wanda", "sparsegpt"])
 @pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.filterwarnings("ignore:the calibration of")  # a small one is enough here
 def test_padded_batches_calibrate_by_what_is_real(score: str, sequential: bool) -> None:
     """What stands at padded positions must not matter: torch leaves it out, and so do the statistics."""
     batch, noise = tokens(), tokens()

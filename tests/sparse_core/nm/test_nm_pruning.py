@@ -111,6 +111,7 @@ def test_model_by_magnitude() -> None:
     assert report.sparsity == 0.5
 
 
+@pytest.mark.filterwarnings("ignore:the calibration of")  # a small one is enough here
 def test_report_is_a_table_and_json() -> None:
     model = Net()
     report = prune(model, NMPattern(2, 4), score="sparsegpt", calibration=batches())
@@ -176,6 +177,7 @@ def output_error(score: Any, *, select: Any = None, **options: Any) -> float:
         return sum(float((model(batch) - dense(batch)).square().mean()) for batch in batches())
 
 
+@pytest.mark.filterwarnings("ignore:the calibration of")  # a small one is enough here
 def test_sparsegpt_changes_outputs_less_than_magnitude() -> None:
     plain = output_error("magnitude")
     assert output_error("sparsegpt", calibration=batches()) < 0.9 * plain
@@ -192,6 +194,7 @@ def test_compensation_by_least_squares_lowers_the_error_of_a_layer() -> None:
     assert {layer.note for layer in by_norm.layers} == {"rows scaled to their old norm"}
 
 
+@pytest.mark.filterwarnings("ignore:the calibration of")  # a small one is enough here
 def test_sequential_statistics_see_the_layers_pruned_before() -> None:
     model, by_hand = Net(), Net()
     report = prune(model, NMPattern(2, 4), score="sparsegpt", calibration=iter(batches()), sequential=True)

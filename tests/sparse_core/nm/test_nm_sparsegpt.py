@@ -14,6 +14,7 @@ from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.masks import check_nm, nm_mask
 from sparse_core.nm.one_shot import compensate_scale
 from sparse_core.nm.pattern import Block, NMPattern, weight_from_matrix, weight_matrix
+from sparse_core.nm.pruning import prune
 from sparse_core.nm.sparsegpt import CalibrationWarning, sparsegpt
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -113,21 +114,49 @@ def test_convolutions_in_both_layouts(layout: str) -> None:
     )
 
 
-def test_dead_inputs_lose_their_weights() -> None:
+def test_dead_inputs_lose_their_weights_where_others_fill_the_group() -> None:
     weight, inputs, _ = problem(4, 16, 60)
-    inputs[:, [1, 2, 3, 9]] = 0
-    hessian = 2 / 60 * inputs.T @ inputs
-    found = sparsegpt(weight, hessian, NMPattern(2, 4))
-    assert (found.weight[:, [1, 2, 3, 9]] == 0).all()
+    inputs[:, [1, 2, 9]] = 0
+    found = sparsegpt(weight, 2 / 60 * inputs.T @ inputs, NMPattern(2, 4), rows=60)
+    assert (found.weight[:, [1, 2]] == 0).all()
+    assert (found.weight[:, 9] == 0).all()
+    assert torch.equal(found.weight != 0, found.mask)
     check_nm(found.mask, 2, 4)
-    # The first group has one live column: it is kept and nothing need be made up for.
-    assert found.mask[:, 0].all()
-    assert output_error(weight, found.weight, inputs) < output_error(
-        weight, weight * nm_mask(weight, 2, 4), inputs
-    )
-    nothing = sparsegpt(weight, torch.zeros(16, 16), NMPattern(2, 4))
-    assert not nothing.weight.any()
-    check_nm(nothing.mask, 2, 4)
+
+
+@pytest.mark.parametrize("dead", [0.25, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("rows", [1, 4, 200])
+def test_no_more_weights_are_dropped_than_asked_for(dead: float, rows: int) -> None:
+    weight, inputs, _ = problem(8, 64, rows)
+    silent = torch.randperm(64, generator=torch.Generator().manual_seed(0))[: int(64 * dead)]
+    inputs[:, silent] = 0
+    with pytest.warns(CalibrationWarning) as caught:
+        found = sparsegpt(weight, 2 / rows * inputs.T @ inputs, NMPattern(2, 4), rows=rows, name="fc3")
+    assert (found.weight != 0).sum(dim=1).tolist() == [32] * 8
+    assert torch.equal(found.weight != 0, found.mask)
+    check_nm(found.mask, 2, 4)
+    messages = [str(one.message) for one in caught]
+    assert any(f"{len(silent)} of 64 inputs of fc3 are zero" in one for one in messages)
+    live = 64 - len(silent)
+    few = [one for one in messages if f"of fc3 has {rows} input rows, fewer than its {live} inputs" in one]
+    assert len(few) == (rows < live)
+    # Weights of silent inputs are kept as they are, or not at all.
+    kept = found.mask[:, silent]
+    assert torch.equal(found.weight[:, silent], weight[:, silent] * kept)
+
+
+@pytest.mark.parametrize("score", ["wanda", "sparsegpt", "magnitude"])
+def test_models_with_silent_inputs_have_the_sparsity_asked_for(score: str) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+    torch.nn.init.constant_(model[0].bias, -1.5)
+    batches = [torch.randn(8, 16)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        calibration = None if score == "magnitude" else batches
+        report = prune(model, NMPattern(2, 4), score=score, calibration=calibration)  # type: ignore[call-overload]
+    for layer in report.layers:
+        assert layer.zeros_after == layer.shape[0] * layer.shape[1] // 2
 
 
 def test_failed_factorisation_is_retried_and_reported() -> None:

@@ -69,17 +69,18 @@ def block_convolution(
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, values: Tensor, bias: Tensor | None, plan: BlockPlan, chosen: str
-    ) -> Tensor:
-        ctx.plan, ctx.chosen = plan, chosen
-        ctx.save_for_backward(x, values)
+    def forward(x: Tensor, values: Tensor, bias: Tensor | None, plan: BlockPlan, chosen: str) -> Tensor:
         if chosen == "triton":
             from sparse_core.dynamic.rigl.block_product import triton
 
             return triton.product(x, values, plan, bias)
         product = reference.product(values, reference.gathered(x.T.contiguous(), plan), plan)
         return (product if bias is None else product + bias[:, None]).T
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, values, _, ctx.plan, ctx.chosen = inputs
+        ctx.save_for_backward(x, values)
 
     @staticmethod
     @once_differentiable
@@ -105,10 +106,8 @@ class _Linear(torch.autograd.Function):
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, values: Tensor, bias: Tensor | None, plan: BlockPlan, taps: Taps, chosen: str
+        x: Tensor, values: Tensor, bias: Tensor | None, plan: BlockPlan, taps: Taps, chosen: str
     ) -> Tensor:
-        ctx.plan, ctx.taps, ctx.chosen = plan, taps, chosen
-        ctx.save_for_backward(x, values)
         if chosen == "triton":
             from sparse_core.dynamic.rigl.block_product import triton
 
@@ -116,6 +115,11 @@ class _Convolution(torch.autograd.Function):
         product = reference.product(values, reference.gathered_pixels(x, plan, taps), plan)
         product = product if bias is None else product + bias[:, None]
         return product.reshape(plan.grid.rows, len(x), *taps.extent(_size(x))).transpose(0, 1).contiguous()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, values, _, ctx.plan, ctx.taps, ctx.chosen = inputs
+        ctx.save_for_backward(x, values)
 
     @staticmethod
     @once_differentiable
