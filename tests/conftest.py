@@ -14,7 +14,7 @@ from torch import Tensor
 
 REPOSITORY = Path(__file__).parent.parent
 #: Seconds for tests that are marked slow: enough beside other programs.
-_SLOW_S = 1200
+_SLOW_S = 7200
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -73,7 +73,7 @@ def run_python(repository: Path) -> RunPython:
             env={**os.environ, "PYTHONPATH": str(repository), "OMP_NUM_THREADS": "2"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -57,7 +57,7 @@ def report(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(copy), str(tmp_path_factory.mktemp("used"))],
         env={**os.environ, "PYTHONPATH": str(copy)},
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

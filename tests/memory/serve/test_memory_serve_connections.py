@@ -115,7 +115,7 @@ def half_a_body(address: str) -> bytes:
 
 
 def reads_nothing(address: str) -> tuple[bytes, int]:
-    """What a client gets that asks for much and does not read until it is let go: the beginning, and bytes."""
+    """The first bytes, and how many come, for a client that asks for much and reads when it is let go."""
     with connect(address) as connection:
         connection.sendall(b"GET /api/export HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
         head, received = connection.recv(12), 0

@@ -20,7 +20,6 @@ from memory.cli import main
 from memory.store import MemoryStore
 from memory.types import Memory
 
-
 #: Seconds after which a test that hangs ends.
 GUARD_S = 300.0
 
@@ -73,7 +72,9 @@ def test_live_updates_and_a_clean_end(folder: Path, served: Callable[..., Any]) 
             assert (second[0], second[1]["operation"], second[1]["undoes"]) == (3, "undo", 2)
             # Who comes back is told what was missed.
             headers = {**bearer, "last-event-id": "1"}
-            with httpx.stream("GET", f"{service.address}api/events", headers=headers, timeout=GUARD_S) as again:
+            with httpx.stream(
+                "GET", f"{service.address}api/events", headers=headers, timeout=GUARD_S
+            ) as again:
                 assert [number for number, _ in told(again.iter_lines(), 2)] == [2, 3]
             # The end of the service ends the stream, which has no end of its own.
             assert service.end(signal.SIGTERM)[0] == 0

@@ -60,13 +60,12 @@ def send(port: int, patience: Any) -> Iterator[Send]:
 
         def sent(path: Path, source: Watched) -> None:
             patience(lambda: source.listens)
-            due = source.taken
-            for number, one in enumerate(read_datagrams(path)):
+            before = source.taken
+            packets = list(read_datagrams(path))
+            for number, one in enumerate(packets, 1):
                 sender.sendto(one.data, ("127.0.0.1", port))
-                due += 1
-                if number % 16 == 15:
-                    patience(lambda: source.taken == due)
-            patience(lambda: source.taken == due)
+                if number % 16 == 0 or number == len(packets):
+                    patience(lambda number=number: source.taken == before + number)
 
         yield sent
 
