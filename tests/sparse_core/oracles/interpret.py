@@ -1,23 +1,31 @@
-"""Run a script with Triton's interpreter: ``python interpret.py SCRIPT ARGUMENTS`` with TRITON_INTERPRET=1.
+"""Run scripts with Triton's interpreter: ``python interpret.py`` with TRITON_INTERPRET=1.
+
+Each line of the input is JSON: a script, its arguments, and files for what it prints. Each is answered by an
+exit status. A script runs in a process that is forked from this one: torch and Triton are loaded once.
 
 The interpreter replaces the functions of ``triton.language`` at each launch, and again at each call of a
 device function, which takes longer than to interpret most of them: here once a launch and module does. It
 also computes twice, in 64 bits, whether integers overflow, and without its debugging tells nobody: here it
 does not. It makes the type of each value anew, element by element, and asks a table that it fills for each
-question what numpy calls a type: here both are kept. Products are summed in double precision, so that what a row gives does not depend on where in a
-tile it stands: the processor's library sums the edges of a product in another order than its inside.
+question what numpy calls a type: here both are kept. Products are summed in double precision, so that what
+a row gives does not depend on where in a tile it stands: the processor's library sums the edges of a
+product in another order than its inside.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+import os
 import runpy
 import sys
+import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+import torch  # noqa: F401  # Loaded once for all scripts.
 from triton.language import core
 from triton.runtime import interpreter
 
@@ -103,6 +111,25 @@ def numpy_type(kind: Any) -> Any:
     return found
 
 
+def run(script: str, arguments: list[str], printed: str, remarks: str) -> NoReturn:
+    """Run a script in this process, which ends with it."""
+    status = 1
+    try:
+        for name, number in ((printed, 1), (remarks, 2)):
+            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        sys.argv, sys.path[0] = [script, *arguments], str(Path(script).parent)
+        runpy.run_path(script, run_name="__main__")
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
 if __name__ == "__main__":
     builder = interpreter.interpreter_builder
     builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
@@ -113,6 +140,8 @@ if __name__ == "__main__":
     core._unwrap_if_constexpr = unwrap
     core.block_type.__init__ = block_type
     core.tensor.__init__ = tensor
-    script, sys.argv = Path(sys.argv[1]), sys.argv[1:]
-    sys.path[0] = str(script.parent)
-    runpy.run_path(str(script), run_name="__main__")
+    for request in map(json.loads, sys.stdin):
+        child = os.fork()
+        if child == 0:
+            run(**request)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
