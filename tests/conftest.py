@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import runpy
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +64,31 @@ def kitti_directory(data_directory: Path) -> Path:
     if not directory.is_dir():
         pytest.skip(f"no KITTI data at {directory} (set SPARSIGHT_DATA)")
     return directory
+
+
+@pytest.fixture
+def run_demo(
+    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a demo with arguments in this process: a process of its own takes seconds to import torch."""
+    folder = repository / "demos"
+
+    def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        before, status = set(sys.modules), 0
+        monkeypatch.setattr("sys.argv", [name, *arguments])
+        monkeypatch.syspath_prepend(str(folder))
+        try:
+            runpy.run_path(str(folder / name), run_name="__main__")
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if isinstance(end.code, str):
+                print(end.code, file=sys.stderr)
+        for own in set(sys.modules) - before:
+            if str(getattr(sys.modules[own], "__file__", "")).startswith(str(folder)):
+                del sys.modules[own]
+        return subprocess.CompletedProcess([name, *arguments], status, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture
