@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 import torch
+from spconv_on_cpu import leave_out_gpu_kernels
 from torch import Tensor
+
+from sparse_core.conv.convolution import vendor
 
 REPOSITORY = Path(__file__).parent.parent
 #: Seconds for tests that are marked slow: enough beside other programs.
@@ -33,6 +36,20 @@ def _two_threads() -> Iterator[None]:
     torch.set_num_threads(min(2, before))
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_spconv() -> Iterator[None]:
+    """spconv is imported without its CUDA kernels where none of them can run."""
+    whole = vendor.import_spconv
+
+    def quick() -> Any:
+        leave_out_gpu_kernels()
+        return whole()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vendor, "import_spconv", quick)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
