@@ -43,7 +43,7 @@ def add(page: str, copy: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     repository, copy = Path(__file__).parents[2], tmp_path_factory.mktemp("copy")
-    for package in ("sparse_core", "perception", "memory", "tests/contract"):
+    for package in ("sparse_core", "perception", "memory", "tests/contract", "tests/sparse_core/oracles"):
         shutil.copytree(
             repository / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "weights")
         )

@@ -193,7 +193,7 @@ def test_what_cannot_be_served(folder: Path, tmp_path: Path, capsys: pytest.Capt
 def test_systemd_is_told(folder: Path, served: Callable[..., Any], tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
-        listener.settimeout(30)
+        listener.settimeout(300)
         known = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "400000"}
         service = served(folder, environment=known)
         assert listener.recv(1000).decode() == f"READY=1\nSTATUS={service.address}"
