@@ -69,8 +69,8 @@ PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BI
 test: $(READY) browser  ## lint, types and the default test suite
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(PYTEST)
+	# Types are checked beside the tests: some of these wait for processes, and leave a core idle.
+	$(BIN)/mypy & types=$$!; $(PYTEST); tests=$$?; wait $$types && exit $$tests
 
 test-all: $(READY) browser  ## also the slow tests
 	$(PYTEST) -m "slow or not slow"

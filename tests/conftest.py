@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import runpy
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from spconv_on_cpu import leave_out_gpu_kernels
 from torch import Tensor
+
+from sparse_core.conv.convolution import vendor
 
 REPOSITORY = Path(__file__).parent.parent
 #: Seconds for tests that are marked slow: enough beside other programs.
-_SLOW_S = 1200
+_SLOW_S = 7200
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,6 +36,20 @@ def _two_threads() -> Iterator[None]:
     torch.set_num_threads(min(2, before))
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_spconv() -> Iterator[None]:
+    """spconv is imported without its CUDA kernels where none of them can run."""
+    whole = vendor.import_spconv
+
+    def quick() -> Any:
+        leave_out_gpu_kernels()
+        return whole()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vendor, "import_spconv", quick)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -61,6 +81,31 @@ def kitti_directory(data_directory: Path) -> Path:
     if not directory.is_dir():
         pytest.skip(f"no KITTI data at {directory} (set SPARSIGHT_DATA)")
     return directory
+
+
+@pytest.fixture
+def run_demo(
+    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a demo with arguments in this process: a process of its own takes seconds to import torch."""
+    folder = repository / "demos"
+
+    def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        before, status = set(sys.modules), 0
+        monkeypatch.setattr("sys.argv", [name, *arguments])
+        monkeypatch.syspath_prepend(str(folder))
+        try:
+            runpy.run_path(str(folder / name), run_name="__main__")
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if isinstance(end.code, str):
+                print(end.code, file=sys.stderr)
+        for own in set(sys.modules) - before:
+            if str(getattr(sys.modules[own], "__file__", "")).startswith(str(folder)):
+                del sys.modules[own]
+        return subprocess.CompletedProcess([name, *arguments], status, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture

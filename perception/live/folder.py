@@ -38,6 +38,7 @@ class GrowingFolder:
 
     Raises:
         DataError: there is no such folder.
+        OSError: the folder cannot be listed.
     """
 
     lasting = True
@@ -55,8 +56,9 @@ class GrowingFolder:
             raise DataError(f"{folder}: no such folder; make it before, or name the one that is written to")
         self.name = str(folder)
         self._folder, self._columns, self._transform = folder, columns, transform
-        self._settle_s, self._existing = settle_s, existing
-        self._taken: set[str] | None = None
+        self._settle_s = settle_s
+        # Listed here, not at the first look: a caller that has a source may write scans at once.
+        self._taken = set[str]() if existing else set(_listed(folder, ())[0])
         self._position = 0
 
     def held(self) -> int:
@@ -71,8 +73,6 @@ class GrowingFolder:
         """
         looked: dict[str, _Look] = {}
         others: set[int] = set()
-        if self._taken is None:
-            self._taken = set() if self._existing else set(_listed(self._folder, ())[0])
         while not stop.is_set():
             began_s = time.monotonic()
             scans, inodes = _listed(self._folder, self._taken)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from perception.errors import DataError
@@ -86,11 +85,11 @@ class Reader(threading.Thread):
             self._say(f"passed over: {arrival}")
             return
         self._figures.arrived += 1
-        now_s, slack_s = time.monotonic(), 0.1 * self._least_gap_s
-        if now_s < self._next_s - slack_s:
+        slack_s = 0.1 * self._least_gap_s
+        if arrival.arrived_s < self._next_s - slack_s:
             self._figures.passed_over += 1
             return
         # In step with the source, so that 5 of 10 Hz are every second scan although they come unevenly.
-        self._next_s = max(self._next_s, now_s - slack_s) + self._least_gap_s
+        self._next_s = max(self._next_s, arrival.arrived_s - slack_s) + self._least_gap_s
         self._queue.put(arrival)
         self._figures.dropped = self._queue.dropped

@@ -73,7 +73,7 @@ def run_python(repository: Path) -> RunPython:
             env={**os.environ, "PYTHONPATH": str(repository), "OMP_NUM_THREADS": "2"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -85,7 +85,15 @@ def run_python(repository: Path) -> RunPython:
 @pytest.fixture(scope="session")
 def imports_in() -> ImportsIn:
     """Function that tells what a file, given by path and dotted name, imports anywhere, by absolute names."""
-    return _imports_in
+    read: dict[tuple[Path, str], list[Import]] = {}
+
+    def imports(path: Path, module: str) -> Iterator[Import]:
+        found = read.get((path, module))
+        if found is None:
+            found = read[path, module] = list(_imports_in(path, module))
+        yield from found
+
+    return imports
 
 
 def _imports_in(path: Path, module: str) -> Iterator[Import]:

@@ -55,7 +55,7 @@ def test_compiled_implementations(repository: Path, cuda: torch.device) -> None:
 
 
 def test_a_name_that_cannot_run_raises_with_the_reason(repository: Path) -> None:
-    report = run_script(SCRIPT, repository, "cpu", "quick", interpret=False)
+    report = run_script(SCRIPT, repository, "cpu", "quick", "refused", interpret=False)
     for name, op in report["ops"].items():
         impls = ", ".join(("auto", *op["wrong"]))
         for absent, text in op["names"].items():

@@ -43,7 +43,7 @@ def add(page: str, copy: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     repository, copy = Path(__file__).parents[2], tmp_path_factory.mktemp("copy")
-    for package in ("sparse_core", "perception", "memory", "tests/contract"):
+    for package in ("sparse_core", "perception", "memory", "tests/contract", "tests/sparse_core/oracles"):
         shutil.copytree(
             repository / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "weights")
         )
@@ -57,7 +57,7 @@ def report(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(copy), str(tmp_path_factory.mktemp("used"))],
         env={**os.environ, "PYTHONPATH": str(copy)},
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

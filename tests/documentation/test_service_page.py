@@ -61,7 +61,7 @@ class Service:
         """As with Ctrl-C."""
         if self.process is not None:
             self.process.terminate()
-            self.process.communicate(timeout=60)
+            self.process.communicate(timeout=300)
             assert self.process.returncode == 0
             self.process = None
 
@@ -85,7 +85,7 @@ def test_the_commands_run(page: str, tmp_path: Path) -> None:
                 words = [words[0], "--fail-with-body"] + [
                     word.replace(ADDRESS, service.address) for word in words[1:]
                 ]
-            done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+            done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
             # 28: curl stopped following, as it was told to.
             assert done.returncode in ((0, 28) if "--max-time" in words else (0,)), (command, done)
             if expected:

@@ -63,13 +63,13 @@ class Reader:
             with redirect_stdout(printed):
                 assert PROGRAMS[words[0]](words[1:]) == 0, line
             return printed.getvalue()
-        done = subprocess.run(words, capture_output=True, text=True, timeout=90, check=True)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=True)
         return done.stdout + "\n"
 
     def end(self) -> None:
         for process in self.background:
             process.terminate()
-            assert process.wait(30) in (0, -15), "the service did not end in order"
+            assert process.wait(300) in (0, -15), "the service did not end in order"
         self.background = []
 
 

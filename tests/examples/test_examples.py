@@ -44,7 +44,6 @@ def _as_it_was() -> object:
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SAYS]
 )
-@pytest.mark.timeout(300)
 def test_an_example_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

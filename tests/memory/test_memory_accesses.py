@@ -71,7 +71,7 @@ def test_noting_does_not_wait_for_the_thread_that_writes(
     real, leave = database.touch, threading.Event()
 
     def touch(counts: Mapping[int, int], now_ns: int) -> None:
-        assert leave.wait(20)
+        assert leave.wait(300)
         real(counts, now_ns)
 
     monkeypatch.setattr(database, "touch", touch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -214,22 +215,25 @@ def test_a_request_brings_few_new_encoders() -> None:
 
 
 def test_undos_of_undos_without_end(store: MemoryStore) -> None:
+    # More than functions may call each other.
+    last = 1060
+    assert last > sys.getrecursionlimit()
     store.add([Memory(time_ns=0, label="cup")])
-    for generation in range(1, 1301):
+    for generation in range(1, last + 1):
         assert store.undo(generation) == generation + 1
     assert len(store) == 1
     with pytest.raises(UndoError, match="was undone already"):
-        store.undo(1300)
+        store.undo(last)
     # What an even number took back stands again.
     with store.database._read() as connection:
-        assert journal.undone_after(connection, 0) == set(range(1300, 0, -2))
-        assert [journal.is_undone(connection, number) for number in (1, 2, 1300, 1301)] == [
+        assert journal.undone_after(connection, 0) == set(range(last, 0, -2))
+        assert [journal.is_undone(connection, number) for number in (1, 2, last, last + 1)] == [
             False, True, True, False,
         ]  # fmt: skip
     # The log of the service, and what its events are made of.
     operations = Reading(store.database).operations(0, 2000)
-    assert [each.undone for each in operations] == [row % 2 == 1 for row in range(1301)]
-    assert len(store.explain(1).history) == 1301
+    assert [each.undone for each in operations] == [row % 2 == 1 for row in range(last + 1)]
+    assert len(store.explain(1).history) == last + 1
 
 
 @pytest.mark.parametrize("write", [lambda s: s.observe, lambda s: s.add], ids=["observe", "add"])

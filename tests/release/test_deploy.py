@@ -50,7 +50,7 @@ def test_services_are_as_systemd_reads_them(repository: Path, tmp_path: Path) ->
         text = re.sub(r"/opt/sparsight/bin/\w+", "/bin/true", path.read_text())
         (tmp_path / path.name).write_text(text)
     files = [str(path) for path in sorted(tmp_path.glob("*.service"))]
-    done = subprocess.run(["systemd-analyze", "verify", *files], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["systemd-analyze", "verify", *files], capture_output=True, text=True, timeout=300)
     about = [line for line in done.stderr.splitlines() if "perceive-live" in line or "recall-serve" in line]
     assert about == []
 

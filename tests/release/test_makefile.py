@@ -37,7 +37,7 @@ def make(target: str, user: int, programs: Path, repository: Path) -> tuple[str,
         env={
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "USER_ID": f"{user}", "CALLS": str(calls)
         },
-        capture_output=True, text=True, timeout=30, check=True,
+        capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     return done.stdout, calls.read_text().splitlines() if calls.exists() else []
 

@@ -70,16 +70,20 @@ def test_versions_do_not_read_each_other(tmp_path: Path) -> None:
 
 def test_processes_keep_each_others_choices(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from test_choices import Case, tuner\n"
-        "words = tuner(Path(sys.argv[1]))\n"
-        "with words.tuning('table', folder=sys.argv[1]):\n"
-        "    for row in range(5): words.remember(Case(sys.argv[2], row), 'x')\n"
+        "import os, sys; from pathlib import Path; from test_choices import Case, tuner\n"
+        "children = []\n"
+        "for name in 'abc':\n"
+        "    if child := os.fork():\n"
+        "        children.append(child)\n"
+        "        continue\n"
+        "    words = tuner(Path(sys.argv[1]))\n"
+        "    with words.tuning('table', folder=sys.argv[1]):\n"
+        "        for row in range(5): words.remember(Case(name, row), 'x')\n"
+        "    os._exit(0)\n"
+        "assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]\n"
     )
-    running = [
-        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name], cwd=Path(__file__).parent)
-        for name in "abc"
-    ]
-    assert [process.wait(120) for process in running] == [0, 0, 0]
+    # The three are forked from one that has imported all.
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=Path(__file__).parent, check=True)
     words = tuner(tmp_path)
     with words.tuning("table", folder=tmp_path):
         assert len(words.read(words.file)) == 15

@@ -52,7 +52,7 @@ def run(program: str, listed: Path, cache: Path, repository: Path) -> None:
     paths = os.pathsep.join([str(listed.parent), str(repository)])
     environment = {**os.environ, "TRITON_CACHE_DIR": str(cache), "TRITON_INTERPRET": "0", "PYTHONPATH": paths}
     subprocess.run(
-        [sys.executable, "-c", program, str(listed)], check=True, env=environment, cwd=repository, timeout=120
+        [sys.executable, "-c", program, str(listed)], check=True, env=environment, cwd=repository, timeout=600
     )
 
 

@@ -18,7 +18,7 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
     """Where systemd listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as found:
         found.bind(str(tmp_path / "notify"))
-        found.settimeout(5)
+        found.settimeout(300)
         yield found
 
 

@@ -93,7 +93,7 @@ def test_as_a_program_into_a_pipe_that_closes(repository: Path, store: Path) -> 
         cwd=repository,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=600,
         check=False,
     )
     assert done.stdout == "{"

@@ -82,11 +82,11 @@ def test_two_services_share_a_store(address: str) -> None:
         request = urllib.request.Request(
             f"{pages[1]}api/memories", body, {"content-type": "application/json"}, method="POST"
         )
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             assert answer.status in (200, 201)
     finally:
         running[1].send_signal(signal.SIGTERM)
-        running[1].communicate(timeout=30)
+        running[1].communicate(timeout=300)
         running[0].kill()
         running[0].communicate()
         assert running[1].returncode == 0

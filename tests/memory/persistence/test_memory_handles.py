@@ -24,7 +24,7 @@ connection.close()
 
 def seen_by_another_process(folder: Path) -> int:
     done = subprocess.run(
-        [sys.executable, "-c", COUNT, str(folder)], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", COUNT, str(folder)], capture_output=True, text=True, check=True, timeout=600
     )
     return int(done.stdout)
 

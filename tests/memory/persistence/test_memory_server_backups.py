@@ -100,7 +100,7 @@ def as_server(words: list[str], **more: object) -> str:
     if os.geteuid() == 0:
         user = pwd.getpwnam(local.OTHER_USER)
         more |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, **more)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600, **more)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -130,7 +130,7 @@ class Served:
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Ask it to end; its exit status and remarks."""
         self.process.send_signal(number)
-        _, remarks = self.process.communicate(timeout=60)
+        _, remarks = self.process.communicate(timeout=300)
         return self.process.returncode, remarks
 
 

@@ -26,6 +26,8 @@ from memory.types import MOST_CORNERS, MOST_LABELS, MOST_WORDS, Memory
 
 JSON = {"content-type": "application/json"}
 BODY = 16 << 20
+#: Seconds after which a test that hangs ends.
+GUARD_S = 300.0
 
 
 def bombs(size: int) -> dict[str, tuple[str, bytes]]:
@@ -82,11 +84,14 @@ def test_a_compressed_body_is_refused(client: Any) -> None:
 def test_bodies_have_room_together(make_client: Callable[..., Any]) -> None:
     client = make_client(max_held_bytes=1000)
     body = json.dumps({"text": "x" * 600}).encode()
+    begun: list[int] = []
 
     def asked() -> tuple[str, str, dict[str, Any]]:
         async def slowly() -> Any:
             yield body[:300]
-            await asyncio.sleep(0.2)
+            begun.append(1)
+            while len(begun) < 3:
+                await asyncio.sleep(0)
             yield body[300:]
 
         return "POST", "/api/query", {"content": slowly(), "headers": JSON}
@@ -109,9 +114,7 @@ def test_reading_for_a_request_ends_in_time(
             return connection.execute(endless).fetchall()
 
     monkeypatch.setattr(store, "query", query)
-    begun = time.monotonic()
     answer = client.post("/api/query", {"text": "x"})
-    assert time.monotonic() - begun < 10
     assert (answer.status_code, answer.json()["error"]["type"]) == (503, "interrupted")
     assert "longer than 0.2 s" in answer.json()["error"]["message"]
     # The connection is as before.
@@ -132,7 +135,7 @@ def test_others_search_while_words_are_looked_up(store: MemoryStore, monkeypatch
 
         def slow(*rest: Any, real: Any = real, **named: Any) -> Any:
             entered.set()
-            assert leave.wait(20)
+            assert leave.wait(GUARD_S)
             return real(*rest, **named)
 
         monkeypatch.setattr(store.database, name, slow)
@@ -140,13 +143,13 @@ def test_others_search_while_words_are_looked_up(store: MemoryStore, monkeypatch
         entered.clear(), leave.clear()
         thread = threading.Thread(target=store.query, args=(query,))
         thread.start()
-        assert entered.wait(20)
+        assert entered.wait(GUARD_S)
         light = threading.Thread(target=store.query, args=(Query(embedding=np.ones(3), k=1),))
         light.start()
-        light.join(20)
+        light.join(GUARD_S)
         assert not light.is_alive()
         leave.set()
-        thread.join(20)
+        thread.join(GUARD_S)
 
 
 def test_others_search_while_something_is_written(store: MemoryStore) -> None:
@@ -155,18 +158,18 @@ def test_others_search_while_something_is_written(store: MemoryStore) -> None:
 
     def work(_: Any) -> None:
         begun.set()
-        assert leave.wait(20)
+        assert leave.wait(GUARD_S)
 
     writer = threading.Thread(target=store.database._write, args=(work,))
     writer.start()
-    assert begun.wait(20)
+    assert begun.wait(GUARD_S)
     # As many answers as are counted at once: their counts wait, they do not.
     reader = threading.Thread(target=lambda: [store.query(Query(k=1000)) for _ in range(6)])
     reader.start()
-    reader.join(10)
+    reader.join(GUARD_S)
     assert not reader.is_alive()
     leave.set()
-    writer.join(20)
+    writer.join(GUARD_S)
     store.query(Query(k=1))
     store._accesses.wait()
     counted = store.database.columns([1]).access_counts
@@ -182,7 +185,7 @@ def test_light_requests_are_answered_while_all_others_wait(
     slow += [("GET", "/api/stats?check=true", {})] * 10
 
     def check(*rest: Any) -> Any:
-        assert leave.wait(20)
+        assert leave.wait(GUARD_S)
         return real(*rest)
 
     monkeypatch.setattr(client_service(client).reading, "check", check)
@@ -192,8 +195,8 @@ def test_light_requests_are_answered_while_all_others_wait(
             waiting = [asyncio.ensure_future(asked.request(way, path, **rest)) for way, path, rest in slow]
             await asyncio.sleep(0.2)
             for _ in range(3):
-                assert (await asyncio.wait_for(asked.get("/api/health"), 10)).status_code == 200
-                answer = await asyncio.wait_for(asked.post("/api/query", json={"k": 1}), 10)
+                assert (await asyncio.wait_for(asked.get("/api/health"), GUARD_S)).status_code == 200
+                answer = await asyncio.wait_for(asked.post("/api/query", json={"k": 1}), GUARD_S)
                 assert answer.status_code == 200
             store.database._writer.lock.release()
             leave.set()
@@ -305,7 +308,7 @@ def test_light_queries_are_answered_beside_heavy_requests(crowd: Path, served: C
 
         def ask(path: str = path, body: bytes = body) -> None:
             begun = time.monotonic()
-            answer = httpx.post(f"{service.address}api/{path}", content=body, headers=JSON, timeout=120)
+            answer = httpx.post(f"{service.address}api/{path}", content=body, headers=JSON, timeout=600)
             assert answer.status_code in (200, 413, 422, 503), answer.text
             assert time.monotonic() - begun < 60
 
@@ -350,7 +353,7 @@ def test_the_service_ends_in_time_whatever_is_asked(crowd: Path, served: Callabl
 
     def ask() -> None:
         with contextlib.suppress(httpx.HTTPError):
-            httpx.post(f"{service.address}api/query", content=polygon, headers=JSON, timeout=120)
+            httpx.post(f"{service.address}api/query", content=polygon, headers=JSON, timeout=600)
 
     threads = [threading.Thread(target=ask) for _ in range(100)]
     for thread in threads:

@@ -5,6 +5,7 @@ Screenshots go to the folder that ``RECALL_PAGE_SHOTS`` names, else to pytest's 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -30,6 +31,8 @@ ARGUMENTS = [
 ]  # fmt: skip
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
+#: Milliseconds after which a test that hangs ends.
+GUARD_MS = 300_000
 DAY = 86_400 * 10**9
 START = 1_767_600_000 * 10**9
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
@@ -83,6 +86,7 @@ def served(folder: Path, *options: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    playwright.expect.set_options(timeout=GUARD_MS)
     with playwright.sync_playwright() as started:
         opened = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield opened
@@ -102,7 +106,7 @@ def visit(browser: Any, service: str) -> Iterator[Callable[..., Any]]:
 
     def go(address: str = service, *, path: str = "/", ready: str = "#list .row", **named: Any) -> Any:
         context = browser.new_context(**({"viewport": {"width": 1280, "height": 800}} | named))
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(GUARD_MS)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
@@ -483,9 +487,12 @@ def test_what_a_store_holds_is_only_text(visit: Any) -> None:
     count_of(page, "1 memory")
     box = page.locator("#map").bounding_box()
     page.click("#fit")
-    page.wait_for_timeout(600)
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    playwright.expect(page.locator(".tip")).to_contain_text("<img src=x")
+    # Until the map has come to rest, the mark is elsewhere.
+    for step in itertools.count():
+        page.mouse.move(box["x"] + box["width"] / 2 + step % 2, box["y"] + box["height"] / 2)
+        page.wait_for_timeout(100)
+        if page.locator(".tip").is_visible() and "<img src=x" in page.inner_text(".tip"):
+            break
     assert page.locator(".tip img, main script, #list img, #classes img").count() == 0
     page.goto(page.url.split("#")[0] + "#memory=43")
     page.locator("#card .facts").wait_for()
@@ -598,7 +605,7 @@ def test_an_empty_store_and_a_service_that_went_away(visit: Any, tmp_path: Path)
         page = visit(address, ready="#list .empty")
         playwright.expect(page.locator("#list")).to_contain_text("Nothing is remembered yet")
         assert page.is_disabled("#time-from")
-    playwright.expect(page.locator("#live-text")).to_have_text("Not connected", timeout=15_000)
+    playwright.expect(page.locator("#live-text")).to_have_text("Not connected", timeout=GUARD_MS)
     page.fill("#question", "where is the mug")
     page.keyboard.press("Enter")
     playwright.expect(page.locator("#answer-text")).to_have_text("The service does not answer.")

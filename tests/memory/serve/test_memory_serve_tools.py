@@ -156,7 +156,7 @@ def test_lines_that_are_no_messages_get_an_answer(folder: Path) -> None:
     async def given() -> AsyncIterator[str]:
         for line in lines:
             yield line
-        with anyio.fail_after(20):
+        with anyio.fail_after(300):
             while told.getvalue().count("\n") < 4:
                 await anyio.sleep(0.01)
 

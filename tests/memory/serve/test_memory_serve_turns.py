@@ -13,6 +13,9 @@ pytest.importorskip("fastapi")
 
 from memory.serve.turns import Turns
 
+#: Seconds after which a test that hangs ends.
+GUARD_S = 300.0
+
 
 @pytest.fixture
 def turns() -> Iterator[Turns]:
@@ -23,7 +26,16 @@ def turns() -> Iterator[Turns]:
     found.join()
 
 
-def test_quick_functions_run_one_at_a_time_in_order(turns: Turns) -> None:
+@pytest.fixture
+def patient() -> Iterator[Turns]:
+    """Of which the next begins when the one before is done, however busy the machine is."""
+    found = Turns(3, patience_s=3600.0)
+    yield found
+    found.cancel()
+    found.join()
+
+
+def test_quick_functions_run_one_at_a_time_in_order(patient: Turns) -> None:
     at_work, most, order = 0, 0, []
 
     def function(number: int) -> int:
@@ -36,7 +48,7 @@ def test_quick_functions_run_one_at_a_time_in_order(turns: Turns) -> None:
         return number
 
     async def run() -> list[int]:
-        return await asyncio.gather(*(turns.call(lambda n=n: function(n)) for n in range(20)))
+        return await asyncio.gather(*(patient.call(lambda n=n: function(n)) for n in range(20)))
 
     assert asyncio.run(run()) == list(range(20))
     assert most == 1
@@ -47,8 +59,8 @@ def test_others_go_on_beside_what_takes_long(turns: Turns) -> None:
     end = threading.Event()
 
     async def run() -> None:
-        slow = [asyncio.ensure_future(turns.call(lambda: end.wait(30))) for _ in range(2)]
-        quick = await asyncio.wait_for(asyncio.gather(*(turns.call(lambda n=n: n) for n in range(5))), 20)
+        slow = [asyncio.ensure_future(turns.call(lambda: end.wait(GUARD_S))) for _ in range(2)]
+        quick = await asyncio.gather(*(turns.call(lambda n=n: n) for n in range(5)))
         assert quick == list(range(5))
         assert not any(each.done() for each in slow)
         end.set()
@@ -63,11 +75,13 @@ def test_no_more_threads_than_there_may_be(turns: Turns) -> None:
 
     def function() -> None:
         begun.append(threading.get_ident())
-        end.wait(30)
+        end.wait(GUARD_S)
 
     async def run() -> None:
         calls = [asyncio.ensure_future(turns.call(function)) for _ in range(5)]
-        await asyncio.sleep(0.8)
+        while len(begun) < 3:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)  # As long as three times their patience, no other begins.
         assert len(begun) == 3
         end.set()
         await asyncio.gather(*calls)
@@ -89,29 +103,29 @@ def test_errors_reach_who_asked_and_others_go_on(turns: Turns) -> None:
     asyncio.run(run())
 
 
-def test_what_nobody_waits_for_is_not_called(turns: Turns) -> None:
+def test_what_nobody_waits_for_is_not_called(patient: Turns) -> None:
     end, called = threading.Event(), []
 
     async def run() -> None:
-        first = asyncio.ensure_future(turns.call(lambda: end.wait(30)))
-        second = asyncio.ensure_future(turns.call(lambda: called.append(1)))
+        first = asyncio.ensure_future(patient.call(lambda: end.wait(GUARD_S)))
+        second = asyncio.ensure_future(patient.call(lambda: called.append(1)))
         await asyncio.sleep(0.01)
         second.cancel()
         await asyncio.sleep(0)
         end.set()
         assert await first
-        assert await turns.call(lambda: 3) == 3
+        assert await patient.call(lambda: 3) == 3
         assert not called
 
     asyncio.run(run())
 
 
 def test_ending_drops_what_has_not_begun() -> None:
-    turns = Turns(1, patience_s=10.0)
+    turns = Turns(1, patience_s=3600.0)
     end = threading.Event()
 
     async def run() -> None:
-        first = asyncio.ensure_future(turns.call(lambda: end.wait(30)))
+        first = asyncio.ensure_future(turns.call(lambda: end.wait(GUARD_S)))
         second = asyncio.ensure_future(turns.call(lambda: None))
         await asyncio.sleep(0.05)
         turns.cancel()

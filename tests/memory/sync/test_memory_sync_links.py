@@ -173,6 +173,7 @@ def test_robots_behind_links_that_break_converge(
     for robot, each, receiver in zip(robots, links, there, strict=True):
         each.heal()
         receiver.close()
+        receiver._timeout_s = 300.0
         sync(Outbox(robot.store.database, robot.name), receiver)
         assert contents(robot.store) == robot.expected()
         robot.store.close()
@@ -220,15 +221,18 @@ def test_a_link_that_falls_silent_is_given_up_and_gone_on_from(
     tmp_path: Path, shared: Shared, link: Callable[[int], Link]
 ) -> None:
     way = link(shared.port)
-    there = Service(f"http://127.0.0.1:{way.port}", timeout_s=0.5)
+    there = Service(f"http://127.0.0.1:{way.port}", timeout_s=300.0)
     with MemoryStore.open(tmp_path / "robot", dim=DIM) as robot:
         robot.add([Memory(time_ns=at, label=f"silent {at}") for at in range(30)])
         batches = Outbox(robot.database, "silent", portion=10).batches(there.position(robot.database.store))
         there.receive(next(batches))
         way.silent = True
+        there.close()
+        there._timeout_s = 0.5
         with pytest.raises(SyncError, match="timed out"):
             there.receive(next(batches))
         way.heal()
+        there._timeout_s = 300.0
         assert sync(Outbox(robot.database, "silent", portion=10), there).added == 20
         assert shared.contents("silent") == contents(robot)
     there.close()

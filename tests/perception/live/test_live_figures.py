@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,15 +38,14 @@ def test_the_oldest_make_way_and_are_counted() -> None:
         NewestQueue[int](0)
 
 
-def test_who_waits_is_woken_by_an_entry_and_by_the_end() -> None:
+def test_who_waits_is_woken_by_an_entry_and_by_the_end(patience: Any) -> None:
     queue, taken = NewestQueue[int](1), []
-    waiting = threading.Thread(target=lambda: taken.extend([queue.take(20), queue.take(20)]))
+    waiting = threading.Thread(target=lambda: taken.extend([queue.take(600), queue.take(600)]))
     waiting.start()
     queue.put(7)
-    while len(queue):
-        pass
+    patience(lambda: not len(queue))
     queue.close()
-    waiting.join(10)
+    patience(lambda: not waiting.is_alive())
     assert taken == [7, None]
     assert queue.over
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,53 +18,108 @@ from perception.live import Arrival, GrowingFolder
 Points = Callable[[int], np.ndarray]
 
 
-def test_scans_are_taken_when_whole(tmp_path: Path, points: Points, listening: Any) -> None:
-    np.save(tmp_path / "before.npy", points(0))
-    with listening(GrowingFolder(tmp_path, settle_s=0.2)) as heard:
-        time.sleep(0.1)
-        whole = points(1).tobytes()
-        with (tmp_path / "000001.bin").open("wb") as file:
-            for part in (whole[:320], whole[320:]):
-                file.write(part)
-                file.flush()
-                time.sleep(0.1)
-        (one,) = heard.until(1)
-        assert one.name == "000001"
-        assert np.array_equal(one.cloud.points, points(1))
-        assert abs(one.cloud.timestamp_ns - time.time_ns()) < 60e9
-        # Renamed when whole: taken at once, though it changed a moment ago.
-        (tmp_path / "000002.bin.tmp").write_bytes(points(2).tobytes())
-        time.sleep(0.06)
-        os.rename(tmp_path / "000002.bin.tmp", tmp_path / "000002.bin")
-        renamed_s = time.monotonic()
-        two = heard.until(2)[1]
-        assert two.arrived_s - renamed_s < 0.15
-        assert [one.name for one in heard.came] == ["000001", "000002"]
-        assert [one.position for one in heard.came] == [0, 1]
+class Between(threading.Event):
+    """The ``stop`` of a source that does a step between two looks, and is set after the last."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        super().__init__()
+        self._steps = list(steps)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._steps.pop(0)()
+        if not self._steps:
+            self.set()
+        return self.is_set()
 
 
-def test_names_tell_times_and_damaged_scans_are_told(tmp_path: Path, points: Points, listening: Any) -> None:
-    with listening(GrowingFolder(tmp_path, settle_s=0.0)) as heard:
-        time.sleep(0.05)
-        (tmp_path / "damaged.npy").write_bytes(b"no array")
-        (tmp_path / "notes.md").write_text("no scan")
+def put(folder: Path, name: str, points: np.ndarray) -> None:
+    """Write a scan elsewhere and move it, so that nobody sees a part of it."""
+    np.save(folder.parent / name, points)
+    os.replace(folder.parent / name, folder / name)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An empty one."""
+    made = tmp_path / "scans"
+    made.mkdir()
+    return made
+
+
+def nothing() -> None:
+    """Do nothing between two looks."""
+
+
+def test_scans_are_taken_when_whole(folder: Path, points: Points) -> None:
+    np.save(folder / "before.npy", points(0))
+    # Whatever this test writes has changed a moment ago, if it does not say otherwise.
+    source = GrowingFolder(folder, settle_s=3600.0)
+    whole, path = points(1).tobytes(), folder / "000001.bin"
+    looks: list[int] = []
+
+    def settled() -> None:
+        path.write_bytes(whole)
+        os.utime(path, ns=(0, 0))
+
+    def look() -> None:
+        looks.append(len(came))
+
+    began_ns, came = time.time_ns(), list[Arrival | DataError]()
+    stop = Between(lambda: path.write_bytes(whole[:320]), nothing, look, settled, look, look)
+    for one in source.arrivals(stop):
+        came.append(one)
+    # A file that changes is left, and one that has changed is looked at twice.
+    assert looks == [0, 0, 1]
+    (one,) = came
+    assert isinstance(one, Arrival)
+    assert (one.name, one.position) == ("000001", 0)
+    assert np.array_equal(one.cloud.points, points(1))
+    assert one.cloud.timestamp_ns is not None
+    assert began_ns <= one.cloud.timestamp_ns <= time.time_ns()
+
+
+def test_a_scan_renamed_when_whole_is_taken_at_the_next_look(folder: Path, points: Points) -> None:
+    source = GrowingFolder(folder, settle_s=3600.0)
+    part, path = folder / "000002.bin.tmp", folder / "000002.bin"
+    stop = Between(
+        lambda: part.write_bytes(points(2).tobytes()), lambda: os.rename(part, path), nothing, nothing
+    )
+    (one,) = source.arrivals(stop)
+    assert isinstance(one, Arrival)
+    assert (one.name, one.position) == ("000002", 0)
+    assert np.array_equal(one.cloud.points, points(2))
+
+
+def test_a_scan_written_before_the_first_look_is_new(folder: Path, points: Points) -> None:
+    np.save(folder / "before.npy", points(0))
+    source = GrowingFolder(folder, settle_s=0.0)
+    put(folder, "after.npy", points(1))
+    (one,) = source.arrivals(Between(nothing, nothing, nothing))
+    assert isinstance(one, Arrival)
+    assert one.name == "after"
+
+
+def test_names_tell_times_and_damaged_scans_are_told(folder: Path, points: Points, listening: Any) -> None:
+    with listening(GrowingFolder(folder, settle_s=0.0)) as heard:
+        (folder / "damaged.npy").write_bytes(b"no array")
+        (folder / "notes.md").write_text("no scan")
         (bad,) = heard.until(1)
         assert isinstance(bad, DataError)
         assert "damaged.npy" in str(bad)
-        np.save(tmp_path / "1305031102.175304.npy", points(3))
+        put(folder, "1305031102.175304.npy", points(3))
         good = heard.until(2)[1]
         assert isinstance(good, Arrival)
         assert good.cloud.timestamp_ns == 1305031102_175304000
 
 
-def test_no_more_names_are_held_than_the_folder_has(tmp_path: Path, points: Points, listening: Any) -> None:
-    source = GrowingFolder(tmp_path, settle_s=0.0, existing=True)
+def test_no_more_names_are_held_than_the_folder_has(folder: Path, points: Points, listening: Any) -> None:
+    source = GrowingFolder(folder, settle_s=0.0, existing=True)
     with listening(source) as heard:
         for number in range(5):
-            np.save(tmp_path / f"{number}.npy", points(number))
+            put(folder, f"{number}.npy", points(number))
             heard.until(number + 1)
-            (tmp_path / f"{number}.npy").unlink()
-        np.save(tmp_path / "last.npy", points(9))
+            (folder / f"{number}.npy").unlink()
+        put(folder, "last.npy", points(9))
         heard.until(6)
         assert source._taken == {"last.npy"}
 
@@ -77,10 +133,9 @@ def test_a_folder_that_vanishes_is_an_error_and_can_be_opened_again(
     folder.mkdir()
     source = GrowingFolder(folder, settle_s=0.0)
     with listening(source) as heard:
-        time.sleep(0.05)
         folder.rmdir()
         assert isinstance(heard.until(1)[0], FileNotFoundError)
     folder.mkdir()
     with listening(source) as heard:
-        np.save(folder / "a.npy", points(0))
+        put(folder, "a.npy", points(0))
         assert heard.until(1)[0].name == "a"

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import struct
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ class Viewer:
     """As much of Foxglove's protocol (foxglove.sdk.v1 over RFC 6455) as looking on needs."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=300)
         key = base64.b64encode(os.urandom(16)).decode()
         self._socket.sendall(
             f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -64,7 +65,7 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def test_whoever_looks_on_sees_points_boxes_and_tracks() -> None:
+def test_whoever_looks_on_sees_points_boxes_and_tracks(patience: Any) -> None:
     pytest.importorskip("foxglove", reason="the Foxglove SDK is not installed (extra 'viewers')")
     port = free_port()
     cloud = PointCloud(np.ones((3, 4), np.float32), timestamp_ns=10**18)
@@ -82,22 +83,30 @@ def test_whoever_looks_on_sees_points_boxes_and_tracks() -> None:
         assert channels["/points"]["schemaName"] == "foxglove.PointCloud"
         assert channels["/tracks"]["encoding"] == "json"
         viewer.send({"op": "subscribe", "subscriptions": [{"id": 1, "channelId": channels["/tracks"]["id"]}]})
-        found = b""
-        for number in range(1, 200):
-            # Who subscribes sees what comes from then on.
-            recordings.scan(cloud, tracks, Moment(number, 10**18 + number), map_from_lidar=np.eye(4))
-            viewer._socket.settimeout(0.1)
-            try:
+        found: list[bytes] = []
+
+        def look() -> None:
+            while not found:
                 kind, data = viewer.next()
-            except TimeoutError:
-                viewer._file = viewer._socket.makefile("rb")
-                continue
-            if kind == 2 and data[0] == 1:
-                found = data
-                break
-        assert struct.unpack_from("<I", found, 1)[0] == 1
-        assert struct.unpack_from("<Q", found, 5)[0] > 10**18
-        assert json.loads(found[13:])["labels"] == ["Car"] * len(tracks)
+                if kind == 2 and data[0] == 1:
+                    found.append(data)
+
+        looking = threading.Thread(target=look, daemon=True)
+        looking.start()
+        number = 0
+
+        def published_until_seen() -> bool:
+            # Who subscribes sees what comes from then on.
+            nonlocal number
+            number += 1
+            recordings.scan(cloud, tracks, Moment(number, 10**18 + number), map_from_lidar=np.eye(4))
+            return bool(found)
+
+        patience(published_until_seen)
+        looking.join()
+        assert struct.unpack_from("<I", found[0], 1)[0] == 1
+        assert struct.unpack_from("<Q", found[0], 5)[0] > 10**18
+        assert json.loads(found[0][13:])["labels"] == ["Car"] * len(tracks)
         with pytest.raises(OSError, match=f"cannot publish at 127.0.0.1 port {port}.*take another port"):
             open_recordings(foxglove=("127.0.0.1", port), title="live")
         viewer.close()

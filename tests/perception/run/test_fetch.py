@@ -24,7 +24,7 @@ def test_does_not_wait_unless_asked() -> None:
     gate = threading.Event()
 
     def slow() -> Iterator[int]:
-        gate.wait(10)
+        gate.wait(300)
         yield 1
 
     with Fetcher(slow(), ahead=1) as fetcher:

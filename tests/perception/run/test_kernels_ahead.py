@@ -53,7 +53,7 @@ def compiled(given: list[dict[str, Any]], folder: Path) -> subprocess.CompletedP
         text=True,
         cwd=ROOT,
         env=environment,
-        timeout=120,
+        timeout=600,
     )
 
 

@@ -42,7 +42,7 @@ def together(work: Callable[[int], Any], folder: Path) -> list[Any]:
     for process in started:
         process.start()
     for process in started:
-        process.join(60)
+        process.join(300)
     assert [process.exitcode for process in started] == [0, 0]
     return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
 

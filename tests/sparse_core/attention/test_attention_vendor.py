@@ -201,7 +201,6 @@ def compare_on_gpu(operands: list[Tensor], pattern: BlockPattern, tolerance: flo
 
 
 @pytest.mark.gpu
-@pytest.mark.timeout(600)
 @_compiler_warns
 @pytest.mark.parametrize(
     ("length", "block_size", "dim"), [(1000, 128, 64), (1024, 128, 128), (1024, 64, 64), (1000, 64, 128)]
@@ -224,7 +223,6 @@ def test_every_block_size_on_a_gpu(cuda: torch.device, block_size: int) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @_compiler_warns
 @pytest.mark.parametrize("block_size", range(16, 128, 16))
 def test_small_blocks_in_bfloat16_on_a_gpu(cuda: torch.device, block_size: int) -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -71,16 +70,10 @@ def as_json(main: Main, *arguments: str) -> dict[str, Any]:
     return found
 
 
-def test_everything_is_drawn_described_and_timed(repository: Path, tmp_path: Path) -> None:
-    program = [sys.executable, str(repository / "demos" / "sparse_attention.py")]
-    done = subprocess.run(
-        [*program, *SMALL, "--densities", "0.25", "--out", str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+def test_everything_is_drawn_described_and_timed(
+    run_demo: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    done = run_demo("sparse_attention.py", *SMALL, "--densities", "0.25", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     names = {
         "local",

@@ -31,7 +31,7 @@ def test_the_demo_trains_all_four_and_draws(repository: Path, tmp_path: Path) ->
     done = subprocess.run(
         [sys.executable, "demos/dynamic_sparsity.py", "--steps", "40", "--seeds", "1", "--json",
          "--threads", "1", "--out", str(picture)],
-        cwd=repository, capture_output=True, text=True, check=False, timeout=200,
+        cwd=repository, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,22 +11,13 @@ import torch
 from sparse_core.formats import save_matrix
 from sparse_core.formats.generators import convection_diffusion
 
-
-def run_demo(repository: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(repository / "demos" / "sparse_formats.py"), *arguments],
-        env={**os.environ, "PYTHONPATH": str(repository), "OMP_NUM_THREADS": "2"},
-        cwd=repository,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+Run = Callable[..., subprocess.CompletedProcess[str]]
+DEMO = "sparse_formats.py"
 
 
-def test_a_file_is_described_timed_and_drawn(repository: Path, tmp_path: Path) -> None:
+def test_a_file_is_described_timed_and_drawn(run_demo: Run, tmp_path: Path) -> None:
     path = save_matrix(convection_diffusion(12, dtype=torch.float64), tmp_path / "matrix.mtx")
-    done = run_demo(repository, str(path), "--out", str(tmp_path))
+    done = run_demo(DEMO, str(path), "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     for text in ("CSR 144 x 144, float64 on cpu", "choice", "torch CSR", "CompactCSR", "all agree"):
         assert text in done.stdout
@@ -35,7 +25,7 @@ def test_a_file_is_described_timed_and_drawn(repository: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_json_of_a_generator(repository: Path, tmp_path: Path) -> None:
+def test_json_of_a_generator(run_demo: Run, tmp_path: Path) -> None:
     arguments = (
         "block-sparse:64x96x8",
         "--operation",
@@ -46,7 +36,7 @@ def test_json_of_a_generator(repository: Path, tmp_path: Path) -> None:
         "--out",
         str(tmp_path),
     )
-    done = run_demo(repository, *arguments)
+    done = run_demo(DEMO, *arguments)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["description"]["shape"] == [64, 96]
@@ -57,15 +47,15 @@ def test_json_of_a_generator(repository: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_too_large_is_left_out(repository: Path, tmp_path: Path) -> None:
-    done = run_demo(repository, "power-law:3000", "--limit-gib", "0.01", "--json", "--out", str(tmp_path))
+def test_what_is_too_large_is_left_out(run_demo: Run, tmp_path: Path) -> None:
+    done = run_demo(DEMO, "power-law:3000", "--limit-gib", "0.01", "--json", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     left_out = json.loads(done.stdout)["left_out"]
     assert {"dense", "BSR", "NM"} <= set(left_out)
     assert left_out["dense"].startswith("would take 0.0")
 
 
-def test_what_cannot_be_loaded_is_one_line(repository: Path, tmp_path: Path) -> None:
-    done = run_demo(repository, "nothing.mtx", "--out", str(tmp_path))
+def test_what_cannot_be_loaded_is_one_line(run_demo: Run, tmp_path: Path) -> None:
+    done = run_demo(DEMO, "nothing.mtx", "--out", str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "sparse_formats: nothing.mtx: no such file\n"

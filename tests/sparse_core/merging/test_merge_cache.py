@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -68,17 +69,17 @@ def test_prefetching_makes_later_requests_hits() -> None:
             cache.get(combination)
         cache.clear()
         for future in cache.prefetch_common(1):
-            future.result(timeout=10)
+            future.result(timeout=300)
         assert (often in cache, once in cache) == (True, False)
         before = cache.statistics
         cache.get(often)
         assert (cache.statistics.hits, cache.statistics.misses) == (before.hits + 1, before.misses)
         assert cache.statistics.prefetched == 1
         for future in cache.prefetch([often]):
-            future.result(timeout=10)
+            future.result(timeout=300)
         assert cache.statistics.prefetched == 1
         with pytest.raises(ValueError, match=r"unknown vector 'aa' \(did you mean 'a'\?\)"):
-            cache.prefetch([Combination({"aa": 1})])[0].result(timeout=10)
+            cache.prefetch([Combination({"aa": 1})])[0].result(timeout=300)
 
 
 def test_requests_at_once_merge_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,9 +122,9 @@ class Sum(nn.Module):
         super().__init__()
         self.first, self.second = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
 
-    def forward(self, pause_s: float) -> tuple[float, float]:
+    def forward(self, pause: Callable[[], object]) -> tuple[float, float]:
         first = self.first.item()
-        time.sleep(pause_s)
+        pause()
         return first, self.second.item()
 
 
@@ -133,22 +134,26 @@ def test_no_forward_pass_sees_half_a_swap(copy: bool) -> None:
     pointers = [value.data_ptr() for value in module.parameters()]
     with HotSwap(module, copy=copy) as swap:
         seen: list[tuple[float, float]] = []
+        done = threading.Event()
 
         def work() -> None:
-            for _ in range(40):
-                seen.append(module(0.001))
+            while not done.is_set():
+                seen.append(module(lambda: time.sleep(0.001)))
 
         threads = [threading.Thread(target=work) for _ in range(3)]
         for thread in threads:
             thread.start()
-        for number in range(1, 40):
+        for number in range(1, 20):
             swap.swap({"first": torch.tensor([float(number)]), "second": torch.tensor([float(number)])})
-            time.sleep(0.001)
+            # The next swap comes in the middle of a pass that began after this one.
+            before = len(seen)
+            while len(seen) < before + 4:
+                time.sleep(0.0005)
+        done.set()
         for thread in threads:
             thread.join()
-    assert len(seen) == 120
     assert all(first == second for first, second in seen)
-    assert len({first for first, _ in seen}) > 5
+    assert len({first for first, _ in seen}) >= 19
     assert [value.data_ptr() for value in module.parameters()] == pointers or not copy
 
 
@@ -156,11 +161,18 @@ def test_without_the_guard_halves_are_seen() -> None:
     """The test above can fail."""
     module = Sum()
     found: list[tuple[float, float]] = []
-    thread = threading.Thread(target=lambda: found.append(module(0.2)))
+    paused, swapped = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        paused.set()
+        assert swapped.wait(300)
+
+    thread = threading.Thread(target=lambda: found.append(module(pause)))
     thread.start()
-    time.sleep(0.05)
+    assert paused.wait(300)
     for value in module.parameters():
         value.data = torch.ones(1)
+    swapped.set()
     thread.join()
     assert found == [(0.0, 1.0)]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +21,52 @@ def run_script(script: Path, repository: Path, *arguments: str, interpret: bool)
     A process of its own, because Triton decides at import whether it interprets kernels.
     """
     pytest.importorskip("triton")
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = str(repository)
-    runner = []
     if interpret:
-        environment["TRITON_INTERPRET"] = "1"
-        runner = [str(Path(__file__).with_name("interpret.py"))]
-    done = subprocess.run(
-        [sys.executable, *runner, str(script), *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        done = _interpreter(repository).run(script, arguments)
+    else:
+        environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+        done = subprocess.run(
+            [sys.executable, str(script), *arguments],
+            env=environment | {"PYTHONPATH": str(repository)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     assert isinstance(report, dict)
     return report
+
+
+class _Interpreter:
+    """A process of ``interpret.py``, which lasts as long as the tests."""
+
+    def __init__(self, repository: Path) -> None:
+        # One thread: what it forks must have all that it needs.
+        own = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repository)}
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("interpret.py"))],
+            env={**os.environ, **own},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        atexit.register(self._process.communicate)
+
+    def run(self, script: Path, arguments: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+        """Run a script in a process of its own."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with tempfile.TemporaryDirectory() as folder:
+            printed, remarks = Path(folder, "printed"), Path(folder, "remarks")
+            request = {"script": str(script), "arguments": arguments}
+            request |= {"printed": str(printed), "remarks": str(remarks)}
+            print(json.dumps(request), file=self._process.stdin, flush=True)
+            status = int(self._process.stdout.readline())
+            words = [str(script), *arguments]
+            return subprocess.CompletedProcess(words, status, printed.read_text(), remarks.read_text())
+
+
+@cache
+def _interpreter(repository: Path) -> _Interpreter:
+    return _Interpreter(repository)

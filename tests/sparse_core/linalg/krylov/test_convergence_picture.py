@@ -72,6 +72,6 @@ def test_solving_loads_no_plotting_library(repository: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.stdout.split() == ["False", "False"]
