@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from perception.class_names import mapped_classes
 from perception.data.own import LabelPart, OwnDataSet
 from perception.data.own.labels import Array, truth_of
 from perception.describe.evidence import Evidence, Surety
+from perception.doctor.examine import DEFAULT_CLASSES
 from perception.doctor.label_facts import TURNS, LabelFacts, better_turn, measure_labels, points_by_class
 from perception.errors import DataError
 from perception.io.point_cloud import read_raw_cloud
@@ -192,14 +194,12 @@ def _all_boxes(data_set: OwnDataSet) -> tuple[dict[str, list[str]], Array, list[
 
 
 def _classes(names: Sequence[str]) -> tuple[dict[str, str | None], Evidence]:
-    """Every name is a class of its own; spellings that differ in their capitals are one."""
+    """Map every name to a class of the shipped weights where it means one; spellings of others are joined."""
     counts = Counter(names)
-    usual: dict[str, str] = {}
-    for name, _ in counts.most_common():
-        usual.setdefault(name.lower(), name)
-    found: dict[str, str | None] = {name: usual[name.lower()] for name, _ in counts.most_common()}
-    joined = [f"{name} is taken for {other}" for name, other in found.items() if name != other]
-    how = "name in the labels: class; write null to leave boxes out. " + ", ".join(
+    meant = mapped_classes([name for name, _ in counts.most_common()], DEFAULT_CLASSES)
+    found: dict[str, str | None] = dict(meant)
+    joined = [f"{name} is mapped to {other}" for name, other in meant.items() if name != other]
+    how = "name in the labels: class; write another class, or null to leave boxes out. " + ", ".join(
         f"{name}: {count}" for name, count in counts.most_common()
     )
     how += " boxes" if counts else "There are no boxes"

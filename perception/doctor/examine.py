@@ -13,6 +13,7 @@ import numpy as np
 from perception.config import PillarConfig
 from perception.data import CameraCalibration, DataSet, Frame, open_data_set
 from perception.data.own import OwnDataSet
+from perception.doctor.check_classes import check_trained_classes
 from perception.doctor.check_frames import check_repeated_scans, fingerprint
 from perception.doctor.check_labels import check_labels
 from perception.doctor.check_range import check_range
@@ -23,6 +24,7 @@ from perception.doctor.wording import in_description, words_for
 from perception.errors import DataError
 from perception.io.columns import Columns, parse_columns
 from perception.io.transform import ScanTransform
+from perception.model.weights import load_weights
 from perception.scans.facts import ScanFacts, finite_xyz, measure_scan
 from perception.scans.finding import Finding, with_frames
 
@@ -59,6 +61,7 @@ def examine_data_set(
     *,
     classes: Sequence[str] | None = None,
     pillars: PillarConfig | None = None,
+    weights: str | Path | None = None,
     columns: Columns | None = None,
     transform: ScanTransform | None = None,
     max_frames: int | None = None,
@@ -74,6 +77,8 @@ def examine_data_set(
         classes: classes that training or detection is meant for; None: those of the shipped detector on
             KITTI's data, else all of the data set.
         pillars: range of the detector that is meant; None: whether boxes lie in it is not judged.
+        weights: shipped name or file that training starts from; None: whether they know the classes under
+            other names is not judged.
         columns, transform: how the scans are read, as for :func:`~perception.io.load_point_cloud`; of a data
             set that says so itself, what is to be changed besides.
         max_frames: examine only so many frames, spread evenly over the data set.
@@ -81,6 +86,7 @@ def examine_data_set(
 
     Raises:
         DataError: there is no such folder, or it holds no data set.
+        CheckpointError: no such weights.
         ValueError, TypeError: ``max_frames`` is below 1, or no such columns.
     """
     if max_frames is not None and max_frames < 1:
@@ -104,6 +110,9 @@ def examine_data_set(
         others = data_set.evaluation not in (None, "kitti")
         classes = data_set.classes if others else DEFAULT_CLASSES
     findings += _judge(survey, classes, data_set, pillars) if frame_ids else []
+    if weights is not None:
+        named = classes or tuple(dict.fromkeys(name for frame in survey.labels for name in frame.types))
+        findings += check_trained_classes(named, load_weights(weights).config.head.classes, str(weights))
     if isinstance(data_set, OwnDataSet):
         findings = [in_description(item, data_set.description.scans.transform) for item in findings]
     found = sorted_findings(findings)

@@ -125,6 +125,7 @@ class Reporter:
             source=scan.source if scan is not None else None,
             warnings=(*self._messages(result), *result.capacity_messages(), *remarks),
             embeddings=vectors,
+            classes=self.config.head.classes,
         )
 
     def _messages(self, result: FrameResult) -> list[str]:

@@ -157,6 +157,29 @@ def test_spellings_are_joined_and_lists_are_kept(tmp_path: Path) -> None:
     assert open_data_set(tmp_path, "train").frame_ids == ["a1"]
 
 
+def test_names_of_classes_that_weights_know_are_mapped(tmp_path: Path) -> None:
+    """``car`` for ``Car`` would be learnt anew: an AP of 0.00 for 76.9."""
+    undescribed(tmp_path)
+    WRITERS["json"](tmp_path / "labels", "a1", BOXES, ["vehicle.car", "person", "Motorcyclist"])
+    WRITERS["json"](tmp_path / "labels", "a2", BOXES, ["vehicle.car", "bicyclist", "pallet"])
+    described = look_at(tmp_path)
+    assert described.description.classes == {
+        "vehicle.car": "Car",
+        "person": "Pedestrian",
+        "Motorcyclist": "Motorcyclist",
+        "bicyclist": "Cyclist",
+        "pallet": "pallet",
+    }
+    write_files(described)
+    text = (tmp_path / "dataset.yaml").read_text()
+    assert "vehicle.car is mapped to Car" in " ".join(text.replace("#", " ").split())
+    assert open_data_set(tmp_path, "train")[0].labels[0] == "Car"
+    classes = load_config(TrainConfig, tmp_path / "train.yaml").detector.head.classes
+    assert set(classes) == {"Car", "Pedestrian", "Motorcyclist", "Cyclist", "pallet"}
+    found = examine_data_set(tmp_path, classes=classes, weights="pointpillars-kitti").findings
+    assert [item for item in found if item.check == "classes" and item.severity == "error"] == []
+
+
 def test_a_folder_without_labels(tmp_path: Path) -> None:
     undescribed(tmp_path)
     for path in (tmp_path / "labels").iterdir():
