@@ -24,7 +24,7 @@ PLAUSIBLE_SIZES_M = {
     "Tram": ((8.0, 70.0), (1.8, 3.6), (2.5, 5.0)),
 }
 #: Of classes that are not in the table.
-_ANY_SIZE_M = ((0.05, 40.0), (0.05, 40.0), (0.02, 40.0))
+_ANY_SIZE_M = ((0.05, 80.0), (0.05, 80.0), (0.02, 40.0))
 _USUAL_SIZE_M = 1.5
 _SIZE_UNITS = {"centimetres": 0.01, "millimetres": 0.001, "feet": 0.3048, "inches": 0.0254}
 _SIZE_NAMES = ("length", "width", "height")

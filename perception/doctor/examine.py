@@ -46,6 +46,7 @@ class _Survey:
     calibrations: list[tuple[str, CameraCalibration]] = field(default_factory=list)
     unreadable: list[tuple[str, DataError]] = field(default_factory=list)
     prints: dict[str, bytes] = field(default_factory=dict)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
 
     @contextmanager
     def noting(self, frame: Frame) -> Iterator[None]:
@@ -103,6 +104,7 @@ def examine_data_set(
         if on_frame is not None:
             on_frame(done, len(frame_ids))
     findings = data_set.check_files() + _unreadable_findings(survey.unreadable)
+    findings += _skipped_findings(survey.skipped)
     if len(frame_ids) < len(data_set):
         what = f"{len(frame_ids)} of {len(data_set)} frames were examined."
         findings.append(Finding("info", "sample", what, "Leave out the limit to examine all."))
@@ -135,6 +137,7 @@ def _survey_frame(frame: Frame, survey: _Survey) -> None:
             survey.calibrations.append((frame.frame_id, frame.calibration))
             placed = True
     if frame.labelled:
+        survey.skipped += [(why, frame.frame_id) for why in frame.skipped]
         with survey.noting(frame):
             survey.labels.append(measure_labels(frame, xyz if placed or not frame.objects else xyz[:0]))
 
@@ -145,6 +148,20 @@ def _unreadable_findings(unreadable: Sequence[tuple[str, DataError]]) -> list[Fi
     told.append((f"{len(rest)} more files cannot be read.", tuple(frame_id for frame_id, _ in rest)))
     fix = "Repair or replace the file, or take the frame out of the data set."
     return with_frames(*(Finding("error", "unreadable", message, fix, ids) for message, ids in told))
+
+
+def _skipped_findings(skipped: Sequence[tuple[str, str]]) -> list[Finding]:
+    fix = "Nothing to do if these are meant to be left out."
+    return [
+        Finding(
+            "info",
+            "skipped",
+            f"{count} entries of the labels were skipped: {why}.",
+            fix,
+            tuple(dict.fromkeys(name for other, name in skipped if other == why)),
+        )
+        for why, count in Counter(why for why, _ in skipped).items()
+    ]
 
 
 def _judge(
