@@ -75,6 +75,11 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="leave frames out that cannot be read, and name them (default: stop at the first)",
     )
+    parser.add_argument(
+        "--no-check",
+        action="store_true",
+        help="train although perceive doctor finds errors in the data (default: refuse)",
+    )
     parser.add_argument("--max-seconds", type=float, help="stop after this long, with weights to use")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     add_device_option(parser)
@@ -116,6 +121,7 @@ def run(options: argparse.Namespace) -> int:
         on_remark=lambda remark: REMARKS.print(remark, highlight=False, soft_wrap=True),
         fine_tune=fine_tune,
         skip_damaged=options.skip_damaged,
+        check=not options.no_check,
     )
     if not first:
         return 0

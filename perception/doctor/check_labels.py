@@ -94,7 +94,8 @@ def _check_sizes(frames: Sequence[LabelFacts], words: LabelWords) -> list[Findin
         return []
     odd = np.flatnonzero(~plausible).tolist()
     example = f"{types[odd[0]]} {' x '.join(f'{size:.2f}' for size in sizes[odd[0]])} m"
-    message = f"{share:.0%} of the boxes have implausible sizes (length x width x height), such as {example}"
+    part = f"{share:.0%}" if share >= 0.01 else f"{len(odd)}"
+    message = f"{part} of the boxes have implausible sizes (length x width x height), such as {example}"
     cause, fix = _explain_sizes(sizes, limits, words) if share > 0.5 else ("", words.look)
     frames_concerned = tuple(dict.fromkeys(ids[index] for index in odd))
     severity: Severity = "error" if share > 0.5 else "warning"

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from perception.config import TrainConfig
+from perception.config import DetectorConfig, TrainConfig
 from perception.data import DataSet, open_data_set
 from perception.detector import Detector
+from perception.doctor import examine_data_set
 from perception.doctor.check_classes import FEW_BOXES
 from perception.errors import DataError
 from perception.evaluate.data_set import evaluate_detector
@@ -28,6 +29,8 @@ from perception.train.trainer import OnLog, Trainer
 OnRemark = Callable[[str], None]
 #: Damaged frames that are named.
 _NAMED = 10
+#: Frames that are examined before the first step.
+_CHECKED_FRAMES = 40
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ def train(
     on_remark: OnRemark | None = None,
     fine_tune: FineTune | None = None,
     skip_damaged: bool = False,
+    check: bool = True,
 ) -> TrainOutcome:
     """Train on the ``train`` split of a data set, evaluate on its ``val`` split, write weights.
 
@@ -82,9 +86,10 @@ def train(
         fine_tune: start from finished weights, with masks or a coding; with a coding the weights written are
             compressed by it.
         skip_damaged: leave frames out that cannot be read; a remark counts and names them.
+        check: refuse data in which ``perceive doctor`` finds errors, looking at some of the frames.
 
     Raises:
-        DataError: no frames, damaged ones, or none with an object of a class.
+        DataError: no frames, damaged ones, none with an object of a class, or errors that the doctor finds.
         CheckpointError: the directory holds another run, or weights to start from do not fit.
     """
     classes = config.detector.head.classes
@@ -98,6 +103,8 @@ def train(
     frames, more = loaded[0], sum(loaded[1:], LoadedFrames())
     if frames and not any(class_counts(frames, classes).values()):
         raise _nothing_of(classes, labelled)
+    for folder in (data, *extra) if check else ():
+        _refuse_errors(folder, config.detector, None if fine_tune is None else fine_tune.weights)
     config = replace(config, detector=with_measured_sizes(config.detector, frames))
     say = _nobody if on_remark is None else on_remark
     with ranks_of_environment(device) as ranks:
@@ -121,6 +128,32 @@ def train(
 
 def _nobody(remark: str) -> None:
     """Where nobody listens."""
+
+
+def _refuse_errors(folder: str | Path, detector: DetectorConfig, weights: str | None) -> None:
+    """Refuse to train on what the doctor calls an error: the result would be useless.
+
+    Files that cannot be read are left to the reader of the frames, which may leave them out.
+
+    Raises:
+        DataError: names the errors.
+    """
+    report = examine_data_set(
+        folder,
+        classes=detector.head.classes,
+        pillars=detector.pillars,
+        weights=weights,
+        max_frames=_CHECKED_FRAMES,
+    )
+    # Whether all frames together hold a box is known already, and a sample may hold none.
+    ignored = {"unreadable"} if report.statistics.boxes else {"unreadable", "classes"}
+    errors = [item for item in report.findings if item.severity == "error" and item.check not in ignored]
+    if errors:
+        found = " ".join(f"[{item.check}] {item.message} Fix: {item.fix}" for item in errors)
+        raise DataError(
+            f"{folder}: perceive doctor finds {len(errors)} errors, with which training is useless: {found} To"
+            " train nevertheless, say --no-check (check=False in Python)"
+        )
 
 
 def _nothing_of(classes: Sequence[str], data_set: DataSet) -> DataError:
