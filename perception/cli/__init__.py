@@ -12,10 +12,14 @@ from perception.errors import PerceptionError
 from sparse_core import __version__
 from sparse_core.commands import declare
 from sparse_core.errors import SparseError
+from sparse_core.interruption import Interrupted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0 fine, 1 a finding or failure, 2 bad usage or input."""
+    """Run one command; returns the exit status: 0 fine, 1 a finding or failure, 2 bad usage or input.
+
+    A command that a signal stopped returns 130 (SIGINT) or 143 (SIGTERM).
+    """
     parser = argparse.ArgumentParser(
         prog="perceive", description="Sparse 3-D object detection in LiDAR point clouds."
     )
@@ -32,6 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError) as error:
         print(f"perceive {options.command}: {_told(error)}", file=sys.stderr)
         return 2
+    except Interrupted as error:
+        print(f"perceive {options.command}: {error}", file=sys.stderr)
+        return error.exit_status
     except KeyboardInterrupt:
         print(f"perceive {options.command}: interrupted", file=sys.stderr)
         return 130

@@ -195,7 +195,9 @@ def _label_remarks(written: MeasuredLabels, around: bool) -> list[str]:
             f"{len(written.unreadable)} of {len(written.per_frame) + len(written.unreadable)} label files cannot"
             f" be read and are left out of the lists of frames: {'; '.join(written.unreadable[:5])}"
         )
-    remarks += [f"{count} entries of the labels were skipped: {why}" for why, count in written.skipped.items()]
+    remarks += [
+        f"{count} entries of the labels were skipped: {why}" for why, count in written.skipped.items()
+    ]
     sector = _labelled_sector(written.boxes)
     if around and sector is not None:
         remarks.append(

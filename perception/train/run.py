@@ -24,6 +24,7 @@ from perception.train.fine_tune import FineTune, masks_of
 from perception.train.frames import LoadedFrames, class_counts, load_frames, with_measured_sizes
 from perception.train.ranks import ranks_of_environment
 from perception.train.trainer import OnLog, Trainer
+from sparse_core.interruption import Interrupted
 
 #: Called with a sentence.
 OnRemark = Callable[[str], None]
@@ -90,6 +91,7 @@ def train(
 
     Raises:
         DataError: no frames, damaged ones, none with an object of a class, or errors that the doctor finds.
+        Interrupted: SIGINT or SIGTERM came; the step was finished, a checkpoint and weights were written.
         CheckpointError: the directory holds another run, or weights to start from do not fit.
     """
     classes = config.detector.head.classes
@@ -106,15 +108,22 @@ def train(
     for folder in (data, *extra) if check else ():
         _refuse_errors(folder, config.detector, None if fine_tune is None else fine_tune.weights)
     config = replace(config, detector=with_measured_sizes(config.detector, frames))
+    stopped_early = (Path(directory) / "config.yaml").is_file()
     say = _nobody if on_remark is None else on_remark
     with ranks_of_environment(device) as ranks:
         trainer = Trainer(
             config, directory, frames, extra=more, device=device, fine_tune=fine_tune, ranks=ranks
         )
-        remarks = _remarks(trainer, class_counts(frames + more, classes), damaged)
+        remarks = _start_remarks(trainer, stopped_early)
+        remarks += _remarks(trainer, class_counts(frames + more, classes), damaged)
         for remark in remarks if ranks.writes else ():
             say(remark)
-        finished = trainer.run(max_seconds=max_seconds, show_progress=show_progress, on_log=on_log)
+        try:
+            finished = trainer.run(max_seconds=max_seconds, show_progress=show_progress, on_log=on_log)
+        except Interrupted:
+            if ranks.writes:
+                _save(trainer, trainer.directory / "weights.safetensors")
+            raise
         metrics = None
         if ranks.writes:
             network = _save(trainer, trainer.directory / "weights.safetensors")
@@ -163,6 +172,18 @@ def _nothing_of(classes: Sequence[str], data_set: DataSet) -> DataError:
     return DataError(
         f"{data_set.folder}: no training frame holds an object of {', '.join(classes)}; the labels hold"
         f" {found}: name the classes to learn (--classes), or check the data set (perceive doctor)"
+    )
+
+
+def _start_remarks(trainer: Trainer, stopped_early: bool) -> tuple[str, ...]:
+    """Where a run begins that was begun before."""
+    if trainer.step:
+        return (f"resuming {trainer.directory} at step {trainer.step} of {trainer.config.steps}",)
+    if not stopped_early:
+        return ()
+    return (
+        f"nothing to resume: an earlier run in {trainer.directory} left no {trainer.checkpoint_path.name}; training"
+        " starts at step 0",
     )
 
 

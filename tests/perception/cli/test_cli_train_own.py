@@ -37,7 +37,7 @@ def test_own_classes_are_trained_and_judged(
 @pytest.mark.parametrize(
     ("names", "range_m", "words"),
     [
-        ({"pallet": "pallet"}, [-5.12, -5.12, 5, 5.12, 5.12, 8], "[range] The range of the config"),
+        ({"pallet": "pallet"}, [-4, -4, 5, 4, 4, 8], "[range] The range of the config"),
         ({"pallet": "Pallets", "forklift": "forklift"}, None, "'Pallets', which the config calls 'pallet'"),
     ],
 )

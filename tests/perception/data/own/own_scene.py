@@ -135,7 +135,12 @@ def write_dair_v2x(path: Path, frame_id: str, boxes: np.ndarray, names: list[str
         }
         for name, box in zip(names, boxes, strict=True)
     ]
-    empty = {"type": "Car", "3d_dimensions": _xyz([0, 0, 0], "lwh"), "3d_location": _xyz([0, 0, 0]), "rotation": 0}
+    empty = {
+        "type": "Car",
+        "3d_dimensions": _xyz([0, 0, 0], "lwh"),
+        "3d_location": _xyz([0, 0, 0]),
+        "rotation": 0,
+    }
     (path / f"{frame_id}.json").write_text(json.dumps([*objects, empty]))
 
 
