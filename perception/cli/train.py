@@ -96,7 +96,7 @@ def _what_is_saved(directory: Path) -> str:
     """What a signal outside of the steps leaves."""
     if (directory / "checkpoint.pt").is_file():
         return f"interrupted; {directory / 'checkpoint.pt'} is kept: run the same command again to resume"
-    return "interrupted before the first step: there is nothing to resume yet, run the same command to start again"
+    return "interrupted before the first step: there is nothing to resume; run the same command to start"
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -93,8 +93,8 @@ def find_labels(root: Path, scans: FoundScans) -> FoundLabels | None:
         problems = [*damaged, *strange, *_unknown_labels(root, names)]
         if problems:
             raise DataError(
-                f"{problems[0]}; known formats: {', '.join(FORMATS)} (docs/own-data.md). Export the labels in one"
-                " of them under the names of the scans, or describe the scans alone (--no-labels)"
+                f"{problems[0]}; known formats: {', '.join(FORMATS)} (docs/own-data.md). Export the labels in"
+                " one of them under the names of the scans, or describe the scans alone (--no-labels)"
             )
     return best
 
@@ -109,8 +109,8 @@ def _unknown_labels(root: Path, names: set[str]) -> list[str]:
         files = [path for path in files if {path.stem, Path(path.stem).stem} & names]
         if files:
             found.append(
-                f"{folder}: {len(files)} files such as {files[0].name} are called like the scans, but no known"
-                " format of labels matches them"
+                f"{folder}: {len(files)} files such as {files[0].name} are called like the scans, but no"
+                " known format of labels matches them"
             )
     return found
 

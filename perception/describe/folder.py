@@ -91,8 +91,8 @@ def describe_folder(
         labels: False describes the scans alone.
 
     Raises:
-        DataError: there are no scans; most scans or labels cannot be read; or files that look like labels have
-            no known format, no box, or other names than the scans.
+        DataError: there are no scans; most scans or labels cannot be read; or files that look like labels
+            have no known format, no box, or other names than the scans.
         ValueError: a share that is not between 0 and 1.
     """
     if not 0 < val_share < 1:
@@ -191,9 +191,10 @@ def _label_remarks(written: MeasuredLabels, around: bool) -> list[str]:
     """What was left out of the labels, and where they cover a part of the scan only."""
     remarks = []
     if written.unreadable:
+        files = len(written.per_frame) + len(written.unreadable)
         remarks.append(
-            f"{len(written.unreadable)} of {len(written.per_frame) + len(written.unreadable)} label files cannot"
-            f" be read and are left out of the lists of frames: {'; '.join(written.unreadable[:5])}"
+            f"{len(written.unreadable)} of {files} label files cannot be read and are left out of the"
+            f" lists of frames: {'; '.join(written.unreadable[:5])}"
         )
     remarks += [
         f"{count} entries of the labels were skipped: {why}" for why, count in written.skipped.items()

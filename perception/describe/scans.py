@@ -63,7 +63,8 @@ def measure_scans(paths: Sequence[Path]) -> MeasuredScans:
         raise DataError(f"{said}; nothing can be measured on these scans")
     if 2 * len(unreadable) > len(paths):
         raise DataError(
-            f"{len(unreadable)} of the {len(paths)} scans looked at cannot be read, the first: {unreadable[0]}"
+            f"{len(unreadable)} of the {len(paths)} scans looked at cannot be read, the first:"
+            f" {unreadable[0]}"
         )
     known = ScanTransform(axes=usual_transform(paths[0], ScanTransform())[0].axes)
     axes = known.axes is not None
@@ -182,8 +183,8 @@ def _height(clouds: Sequence[RawCloud]) -> Evidence:
     spread = max(heights) - min(heights)
     if spread > _NO_GROUND_M:
         how = (
-            f"the fullest layer below the sensor differs by {spread:.2f} m between {len(heights)} scans, so it is"
-            " no ground: 1.73 m, as of the data that the weights were made of"
+            f"the fullest layer below the sensor differs by {spread:.2f} m between {len(heights)} scans, so"
+            " it is no ground: 1.73 m, as of the data that the weights were made of"
         )
         return Evidence(field, None, how, "assumed")
     how = f"most points of {len(heights)} scans lie {height:.2f} m below the sensor, within {spread:.2f} m"

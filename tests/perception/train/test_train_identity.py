@@ -108,7 +108,7 @@ def test_a_signal_stops_after_the_step_with_a_checkpoint(tmp_path: Path) -> None
         if step == 3:
             signal.raise_signal(signal.SIGTERM)
 
-    with pytest.raises(Interrupted, match="interrupted at step 3 of 30, saved in .*to resume") as raised:
+    with pytest.raises(Interrupted, match=r"interrupted at step 3 of 30, saved in .*to resume") as raised:
         IdentityTrainer(SHORT, sights, tmp_path).run(on_step)
     assert raised.value.exit_status == 143
     assert IdentityTrainer(SHORT, sights, tmp_path).step == 3

@@ -75,7 +75,7 @@ def test_a_signal_stops_after_the_step_with_a_checkpoint(
 
     before = signal.getsignal(number)
     stopped = Signalled(tiny_training, tmp_path, [street(number) for number in range(3)])
-    with pytest.raises(Interrupted, match="interrupted at step 2 of 6, saved in .*to resume") as raised:
+    with pytest.raises(Interrupted, match=r"interrupted at step 2 of 6, saved in .*to resume") as raised:
         stopped.run(show_progress=False)
     assert raised.value.exit_status == 128 + number
     assert signal.getsignal(number) is before

@@ -1,7 +1,7 @@
 """Labels of DAIR-V2X: ``label/lidar/<frame>.json``, a list of objects in the frame of the LiDAR.
 
-An object has ``type``, ``3d_dimensions`` (l, w, h), ``3d_location`` (the centre) and ``rotation`` (yaw about z,
-counter-clockwise from x); numbers may be written as text. Objects that only the picture shows have a box
+An object has ``type``, ``3d_dimensions`` (l, w, h), ``3d_location`` (the centre) and ``rotation``: yaw about
+z, counter-clockwise from x. Numbers may be written as text. Objects that only the picture shows have a box
 without volume (Yu et al., DAIR-V2X, CVPR 2022): they are skipped and counted.
 """
 
