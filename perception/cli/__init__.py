@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from perception.cli.commands import COMMANDS
-from perception.errors import PerceptionError
+from perception.errors import PerceptionError, ScanWarning
 from sparse_core import __version__
 from sparse_core.commands import declare
 from sparse_core.errors import SparseError
 from sparse_core.interruption import Interrupted
+
+#: Commands that print the warnings of detections themselves.
+_SHOW_WARNINGS = ("detect", "live")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     declare(commands, COMMANDS, sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(arguments)
     try:
-        return int(options.run(options))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore" if options.command in _SHOW_WARNINGS else "default", ScanWarning)
+            return int(options.run(options))
     except BrokenPipeError:
         # Whoever read the output has enough; nothing more can be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -173,8 +173,8 @@ class Trainer:
             self.save_checkpoint()
         if self._interrupted or (stop and self.ranks.count == 1):
             raise Interrupted(
-                f"interrupted at step {self.step} of {self.config.steps}, saved in {self.checkpoint_path}; run"
-                " the same command again to resume",
+                f"interrupted at step {self.step} of {self.config.steps}, saved in {self.checkpoint_path};"
+                " run the same command again to resume",
                 stop.signal_number,
             )
         if writes and module_available("matplotlib"):
