@@ -146,7 +146,7 @@ def emit_once(messages: Sequence[str], emitted: set[str]) -> None:
 
 
 def _level_of_caller() -> int:
-    """Return the ``stacklevel``, as seen from :func:`emit_once`, of the first frame outside of this package."""
+    """Return the ``stacklevel`` of the first frame outside of this package, for :func:`emit_once`."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("perception."):
         frame, level = frame.f_back, level + 1
