@@ -11,7 +11,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import yaml
 
+from perception.class_names import check_known, same_class, unknown_class
 from perception.errors import ConfigError
 from perception.geometry import BirdsEyeGrid, OpenGrid
 from perception.kinds import class_of
@@ -30,6 +31,13 @@ ConfigT = TypeVar("ConfigT")
 def _check(condition: bool, field_name: str, expected: str, value: object) -> None:
     if not condition:
         raise ConfigError(f"{field_name} must be {expected}, got {value!r}")
+
+
+def _check_classes(field_name: str, names: Iterable[str], classes: Sequence[str]) -> None:
+    try:
+        check_known(names, classes)
+    except ValueError as error:
+        raise ConfigError(f"{field_name}: {error}") from None
 
 
 def _numbers(field_name: str, value: tuple[float, ...]) -> tuple[float, float]:
@@ -247,8 +255,7 @@ class HeadConfig:
     sizes_m: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        unknown = self.sizes_m.keys() - set(self.classes)
-        _check(not unknown, "head.sizes_m", f"of classes among {self.classes}", sorted(unknown))
+        _check_classes("head.sizes_m", self.sizes_m, self.classes)
         for name, sizes in self.sizes_m.items():
             good = len(sizes) == 3 and all(0 < value < math.inf for value in sizes)
             _check(good, f"head.sizes_m of {name}", "three positive lengths", sizes)
@@ -384,18 +391,27 @@ class DetectorConfig:
             self.embedding.enabled,
         )
         for name in ("report_thresholds", "footprints_m"):
-            unknown = getattr(self.nms, name).keys() - set(self.head.classes)
-            _check(not unknown, f"nms.{name}", f"of classes among {self.head.classes}", sorted(unknown))
+            _check_classes(f"nms.{name}", getattr(self.nms, name), self.head.classes)
         if self.pillars.open:
             self._check_open()
             return
-        stride = self.backbone.stride
-        rows, columns = self.pillars.grid_shape
-        _check(
-            rows % stride == 0 and columns % stride == 0,
-            "pillars.range_m",
-            f"a whole number of {stride} pillars in x and y (grid is {rows} x {columns})",
-            self.pillars.range_m,
+        self._check_range()
+
+    def _check_range(self) -> None:
+        """Refuse a range that does not end on a cell of the coarsest map; name the nearest ones that do."""
+        stride, pillars = self.backbone.stride, self.pillars
+        if pillars.range_m is None or not any(count % stride for count in pillars.grid_shape):
+            return
+        cell_m = pillars.pillar_size_m * stride
+        advice = []
+        for axis, count in zip((1, 0), pillars.grid_shape, strict=True):
+            if count % stride:
+                low, cells = pillars.range_m[axis], max(1, count // stride)
+                ends = " or ".join(f"{low + many * cell_m:.10g}" for many in (cells, cells + 1))
+                advice.append(f"{'xy'[axis]} from {low:g} to {ends}")
+        raise ConfigError(
+            f"pillars.range_m must be a whole number of {stride} pillars ({cell_m:g} m) long in x and y, got"
+            f" {list(pillars.range_m)}; the nearest that fit: {'; '.join(reversed(advice))}"
         )
 
     @cached_property
@@ -575,6 +591,11 @@ class TrainConfig:
             self.precision,
         )
         _check(0 <= self.extra_share < 1, "extra_share", "in [0, 1)", self.extra_share)
+        classes = self.detector.head.classes
+        for name in self.augment.paste if self.augment.paste != AugmentConfig().paste else ():
+            # Other unknown classes are left alone: one table may serve several detectors.
+            if name not in classes and same_class(name, classes) is not None:
+                raise ConfigError(f"augment.paste: {unknown_class(name, classes)}")
 
 
 def to_dict(config: Any) -> dict[str, Any]:

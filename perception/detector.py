@@ -23,7 +23,7 @@ from perception.run.eager import EagerRunner
 from perception.run.precision import PRECISIONS, Precision, usable_precision
 from perception.run.results import FrameResult, Reporter
 from perception.scans.tensors import Cloud, as_tensor
-from perception.scans.watch import ScanWatch
+from perception.scans.watch import ScanWatch, emit_once
 from perception.types import Detections
 from sparse_core.errors import CapacityWarning
 
@@ -105,6 +105,8 @@ class Detector:
             self._graphs = FrameRunner(self.network, dtype=dtype, overflow=overflow)
         self.watch = ScanWatch(self.config.pillars, every_frame=not self.fast)
         self._report = Reporter(self.config)
+        #: Kinds of warnings that were emitted; detectors of one network share it.
+        self.warned: set[str] = set()
 
     @classmethod
     def from_pretrained(
@@ -179,7 +181,9 @@ class Detector:
         if moved is self.network:
             return self
         moved.config = replace(self.config, pillars=moved.config.pillars)
-        return Detector(moved, device=self.device, precision=self._asked_precision, overflow=self.overflow)
+        made = Detector(moved, device=self.device, precision=self._asked_precision, overflow=self.overflow)
+        made.warned = self.warned
+        return made
 
     def with_limits(self, factor: float) -> Detector:
         """A detector on the same network whose limits of a frame are larger by a factor.
@@ -249,7 +253,8 @@ class Detector:
             Boxes with at least the configured score, best first; empty for an empty cloud. ``warnings`` also
             says what is doubtful about the scan and what mends it: unit, axes, height of the ground,
             intensity, and once that most points are out of range. Scans on the host are looked at; where
-            frames are CUDA graphs, the first ten and every hundredth. Boxes do not depend on it.
+            frames are CUDA graphs, the first ten and every hundredth. Boxes do not depend on it. The first
+            warning of each kind is also a Python warning (:class:`~perception.errors.ScanWarning`).
 
         Raises:
             DataError: a file that is missing or cannot be used.
@@ -318,7 +323,12 @@ class Detector:
     def _described(self, result: FrameResult, cloud: Cloud) -> Detections:
         if self._report.config is not self.config:
             self._report = Reporter(self.config)
-        return self._report(result, cloud, self.watch(cloud))
+        found = self._report(result, cloud, self.watch(cloud, pillars=result.pillars))
+        if found.warnings:
+            # What did not fit is a CapacityWarning already.
+            capacity = result.capacity_messages()
+            emit_once([text for text in found.warnings if text not in capacity], self.warned)
+        return found
 
 
 def _read(scan: Scan) -> Cloud:

@@ -5,6 +5,9 @@
     ├── ConfigError        a configuration field that is unknown, missing or out of range
     └── CheckpointError    weights that are corrupt or belong to another configuration
 
+    UserWarning
+    └── ScanWarning        a scan that a detector cannot read as it is meant: unit, axes, range, intensity
+
 Bad arguments to functions raise the built-in ``ValueError`` and ``TypeError``; the two domain
 errors that stand for a bad value derive from ``ValueError`` as well.
 """
@@ -26,3 +29,7 @@ class ConfigError(PerceptionError, ValueError):
 
 class CheckpointError(PerceptionError):
     """Weights that are corrupt or do not belong to the configuration they are loaded into."""
+
+
+class ScanWarning(UserWarning):
+    """A scan is doubtful, so that objects are missed; the message says why, and what mends it."""

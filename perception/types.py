@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.boxes import BOX_FIELDS
+from perception.class_names import same_class, unknown_class
 from perception.drawing import drawing
 from perception.vectors import packed, unpacked
 
@@ -160,6 +161,7 @@ class Detections:
             doubtful about the scan (unit, axes, height, intensity, range) with what mends it.
         embeddings: (M, 128) float32, a unit vector for each box: those of two sights of one object are near
             (their product is near 1), those of different objects are not; None where the weights give none.
+        classes: names that the detector gives; empty where they are not known, as for boxes read from a file.
 
     Raises:
         ValueError: boxes, scores and labels differ in length, or ``embeddings`` are not (M, 128) float32 with
@@ -173,6 +175,7 @@ class Detections:
     source: str | None = None
     warnings: tuple[str, ...] = field(default=())
     embeddings: FloatArray | None = None
+    classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not (len(self.boxes) == len(self.scores) == len(self.labels)):
@@ -225,15 +228,18 @@ class Detections:
 
         Args:
             min_score: least score; or by class, and 0 for other classes.
-            labels: class names.
+            labels: class names, as the detector writes them.
             region_m: x_min, y_min, x_max, y_max in metres in the LiDAR frame, with the box's centre inside.
 
         Raises:
             TypeError: ``labels`` is one name and not several.
-            ValueError: a region without inside.
+            ValueError: a class that the detector does not know (the message names the nearest one), or a
+                region without inside.
         """
         if isinstance(labels, str):
             raise TypeError(f"labels must be several names, such as [{labels!r}], got {labels!r}")
+        labels = None if labels is None else list(labels)
+        self._check_classes([*(labels or ()), *(min_score if isinstance(min_score, Mapping) else ())])
         least = min_score if isinstance(min_score, Mapping) else dict.fromkeys(self.labels, min_score)
         kept = self.scores >= np.array([least.get(label, 0.0) for label in self.labels], np.float32)
         if labels is not None:
@@ -246,6 +252,13 @@ class Detections:
             x, y = self.boxes[:, 0], self.boxes[:, 1]
             kept &= (x >= x_min) & (x <= x_max) & (y >= y_min) & (y <= y_max)
         return self[kept]
+
+    def _check_classes(self, names: Iterable[str]) -> None:
+        """Refuse unknown classes; where no classes are given, names that mean a class that was found."""
+        known = list(dict.fromkeys([*self.classes, *self.labels]))
+        for name in names:
+            if name not in known and (self.classes or same_class(name, known) is not None):
+                raise ValueError(unknown_class(name, known))
 
     def to_pandas(self) -> Any:
         """A ``pandas.DataFrame``, a row each: label, score, x, y, z, length, width, height (m), yaw (rad).

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from memory.cli.console import UsageError, add_command, counted, print_json, progress, say, split_words
-from memory.cli.filters import add_filter_options, filter_from
+from memory.cli.filters import add_filter_options, check_labels, filter_from
 from memory.exchange.exporting import EXPORT_FORMATS, export_format, export_memories
 from memory.exchange.geojson import Origin
 from memory.persistence.opening import open_database
@@ -40,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
     if options.origin is not None and (format != "geojson" or len(options.origin) not in (2, 3)):
         raise UsageError("--origin takes two or three numbers, for GeoJSON")
     with open_database(folder, readonly=True) as database, progress("exporting") as report:
+        check_labels(database, options.label)
         count = export_memories(
             database,
             sys.stdout if streamed else Path(words[0]),

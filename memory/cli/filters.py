@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from memory.exchange.times import parse_time
+from memory.persistence.database import Database
 from memory.query import Filter, Query
 from memory.types import KINDS, STATES
+from memory.wording import fold, nearest, stem
 
 
 def add_filter_options(parser: argparse.ArgumentParser) -> None:
@@ -61,6 +64,29 @@ def filter_from(options: argparse.Namespace) -> Filter:
     if (options.near is None) != (options.radius is None):
         raise ValueError("--near and --radius belong together here")
     return Query(**filter_values(options), near=options.near, radius_m=options.radius).filter
+
+
+def check_labels(database: Database, labels: Sequence[str] | None) -> None:
+    """Refuse labels that no memory has, for commands that take labels to the letter.
+
+    Raises:
+        ValueError: the message names the nearest label.
+    """
+    counts: Counter[str] = Counter()
+    after = 0
+    while labels and len((columns := database.scan_columns(after)).ids):
+        after = int(columns.ids[-1])
+        counts.update(columns.labels)
+    roots = {stem(fold(name)): name for name, _ in reversed(counts.most_common())}
+    for label in labels or ():
+        if label in counts:
+            continue
+        root = stem(fold(label))
+        near = root if root in roots else nearest(root, dict.fromkeys(roots, 1))
+        advice = f"the labels are {', '.join(sorted(counts)[:10])}"
+        if near is not None:
+            advice = f"did you mean {roots[near]!r}?"
+        raise ValueError(f"no memory has the label {label!r}; {advice}")
 
 
 def between(words: Sequence[str] | None) -> tuple[int, int] | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,10 @@ from numpy.typing import NDArray
 
 from memory.cli.add import read_vector
 from memory.cli.console import add_command, counted, output, print_json, remark, split_words
-from memory.cli.filters import add_filter_options, filter_values
+from memory.cli.filters import add_filter_options, check_labels, filter_values
 from memory.cli.listing import hit_to_json, hits_table
 from memory.cli.looks import look_of_text
+from memory.persistence.opening import open_database
 from memory.query import ORDERS, Query
 from memory.store import MemoryStore
 
@@ -60,6 +63,8 @@ def run(options: argparse.Namespace) -> int:
         else:
             hits = store.query(query)
         plan = store.explain(query) if options.plan else None
+    if not hits and options.label:
+        _say_unknown(folder, options.label)
     if options.json:
         answer: dict[str, Any] = {"hits": [hit_to_json(hit) for hit in hits]}
         if plan is not None:
@@ -82,6 +87,15 @@ def run(options: argparse.Namespace) -> int:
     else:
         output().print("nothing found")
     return 0
+
+
+def _say_unknown(folder: Path | str, labels: Sequence[str]) -> None:
+    """Say on standard error which label no memory has: the store has nothing to find then."""
+    with open_database(folder, readonly=True) as database:
+        try:
+            check_labels(database, labels)
+        except ValueError as error:
+            remark(str(error))
 
 
 def _compared(options: argparse.Namespace) -> tuple[str, NDArray[np.float32] | None]:

@@ -19,6 +19,7 @@ from torch.nn import functional
 from memory.encode.scene import SceneEncoder, SceneEncoderConfig, TokenBatch
 from memory.encode.tokens import STRUCTURE, SceneTokens
 from sparse_core.files import replacing
+from sparse_core.interruption import Interrupted, stop_requests
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ def train_scene_encoder(
 
     Raises:
         ValueError: fewer places than a batch has, a place with one view, or a checkpoint of another training.
+        Interrupted: SIGINT or SIGTERM came; the step was finished and the checkpoint written.
     """
     settings = TrainingOptions() if options is None else options
     if len(scenes) < settings.places:
@@ -125,14 +127,21 @@ def train_scene_encoder(
     end = settings.steps if stop_after is None else min(stop_after, settings.steps)
     data = _Views(encoder, scenes)
     columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, TimeRemainingColumn(), disable=not progress) as bar:
-        task = bar.add_task("", total=settings.steps, completed=len(losses))
+    with stop_requests() as stop, Progress(*columns, TimeRemainingColumn(), disable=not progress) as bar:
+        resumed = f"resumed at step {len(losses)}" if losses else ""
+        task = bar.add_task(resumed, total=settings.steps, completed=len(losses))
         for step in range(len(losses), end):
             losses.append(_step(encoder, optimiser, data, settings, step))
             bar.update(task, advance=1, description=f"loss {losses[-1]:.3f}")
             done = step + 1
-            if file is not None and (done % settings.save_every == 0 or done == end):
+            if file is not None and (done % settings.save_every == 0 or done == end or stop):
                 _save(file, encoder, optimiser, settings, losses)
+            if stop:
+                saved = f"saved in {file}" if file is not None else "not saved: give a checkpoint file"
+                raise Interrupted(
+                    f"interrupted at step {done} of {settings.steps}, {saved}; the same call resumes",
+                    stop.signal_number,
+                )
     return TrainingResult(encoder.eval(), losses)
 
 

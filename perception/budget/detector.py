@@ -332,5 +332,6 @@ def _prepared(detector: Detector, levels: Sequence[Level]) -> dict[str, Detector
                 precision=detector.precision,
                 overflow=detector.overflow,
             )
+            made[key].warned = detector.warned
         prepared[level.name] = made[key]
     return prepared

@@ -5,17 +5,25 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from perception.cli.commands import COMMANDS
-from perception.errors import PerceptionError
+from perception.errors import PerceptionError, ScanWarning
 from sparse_core import __version__
 from sparse_core.commands import declare
 from sparse_core.errors import SparseError
+from sparse_core.interruption import Interrupted
+
+#: Commands that print the warnings of detections themselves.
+_SHOW_WARNINGS = ("detect", "live")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0 fine, 1 a finding or failure, 2 bad usage or input."""
+    """Run one command; returns the exit status: 0 fine, 1 a finding or failure, 2 bad usage or input.
+
+    A command that a signal stopped returns 130 (SIGINT) or 143 (SIGTERM).
+    """
     parser = argparse.ArgumentParser(
         prog="perceive", description="Sparse 3-D object detection in LiDAR point clouds."
     )
@@ -24,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     declare(commands, COMMANDS, sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(arguments)
     try:
-        return int(options.run(options))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore" if options.command in _SHOW_WARNINGS else "default", ScanWarning)
+            return int(options.run(options))
     except BrokenPipeError:
         # Whoever read the output has enough; nothing more can be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -32,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError) as error:
         print(f"perceive {options.command}: {_told(error)}", file=sys.stderr)
         return 2
+    except Interrupted as error:
+        print(f"perceive {options.command}: {error}", file=sys.stderr)
+        return error.exit_status
     except KeyboardInterrupt:
         print(f"perceive {options.command}: interrupted", file=sys.stderr)
         return 130

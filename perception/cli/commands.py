@@ -27,7 +27,7 @@ COMMANDS = {
     ),
     "train": Command(
         "perception.cli.train",
-        "Train a detector; run the same command again to go on where it stopped. With several GPUs:"
+        "Train a detector; run the same command again to resume a run that stopped. With several GPUs:"
         " torchrun --nproc-per-node N -m perception.cli train ...",
     ),
     "pseudo-label": Command(

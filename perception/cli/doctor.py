@@ -12,6 +12,9 @@ from perception.cli.scan_options import add_scan_options, columns_of, transform_
 from perception.cli.train import resolve_config
 from perception.config import PillarConfig, TrainConfig, load_config
 
+#: Weights that the documentation fine-tunes.
+_START = "pointpillars-kitti"
+
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
@@ -26,6 +29,13 @@ def add_parser(commands: Any) -> None:
         "--classes",
         help="class names, separated by commas (default: of the config, else of dataset.yaml, else"
         " Car,Pedestrian,Cyclist)",
+    )
+    parser.add_argument(
+        "--from",
+        dest="start",
+        metavar="WEIGHTS",
+        help="weights that training starts from, whose class names are compared; none: train from nothing"
+        f" (default: {_START} for a folder with dataset.yaml)",
     )
     parser.add_argument("--max-frames", type=int, help="examine at most this many frames")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -43,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
             options.directory,
             classes=classes,
             pillars=pillars,
+            weights=_weights(options),
             columns=columns_of(options),
             transform=transform_of(options),
             max_frames=options.max_frames,
@@ -53,6 +64,15 @@ def run(options: argparse.Namespace) -> int:
     else:
         OUTPUT.print(format_report(report))
     return 0 if report.ok else 1
+
+
+def _weights(options: argparse.Namespace) -> str | None:
+    """Weights that training is meant to start from."""
+    from perception.data.own import DESCRIPTION_NAME
+
+    if options.start is None:
+        return _START if (options.directory / DESCRIPTION_NAME).is_file() else None
+    return None if options.start == "none" else str(options.start)
 
 
 def _meant(options: argparse.Namespace) -> tuple[tuple[str, ...] | None, PillarConfig | None]:

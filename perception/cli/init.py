@@ -20,7 +20,12 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the choice of these (default: 0)")
     parser.add_argument(
-        "--force", action="store_true", help="overwrite what an earlier run wrote; lists of frames stay"
+        "--force",
+        action="store_true",
+        help="overwrite what an earlier run wrote; lists of frames that you made or changed stay",
+    )
+    parser.add_argument(
+        "--no-labels", action="store_true", help="describe the scans alone, whatever else lies in the folder"
     )
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
 
@@ -29,7 +34,9 @@ def run(options: argparse.Namespace) -> int:
     """Describe, write, print."""
     from perception.describe import describe_folder, write_files
 
-    described = describe_folder(options.directory, val_share=options.val_share, seed=options.seed)
+    described = describe_folder(
+        options.directory, val_share=options.val_share, seed=options.seed, labels=not options.no_labels
+    )
     written = write_files(described, force=options.force)
     if options.json:
         print(json.dumps({**described.to_dict(), "written": list(map(str, written))}))

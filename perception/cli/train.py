@@ -15,6 +15,7 @@ from perception.cli.ranges import add_range_option, range_of
 from perception.cli.train_embedding import run_embedding, trains_embedding
 from perception.config import TrainConfig, load_config
 from perception.errors import ConfigError
+from sparse_core.interruption import interruptible
 
 #: Seconds between lines about the loss where there is no terminal for a bar.
 _LINE_EVERY_S = 10.0
@@ -75,13 +76,30 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="leave frames out that cannot be read, and name them (default: stop at the first)",
     )
+    parser.add_argument(
+        "--no-check",
+        action="store_true",
+        help="train although perceive doctor finds errors in the data (default: refuse)",
+    )
     parser.add_argument("--max-seconds", type=float, help="stop after this long, with weights to use")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     add_device_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train, then say where the weights are and how good they are."""
+    """Train, then say where the weights are and how good they are; a signal stops it with a message."""
+    with interruptible(lambda: _what_is_saved(options.out)):
+        return _run(options)
+
+
+def _what_is_saved(directory: Path) -> str:
+    """What a signal outside of the steps leaves."""
+    if (directory / "checkpoint.pt").is_file():
+        return f"interrupted; {directory / 'checkpoint.pt'} is kept: run the same command again to resume"
+    return "interrupted before the first step: there is nothing to resume; run the same command to start"
+
+
+def _run(options: argparse.Namespace) -> int:
     from perception.train.fine_tune import FineTune
     from perception.train.ranks import first_of_environment
     from perception.train.run import train
@@ -116,6 +134,7 @@ def run(options: argparse.Namespace) -> int:
         on_remark=lambda remark: REMARKS.print(remark, highlight=False, soft_wrap=True),
         fine_tune=fine_tune,
         skip_damaged=options.skip_damaged,
+        check=not options.no_check,
     )
     if not first:
         return 0
@@ -123,7 +142,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(asdict(outcome), default=str))
         return 0
     if not outcome.finished:
-        OUTPUT.print(f"stopped at step {outcome.step}; run the same command again to go on")
+        OUTPUT.print(f"stopped at step {outcome.step}; run the same command again to resume")
     so_far = "" if outcome.finished else " (so far)"
     OUTPUT.print(f"weights: {outcome.directory / 'weights.safetensors'}{so_far}", soft_wrap=True)
     if (outcome.directory / "curves.png").is_file():

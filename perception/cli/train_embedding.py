@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from perception.cli.console import OUTPUT, progress_bar
+from perception.cli.console import OUTPUT, REMARKS, progress_bar
 from perception.config import load_config
 
 __all__ = ["run_embedding", "trains_embedding"]
@@ -52,13 +52,14 @@ def run_embedding(options: argparse.Namespace, path: Path) -> int:
             device=options.device,
             max_seconds=options.max_seconds,
             on_source=lambda done, total: bar.update(looking, completed=done, total=total),
+            on_remark=lambda remark: REMARKS.print(remark, highlight=False, soft_wrap=True),
             on_step=lambda step, steps, loss: bar.update(learning, completed=step, total=steps),
         )
     if options.json:
         print(json.dumps(asdict(outcome), default=str))
         return 0
     if not outcome.finished:
-        OUTPUT.print(f"stopped at step {outcome.step}; run the same command again to go on")
+        OUTPUT.print(f"stopped at step {outcome.step}; run the same command again to resume")
     if outcome.step:
         OUTPUT.print(f"weights: {outcome.directory / 'weights.safetensors'}, with its head", soft_wrap=True)
     for name, found in (("vectors", outcome.vectors), ("sizes alone", outcome.sizes)):

@@ -52,6 +52,7 @@ class Frame:
         time_ns: time of the scan in nanoseconds since the epoch.
         columns: of the scan's file, where they are not recognised.
         transform: what makes of the scan's file one in metres, x forward, y left, z up.
+        skipped: why an entry of the labels is not among the boxes, one sentence for each such entry.
     """
 
     frame_id: str
@@ -64,6 +65,7 @@ class Frame:
     time_ns: int | None = None
     columns: Columns | None = None
     transform: ScanTransform = field(default_factory=ScanTransform)
+    skipped: tuple[str, ...] = ()
 
     @cached_property
     def cloud(self) -> PointCloud:

@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from perception.data.own import DESCRIPTION_NAME, LabelFormat
+from perception.data.own import DESCRIPTION_NAME, FORMATS, LabelFormat
 from perception.data.own.formats import recognised_format
+from perception.describe.splits import made_by_init
 from perception.errors import DataError
 from perception.io.point_cloud import is_point_cloud, known_suffixes
 
 _DEEPEST = 3
 _MOST_FOLDERS = 500
 _LABEL_FILES = (".json", ".csv", ".xml")
-#: Of all frames that have labels, where fewer names agree, it is no label file of these scans.
-_LEAST_SHARED = 1
+#: In names of folders whose files say something else about a scan.
+_NO_LABELS = ("calib", "pose", "image", "oxts", "meta")
 
 
 class FoundScans(NamedTuple):
@@ -64,25 +65,63 @@ def find_scans(root: Path) -> FoundScans:
 
 
 def find_labels(root: Path, scans: FoundScans) -> FoundLabels | None:
-    """The labels that have the names of the most scans; None where no format is recognised."""
+    """Return the labels that have the names of the most scans; None where no file looks like labels.
+
+    Raises:
+        DataError: files that look like labels have no known format, or other names than the scans.
+    """
     names = {path.stem for path in scans.paths}
-    best = None
+    best, damaged, strange = None, [], []
     for path in _label_places(root):
         kind = recognised_format(path)
         if kind is None:
             continue
         try:
-            shared = len(names & set(kind(path).frame_ids()))
-        except DataError:
+            labelled = set(kind(path).frame_ids())
+        except DataError as error:
+            damaged.append(str(error))
             continue
-        if shared >= _LEAST_SHARED and (best is None or shared > best.shared):
+        shared = len(names & labelled)
+        if not shared:
+            strange.append(
+                f"{path}: labels of {kind.tool}, but none has the name of a scan: labels are called"
+                f" {', '.join(sorted(labelled)[:2])}, scans {', '.join(sorted(names)[:2])}"
+            )
+        elif best is None or shared > best.shared:
             best = FoundLabels(path, kind, shared)
+    if best is None:
+        problems = [*damaged, *strange, *_unknown_labels(root, names)]
+        if problems:
+            raise DataError(
+                f"{problems[0]}; known formats: {', '.join(FORMATS)} (docs/own-data.md). Export the labels in"
+                " one of them under the names of the scans, or describe the scans alone (--no-labels)"
+            )
     return best
 
 
+def _unknown_labels(root: Path, names: set[str]) -> list[str]:
+    """Return a sentence for each folder of text files that are called like the scans."""
+    found = []
+    for folder in _folders(root):
+        if any(word in folder.name.lower() for word in _NO_LABELS):
+            continue
+        files = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in (*_LABEL_FILES, ".txt")]
+        files = [path for path in files if {path.stem, Path(path.stem).stem} & names]
+        if files:
+            found.append(
+                f"{folder}: {len(files)} files such as {files[0].name} are called like the scans, but no"
+                " known format of labels matches them"
+            )
+    return found
+
+
 def find_lists(root: Path) -> Path | None:
-    """The folder that holds ``train.txt``: ``ImageSets``, ``splits`` or another one."""
-    return next((folder for folder in _folders(root) if (folder / "train.txt").is_file()), None)
+    """Return the folder of ``train.txt``: ``ImageSets``, ``splits`` or another one.
+
+    Lists that ``perceive init`` made, and that nobody has changed since, do not count: they are made again.
+    """
+    there = (folder for folder in _folders(root) if (folder / "train.txt").is_file())
+    return next((folder for folder in there if not made_by_init(folder)), None)
 
 
 def relative(path: Path, root: Path) -> str:

@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 
 from perception.data.own import DESCRIPTION_NAME, Description, LabelPart, OwnDataSet, ScanPart
+from perception.data.own.labels import Array
 from perception.data.own.written_description import description_text
 from perception.describe.evidence import Evidence
 from perception.describe.files import FoundLabels, FoundScans, find_labels, find_lists, find_scans, relative
 from perception.describe.labels import ClassFacts, MeasuredLabels, measure_written
 from perception.describe.scans import MeasuredScans, measure_scans
-from perception.describe.splits import in_time, split_frames
+from perception.describe.splits import in_time, split_frames, write_lists
 from perception.describe.training import suggested_range_m, training_text
 from perception.errors import DataError
 from perception.io.point_cloud import read_raw_cloud
 from perception.io.raw import transformed
 from perception.io.text import write_text
+from perception.io.transform import TRAINED_SENSOR_HEIGHT_M
 from perception.scans.facts import measure_scan
 
 TRAINING_NAME = "train.yaml"
@@ -28,6 +30,8 @@ _SPLITS = "splits"
 _SAMPLE = 20
 #: Scans that are looked at with their labels, which takes longer.
 _LABELLED_SAMPLE = 10
+#: So many boxes that leave so wide an angle free show that only a part of the turn was labelled.
+_SECTOR_BOXES, _SECTOR_GAP_DEG = 50, 150.0
 
 
 @dataclass(frozen=True)
@@ -75,16 +79,20 @@ class Described:
         }
 
 
-def describe_folder(folder: str | Path, *, val_share: float = 0.2, seed: int = 0) -> Described:
+def describe_folder(
+    folder: str | Path, *, val_share: float = 0.2, seed: int = 0, labels: bool = True
+) -> Described:
     """Look at a folder of one's own data; nothing is written.
 
     Args:
         folder: with scans and, in it or below, labels and lists of frames.
         val_share: share of the frames for validation, where there are no lists.
         seed: of the choice of these.
+        labels: False describes the scans alone.
 
     Raises:
-        DataError: there are no scans, or none can be read.
+        DataError: there are no scans; most scans or labels cannot be read; or files that look like labels
+            have no known format, no box, or other names than the scans.
         ValueError: a share that is not between 0 and 1.
     """
     if not 0 < val_share < 1:
@@ -104,26 +112,28 @@ def describe_folder(folder: str | Path, *, val_share: float = 0.2, seed: int = 0
     )
     description = Description(part)
     remarks = _scan_remarks(scans, measured)
-    found = find_labels(root, scans)
+    found = find_labels(root, scans) if labels else None
+    reach, around = _reach(looked, measured)
     if found is None:
-        remarks.append("no labels of a known format have the names of the scans")
-        reach, around = _reach(looked, measured)
+        remarks.append("no labels: the scans alone are described, and there is nothing to train on")
         bounds = suggested_range_m(np.zeros((0, 7)), reach, behind=around)
         evidence = (path, *measured.evidence)
         return Described(root, description, evidence, len(scans.paths), {}, {}, bounds, None, tuple(remarks))
-    labels, label_evidence = _label_part(root, scans, found)
-    data_set = OwnDataSet(root, None, "scan or labels", None, description=replace(description, labels=labels))
+    label_part, label_evidence = _label_part(root, scans, found)
+    description = replace(description, labels=label_part)
+    data_set = OwnDataSet(root, None, "scan or labels", None, description=description)
     both = [path for path in scans.paths if path.stem in _labelled(found)]
     written = measure_written(data_set, [path.stem for path in _spread_over(both, _LABELLED_SAMPLE)])
-    remarks += [f"cannot be read: {message}" for message in written.unreadable[:5]]
+    if not written.facts:
+        raise DataError(f"{found.path}: the labels hold no box; export them again, or say --no-labels")
+    remarks += _label_remarks(written, around)
     description = replace(description, labels=written.part, classes=written.classes)
     lists, listed = _lists(root, scans, found, written, data_set, val_share, seed)
     description = replace(description, splits=listed.value)
-    reach, around = _reach(looked, measured)
-    bounds = suggested_range_m(written.boxes, reach, behind=around)
-    names, training = description.class_names, None
-    if names:
-        training = training_text(names, bounds, len(lists.get("train", scans.paths)))
+    height_m = measured.transform.sensor_height_m
+    raised_m = 0.0 if height_m is None else height_m - TRAINED_SENSOR_HEIGHT_M
+    bounds = suggested_range_m(written.boxes, reach, behind=around, raised_m=raised_m)
+    training = training_text(description.class_names, bounds, len(lists.get("train", scans.paths)))
     return Described(
         root,
         description,
@@ -147,15 +157,14 @@ def write_files(described: Described, *, force: bool = False) -> list[Path]:
     texts = {root / DESCRIPTION_NAME: described.text}
     if described.training is not None:
         texts[root / TRAINING_NAME] = described.training
-    for split, listed in described.lists.items():
-        texts[root / _SPLITS / f"{split}.txt"] = "".join(f"{name}\n" for name in listed)
-    there = [path for path in texts if path.exists()]
+    folder = root / _SPLITS
+    lists = [folder / f"{split}.txt" for split in described.lists]
+    there = [path for path in (*texts, *lists) if path.exists()]
     if there and not force:
         raise DataError(f"{there[0]}: is there already; --force overwrites it (force=True in Python)")
     for path, text in texts.items():
-        path.parent.mkdir(exist_ok=True)
         write_text(path, text)
-    return list(texts)
+    return [*texts, *(write_lists(folder, described.lists) if lists else ())]
 
 
 def _spread_over(paths: tuple[Path, ...] | list[Path], most: int = _SAMPLE) -> list[Path]:
@@ -176,6 +185,41 @@ def _label_part(root: Path, scans: FoundScans, found: FoundLabels) -> tuple[Labe
         Evidence("labels.format", found.kind.name, f"recognised as {found.kind.tool}", "measured")
     )
     return LabelPart(where, found.kind.name), evidence
+
+
+def _label_remarks(written: MeasuredLabels, around: bool) -> list[str]:
+    """What was left out of the labels, and where they cover a part of the scan only."""
+    remarks = []
+    if written.unreadable:
+        files = len(written.per_frame) + len(written.unreadable)
+        remarks.append(
+            f"{len(written.unreadable)} of {files} label files cannot be read and are left out of the"
+            f" lists of frames: {'; '.join(written.unreadable[:5])}"
+        )
+    remarks += [
+        f"{count} entries of the labels were skipped: {why}" for why, count in written.skipped.items()
+    ]
+    sector = _labelled_sector(written.boxes)
+    if around and sector is not None:
+        remarks.append(
+            f"points lie all around, labels only from {sector[0]:.0f} to {sector[1]:.0f} degrees (0 is +x,"
+            " counter-clockwise): objects elsewhere teach nothing, and detections there count as false"
+        )
+    return remarks
+
+
+def _labelled_sector(boxes: Array) -> tuple[float, float] | None:
+    """Bearings in degrees between which all boxes lie; None where they are few or lie all around."""
+    if len(boxes) < _SECTOR_BOXES:
+        return None
+    bearings = np.sort(np.degrees(np.arctan2(boxes[:, 1], boxes[:, 0])))
+    gaps = np.diff(bearings, append=bearings[0] + 360)
+    widest = int(gaps.argmax())
+    if gaps[widest] < _SECTOR_GAP_DEG:
+        return None
+    first = float(bearings[(widest + 1) % len(bearings)])
+    last = float(bearings[widest])
+    return first, last if last >= first else last + 360
 
 
 def _scan_remarks(scans: FoundScans, measured: MeasuredScans) -> list[str]:

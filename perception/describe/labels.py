@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from perception.class_names import mapped_classes
 from perception.data.own import LabelPart, OwnDataSet
 from perception.data.own.labels import Array, truth_of
 from perception.describe.evidence import Evidence, Surety
+from perception.doctor.examine import DEFAULT_CLASSES
 from perception.doctor.label_facts import TURNS, LabelFacts, better_turn, measure_labels, points_by_class
 from perception.errors import DataError
 from perception.io.point_cloud import read_raw_cloud
@@ -58,6 +60,7 @@ class MeasuredLabels:
         per_frame: names of the boxes by frame.
         boxes: (M, 7) float64 all boxes in metres in the LiDAR frame.
         unreadable: what is wrong with labels that cannot be read.
+        skipped: entries of the files that are no boxes, by why they were skipped.
     """
 
     evidence: tuple[Evidence, ...]
@@ -67,6 +70,7 @@ class MeasuredLabels:
     per_frame: dict[str, list[str]]
     boxes: Array
     unreadable: tuple[str, ...]
+    skipped: dict[str, int]
 
 
 def measure_written(data_set: OwnDataSet, sample: Sequence[str]) -> MeasuredLabels:
@@ -75,6 +79,9 @@ def measure_written(data_set: OwnDataSet, sample: Sequence[str]) -> MeasuredLabe
     Args:
         data_set: with conventions as they usually are; all of its labels are read.
         sample: frames whose scans are looked at.
+
+    Raises:
+        DataError: most of the labels cannot be read.
     """
     angles = _angles(data_set)
     data_set = _with(data_set, angles=angles.value)
@@ -82,7 +89,12 @@ def measure_written(data_set: OwnDataSet, sample: Sequence[str]) -> MeasuredLabe
     data_set = _with(data_set, z=height.value)
     turn, facts = _turn(data_set, sample)
     data_set = _with(data_set, turn_deg=turn.value)
-    per_frame, rows, unreadable = _all_boxes(data_set)
+    per_frame, rows, unreadable, skipped = _all_boxes(data_set)
+    if 2 * len(unreadable) > len(per_frame) + len(unreadable):
+        raise DataError(
+            f"{len(unreadable)} of {len(per_frame) + len(unreadable)} label files cannot be read, the first:"
+            f" {unreadable[0]}"
+        )
     names = [name for listed in per_frame.values() for name in listed]
     classes, spelling = _classes(names)
     part = data_set.description.labels or LabelPart()
@@ -94,6 +106,7 @@ def measure_written(data_set: OwnDataSet, sample: Sequence[str]) -> MeasuredLabe
         per_frame,
         rows,
         tuple(unreadable),
+        skipped,
     )
 
 
@@ -174,32 +187,33 @@ def _joined(facts: Facts, part: Callable[[LabelFacts], npt.NDArray[np.generic]])
     return np.concatenate([np.zeros(0), *(part(item).astype(np.float64) for item in facts)])
 
 
-def _all_boxes(data_set: OwnDataSet) -> tuple[dict[str, list[str]], Array, list[str]]:
+def _all_boxes(data_set: OwnDataSet) -> tuple[dict[str, list[str]], Array, list[str], dict[str, int]]:
+    """Read names by frame, all boxes, what is wrong with unreadable files, and why entries were skipped."""
     reader, part = data_set.labels, data_set.description.labels
     assert reader is not None
     assert part is not None
     names: dict[str, list[str]] = {}
-    rows, unreadable = [np.zeros((0, 7))], []
+    rows, unreadable, skipped = [np.zeros((0, 7))], [], Counter[str]()
     for frame_id in sorted(reader.frame_ids()):
         try:
-            boxes = truth_of(reader.read(frame_id), part, data_set.description.scans.transform, {}).boxes
+            written = reader.read(frame_id)
+            boxes = truth_of(written, part, data_set.description.scans.transform, {}).boxes
         except DataError as error:
             unreadable.append(str(error))
             continue
+        skipped.update(written.skipped)
         names[frame_id] = boxes.labels
         rows.append(boxes.boxes.astype(np.float64))
-    return names, np.concatenate(rows), unreadable
+    return names, np.concatenate(rows), unreadable, dict(skipped)
 
 
 def _classes(names: Sequence[str]) -> tuple[dict[str, str | None], Evidence]:
-    """Every name is a class of its own; spellings that differ in their capitals are one."""
+    """Map every name to a class of the shipped weights where it means one; spellings of others are joined."""
     counts = Counter(names)
-    usual: dict[str, str] = {}
-    for name, _ in counts.most_common():
-        usual.setdefault(name.lower(), name)
-    found: dict[str, str | None] = {name: usual[name.lower()] for name, _ in counts.most_common()}
-    joined = [f"{name} is taken for {other}" for name, other in found.items() if name != other]
-    how = "name in the labels: class; write null to leave boxes out. " + ", ".join(
+    meant = mapped_classes([name for name, _ in counts.most_common()], DEFAULT_CLASSES)
+    found: dict[str, str | None] = dict(meant)
+    joined = [f"{name} is mapped to {other}" for name, other in meant.items() if name != other]
+    how = "name in the labels: class; write another class, or null to leave boxes out. " + ", ".join(
         f"{name}: {count}" for name, count in counts.most_common()
     )
     how += " boxes" if counts else "There are no boxes"

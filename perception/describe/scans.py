@@ -24,6 +24,8 @@ from perception.scans.geometry import check_geometry
 #: Around the fullest layer, which is found in coarse steps, the ground is measured again.
 _GROUND_M = 0.25
 _LEAST_HEIGHT_M = 0.1
+#: On real roads the heights of scans of one sensor lie within 0.25 m, over water within 2.84 m.
+_NO_GROUND_M = 1.0
 _SMALL_UNITS = (0.001, 0.01)
 
 
@@ -50,7 +52,7 @@ def measure_scans(paths: Sequence[Path]) -> MeasuredScans:
     """Measure scans of one folder, as they come.
 
     Raises:
-        DataError: none can be read, or all are nearly empty.
+        DataError: most cannot be read, or all are nearly empty.
     """
     columns = find_columns(paths)
     names = None if columns.value is None else tuple(columns.value)
@@ -59,6 +61,11 @@ def measure_scans(paths: Sequence[Path]) -> MeasuredScans:
     if not filled:
         said = unreadable[0] if unreadable else f"{paths[0].parent}: fewer than {FEW_POINTS} points a scan"
         raise DataError(f"{said}; nothing can be measured on these scans")
+    if 2 * len(unreadable) > len(paths):
+        raise DataError(
+            f"{len(unreadable)} of the {len(paths)} scans looked at cannot be read, the first:"
+            f" {unreadable[0]}"
+        )
     known = ScanTransform(axes=usual_transform(paths[0], ScanTransform())[0].axes)
     axes = known.axes is not None
     facts = [_facts(transformed(cloud, known)) for cloud in filled]
@@ -175,5 +182,11 @@ def _height(clouds: Sequence[RawCloud]) -> Evidence:
         return Evidence(field, None, how, "assumed")
     height = round(median(heights), 2)
     spread = max(heights) - min(heights)
+    if spread > _NO_GROUND_M:
+        how = (
+            f"the fullest layer below the sensor differs by {spread:.2f} m between {len(heights)} scans, so"
+            " it is no ground: 1.73 m, as of the data that the weights were made of"
+        )
+        return Evidence(field, None, how, "assumed")
     how = f"most points of {len(heights)} scans lie {height:.2f} m below the sensor, within {spread:.2f} m"
     return Evidence(field, height, how, "measured" if spread < 0.3 else "likely")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from perception.io.text import write_text
+
 #: Frames of a block, where there are enough of them for ten blocks; and the fewest blocks.
 _BLOCK_FRAMES = 20
 _LEAST_BLOCKS = 5
+#: File beside the lists that holds their digest.
+_MARK = ".made-by-init"
 #: Choices of blocks that are tried for one in which every class occurs on both sides.
 _TRIES = 200
 
@@ -54,6 +60,31 @@ def split_frames(
         [name for row, name in enumerate(frames) if row in held_rows],
         count,
     )
+
+
+def write_lists(folder: Path, lists: Mapping[str, Sequence[str]]) -> list[Path]:
+    """Write lists of frames with a mark by which a later run knows them for its own."""
+    folder.mkdir(exist_ok=True)
+    paths = []
+    for split, frames in lists.items():
+        paths.append(folder / f"{split}.txt")
+        write_text(paths[-1], "".join(f"{name}\n" for name in frames))
+    write_text(folder / _MARK, _digest(folder) + "\n")
+    return paths
+
+
+def made_by_init(folder: Path) -> bool:
+    """Return True if :func:`write_lists` wrote all lists of a folder and nobody has changed them."""
+    mark = folder / _MARK
+    return mark.is_file() and mark.read_text(encoding="utf-8", errors="replace").strip() == _digest(folder)
+
+
+def _digest(folder: Path) -> str:
+    """Return a digest of the names and texts of the lists."""
+    found = hashlib.sha256()
+    for path in sorted(folder.glob("*.txt")):
+        found.update(f"{path.name}\0".encode() + path.read_bytes() + b"\0")
+    return found.hexdigest()
 
 
 def in_time(frames: Sequence[str], times_ns: Mapping[str, int]) -> list[str]:

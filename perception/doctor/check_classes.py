@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from difflib import get_close_matches
 
+from perception.class_names import nearest_class, same_class
 from perception.doctor.label_facts import LabelFacts
 from perception.doctor.wording import LabelWords
-from perception.scans.finding import Finding, Severity
+from perception.scans.finding import Finding
 
 #: With fewer boxes than this a class is told to have few.
 FEW_BOXES = 50
@@ -29,10 +29,11 @@ def check_classes(
     if not counts:
         what = "The label files hold no box at all (DontCare left out)."
         return [Finding("error", "classes", what, words.empty)]
-    unknown = [name for name in counts if name not in known and name not in classes]
-    findings = [_unknown(name, counts[name], frames, [*known, *classes]) for name in unknown]
-    misspelt = {_meant(name, classes) for name in counts if name not in classes}
-    missing = [name for name in classes if name not in counts and name not in misspelt]
+    renamed = {name: same_class(name, classes) for name in counts if name not in classes}
+    unknown = [name for name, same in renamed.items() if same is not None or name not in known]
+    findings = [_unknown(name, counts[name], frames, classes, known, words) for name in unknown]
+    nearest = {nearest_class(name, classes) for name in unknown}
+    missing = [name for name in classes if name not in counts and name not in nearest]
     if missing:
         none_left = not any(name in counts for name in classes)
         what = f"No box of class {', '.join(missing)} in the label files."
@@ -50,25 +51,51 @@ def check_classes(
     return findings
 
 
-def _unknown(name: str, count: int, frames: Sequence[LabelFacts], known: Sequence[str]) -> Finding:
-    meant = _meant(name, known)
-    ids = tuple(frame.frame_id for frame in frames if name in frame.types)
-    if meant is None:
-        names = ", ".join(dict.fromkeys(known))
-        fix = f"Rename it to one of {names}, or name it in the classes of the config."
-        return Finding("warning", "classes", f"{count} boxes have the unknown class {name!r}.", fix, ids)
-    same = meant.lower() == name.lower()
-    severity: Severity = "error" if same else "warning"
-    compared = "class names are compared letter by letter"
-    fix = f"Write {meant}: {compared}."
-    if not same:
-        fix = f"If it is {meant}, write it so ({compared}); else name it in the classes of the config."
-    what = f"{count} boxes have the class {name!r}, which is not {meant!r}."
-    return Finding(severity, "classes", what, fix, ids)
+def _unknown(
+    name: str,
+    count: int,
+    frames: Sequence[LabelFacts],
+    classes: Sequence[str],
+    known: Sequence[str],
+    words: LabelWords,
+) -> Finding:
+    """Report a name that no configuration knows: an error where it means a class under another name."""
+    same, ids = same_class(name, classes), tuple(frame.frame_id for frame in frames if name in frame.types)
+    if same is not None:
+        what = (
+            f"{count} boxes have the class {name!r}, which the config calls {same!r}: they would not count."
+        )
+        return Finding("error", "classes", what, words.rename.format(name=name, meant=same), ids)
+    names = list(dict.fromkeys([*classes, *known]))
+    near = nearest_class(name, names)
+    what = f"{count} boxes have the unknown class {name!r}."
+    if near is None:
+        fix = f"Rename it to one of {', '.join(names)}, or name it in the classes of the config."
+    else:
+        what = f"{count} boxes have the class {name!r}, which is not {near!r}."
+        fix = f"{words.rename.format(name=name, meant=near)} Else name it in the classes of the config."
+    return Finding("warning", "classes", what, fix, ids)
 
 
-def _meant(name: str, known: Sequence[str]) -> str | None:
-    """The known name of the nearest spelling; None where none is near."""
-    lower = {other.lower(): other for other in known}
-    near = get_close_matches(name.lower(), lower, n=1, cutoff=0.75)
-    return lower[near[0]] if near else None
+def check_trained_classes(classes: Sequence[str], trained: Sequence[str], weights: str) -> list[Finding]:
+    """Report classes that weights know under another name, which fine-tuning would learn anew.
+
+    Args:
+        classes: to train.
+        trained: classes of the weights.
+        weights: what these are called.
+    """
+    findings = []
+    for name in classes:
+        same = None if name in trained else same_class(name, trained)
+        if same is None:
+            continue
+        what = f"The weights {weights} know the class {name!r} as {same!r}; from them it would start anew."
+        fix = (
+            f"Map it to {same} under classes in dataset.yaml (or rename the labels) and write {same} in the"
+            " classes of the config; `perceive init --force` does both."
+        )
+        if same in classes:
+            fix = f"Map {name} to {same} under classes in dataset.yaml, or give it a name of another meaning."
+        findings.append(Finding("error", "classes", what, fix))
+    return findings

@@ -24,7 +24,7 @@ PLAUSIBLE_SIZES_M = {
     "Tram": ((8.0, 70.0), (1.8, 3.6), (2.5, 5.0)),
 }
 #: Of classes that are not in the table.
-_ANY_SIZE_M = ((0.05, 40.0), (0.05, 40.0), (0.02, 40.0))
+_ANY_SIZE_M = ((0.05, 80.0), (0.05, 80.0), (0.02, 40.0))
 _USUAL_SIZE_M = 1.5
 _SIZE_UNITS = {"centimetres": 0.01, "millimetres": 0.001, "feet": 0.3048, "inches": 0.0254}
 _SIZE_NAMES = ("length", "width", "height")
@@ -94,7 +94,8 @@ def _check_sizes(frames: Sequence[LabelFacts], words: LabelWords) -> list[Findin
         return []
     odd = np.flatnonzero(~plausible).tolist()
     example = f"{types[odd[0]]} {' x '.join(f'{size:.2f}' for size in sizes[odd[0]])} m"
-    message = f"{share:.0%} of the boxes have implausible sizes (length x width x height), such as {example}"
+    part = f"{share:.0%}" if share >= 0.01 else f"{len(odd)}"
+    message = f"{part} of the boxes have implausible sizes (length x width x height), such as {example}"
     cause, fix = _explain_sizes(sizes, limits, words) if share > 0.5 else ("", words.look)
     frames_concerned = tuple(dict.fromkeys(ids[index] for index in odd))
     severity: Severity = "error" if share > 0.5 else "warning"

@@ -13,6 +13,7 @@ import numpy as np
 from perception.config import PillarConfig
 from perception.data import CameraCalibration, DataSet, Frame, open_data_set
 from perception.data.own import OwnDataSet
+from perception.doctor.check_classes import check_trained_classes
 from perception.doctor.check_frames import check_repeated_scans, fingerprint
 from perception.doctor.check_labels import check_labels
 from perception.doctor.check_range import check_range
@@ -23,6 +24,7 @@ from perception.doctor.wording import in_description, words_for
 from perception.errors import DataError
 from perception.io.columns import Columns, parse_columns
 from perception.io.transform import ScanTransform
+from perception.model.weights import load_weights
 from perception.scans.facts import ScanFacts, finite_xyz, measure_scan
 from perception.scans.finding import Finding, with_frames
 
@@ -44,6 +46,7 @@ class _Survey:
     calibrations: list[tuple[str, CameraCalibration]] = field(default_factory=list)
     unreadable: list[tuple[str, DataError]] = field(default_factory=list)
     prints: dict[str, bytes] = field(default_factory=dict)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
 
     @contextmanager
     def noting(self, frame: Frame) -> Iterator[None]:
@@ -59,6 +62,7 @@ def examine_data_set(
     *,
     classes: Sequence[str] | None = None,
     pillars: PillarConfig | None = None,
+    weights: str | Path | None = None,
     columns: Columns | None = None,
     transform: ScanTransform | None = None,
     max_frames: int | None = None,
@@ -74,6 +78,8 @@ def examine_data_set(
         classes: classes that training or detection is meant for; None: those of the shipped detector on
             KITTI's data, else all of the data set.
         pillars: range of the detector that is meant; None: whether boxes lie in it is not judged.
+        weights: shipped name or file that training starts from; None: whether they know the classes under
+            other names is not judged.
         columns, transform: how the scans are read, as for :func:`~perception.io.load_point_cloud`; of a data
             set that says so itself, what is to be changed besides.
         max_frames: examine only so many frames, spread evenly over the data set.
@@ -81,6 +87,7 @@ def examine_data_set(
 
     Raises:
         DataError: there is no such folder, or it holds no data set.
+        CheckpointError: no such weights.
         ValueError, TypeError: ``max_frames`` is below 1, or no such columns.
     """
     if max_frames is not None and max_frames < 1:
@@ -97,6 +104,7 @@ def examine_data_set(
         if on_frame is not None:
             on_frame(done, len(frame_ids))
     findings = data_set.check_files() + _unreadable_findings(survey.unreadable)
+    findings += _skipped_findings(survey.skipped)
     if len(frame_ids) < len(data_set):
         what = f"{len(frame_ids)} of {len(data_set)} frames were examined."
         findings.append(Finding("info", "sample", what, "Leave out the limit to examine all."))
@@ -104,6 +112,9 @@ def examine_data_set(
         others = data_set.evaluation not in (None, "kitti")
         classes = data_set.classes if others else DEFAULT_CLASSES
     findings += _judge(survey, classes, data_set, pillars) if frame_ids else []
+    if weights is not None:
+        named = classes or tuple(dict.fromkeys(name for frame in survey.labels for name in frame.types))
+        findings += check_trained_classes(named, load_weights(weights).config.head.classes, str(weights))
     if isinstance(data_set, OwnDataSet):
         findings = [in_description(item, data_set.description.scans.transform) for item in findings]
     found = sorted_findings(findings)
@@ -126,6 +137,7 @@ def _survey_frame(frame: Frame, survey: _Survey) -> None:
             survey.calibrations.append((frame.frame_id, frame.calibration))
             placed = True
     if frame.labelled:
+        survey.skipped += [(why, frame.frame_id) for why in frame.skipped]
         with survey.noting(frame):
             survey.labels.append(measure_labels(frame, xyz if placed or not frame.objects else xyz[:0]))
 
@@ -136,6 +148,20 @@ def _unreadable_findings(unreadable: Sequence[tuple[str, DataError]]) -> list[Fi
     told.append((f"{len(rest)} more files cannot be read.", tuple(frame_id for frame_id, _ in rest)))
     fix = "Repair or replace the file, or take the frame out of the data set."
     return with_frames(*(Finding("error", "unreadable", message, fix, ids) for message, ids in told))
+
+
+def _skipped_findings(skipped: Sequence[tuple[str, str]]) -> list[Finding]:
+    fix = "Nothing to do if these are meant to be left out."
+    return [
+        Finding(
+            "info",
+            "skipped",
+            f"{count} entries of the labels were skipped: {why}.",
+            fix,
+            tuple(dict.fromkeys(name for other, name in skipped if other == why)),
+        )
+        for why, count in Counter(why for why, _ in skipped).items()
+    ]
 
 
 def _judge(

@@ -25,7 +25,10 @@ _GROUND_RING_M = 3.0
 _CLEAR_POINTS = 10
 #: Larger boxes are in another unit: the check of sizes reports them, and no point is counted.
 _LARGEST_BOX_M = 100.0
-_GROUND_POINTS = 20
+#: Points beside a box that show ground: how many, how thick their layer is, its share of them, and on how
+#: many quarters around the box. Of boats at quays none has it, of the boxes of KITTI, nuScenes
+#: and DAIR-V2X 17 to 65 %.
+_GROUND_POINTS, _GROUND_LAYER_M, _GROUND_SHARE, _GROUND_SIDES = 20, 0.3, 0.3, 3
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class LabelFacts:
         points: (P,) points inside.
         supported: (P,) bool: enough points inside and clear of the ground.
         distance_m: (P,) from the surface of the box to the nearest point of the scan.
-        ground_gap_m: (P,) bottom of the box above the ground around it; NaN where too few points are near.
+        ground_gap_m: (P,) bottom of the box above the ground around it; NaN where the points show none.
         centres: (P, 3) of the boxes, metres in the LiDAR frame.
         heights_m: (P,) height of the boxes.
         turned: (P, 3) points inside after each of ``TURNS``.
@@ -229,10 +232,25 @@ def _distance_to_points(xyz: Array, boxes: Array) -> Array:
 
 
 def _gap_to_ground(xyz: Array, boxes: Array) -> Array:
-    """(M,) metres from the ground around each box up to its bottom; NaN where too few points are near."""
+    """(M,) metres from the ground around each box up to its bottom; NaN where the points show no ground.
+
+    Ground is the lowest layer of the points beside a box, if it holds many of them and lies on several sides:
+    hulls, walls and quays rise on one side, and water returns hardly a point.
+    """
     gap = np.full(len(boxes), np.nan)
     for index, box in enumerate(boxes):
         near = _near(xyz, box)
-        if len(near) >= _GROUND_POINTS:
-            gap[index] = box[2] - box[5] / 2 - np.percentile(near[:, 2], 5)
+        offset, cosine, sine = near[:, :2] - box[:2], np.cos(box[6]), np.sin(box[6])
+        along = (cosine * offset[:, 0] + sine * offset[:, 1]) / box[3]
+        across = (cosine * offset[:, 1] - sine * offset[:, 0]) / box[4]
+        beside = np.maximum(np.abs(along), np.abs(across)) > 0.5
+        if beside.sum() < _GROUND_POINTS:
+            continue
+        z = near[beside, 2]
+        lowest = np.percentile(z, 5)
+        layer = np.abs(z - lowest) < _GROUND_LAYER_M
+        quarters = 2 * (along[beside][layer] > 0) + (across[beside][layer] > 0)
+        sides = int((np.bincount(quarters, minlength=4) >= SUPPORT_POINTS).sum())
+        if layer.mean() >= _GROUND_SHARE and sides >= _GROUND_SIDES:
+            gap[index] = box[2] - box[5] / 2 - lowest
     return gap

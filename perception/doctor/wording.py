@@ -16,6 +16,7 @@ class LabelWords:
 
     Attributes:
         empty: there is no box at all.
+        rename: a name of a class is to be another one; formatted with ``name`` and ``meant``.
         degrees: headings are no radians.
         order: sizes cannot be.
         swapped: sizes are interchanged.
@@ -27,6 +28,7 @@ class LabelWords:
     """
 
     empty: str
+    rename: str
     degrees: str
     order: str
     swapped: str
@@ -42,6 +44,7 @@ class LabelWords:
 CAMERA = LabelWords(
     empty="Check that the labels were exported; a line is 'Car 0 0 alpha left top right bottom"
     " height width length x y z rotation_y'.",
+    rename="Write {meant} for {name} in the labels: class names are compared letter by letter.",
     degrees="Convert rotation_y (and alpha) to radians in -pi..pi.",
     order="Write height, width and length in metres, in this order.",
     swapped="A KITTI label holds height, width, length, in this order.",
@@ -61,6 +64,7 @@ CAMERA = LabelWords(
 #: Labels of a folder of one's own data.
 OWN = LabelWords(
     empty="Check that the labels were exported, and that classes in dataset.yaml leave not all out (null).",
+    rename="Write {name}: {meant} under classes in dataset.yaml, or {name}: null to leave these boxes out.",
     degrees="Set labels.angles: degrees in dataset.yaml.",
     order="Write length, width and height, in this order, in the unit of the scans.",
     swapped="A box is x, y, z, length along its heading, width, height, yaw.",

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 
 from perception.boxes import Metric, circles_meet, circumscribed_radius, rotated_iou_pairs, wrap_angle
+from perception.class_names import same_class, unknown_class
+from perception.errors import DataError
 from perception.evaluate.box_table import BoxTable, Float64Array, Mask, Rows
 from perception.evaluate.boxes_result import (
     METRICS,
@@ -93,9 +95,26 @@ def evaluate_boxes(
 
 
 def judged_classes(labels: BoxTable, detections: BoxTable, classes: Iterable[str] | None) -> tuple[str, ...]:
-    """The classes to judge: those asked for, or all that occur, most labels first."""
+    """Return the classes to judge: those asked for, or all that occur, most labels first.
+
+    Raises:
+        DataError: labels and detections, or the classes asked for, name one class in two ways.
+    """
+    labelled, detected = set(labels.label.tolist()), set(detections.label.tolist())
     if classes is not None:
-        return tuple(dict.fromkeys(classes))
+        asked = tuple(dict.fromkeys(classes))
+        known = sorted((labelled | detected) - set(asked))
+        for name in sorted(set(asked) - labelled - detected):
+            if same_class(name, known) is not None:
+                raise DataError(unknown_class(name, sorted(labelled | detected)))
+        return asked
+    for name in sorted(detected - labelled):
+        same = same_class(name, sorted(labelled - detected))
+        if same is not None:
+            raise DataError(
+                f"detections call a class {name!r} that the labels call {same!r}: name both alike"
+                f" (perceive eval --rename {name}={same})"
+            )
     names, counts = np.unique(labels.label, return_counts=True)
     order = sorted(zip((-counts).tolist(), names.tolist(), strict=True))
     return tuple(name for _, name in order) + tuple(
@@ -115,7 +134,8 @@ def judge_boxes(
     """Which detections of each class are right; arguments as of :func:`evaluate_boxes`."""
     names = tuple(classes)
     if unknown := sorted(set(rules) - set(names)):
-        raise ValueError(f"a rule for {unknown[0]!r}, which is not judged; classes are {', '.join(names)}")
+        message = unknown_class(unknown[0], names)
+        raise ValueError(f"a rule for {unknown[0]!r}, which is not judged: {message}")
     if np.isnan(detections.score).any():
         row = int(np.isnan(detections.score).argmax())
         raise ValueError(f"detection {row} of frame {detections.frame[row]} has no score")

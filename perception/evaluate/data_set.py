@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from perception.class_names import check_known, same_class
 from perception.data import DataSet, Frame
 from perception.detector import Detector
 from perception.errors import DataError
@@ -67,15 +68,21 @@ def detect_all(
         on_frame: called after each frame.
 
     Raises:
-        DataError: a frame cannot be read.
+        DataError: a frame cannot be read, or the data set has another name for a class of the detector.
+        ValueError: ``names`` names a class that the detector does not know.
     """
+    check_known(names or (), detector.config.head.classes)
+    _check_names(detector.config.head.classes, names or {}, judge.data_set)
     everything = detector.reporting_everything()
 
     def detected() -> Iterator[tuple[Frame, Detections]]:
         for frame in judge.data_set:
             found = everything(frame.cloud)
             if names:
-                found = replace(found, labels=[names.get(label, label) for label in found.labels])
+                labels, classes = (
+                    [names.get(name, name) for name in old] for old in (found.labels, found.classes)
+                )
+                found = replace(found, labels=labels, classes=tuple(classes))
             yield frame, found
             if on_frame is not None:
                 on_frame(frame, found)
@@ -83,6 +90,24 @@ def detect_all(
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     return judge.write(directory, detected())
+
+
+def _check_names(classes: Sequence[str], names: Mapping[str, str], data_set: DataSet) -> None:
+    """Refuse classes that the labels have under another name: nothing found would count.
+
+    Raises:
+        DataError: the message names both.
+    """
+    written = {name: names.get(name, name) for name in classes}
+    others = [name for name in data_set.classes if name not in written.values()]
+    for name, wanted in written.items():
+        same = None if wanted in data_set.classes else same_class(wanted, others)
+        if same is not None:
+            fix = f"say --rename {name}={same}, or map {same} to {name} under classes in dataset.yaml"
+            raise DataError(
+                f"{data_set.folder}: the labels call the class {wanted!r} {same!r};"
+                f" {fix if same != name else f'leave out --rename {name}={wanted}'}"
+            )
 
 
 def evaluate_detector(

@@ -136,6 +136,7 @@ class Reporter:
                 *self._reached_limits(result.counts),
             ),
             embeddings=vectors,
+            classes=self.config.head.classes,
         )
 
     def _messages(self, result: FrameResult) -> list[str]:

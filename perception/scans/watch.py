@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -11,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from perception.config import PillarConfig
+from perception.errors import ScanWarning
 from perception.io.raw import FLAT_INTENSITY, RawCloud
 from perception.io.transform import ScanTransform
 from perception.scans.facts import ScanFacts, measure_scan, sample_places
@@ -58,10 +62,26 @@ class ScanWatch:
         finally:
             self._muted = before
 
-    def __call__(self, cloud: Cloud) -> list[str]:
-        """What a user should know of a scan, best in words of what mends it; mostly nothing."""
+    def __call__(self, cloud: Cloud, *, pillars: int | None = None) -> list[str]:
+        """Return what a user should know of a scan, with what mends it; mostly nothing.
+
+        Args:
+            cloud: the scan.
+            pillars: how many of the detector hold a point of it, if that is known. A scan on a GPU is not
+                looked at, but none at all shows that it is in another unit or frame.
+        """
         if self._muted:
             return []
+        said = self._looked_at(cloud)
+        if pillars == 0 and not said and len(cloud) >= _FEW_POINTS:
+            said.append(
+                f"none of the {len(cloud)} points lies within the range of these weights"
+                f" ({self._spans(0.0)}): nothing is found; turn millimetres into metres by"
+                " ScanTransform(scale=0.001).apply(points), in files by --scale 0.001"
+            )
+        return said
+
+    def _looked_at(self, cloud: Cloud) -> list[str]:
         said = list(cloud.warnings) if isinstance(cloud, PointCloud) else []
         self._frames += 1
         if not (self._every_frame or self._frames <= _FIRST or self._frames % _EVERY == 0):
@@ -89,19 +109,48 @@ class ScanWatch:
     def _about_range(self, xyz: FloatArray, raised: float) -> list[str]:
         if self._told_range:
             return []
-        low, high = self._low_m.copy(), self._high_m.copy()
-        low[2], high[2] = low[2] - raised, high[2] - raised
+        low, high = self._limits(raised)
         finite = xyz[np.isfinite(xyz).all(axis=1)]
         outside = 1 - float(((finite >= low) & (finite < high)).all(axis=1).mean())
         if outside < _MUCH_OUTSIDE:
             return []
         self._told_range = True
-        spans = ", ".join(
+        return [f"{outside:.0%} {OUT_OF_RANGE} ({self._spans(raised)}): nothing is found there"]
+
+    def _limits(self, raised: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """The range as a scan of another height sees it."""
+        shift = np.array([0.0, 0.0, raised])
+        return self._low_m - shift, self._high_m - shift
+
+    def _spans(self, raised: float) -> str:
+        low, high = self._limits(raised)
+        return ", ".join(
             f"{name} {first:g} to {last:g} m"
             for name, first, last in zip("xyz", low, high, strict=True)
             if np.isfinite(first)
         )
-        return [f"{outside:.0%} {OUT_OF_RANGE} ({spans}): nothing is found there"]
+
+
+def emit_once(messages: Sequence[str], emitted: set[str]) -> None:
+    """Emit messages about a scan as Python warnings of the calling program, the first of each kind.
+
+    Args:
+        messages: of a frame.
+        emitted: kinds that were emitted; added to. Messages that differ in numbers alone are one kind.
+    """
+    for message in messages:
+        kind = re.sub(r"[-+.\d]+", "#", message)
+        if kind not in emitted:
+            emitted.add(kind)
+            warnings.warn(message, ScanWarning, stacklevel=_level_of_caller())
+
+
+def _level_of_caller() -> int:
+    """Return the ``stacklevel`` of the first frame outside of this package, for :func:`emit_once`."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("perception."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _rows(points: FloatArray | torch.Tensor, places: npt.NDArray[np.intp] | None) -> FloatArray:

@@ -120,6 +120,7 @@ def tracks_of(
         source=detections.source,
         warnings=(*detections.warnings, *warnings),
         embeddings=vectors,
+        classes=detections.classes,
         track_id=counts[:, TRACK_ID],
         velocity=numbers[:, VELOCITY].astype(np.float32),
         covariance=covariances(numbers[:, SPREAD]),

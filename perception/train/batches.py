@@ -16,6 +16,7 @@ from perception.train.augment import augment
 from perception.train.frames import TrainingFrame
 from perception.train.objects import ObjectSample
 from perception.train.ranks import ALONE, Ranks
+from sparse_core.interruption import ignore_stop_signals
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,10 +119,12 @@ def batches(
         collate_fn=collate,
         pin_memory=pin,
         prefetch_factor=4 if workers else None,
-        worker_init_fn=_one_thread,
+        worker_init_fn=_start_worker,
     )
     yield from loader
 
 
-def _one_thread(worker: int) -> None:
+def _start_worker(worker: int) -> None:
+    # The training ends them once it has saved.
+    ignore_stop_signals()
     torch.set_num_threads(1)

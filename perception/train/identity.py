@@ -22,6 +22,7 @@ from perception.errors import CheckpointError, ConfigError, DataError
 from perception.model.embedding import EmbeddingHead
 from perception.train.sights import Sights
 from perception.types import FloatArray
+from sparse_core.interruption import Interrupted, stop_requests
 
 __all__ = ["IdentityConfig", "IdentityTrainer", "OnStep", "contrastive_loss", "vectors_of"]
 
@@ -137,21 +138,32 @@ class IdentityTrainer:
         self._restore()
 
     def run(self, on_step: OnStep | None = None, out_of_time: Callable[[], bool] = lambda: False) -> bool:
-        """Train until all steps are done or the time is up; a checkpoint is written either way.
+        """Train until all steps are done, the time is up or a signal comes; write a checkpoint in any case.
 
         Returns:
             Whether all steps are done.
+
+        Raises:
+            Interrupted: SIGINT or SIGTERM came; the step was finished and a checkpoint written.
         """
         self.network.train()
-        while self.step < self.config.steps and not out_of_time():
-            loss = self._learn()
-            self.step += 1
-            if on_step is not None:
-                on_step(self.step, self.config.steps, loss)
-            if self.step % self.config.checkpoint_every == 0:
-                self._save()
-        self._save()
+        with stop_requests() as stop:
+            while self.step < self.config.steps and not out_of_time() and not stop:
+                loss = self._learn()
+                self.step += 1
+                if on_step is not None:
+                    on_step(self.step, self.config.steps, loss)
+                if self.step % self.config.checkpoint_every == 0:
+                    self._save()
+            self._save()
         self.network.eval()
+        if stop:
+            saved = "nothing is saved without a directory" if self._path is None else f"saved in {self._path}"
+            raise Interrupted(
+                f"interrupted at step {self.step} of {self.config.steps}, {saved}; run the same command again"
+                " to resume",
+                stop.signal_number,
+            )
         return self.step >= self.config.steps
 
     def head(self) -> EmbeddingHead:

@@ -57,6 +57,7 @@ def train_identity(
     max_seconds: float | None = None,
     on_source: OnSource | None = None,
     on_step: OnStep | None = None,
+    on_remark: Callable[[str], None] | None = None,
 ) -> IdentityOutcome:
     """Train a head for vectors of boxes on drives and simulated towns; an unfinished run goes on.
 
@@ -69,11 +70,13 @@ def train_identity(
         max_seconds: stop after this long; the next call goes on.
         on_source: called after each drive and town whose features are there.
         on_step: called after each step.
+        on_remark: called with a sentence on where a run begins that was begun before.
 
     Raises:
         CheckpointError: no such weights, weights without refinement, or a checkpoint of another run.
         DataError: a drive that does not tell which object is which.
         ImportError: towns are asked for and Open3D is missing.
+        Interrupted: SIGINT or SIGTERM came; the step was finished and a checkpoint written.
     """
     started = time.perf_counter()
     directory, device = Path(directory), usable_device(device)
@@ -95,7 +98,12 @@ def train_identity(
             on_source(number, len(learned) + len(held))
     if not learned:
         raise DataError("nothing to learn from: name a drive (--data) or ask for towns")
+    stopped_early = (directory / "config.yaml").is_file()
     trainer = IdentityTrainer(config, Sights.joined(parts[: len(learned)]), directory, device=device)
+    if on_remark is not None and trainer.step:
+        on_remark(f"resuming {directory} at step {trainer.step} of {config.steps}")
+    elif on_remark is not None and stopped_early:
+        on_remark(f"nothing to resume: an earlier run in {directory} left no checkpoint; it starts at step 0")
     save_config(config, directory / "config.yaml")
     with _LossLog(directory / "log.csv", trainer.step, on_step) as log:
         finished = trainer.run(log, out_of_time)

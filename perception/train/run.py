@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from perception.config import TrainConfig
+from perception.config import DetectorConfig, TrainConfig
 from perception.data import DataSet, open_data_set
 from perception.detector import Detector
+from perception.doctor import examine_data_set
 from perception.doctor.check_classes import FEW_BOXES
 from perception.errors import DataError
 from perception.evaluate.data_set import evaluate_detector
@@ -23,11 +24,14 @@ from perception.train.fine_tune import FineTune, masks_of
 from perception.train.frames import LoadedFrames, class_counts, load_frames, with_measured_sizes
 from perception.train.ranks import ranks_of_environment
 from perception.train.trainer import OnLog, Trainer
+from sparse_core.interruption import Interrupted
 
 #: Called with a sentence.
 OnRemark = Callable[[str], None]
 #: Damaged frames that are named.
 _NAMED = 10
+#: Frames that are examined before the first step.
+_CHECKED_FRAMES = 40
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ def train(
     on_remark: OnRemark | None = None,
     fine_tune: FineTune | None = None,
     skip_damaged: bool = False,
+    check: bool = True,
 ) -> TrainOutcome:
     """Train on the ``train`` split of a data set, evaluate on its ``val`` split, write weights.
 
@@ -82,9 +87,11 @@ def train(
         fine_tune: start from finished weights, with masks or a coding; with a coding the weights written are
             compressed by it.
         skip_damaged: leave frames out that cannot be read; a remark counts and names them.
+        check: refuse data in which ``perceive doctor`` finds errors, looking at some of the frames.
 
     Raises:
-        DataError: no frames, damaged ones, or none with an object of a class.
+        DataError: no frames, damaged ones, none with an object of a class, or errors that the doctor finds.
+        Interrupted: SIGINT or SIGTERM came; the step was finished, a checkpoint and weights were written.
         CheckpointError: the directory holds another run, or weights to start from do not fit.
     """
     classes = config.detector.head.classes
@@ -98,16 +105,25 @@ def train(
     frames, more = loaded[0], sum(loaded[1:], LoadedFrames())
     if frames and not any(class_counts(frames, classes).values()):
         raise _nothing_of(classes, labelled)
+    for folder in (data, *extra) if check else ():
+        _refuse_errors(folder, config.detector, None if fine_tune is None else fine_tune.weights)
     config = replace(config, detector=with_measured_sizes(config.detector, frames))
+    stopped_early = (Path(directory) / "config.yaml").is_file()
     say = _nobody if on_remark is None else on_remark
     with ranks_of_environment(device) as ranks:
         trainer = Trainer(
             config, directory, frames, extra=more, device=device, fine_tune=fine_tune, ranks=ranks
         )
-        remarks = _remarks(trainer, class_counts(frames + more, classes), damaged)
+        remarks = _start_remarks(trainer, stopped_early)
+        remarks += _remarks(trainer, class_counts(frames + more, classes), damaged)
         for remark in remarks if ranks.writes else ():
             say(remark)
-        finished = trainer.run(max_seconds=max_seconds, show_progress=show_progress, on_log=on_log)
+        try:
+            finished = trainer.run(max_seconds=max_seconds, show_progress=show_progress, on_log=on_log)
+        except Interrupted:
+            if ranks.writes:
+                _save(trainer, trainer.directory / "weights.safetensors")
+            raise
         metrics = None
         if ranks.writes:
             network = _save(trainer, trainer.directory / "weights.safetensors")
@@ -123,6 +139,32 @@ def _nobody(remark: str) -> None:
     """Where nobody listens."""
 
 
+def _refuse_errors(folder: str | Path, detector: DetectorConfig, weights: str | None) -> None:
+    """Refuse to train on what the doctor calls an error: the result would be useless.
+
+    Files that cannot be read are left to the reader of the frames, which may leave them out.
+
+    Raises:
+        DataError: names the errors.
+    """
+    report = examine_data_set(
+        folder,
+        classes=detector.head.classes,
+        pillars=detector.pillars,
+        weights=weights,
+        max_frames=_CHECKED_FRAMES,
+    )
+    # Whether all frames together hold a box is known already, and a sample may hold none.
+    ignored = {"unreadable"} if report.statistics.boxes else {"unreadable", "classes"}
+    errors = [item for item in report.findings if item.severity == "error" and item.check not in ignored]
+    if errors:
+        found = " ".join(f"[{item.check}] {item.message} Fix: {item.fix}" for item in errors)
+        raise DataError(
+            f"{folder}: perceive doctor finds {len(errors)} errors, with which training is useless: {found}"
+            " To train nevertheless, say --no-check (check=False in Python)"
+        )
+
+
 def _nothing_of(classes: Sequence[str], data_set: DataSet) -> DataError:
     """What the labels hold instead."""
     counts = Counter(name for frame in data_set for name in frame.labels)
@@ -130,6 +172,18 @@ def _nothing_of(classes: Sequence[str], data_set: DataSet) -> DataError:
     return DataError(
         f"{data_set.folder}: no training frame holds an object of {', '.join(classes)}; the labels hold"
         f" {found}: name the classes to learn (--classes), or check the data set (perceive doctor)"
+    )
+
+
+def _start_remarks(trainer: Trainer, stopped_early: bool) -> tuple[str, ...]:
+    """Where a run begins that was begun before."""
+    if trainer.step:
+        return (f"resuming {trainer.directory} at step {trainer.step} of {trainer.config.steps}",)
+    if not stopped_early:
+        return ()
+    return (
+        f"nothing to resume: an earlier run in {trainer.directory} left no {trainer.checkpoint_path.name};"
+        " training starts at step 0",
     )
 
 

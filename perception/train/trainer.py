@@ -29,6 +29,7 @@ from perception.train.ranks import ALONE, Ranks
 from perception.train.seeds import seed_everything
 from perception.train.synchronised import synchronise_norms
 from perception.train.transfer import Transfer
+from sparse_core.interruption import Interrupted, StopRequest, stop_requests
 from sparse_core.libraries import module_available
 
 #: Called with the step, all steps, and the loss.
@@ -37,6 +38,8 @@ OnLog = Callable[[int, int, float], None]
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 #: Training frames that masks are chosen by.
 _CALIBRATION_FRAMES = 16
+#: Steps that several ranks take before they ask each other whether a signal came.
+_STEPS_UNASKED = 10
 
 
 class Trainer:
@@ -114,6 +117,7 @@ class Trainer:
         )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")
         self.step = 0
+        self._interrupted = False
         if stored is not None:
             self._restore(stored)
         ranks.wait()  # All have read the checkpoint before the first writes.
@@ -128,7 +132,7 @@ class Trainer:
         show_progress: bool = True,
         on_log: OnLog | None = None,
     ) -> bool:
-        """Train until all steps are done or the time is up; a checkpoint is written either way.
+        """Train until all steps are done, the time is up or a signal comes; write a checkpoint in any case.
 
         Args:
             max_seconds: stop after the step that exceeds it on any rank.
@@ -137,10 +141,14 @@ class Trainer:
 
         Returns:
             Whether all steps are done.
+
+        Raises:
+            Interrupted: SIGINT or SIGTERM came; the step was finished and a checkpoint written.
         """
         started = time.perf_counter()
         writes = self.ranks.writes
         with (
+            stop_requests() as stop,
             TrainingLog(self.directory / "log.csv" if writes else None, self.step) as log,
             training_progress(show_progress and writes) as progress,
         ):
@@ -158,16 +166,29 @@ class Trainer:
                     if on_log is not None and writes:
                         on_log(self.step, self.config.steps, row["total"])
                 progress.update(task, completed=self.step)
-                if self.step % self.config.checkpoint_every == 0 or out_of_time:
-                    self.save_checkpoint()
-                if out_of_time:
+                if out_of_time or self._stopping(stop):
                     break
-        self.save_checkpoint()
+                if self.step % self.config.checkpoint_every == 0:
+                    self.save_checkpoint()
+            self.save_checkpoint()
+        if self._interrupted or (stop and self.ranks.count == 1):
+            raise Interrupted(
+                f"interrupted at step {self.step} of {self.config.steps}, saved in {self.checkpoint_path};"
+                " run the same command again to resume",
+                stop.signal_number,
+            )
         if writes and module_available("matplotlib"):
             from perception.train.curves import plot_curves
 
             plot_curves(self.directory / "log.csv", self.directory / "curves.png")
         return self.step >= self.config.steps
+
+    def _stopping(self, stop: StopRequest) -> bool:
+        """Return True if a signal came to any rank, who ask each other now and then: it costs time."""
+        if self.ranks.count > 1 and self.step % _STEPS_UNASKED and self.step < self.config.steps:
+            return False
+        self._interrupted = self.ranks.any(bool(stop)) if self.ranks.count > 1 else bool(stop)
+        return self._interrupted
 
     def _batches(self) -> Iterable[Batch]:
         return batches(

@@ -47,7 +47,7 @@ def test_tables_name_every_field_and_format() -> None:
     fields = [f"{part}.{name}" for part in ("scans", "labels") for name in described[part]]
     for name in [*fields, "classes", "splits"]:
         assert f"`{name}`" in PAGE, name
-    assert re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.MULTILINE)[-len(FORMATS) :] == list(FORMATS)
+    assert re.findall(r"^\| `([a-z0-9-]+)` \|", PAGE, re.MULTILINE)[-len(FORMATS) :] == list(FORMATS)
 
 
 def test_the_first_commands_on_few_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,14 @@ def test_fields_left_out_keep_their_defaults() -> None:
         ({"pillars": {"range_m": [0, -8, -3, float("inf"), 8, 1]}}, r"pillars\.range_m"),
         ({"pillars": {"range_m": [0, -8, -3, 16.16, 8, 1]}}, r"pillars\.range_m must be a whole number of 8"),
         (
+            {"pillars": {"range_m": [0, -40, -3, 80, 40, 1]}},
+            r"nearest that fit: x from 0 to 79\.36 or 80\.64; y from -40 to 39\.36 or 40\.64",
+        ),
+        (
+            {"head": {"sizes_m": {"car": [4, 2, 1.5]}}},
+            r"head\.sizes_m: unknown class 'car'\. Did you mean 'Car'",
+        ),
+        (
             {"backbone": {"kind": "thin"}},
             r"backbone\.kind must be one of sparse, dense, anchors, centres; got 'thin'",
         ),
@@ -109,7 +117,7 @@ def test_fields_left_out_keep_their_defaults() -> None:
             {"nms": {"footprints_m": {"Car": [4, 0]}}},
             r"nms\.footprints_m of Car must be two positive lengths",
         ),
-        ({"nms": {"footprints_m": {"Tram": [9, 3]}}}, r"nms\.footprints_m must be of classes among"),
+        ({"nms": {"footprints_m": {"Tram": [9, 3]}}}, r"nms\.footprints_m: unknown class 'Tram'"),
         ({"refine": {"enabled": 1}}, r"refine\.enabled must be true or false, got 1"),
         ({"refine": {"proposals": 0}}, r"refine\.proposals"),
         ({"refine": {"channels": []}}, r"refine\.channels"),

@@ -195,7 +195,7 @@ def test_units_and_axes_of_the_scans(
                                    length_m=100 * item.length_m)), ("error", "sizes"), "in centimetres"),
         (each(lambda item: replace(item, height_m=0.0)), ("error", "sizes"), "zero or negative"),
         (lambda items: [replace(items[0], length_m=9.0), *items[1:]], ("warning", "sizes"), "Car 9.00"),
-        (each(lambda item: replace(item, type=item.type.lower())), ("error", "classes"), "not 'Car'"),
+        (each(lambda item: replace(item, type=item.type.lower())), ("error", "classes"), "calls 'Car'"),
         (lambda items: [*items[:-2], *(replace(item, type="Robot") for item in items[-2:])],
          ("warning", "classes"), "unknown class 'Robot'"),
         (lambda items: [item for item in items if item.type == "Car"], ("warning", "classes"),

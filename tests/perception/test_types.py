@@ -63,6 +63,22 @@ def test_iteration(found: Detections) -> None:
     assert list(Detections.empty()) == []
 
 
+@pytest.mark.parametrize("name", ["car", "cars", "automobile", "vehicle.car"])
+def test_a_class_of_another_name_is_refused_with_the_nearest(name: str, found: Detections) -> None:
+    """Nothing found would be a wrong answer: the scan is full of cars."""
+    for asked in ({"labels": [name]}, {"min_score": {name: 0.5}}):
+        with pytest.raises(ValueError, match=rf"unknown class '{name}'\. Did you mean 'Car'\?"):
+            found.filter(**asked)
+    none = replace(Detections.empty(), classes=("Car", "Pedestrian"))
+    with pytest.raises(ValueError, match="Known classes: Car, Pedestrian"):
+        none.filter(labels=[name])
+    assert len(none.filter(labels=["Pedestrian"])) == 0
+    # Without classes nobody knows what else the detector may find.
+    assert len(found.filter(labels=["boat"])) == 0
+    with pytest.raises(ValueError, match=r"unknown class 'boat'\. Known"):
+        replace(found, classes=("Car",)).filter(labels=iter(["boat"]))
+
+
 def test_filter(found: Detections) -> None:
     assert rows(found.filter()) == [0, 1, 2, 3]
     assert rows(found.filter(min_score=0.5)) == [0, 1, 2]

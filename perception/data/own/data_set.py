@@ -141,6 +141,7 @@ class OwnDataSet(DataSet):
             source=self.scan_files.get(frame_id),
             columns=scans.columns,
             transform=scans.transform,
+            skipped=() if told is None else told.skipped,
             labelled=labelled,
             track_ids=tracks,
             pose=None if told is None else told.pose,

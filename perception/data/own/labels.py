@@ -34,6 +34,7 @@ class WrittenLabels:
         track_ids: (M,) int64 identities, the same for an object in all frames; None where there are none.
         pose: (4, 4) float64 world_from_lidar, metres; None where it is not told.
         time_ns: of the scan; None where it is not told.
+        skipped: why an entry of the file is not among the boxes, one sentence for each such entry.
     """
 
     boxes: Array
@@ -41,6 +42,7 @@ class WrittenLabels:
     track_ids: npt.NDArray[np.int64] | None = None
     pose: Array | None = None
     time_ns: int | None = None
+    skipped: tuple[str, ...] = ()
 
 
 class LabelFormat(ABC):

@@ -166,6 +166,11 @@ def test_parquet_without_vectors(recall: Recall, store: Path, tmp_path: Path) ->
         (["a.geojson", "--origin", "1"], "--origin takes two or three numbers"),
         (["a.jsonl", "--near", "1", "2"], "--near and --radius belong together here"),
         (["nowhere/a.jsonl"], "nowhere"),
+        (["a.jsonl", "--label", "Mugs"], "no memory has the label 'Mugs'; did you mean 'mug'?"),
+        (
+            ["a.jsonl", "--label", "mug", "--label", "zebra"],
+            "no memory has the label 'zebra'; the labels are",
+        ),
     ],
 )
 def test_bad_export(recall: Recall, store: Path, options: list[str], message: str) -> None:

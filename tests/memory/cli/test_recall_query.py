@@ -98,7 +98,9 @@ def test_the_table(recall: Recall, store: Path) -> None:
     assert done.status == 0
     for text in ("1 memory", "2026-01-02 10:00:00", "mug", "red mug", "0.50"):
         assert text in done.output
-    assert recall("query", store, "--label", "cat").output == "nothing found\n"
+    nothing = recall("query", store, "--label", "cat")
+    assert (nothing.status, nothing.output) == (0, "nothing found\n")
+    assert "no memory has the label 'cat'; the labels are" in nothing.remarks
 
 
 def test_labels_cannot_be_markup(recall: Recall, store: Path) -> None:

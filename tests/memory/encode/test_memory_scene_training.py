@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
+from memory.encode import training
 from memory.encode.scene import SceneEncoder, SceneEncoderConfig
 from memory.encode.tokens import STRUCTURE, SceneTokens
 from memory.encode.training import TrainingOptions, changed_views, contrast, train_scene_encoder
+from sparse_core.interruption import Interrupted
 
 CONFIG = SceneEncoderConfig(dim=16, width=32, layers=1, heads=2, hidden=32, gates=2)
 OPTIONS = TrainingOptions(steps=8, places=8, save_every=4, seed=7)
@@ -46,6 +50,26 @@ def test_training_lowers_the_loss_and_is_deterministic() -> None:
     assert one.losses == other.losses
     assert np.mean(one.losses[-5:]) < 0.6 * np.mean(one.losses[:5])
     assert not one.encoder.training
+
+
+def test_a_signal_stops_after_the_step_with_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = training._step
+
+    def signalled(*arguments: Any) -> float:
+        if arguments[-1] == 1:
+            signal.raise_signal(signal.SIGINT)
+        return step(*arguments)
+
+    monkeypatch.setattr(training, "_step", signalled)
+    file = tmp_path / "checkpoint.pt"
+    with pytest.raises(Interrupted, match=r"interrupted at step 2 of 8, saved in .*\.pt") as raised:
+        train_scene_encoder(places(), config=CONFIG, options=OPTIONS, checkpoint=file)
+    assert raised.value.exit_status == 130
+    monkeypatch.undo()
+    rest = train_scene_encoder(places(), config=CONFIG, options=OPTIONS, checkpoint=file)
+    assert rest.losses == train_scene_encoder(places(), config=CONFIG, options=OPTIONS).losses
 
 
 def test_an_interrupted_training_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:

@@ -438,6 +438,8 @@ def test_names_and_range_of_other_data(
     assert near["classes"] != plain["classes"]
     for more, message in (
         (("--rename", "Car"), "--rename must be CLASS=NAME such as Car=car, got 'Car'"),
+        (("--rename", "car=Car"), "unknown class 'car'. Did you mean 'Car'?"),
+        (("--rename", "Car=car"), "the labels call the class 'car' 'Car'; leave out --rename Car=car"),
         (("--rename", "Car=car", "--thresholds"), "--rename leaves the weights as they are"),
         (("--range", "5"), "--range must be 'none' or six numbers"),
     ):

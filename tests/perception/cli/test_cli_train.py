@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,9 @@ from perception.data import open_data_set
 from perception.errors import ConfigError
 from perception.model.compression import kept_masks
 from perception.model.weights import load_weights
+from perception.train import run
+from perception.train.batches import Batch
+from perception.train.trainer import Trainer
 
 Perceive = Callable[..., Any]
 
@@ -45,6 +49,50 @@ def test_train_then_detect(perceive: Perceive, short: Path, kitti_folder: Path, 
     scan = kitti_folder / "training/velodyne/000000.bin"
     arguments = ("--weights", run / "weights.safetensors", "--no-pictures")
     assert perceive("detect", scan, "--out", tmp_path / "out", *arguments).status == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_the_same_command_resumes(
+    number: signal.Signals,
+    perceive: Perceive,
+    short: Path,
+    kitti_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arguments = ("train", short, "--data", kitti_folder, "--out", tmp_path / "run")
+    step = Trainer.train_step
+
+    def signalled(trainer: Trainer, batch: Batch) -> Any:
+        if trainer.step == 1:
+            signal.raise_signal(number)
+        return step(trainer, batch)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(Trainer, "train_step", signalled)
+        stopped = perceive(*arguments)
+    assert stopped.status == 128 + number
+    assert "perceive train: interrupted at step 2 of 4, saved in" in stopped.remarks
+    assert "run the same command again to resume" in stopped.remarks
+    assert load_weights(tmp_path / "run/weights.safetensors")
+    done = perceive(*arguments)
+    assert done.status == 0
+    assert f"resuming {tmp_path / 'run'} at step 2 of 4" in done.remarks
+
+
+def test_it_says_where_there_is_nothing_to_resume(
+    perceive: Perceive, short: Path, kitti_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("train", short, "--data", kitti_folder, "--out", tmp_path / "run")
+    with monkeypatch.context() as changed:
+        changed.setattr(run, "load_frames", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+        stopped = perceive(*arguments)
+    assert stopped.status == 143
+    assert "interrupted before the first step: there is nothing to resume" in stopped.remarks
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.yaml").write_text("")
+    done = perceive(*arguments)
+    assert f"nothing to resume: an earlier run in {tmp_path / 'run'} left no checkpoint.pt" in done.remarks
 
 
 def test_train_stops_and_goes_on(perceive: Perceive, short: Path, kitti_folder: Path, tmp_path: Path) -> None:

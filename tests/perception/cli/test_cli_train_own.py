@@ -32,3 +32,33 @@ def test_own_classes_are_trained_and_judged(
     judged = perceive("eval", "--data", folder, "--weights", weights, "--json")
     assert judged.status == 0
     assert '"protocol": "boxes"' in judged.output
+
+
+@pytest.mark.parametrize(
+    ("names", "range_m", "words"),
+    [
+        ({"pallet": "pallet"}, [-4, -4, 5, 4, 4, 8], "[range] The range of the config"),
+        ({"pallet": "Pallets", "forklift": "forklift"}, None, "'Pallets', which the config calls 'pallet'"),
+    ],
+)
+def test_what_the_doctor_calls_an_error_is_not_trained_on(
+    names: dict[str, str],
+    range_m: list[float] | None,
+    words: str,
+    perceive: Perceive,
+    tiny_config: DetectorConfig,
+    tmp_path: Path,
+) -> None:
+    """Nothing would be learnt of boxes that lie outside the range or have another name."""
+    detector = tiny_config.with_classes(["pallet", "forklift"])
+    detector = detector if range_m is None else detector.with_range(range_m)
+    config = replace(load_config(TrainConfig, resolve_config("smoke")), detector=detector, steps=1)
+    save_config(config, tmp_path / "train.yaml")
+    folder = describe_folder(tmp_path, classes=names)
+    arguments = ("train", tmp_path / "train.yaml", "--data", folder, "--out", tmp_path / "run")
+    refused = perceive(*arguments)
+    assert refused.status == 2
+    assert words in refused.remarks
+    assert "say --no-check" in refused.remarks
+    assert not (tmp_path / "run").exists()
+    assert perceive(*arguments, "--no-check").status == 0

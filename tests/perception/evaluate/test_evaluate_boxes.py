@@ -12,6 +12,7 @@ from random_boxes import random_tables
 
 from perception.boxes import rotated_iou_3d, rotated_iou_bev
 from perception.data import CameraCalibration
+from perception.errors import DataError
 from perception.evaluate.box_table import BoxTable
 from perception.evaluate.boxes import evaluate_boxes
 from perception.evaluate.boxes_result import MatchRule
@@ -140,6 +141,17 @@ def test_who_does_not_count_is_told() -> None:
         "found a label of fewer than 5 points": 1,
     }
     assert result.left_out == {"labels of Van": 1}
+
+
+def test_one_class_under_two_names_is_refused() -> None:
+    """An AP of 0 would be a wrong answer."""
+    box = [[5.0, 0.0, 0.0, 0.8, 0.8, 1.7, 0.0]]
+    labels, found = BoxTable.of_frame(box, ["person"]), BoxTable.of_frame(box, ["Pedestrian"], score=[0.9])
+    with pytest.raises(DataError, match=r"call a class 'Pedestrian' that the labels call 'person'.*--rename"):
+        evaluate_boxes(labels, found)
+    with pytest.raises(DataError, match=r"unknown class 'Persons'\. Did you mean 'person'"):
+        evaluate_boxes(labels, pallets(score=[]), classes=["Persons"])
+    assert math.isnan(evaluate_boxes(labels, pallets(score=[]), classes=["Car"]).classes["Car"].ap["3d"])
 
 
 def test_classes_without_labels_are_shown() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from perception import Detector, PointCloud
 from perception.budget import BudgetedDetector
 from perception.config import PillarConfig
+from perception.errors import ScanWarning
 from perception.io import load_point_cloud
 from perception.model.network import Network
 from perception.scans import ScanTransform
@@ -25,6 +27,39 @@ RANGE = PillarConfig(range_m=(0, -8, -3, 16, 8, 1), pillar_size_m=0.25, channels
 
 def said(points: Any) -> list[str]:
     return ScanWatch(RANGE, every_frame=True)(points)
+
+
+def test_the_first_of_each_kind_is_a_python_warning(tiny_network: Network, street: Street) -> None:
+    """A scan in millimetres gave no box and no word to whoever did not ask for ``warnings``."""
+    detector, points = Detector(tiny_network), street(0).points
+    millimetres = points * np.float32([1000, 1000, 1000, 1])
+    with pytest.warns(
+        ScanWarning, match=r"seem to be in millimetres.*ScanTransform\(scale=0\.001\)"
+    ) as caught:
+        assert detector(millimetres).warnings
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ScanWarning)
+        assert detector(millimetres * np.float32(1.1)).warnings
+        assert detector.with_score_threshold(0.5)(millimetres).warnings
+        assert Detector(tiny_network)(points).warnings == ()
+    with pytest.warns(ScanWarning, match="intensity spans"):
+        detector(points * np.float32([1, 1, 1, 255]))
+    with pytest.warns(ScanWarning, match="millimetres"):
+        Detector(tiny_network)(millimetres)
+
+
+def test_no_point_within_the_range_is_said_of_scans_that_nobody_looks_at(street: Street) -> None:
+    """Of scans on a GPU, and of those between the hundredth ones, the number of pillars is known."""
+    watch, points = ScanWatch(RANGE, every_frame=False), street(0).points
+    for _ in range(10):
+        assert watch(points, pillars=7) == []
+    far = points + np.float32([100, 0, 0, 0])
+    (said,) = watch(far, pillars=0)
+    assert f"none of the {len(far)} points lies within the range of these weights (x 0 to 16 m" in said
+    assert "ScanTransform(scale=0.001)" in said
+    assert watch(far[:50], pillars=0) == []
 
 
 def test_nothing_is_said_of_a_sound_scan(street: Street) -> None:

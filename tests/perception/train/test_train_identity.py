@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from perception.errors import CheckpointError, ConfigError, DataError
 from perception.evaluate.retrieval import retrieval, vector_distances
 from perception.train.identity import IdentityConfig, IdentityTrainer, contrastive_loss, vectors_of
 from perception.train.sights import Sights
+from sparse_core.interruption import Interrupted
 
 SHORT = IdentityConfig(towns=0, held_towns=0, steps=30, objects=6, sights=3, checkpoint_every=10)
 
@@ -97,6 +99,19 @@ def test_a_run_that_goes_on_is_the_same_run(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.pt").write_bytes(b"PK nothing")
     with pytest.raises(CheckpointError, match=r"checkpoint.pt: cannot be read, damaged or no checkpoint"):
         IdentityTrainer(SHORT, sights, tmp_path)
+
+
+def test_a_signal_stops_after_the_step_with_a_checkpoint(tmp_path: Path) -> None:
+    sights = made_up()
+
+    def on_step(step: int, steps: int, loss: float) -> None:
+        if step == 3:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match=r"interrupted at step 3 of 30, saved in .*to resume") as raised:
+        IdentityTrainer(SHORT, sights, tmp_path).run(on_step)
+    assert raised.value.exit_status == 143
+    assert IdentityTrainer(SHORT, sights, tmp_path).step == 3
 
 
 def test_too_little_to_learn_from() -> None:

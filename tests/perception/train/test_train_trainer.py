@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import multiprocessing
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +18,12 @@ from matplotlib.image import imread
 from perception.config import TrainConfig, load_config
 from perception.errors import CheckpointError, DataError
 from perception.model.weights import load_weights
+from perception.train.batches import Batch
 from perception.train.curves import plot_curves
 from perception.train.frames import TrainingFrame
 from perception.train.run import train
 from perception.train.trainer import Trainer
+from sparse_core.interruption import Interrupted
 
 Street = Callable[[int], TrainingFrame]
 
@@ -54,6 +59,46 @@ def test_stopping_and_going_on_changes_no_bit(
     again = trainer(tiny_training, tmp_path / "stopped", street)
     assert again.run(show_progress=False)
     assert all(torch.equal(value, second[name]) for name, value in state(again).items())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_after_the_step_with_a_checkpoint(
+    number: signal.Signals, tiny_training: TrainConfig, street: Street, tmp_path: Path
+) -> None:
+    """Long before the first of ``checkpoint_every`` steps, and to the same bits."""
+
+    class Signalled(Trainer):
+        def train_step(self, batch: Batch) -> dict[str, torch.Tensor | float]:
+            if self.step == 1:
+                signal.raise_signal(number)
+            return super().train_step(batch)
+
+    before = signal.getsignal(number)
+    stopped = Signalled(tiny_training, tmp_path, [street(number) for number in range(3)])
+    with pytest.raises(Interrupted, match=r"interrupted at step 2 of 6, saved in .*to resume") as raised:
+        stopped.run(show_progress=False)
+    assert raised.value.exit_status == 128 + number
+    assert signal.getsignal(number) is before
+    resumed = trainer(tiny_training, tmp_path, street)
+    assert resumed.step == 2
+    assert state(resumed).keys() == state(stopped).keys()
+    assert all(torch.equal(value, state(stopped)[name]) for name, value in state(resumed).items())
+
+
+def test_workers_survive_a_signal_to_the_whole_group(
+    tiny_training: TrainConfig, street: Street, tmp_path: Path
+) -> None:
+    """Ctrl-C reaches the processes that prepare frames as well."""
+    config = replace(tiny_training, workers=1)
+
+    class Signalled(Trainer):
+        def train_step(self, batch: Batch) -> dict[str, torch.Tensor | float]:
+            for worker in multiprocessing.active_children():
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    os.kill(int(worker.pid or 0), number)
+            return super().train_step(batch)
+
+    assert Signalled(config, tmp_path, [street(number) for number in range(3)]).run(show_progress=False)
 
 
 def test_another_seed_is_another_run(tiny_training: TrainConfig, street: Street, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perception.data.own.formats.csv_table import CsvLabels
+from perception.data.own.formats.dair_v2x import DairV2xLabels
 from perception.data.own.formats.datumaro import DatumaroLabels
 from perception.data.own.formats.json_boxes import JsonLabels
 from perception.data.own.formats.labelcloud import LabelCloudLabels
@@ -23,6 +24,7 @@ _ALL: tuple[type[LabelFormat], ...] = (
     LabelCloudLabels,
     SuperviselyLabels,
     DatumaroLabels,
+    DairV2xLabels,
     CvatTracklets,
     KittiTracklets,
 )

@@ -60,9 +60,10 @@ class DatumaroLabels(LabelFormat):
     def read(self, frame_id: str) -> WrittenLabels:
         """The cuboids of an item; other annotations are skipped."""
         place, item, classes = self._items[frame_id]
-        rows, names, tracks = [], [], []
+        rows, names, tracks, skipped = [], [], [], []
         for number, told in enumerate(items_of(place, "annotations", item.get("annotations", []))):
             if told.get("type") != "cuboid_3d":
+                skipped.append(f"an annotation of type {told.get('type')!r:.40}, which is no cuboid")
                 continue
             here = f"{place}: annotation {number}"
             centre, angles, size = (
@@ -76,7 +77,7 @@ class DatumaroLabels(LabelFormat):
             names.append(classes[label])
             attributes = told.get("attributes")
             tracks.append(attributes.get("track_id") if isinstance(attributes, Mapping) else None)
-        return WrittenLabels(table(rows), names, identities(tracks))
+        return WrittenLabels(table(rows), names, identities(tracks), skipped=tuple(skipped))
 
     @classmethod
     def recognises(cls, path: Path) -> bool:

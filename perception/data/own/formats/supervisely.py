@@ -34,10 +34,11 @@ class SuperviselyLabels(FileAFrame):
             raise DataError(f"{path}: not an annotation of Supervisely; expected an object with 'figures'")
         objects = items_of(str(path), "objects", field_of(str(path), told, "objects"))
         names = {text_of(str(path), item, "key"): text_of(str(path), item, "classTitle") for item in objects}
-        rows, found = [], []
+        rows, found, skipped = [], [], []
         for number, figure in enumerate(items_of(str(path), "figures", field_of(str(path), told, "figures"))):
             place = f"{path}: figure {number}"
             if figure.get("geometryType") != "cuboid_3d":
+                skipped.append(f"a figure of type {figure.get('geometryType')!r:.40}, which is no cuboid")
                 continue
             box = field_of(place, figure, "geometry")
             if not isinstance(box, Mapping):
@@ -50,7 +51,7 @@ class SuperviselyLabels(FileAFrame):
             if key not in names:
                 raise DataError(f"{place}: no object has the key {key[:80]!r}; export the project again")
             found.append(names[key])
-        return WrittenLabels(table(rows), found)
+        return WrittenLabels(table(rows), found, skipped=tuple(skipped))
 
     def solid(self, size: Array, rotation: Array) -> tuple[float, float, float, float]:
         """As of other tools, but the heading is the second axis of a box that is not vertical."""

@@ -123,7 +123,29 @@ def write_datumaro(path: Path, frame_id: str, boxes: np.ndarray, names: list[str
     (path / f"{frame_id}.json").write_text(json.dumps(record))
 
 
+def write_dair_v2x(path: Path, frame_id: str, boxes: np.ndarray, names: list[str]) -> None:
+    """DAIR-V2X; numbers may be text, and an object that only the picture shows has no volume."""
+    objects = [
+        {
+            "type": name,
+            "occluded_state": "0",
+            "3d_dimensions": {key: str(value) for key, value in _xyz(box[3:6], "lwh").items()},
+            "3d_location": _xyz(box[:3]),
+            "rotation": float(box[6]),
+        }
+        for name, box in zip(names, boxes, strict=True)
+    ]
+    empty = {
+        "type": "Car",
+        "3d_dimensions": _xyz([0, 0, 0], "lwh"),
+        "3d_location": _xyz([0, 0, 0]),
+        "rotation": 0,
+    }
+    (path / f"{frame_id}.json").write_text(json.dumps([*objects, empty]))
+
+
 WRITERS: dict[str, WriteLabels] = {
+    "dair-v2x": write_dair_v2x,
     "json": write_json,
     "csv": write_csv,
     "openpcdet": write_openpcdet,

@@ -1,0 +1,65 @@
+"""Labels of DAIR-V2X: ``label/lidar/<frame>.json``, a list of objects in the frame of the LiDAR.
+
+An object has ``type``, ``3d_dimensions`` (l, w, h), ``3d_location`` (the centre) and ``rotation``: yaw about
+z, counter-clockwise from x. Numbers may be written as text. Objects that only the picture shows have a box
+without volume (Yu et al., DAIR-V2X, CVPR 2022): they are skipped and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perception.data.own.labels import FileAFrame, WrittenLabels
+from perception.data.own.parsing import field_of, items_of, peek_json, read_json, table, text_of
+from perception.errors import DataError
+from perception.io.text import parse_number
+
+_EMPTY = "a box without volume (seen in the picture only)"
+
+
+class DairV2xLabels(FileAFrame):
+    """See the module."""
+
+    name = "dair-v2x"
+    tool = "DAIR-V2X"
+
+    def read(self, frame_id: str) -> WrittenLabels:
+        """Return the boxes of a file."""
+        path, rows, names, skipped = self.files[frame_id], [], [], []
+        for number, item in enumerate(items_of(str(path), "the file", read_json(path))):
+            place = f"{path}: object {number}"
+            size = _vector(place, item, "3d_dimensions", ("l", "w", "h"))
+            if not any(size):
+                skipped.append(_EMPTY)
+                continue
+            heading = _number(place, "rotation", field_of(place, item, "rotation"))
+            solid = self.solid(np.array(size), np.array([heading] * 3))
+            rows.append([*_vector(place, item, "3d_location", ("x", "y", "z")), *solid])
+            names.append(text_of(place, item, "type"))
+        return WrittenLabels(table(rows), names, skipped=tuple(skipped))
+
+    @classmethod
+    def recognises_file(cls, path: Path) -> bool:
+        """Return True if there is an object with a size and a place in three dimensions."""
+        told = peek_json(path)
+        return isinstance(told, list) and any(
+            isinstance(item, Mapping) and {"3d_dimensions", "3d_location", "rotation"} <= item.keys()
+            for item in told
+        )
+
+
+def _vector(place: str, item: Mapping[str, Any], name: str, keys: tuple[str, str, str]) -> list[float]:
+    holder = field_of(place, item, name)
+    if not isinstance(holder, Mapping):
+        raise DataError(f"{place}: field {name} must have {', '.join(keys)}, got {holder!r:.80}")
+    return [_number(place, f"{name}.{key}", field_of(f"{place}: {name}", holder, key)) for key in keys]
+
+
+def _number(place: str, name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise DataError(f"{place}: field {name} must be a number, got {value!r:.80}")
+    return parse_number(place, name, str(value))
