@@ -129,14 +129,14 @@ def free_since(
     cells: dict[tuple[int, int], list[int]] = defaultdict(list)
     side = max(options.range_m, 1.0)
     for row in rows:
-        x, y, _ = memories[row].position
+        x, y, _ = memories[row].place
         cells[math.floor(x / side), math.floor(y / side)].append(row)
     for (x, y), some in cells.items():
         # The looks that reach into this part of the map, in the order of time.
         place = np.floor(views.position[:, :2] / side)
         near = views.select(np.flatnonzero((np.abs(place - (x, y)) <= 1).all(axis=1)))
         length, width = (np.array([(sizes[row] or (0.0,) * 3)[axis] for row in some]) for axis in (0, 1))
-        through = seen_through(near, np.array([memories[row].position for row in some]), width, length)
+        through = seen_through(near, np.array([memories[row].place for row in some]), width, length)
         for at, row in enumerate(some):
             count, last = 0, memories[row].last_sight_ns
             for time_ns in sorted(near.time_ns[through[:, at]].tolist()):
@@ -177,9 +177,9 @@ def mark_free(store: MemoryStore, looks: Looks, options: FreeOptions | None = No
 
 
 def _size(memory: Memory) -> tuple[float, float, float] | None:
-    """Length, width and height of a thing, where its payload tells."""
+    """Length, width and height of a thing at a known place, where its payload tells."""
     said = memory.payload.get("size_m")
-    if not isinstance(said, list | tuple) or len(said) != 3:
+    if memory.position is None or not isinstance(said, list | tuple) or len(said) != 3:
         return None
     if not all(isinstance(one, int | float) and math.isfinite(one) and one > 0 for one in said):
         return None

@@ -91,7 +91,10 @@ def estimate(
         AlignmentError: too few come together, or two motions do about as well; says what was found.
     """
     options = options or AlignOptions()
-    moved, fixed = (_things(memories, options.tolerance_m) for memories in (moved, fixed))
+    moved, fixed = (
+        _things([m for m in memories if m.position is not None], options.tolerance_m)
+        for memories in (moved, fixed)
+    )
     pairs = _pairs(moved, fixed, options)
     of = len(moved), len(fixed)
     if len(pairs) < options.least_things:
@@ -99,8 +102,8 @@ def estimate(
             f"of {of[0]} and {of[1]} things with a label {len(pairs)} pairs could be the same, too few:"
             f" at least {options.least_things} are needed"
         )
-    one = np.array([memory.position[:2] for memory in moved])
-    other = np.array([memory.position[:2] for memory in fixed])
+    one = np.array([memory.place[:2] for memory in moved])
+    other = np.array([memory.place[:2] for memory in fixed])
     # Numbers stay small, and turns are about the middle, where maps lie far from their origins.
     middle, target = one.mean(axis=0), other.mean(axis=0)
     scene = _Scene(one - middle, other - target, pairs, options)
@@ -130,7 +133,7 @@ def _things(memories: Sequence[Memory], tolerance_m: float) -> list[Memory]:
     for memory in memories:
         if not memory.label:
             continue
-        (x, y), sort = memory.position[:2], (memory.kind, memory.label)
+        (x, y), sort = memory.place[:2], (memory.kind, memory.label)
         column, row = math.floor(x / tolerance_m), math.floor(y / tolerance_m)
         around = [
             other
@@ -138,7 +141,7 @@ def _things(memories: Sequence[Memory], tolerance_m: float) -> list[Memory]:
             for to in range(row - 1, row + 2)
             for other in cells.get((*sort, at, to), ())
         ]
-        if all(math.dist((x, y), other.position[:2]) > tolerance_m for other in around):
+        if all(math.dist((x, y), other.place[:2]) > tolerance_m for other in around):
             cells[(*sort, column, row)].append(memory)
             kept.append(memory)
     return kept

@@ -79,7 +79,7 @@ class Features(NamedTuple):
 
     @classmethod
     def of(cls, memories: Sequence[Memory], options: MergeOptions) -> Features:
-        """The arrays; ``ValueError`` where embeddings differ in size."""
+        """The arrays; ``ValueError`` where embeddings differ in size, or a position is not known."""
         groups: dict[tuple[str, str, str], int] = {}
         frames: dict[tuple[int, str], int] = {}
         group, frame = [], []
@@ -90,7 +90,7 @@ class Features(NamedTuple):
             frame.append(frames.setdefault(key, len(frames)) if named else -1)
         return cls(
             np.array(group, dtype=np.int64),
-            np.array([memory.position for memory in memories], dtype=np.float64).reshape(-1, 3),
+            np.array([memory.place for memory in memories], dtype=np.float64).reshape(-1, 3),
             position_covariances(
                 memories, default_sigma_m=options.default_sigma_m, floor_sigma_m=options.floor_sigma_m
             ),

@@ -54,6 +54,8 @@ class Motion(NamedTuple):
         """A memory with its pose and covariance moved; itself where nothing moves."""
         if self == Motion():
             return memory
+        if memory.position is None:
+            return dataclasses.replace(memory, yaw=self.yaw(memory.yaw))
         ((x, y, z),) = self.points(np.array([memory.position])).tolist()
         covariance = memory.covariance
         if covariance is not None:

@@ -363,7 +363,12 @@ class Questions:
         if found is None or found.id is None:
             return StillThere(meant.words, None, "unknown", None, ())
         (known,) = self._store.get([found.id])
-        later = self._later_than(known)
+        if known.position is None:
+            reason = "it is not known where it was"
+            return StillThere(
+                meant.words, known, known.state if known.state in AWAY else "unknown", None, (reason,)
+            )
+        later = [memory for memory in self._later_than(known) if memory.position is not None]
         seen = [*later, *(entry for entry in observations if entry.map_id == known.map_id)]
         looks = views if views is not None else Views(np.zeros((0, 3)), np.zeros(0), np.zeros(0, np.int64))
         (presence,) = look_again([known], seen, looks, options).known
@@ -524,7 +529,11 @@ class Questions:
         meant = self._meanings.of(what, map_id, circle=_circle(near, radius_m))
         here = meant._replace(filter=replace(meant.filter, states=("present", "unknown")))
         found = self._meanings.memories(here, newest_first=True, limit=_LATEST)
-        there = [memory for memory in found if memory.state not in AWAY]
+        here_now = [memory for memory in found if memory.state not in AWAY]
+        there = [memory for memory in here_now if memory.position is not None]
+        if here_now and not there:
+            where = listed([f"it is not known where {name(memory)} is" for memory in here_now])
+            return DrivePose(meant.words, None, None, None, reason=where)
         if not there:
             left = self._meanings.memories(meant, newest_first=True, limit=_LATEST)
             away = (
@@ -563,7 +572,7 @@ class Questions:
     def _closest(self, meant: Meant, near: tuple[float, ...]) -> Memory | None:
         """The memory closest to a point; of equally close ones the latest."""
         found = self._meanings.memories(meant, newest_first=True, limit=_LATEST)
-        return min(found, key=lambda memory: math.dist(memory.position[: len(near)], near), default=None)
+        return min(found, key=lambda memory: math.dist(memory.place[: len(near)], near), default=None)
 
     def _later_than(self, known: Memory) -> list[Memory]:
         """The latest memories of its map, kind and label that were seen after it."""

@@ -158,7 +158,7 @@ class Meanings:
         memories = self._store.get(meant.ids)
         if meant.filter.circle is not None:
             x, y, radius = meant.filter.circle
-            memories = [m for m in memories if math.dist(m.position[:2], (x, y)) <= radius]
+            memories = [m for m in memories if m.position and math.dist(m.position[:2], (x, y)) <= radius]
         if meant.how == "similar":
             when = attrgetter("last_sight_ns" if newest_first else "first_sight_ns")
             memories.sort(key=lambda memory: (when(memory), memory.id or 0), reverse=newest_first)

@@ -120,6 +120,8 @@ class SeenBefore(Answer):
         """How far it is away, in words."""
         if self.memory is None or hit.memory.map_id != self.memory.map_id:
             return ""
+        if hit.memory.position is None or self.memory.position is None:
+            return ""
         away = math.dist(hit.memory.position, self.memory.position)
         return f", {away:.1f} m from {'here' if self.kind == 'place' else 'where it is now'}"
 
@@ -217,7 +219,7 @@ def seen_before(
         elsewhere=next((hit for hit in elsewhere if hit.score >= least), None),
         closest_m=min(
             (
-                math.dist(place.position, memory.position)
+                math.dist(place.place, memory.place)
                 for place in here
                 if memory is not None and since is not None and place.first_sight_ns < since
             ),
@@ -228,6 +230,8 @@ def seen_before(
 
 def _same_place(store: MemoryStore, memory: Memory) -> list[Memory]:
     """Other places of its map that are the same by their poses."""
+    if memory.position is None:
+        return []
     x, y = memory.position[:2]
     around = Filter(map_id=memory.map_id, kinds=("place",), circle=(x, y, SAME_PLACE_M))
     found = store.find(around, vectors=False)
@@ -239,7 +243,7 @@ def _near(store: MemoryStore, like: Query, memory: Memory, metres: float, least:
     found = []
     for known in store.maps() if like.where.map_id is None else [like.where.map_id]:
         where = replace(like.where, map_id=known)
-        if known == memory.map_id:
+        if known == memory.map_id and memory.position is not None:
             x, y = memory.position[:2]
             where = replace(where, circle=(x, y, metres))
         found += _alike(store, replace(like, where=where), least)
@@ -258,5 +262,8 @@ def _alike(store: MemoryStore, like: Query, least: float) -> list[Hit]:
 
 
 def _within(metres: float, memory: Memory, other: Memory) -> bool:
-    """Whether two sights may be of one, by where they are; positions of different maps say nothing."""
-    return memory.map_id != other.map_id or math.dist(memory.position, other.position) <= metres
+    """Whether two sights may be of one, by where they are; unknown positions and those of different maps
+    say nothing."""
+    if memory.map_id != other.map_id or memory.position is None or other.position is None:
+        return True
+    return math.dist(memory.position, other.position) <= metres

@@ -118,11 +118,14 @@ def _places(questions: Questions, asked: Understood) -> list[Memory] | Sighting:
         return seen if seen.memory is None else [seen.memory]
     # Of several doors any may be meant: the one that has beside it what is asked about.
     others = questions.sightings(beside, map_id=asked.map_id, limit=_MOST_PLACES)
-    return [seen.memory, *(memory for memory in others if memory.id != seen.memory.id)]
+    known = [seen.memory, *(memory for memory in others if memory.id != seen.memory.id)]
+    return [memory for memory in known if memory.position is not None] or known[:1]
 
 
 def _beside(questions: Questions, asked: Understood, options: ReplyOptions, place: Memory) -> Reply:
     """The answer for what is near a memory, which the sentence names."""
+    if place.position is None:
+        raise IncompleteError("near", f"it is not known where {name(place)} is: give a point, such as (3, 1)")
     radius = NEARBY_M if asked.radius_m is None and asked.question != "search" else asked.radius_m
     asked = replace(asked, near=place.position[:2], map_id=place.map_id, radius_m=radius)
     found = answer_of(questions, asked, options)
@@ -285,6 +288,8 @@ def _near(questions: Questions, asked: Understood, options: ReplyOptions) -> Ans
         seen = questions.last_seen(asked.what, map_id=asked.map_id, **around)
         if seen.memory is None:
             return seen
+        if seen.memory.position is None:
+            raise IncompleteError("near", f"it is not known where {name(seen.memory)} is: give a point")
         asked = replace(asked, near=seen.memory.position[:2], map_id=seen.memory.map_id, what=None)
     if asked.near is None:
         raise IncompleteError("near", "give a point, or what it is near to")

@@ -35,8 +35,10 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} seconds"
 
 
-def point(position: Sequence[float]) -> str:
+def point(position: Sequence[float] | None) -> str:
     """x and y in metres."""
+    if position is None:
+        return "an unknown place"
     return f"({position[0]:.1f}, {position[1]:.1f})"
 
 

@@ -192,9 +192,9 @@ def test_two_people_side_by_side_stay_two() -> None:
 
 def test_events_notes_and_what_nothing_says_is_alike_are_left() -> None:
     for values in ({"kind": "event", "label": "door"}, {"kind": "note", "label": "door"}, {"label": ""}):
-        memories = [Memory(id=i, time_ns=i, **values) for i in range(3)]  # type: ignore[arg-type]
+        memories = [Memory(id=i, time_ns=i, position=(0, 0, 0), **values) for i in range(3)]  # type: ignore[arg-type]
         assert propose_merges(memories) == []
-    events = [Memory(id=i, time_ns=i, kind="event", label="door") for i in range(3)]
+    events = [Memory(id=i, time_ns=i, position=(0, 0, 0), kind="event", label="door") for i in range(3)]
     assert len(propose_merges(events, MergeOptions(kinds=("event",)))) == 1
 
 
