@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from memory.merging.matching import size_of
 from memory.query import Filter
 from memory.store import MemoryStore
 from memory.types import Memory
@@ -123,7 +124,7 @@ def free_since(
         (looks, time of the last in nanoseconds) of each, (0, 0) where there is none.
     """
     options = options or FreeOptions()
-    sizes = [_size(memory) for memory in memories]
+    sizes = [None if memory.position is None else size_of(memory) for memory in memories]
     rows = [row for row, size in enumerate(sizes) if size is not None and size[2] >= options.least_height_m]
     found = [(0, 0)] * len(memories)
     cells: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -174,14 +175,3 @@ def mark_free(store: MemoryStore, looks: Looks, options: FreeOptions | None = No
                 store.mark([memory.id], "gone", at_ns=last_ns, why=why)
                 gone[memory.id] = why
     return gone
-
-
-def _size(memory: Memory) -> tuple[float, float, float] | None:
-    """Length, width and height of a thing at a known place, where its payload tells."""
-    said = memory.payload.get("size_m")
-    if memory.position is None or not isinstance(said, list | tuple) or len(said) != 3:
-        return None
-    if not all(isinstance(one, int | float) and math.isfinite(one) and one > 0 for one in said):
-        return None
-    length, width, height = (float(one) for one in said)
-    return length, width, height
