@@ -37,6 +37,9 @@ Labels = Annotated[list[str] | None, Field(description="Only these labels, any o
 Kinds = Annotated[list[Kind] | None, Field(description="Only these kinds, any of them")]
 States = Annotated[list[State] | None, Field(description="Only what is believed to be so, any of them")]
 X = Annotated[float, Field(description="metres")]
+Coordinate = Annotated[
+    float | None, Field(description="metres; both or neither: the place is not known then")
+]
 Radius = Annotated[float, Field(description="metres around the point", ge=0.0)]
 Most = Annotated[int, Field(description="most memories to give", ge=1, le=100)]
 Id = Annotated[int, Field(description="id of a memory", ge=1)]
@@ -223,8 +226,8 @@ class StoreTools:
         self,
         text: Annotated[str, Field(description="what to remember", min_length=1, max_length=10_000)],
         label: Annotated[str, Field(description="a name to find it by")] = "",
-        x: X | None = None,
-        y: X | None = None,
+        x: Coordinate = None,
+        y: Coordinate = None,
         map_id: Annotated[str, Field(description="map that the place is in")] = "default",
         important: Annotated[bool, Field(description="never forget it on its own")] = False,
     ) -> dict[str, Any]:
