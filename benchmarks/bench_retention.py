@@ -251,7 +251,7 @@ def _recent_of_places(observations: Sequence[Observation], count: int) -> list[i
     """The same number of the most recent of each 2 m square; what is left over goes to the most recent."""
     cells: dict[tuple[str, int, int], list[int]] = defaultdict(list)
     for row, entry in enumerate(observations):
-        x, y, _ = entry.memory.position
+        x, y, _ = entry.memory.place
         cells[entry.memory.map_id, int(x // 2.0), int(y // 2.0)].append(row)
     # (rank from the end in its cell, age): all first ones, then all second ones.
     ranked = sorted((rank, -row) for rows in cells.values() for rank, row in enumerate(reversed(rows)))

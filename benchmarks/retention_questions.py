@@ -180,7 +180,7 @@ class _Asker:
     def _sight(self, memory: Memory | None, time_ns: int | None) -> Sight:
         if memory is None or time_ns is None:
             return Sight(None)
-        return Sight(self._world.thing_of(memory), memory.position[0], memory.position[1], time_ns / NS)
+        return Sight(self._world.thing_of(memory), memory.place[0], memory.place[1], time_ns / NS)
 
     def _true_sight(self, row: int) -> Sight:
         observation = self._world.observations[row]
@@ -256,7 +256,7 @@ class _Asker:
         def ask(questions: Questions) -> Belief:
             answer = questions.still_there(what, map_id=thing.map_id, views=views, observations=seen)
             known = None if answer.memory is None else world.thing_of(answer.memory)
-            moved = None if answer.moved_to is None else answer.moved_to.position[:2]
+            moved = None if answer.moved_to is None else answer.moved_to.place[:2]
             return Belief(known, answer.state, moved)
 
         known = world.observations[rows[-1]].position

@@ -198,13 +198,13 @@ def parked_day(seconds: int, events: int, *, dim: int = 64, seed: int = 0) -> li
         angle = 0.6 * math.sin(math.pi * second / seconds)
         seen = _noisy(generator, math.cos(angle) * wall + math.sin(angle) * evening, 0.02)
         memory = _memory(time_ns, (1.0, 1.0, 1.0), "house", "place", "wall", "a wall", seen, 0.95)
-        found.append(Observation(memory, 0, 0, memory.position))
+        found.append(Observation(memory, 0, 0, memory.place))
         if second in happens:
             direction = _directions(generator, 1, dim)[0]
             event = _memory(
                 time_ns, (1.2, 1.1, 0.5), "house", "event", "something", "something new", direction, 0.8
             )
-            found.append(Observation(event, 1 + happens[second], 0, event.position))
+            found.append(Observation(event, 1 + happens[second], 0, event.place))
     return found
 
 

@@ -16,6 +16,7 @@ from memory.config import StoreConfig
 from memory.errors import UnknownMemoryError
 from memory.forgetting import Records, select_to_forget
 from memory.merging import MergeProposal, propose_merges
+from memory.merging.matching import size_of
 from memory.merging.robots import trust_of
 from memory.observer import AWAY, Observer
 from memory.persistence.database import Database
@@ -30,6 +31,8 @@ from memory.types import Memory, State, check_integer
 from memory.wording.reasons import Reason
 
 Progress = Callable[[str, int, int], None]
+#: Times that a map is gone through at most: what became one may be in one place with others.
+_PASSES = 4
 
 
 class Consolidated(NamedTuple):
@@ -124,26 +127,16 @@ class Care:
         for place, map_id in enumerate(maps):
             if progress is not None:
                 progress(f"merging map {map_id}", place, len(maps))
-            memories = self._memories_of(map_id, apart)
-            # Whom nobody trusts adds nothing to what others saw.
-            memories = [memory for memory in memories if trust_of(memory, trust) > 0.0]
-            by_id = {memory.id: memory for memory in memories}
-            gone_ns = self.gone_since(memories)
-            proposals = propose_merges(
-                memories, self._config.merging, gone_ns=gone_ns, failed=failed, trust=trust
-            )
-            for proposal in proposals:
-                check_deadline()
-                with self._observer.lock:
-                    if self._changed([by_id[id] for id in proposal.ids]):
-                        continue  # Just seen again, marked or forgotten: another time.
-                    try:
-                        result, generation = self._merge(proposal)
-                    except (ValueError, TypeError, ArithmeticError) as error:
-                        failed[proposal.ids] = str(error)
-                        continue
-                merged.append((result, tuple(proposal.ids)))
-                generations.append(generation)
+            again: set[tuple[str, str]] | None = None
+            for _ in range(_PASSES):
+                done = self._merge_map(map_id, apart, trust, again, failed)
+                merged += [(result, proposal.ids) for result, _, proposal in done]
+                generations += [generation for _, generation, _ in done]
+                # What became one may now be known to be in one place with others.
+                solid = [proposal.result for _, _, proposal in done if size_of(proposal.result) is not None]
+                again = {(memory.kind, memory.label) for memory in solid}
+                if not again:
+                    break
         write_accesses()
         forgotten = self._forget_over_capacity(now_ns)
         if forgotten:
@@ -158,6 +151,39 @@ class Care:
         self._database.tidy()
         told = {id: str(reason) for id, reason in forgotten.items()}
         return Consolidated(merged, told, generations, trimmed, failed)
+
+    def _merge_map(
+        self,
+        map_id: str,
+        apart: NDArray[np.int64],
+        trust: Mapping[str, float],
+        sorts: set[tuple[str, str]] | None,
+        failed: dict[tuple[int, ...], str],
+    ) -> list[tuple[int, int, MergeProposal]]:
+        """One pass over a map, or over some kinds and labels of it: results, operations and proposals."""
+        memories = [
+            memory
+            for memory in self._memories_of(map_id, apart)
+            # Whom nobody trusts adds nothing to what others saw.
+            if trust_of(memory, trust) > 0.0 and (sorts is None or (memory.kind, memory.label) in sorts)
+        ]
+        by_id = {memory.id: memory for memory in memories}
+        gone_ns = self.gone_since(memories)
+        done = []
+        for proposal in propose_merges(
+            memories, self._config.merging, gone_ns=gone_ns, failed=failed, trust=trust
+        ):
+            check_deadline()
+            with self._observer.lock:
+                if self._changed([by_id[id] for id in proposal.ids]):
+                    continue  # Just seen again, marked or forgotten: another time.
+                try:
+                    result, generation = self._merge(proposal)
+                except (ValueError, TypeError, ArithmeticError) as error:
+                    failed[proposal.ids] = str(error)
+                    continue
+            done.append((result, generation, proposal))
+        return done
 
     def trim(self, *, keep_ns: int | None, keep_operations: int | None) -> Trimmed:
         """See :meth:`memory.store.MemoryStore.trim`."""

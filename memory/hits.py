@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-
-import numpy as np
 
 from memory.query import Query
 from memory.retrieve import Found, distances
-from memory.types import Hit, Memory
+from memory.types import Hit, Memory, positions_of
 
 
 def hits_of(
@@ -33,7 +32,7 @@ def hits_of(
     parts: list[dict[str, float]] = [{} for _ in memories]
     away = None
     if query.near is not None and memories:
-        away = distances(np.array([memory.position for memory in memories]), query.near)
+        away = distances(positions_of(memories), query.near)
     told = {
         "similarity": found.similarity,
         "text": found.text,
@@ -43,7 +42,8 @@ def hits_of(
     for name, values in told.items():
         if values is not None:
             for part, value in zip(parts, values.tolist(), strict=True):
-                part[name] = value
+                if not math.isnan(value):
+                    part[name] = value
     if memories and (query.aggregate or query.ordered_by == "recency"):
         newest = newest_ns()
         for part, memory in zip(parts, memories, strict=True):

@@ -281,7 +281,7 @@ class Observer:
 
     def _near(self, memory: Memory, radius_m: float) -> Near:
         """Memories of its map, kind and label around its place."""
-        x, y, _ = memory.position
+        x, y, _ = memory.place
         same = Filter(
             map_id=memory.map_id,
             kinds=(memory.kind,),

@@ -156,7 +156,8 @@ class BatchScores:
         """The observation that was scored last is kept: later ones are compared with it."""
         self._count(self._labels[row], 1)
         memory = self._memories[row]
-        self._kept_at.setdefault(_group(memory), {})[row] = memory.position
+        if memory.position is not None:
+            self._kept_at.setdefault(_group(memory), {})[row] = memory.position
         if self._with[row]:
             self._kept.append(row)
             self._counted[self._maps[row], self._place[row]] = True
@@ -164,7 +165,7 @@ class BatchScores:
     def leave_out(self, row: int) -> None:
         """An observation that was kept is displaced by a later one."""
         self._count(self._labels[row], -1)
-        del self._kept_at[_group(self._memories[row])][row]
+        self._kept_at.get(_group(self._memories[row]), {}).pop(row, None)
         if self._with[row]:
             self._kept.remove(row)
             self._counted[self._maps[row], self._place[row]] = False
@@ -212,6 +213,8 @@ class BatchScores:
         if self._near_search is None:
             return math.nan
         memory = self._memories[row]
+        if memory.position is None:
+            return math.nan
         found = self._near_search(memory, self._near_m)
         there = ~np.isin(found.ids, list(self._gone)) if self._gone else np.ones(len(found.ids), np.bool_)
         away = float(found.distance_m[there].min(initial=np.inf))

@@ -67,5 +67,7 @@ _NOT_THERE = ("gone", "moved")
 
 
 def _scatter(axes: Axes, memories: Sequence[Memory], **style: Any) -> None:
-    if memories:
-        axes.scatter(*np.array([memory.position[:2] for memory in memories]).T, **style)
+    """Draw those whose place is known."""
+    points = [memory.position[:2] for memory in memories if memory.position is not None]
+    if points:
+        axes.scatter(*np.array(points).T, **style)

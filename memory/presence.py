@@ -119,7 +119,7 @@ def look_again(
         options: the defaults where not given.
 
     Raises:
-        ValueError: several maps, or embeddings of different sizes.
+        ValueError: several maps, embeddings of different sizes, or a position that is not known.
     """
     options = options or PresenceOptions()
     together = [*known, *observations]
@@ -236,7 +236,7 @@ def _moved(
     presence: Presence, memory: Memory, observed: Memory, observation: int, similarity: float
 ) -> Presence:
     """A thing that is gone, and was seen elsewhere."""
-    distance_m = math.dist(memory.position, observed.position)
+    distance_m = math.dist(memory.place, observed.place)
     reason = f"one like it, similarity {similarity:.2f}, is {distance_m:.1f} m away"
     return replace(presence, state="moved", moved_to=observation, reasons=(reason, *presence.reasons))
 

@@ -355,6 +355,10 @@ def ordered(columns: ColumnCache, query: Query, found: Found) -> Found:
     else:
         assert query.near is not None
         key = distances(columns.column("positions")[rows], query.near)
+        # What is at no known place is neither near nor far.
+        placed = np.flatnonzero(~np.isnan(key))
+        if len(placed) < len(key):
+            found, key, ids = _take(found, placed), key[placed], ids[placed]
     if found.similarity is None and found.text is None and len(ids) > 4 * query.k:
         # Only the first few have to be in order.
         first = np.sort(np.argpartition(key, query.k)[: query.k + 1])
@@ -365,8 +369,11 @@ def ordered(columns: ColumnCache, query: Query, found: Found) -> Found:
 
 
 def distances(positions: NDArray[np.float64], near: tuple[float, ...]) -> NDArray[np.float64]:
-    """Metres from (n, 3) positions to a point of the plane or of space, at most the largest number."""
-    with np.errstate(over="ignore"):
+    """Metres from (n, 3) positions to a point of the plane or of space, at most the largest number.
+
+    NaN from a position that is not known.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
         found: NDArray[np.float64] = np.linalg.norm(positions[:, : len(near)] - np.asarray(near), axis=1)
     return np.nan_to_num(found, copy=False, nan=np.nan, posinf=np.finfo(np.float64).max)
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from memory.merging.matching import size_of
 from memory.query import Filter
 from memory.store import MemoryStore
 from memory.types import Memory
@@ -123,20 +124,20 @@ def free_since(
         (looks, time of the last in nanoseconds) of each, (0, 0) where there is none.
     """
     options = options or FreeOptions()
-    sizes = [_size(memory) for memory in memories]
+    sizes = [None if memory.position is None else size_of(memory) for memory in memories]
     rows = [row for row, size in enumerate(sizes) if size is not None and size[2] >= options.least_height_m]
     found = [(0, 0)] * len(memories)
     cells: dict[tuple[int, int], list[int]] = defaultdict(list)
     side = max(options.range_m, 1.0)
     for row in rows:
-        x, y, _ = memories[row].position
+        x, y, _ = memories[row].place
         cells[math.floor(x / side), math.floor(y / side)].append(row)
     for (x, y), some in cells.items():
         # The looks that reach into this part of the map, in the order of time.
         place = np.floor(views.position[:, :2] / side)
         near = views.select(np.flatnonzero((np.abs(place - (x, y)) <= 1).all(axis=1)))
         length, width = (np.array([(sizes[row] or (0.0,) * 3)[axis] for row in some]) for axis in (0, 1))
-        through = seen_through(near, np.array([memories[row].position for row in some]), width, length)
+        through = seen_through(near, np.array([memories[row].place for row in some]), width, length)
         for at, row in enumerate(some):
             count, last = 0, memories[row].last_sight_ns
             for time_ns in sorted(near.time_ns[through[:, at]].tolist()):
@@ -174,14 +175,3 @@ def mark_free(store: MemoryStore, looks: Looks, options: FreeOptions | None = No
                 store.mark([memory.id], "gone", at_ns=last_ns, why=why)
                 gone[memory.id] = why
     return gone
-
-
-def _size(memory: Memory) -> tuple[float, float, float] | None:
-    """Length, width and height of a thing, where its payload tells."""
-    said = memory.payload.get("size_m")
-    if not isinstance(said, list | tuple) or len(said) != 3:
-        return None
-    if not all(isinstance(one, int | float) and math.isfinite(one) and one > 0 for one in said):
-        return None
-    length, width, height = (float(one) for one in said)
-    return length, width, height

@@ -68,7 +68,8 @@ class Memory:
         id: given by the store, rising and never used again; ``None`` before.
         time_ns: nanoseconds since the epoch, by the robot's clock.
         map_id: map that the pose is in.
-        position: x, y, z in metres in the map frame.
+        position: x, y, z in metres in the map frame; ``None`` where it is not known: then it is at no place,
+            and no place finds it.
         yaw: radians counter-clockwise from +x.
         covariance: (3, 3) of the position in square metres, up to ``MOST_COVARIANCE``, or ``None``.
         kind: what sort of memory.
@@ -92,7 +93,7 @@ class Memory:
     """
 
     time_ns: int
-    position: Position = (0.0, 0.0, 0.0)
+    position: Position | None = None
     yaw: float = 0.0
     covariance: NDArray[np.float64] | None = field(default=None, compare=False)
     map_id: str = "default"
@@ -125,6 +126,17 @@ class Memory:
         """Nanoseconds of the last observation that it stands for, as far as it knows."""
         return self.time_ns if self.last_seen_ns is None else self.last_seen_ns
 
+    @property
+    def place(self) -> Position:
+        """The position, of a memory that has one.
+
+        Raises:
+            ValueError: it is not known.
+        """
+        if self.position is None:
+            raise ValueError(f"the position of memory {self.id} is not known")
+        return self.position
+
     def __repr__(self) -> str:
         """What is set, without the numbers of vectors."""
         return told(self)
@@ -142,8 +154,8 @@ class Memory:
         for name in ("first_seen_ns", "last_seen_ns", "id"):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name))
-        position = check_numbers("position", self.position, 3)
-        object.__setattr__(self, "position", position)
+        if self.position is not None:
+            object.__setattr__(self, "position", check_numbers("position", self.position, 3))
         for name in ("yaw", "confidence", "reward"):
             number = getattr(self, name)
             if type(number) is not float or not math.isfinite(number):
@@ -163,10 +175,19 @@ class Memory:
             object.__setattr__(self, "visits", check_visits(self.visits))
         if self.covariance is not None:
             object.__setattr__(self, "covariance", check_covariance(self.covariance))
+            if self.position is None:
+                raise ValueError("covariance is that of a position: give both or neither")
         if self.embedding is not None:
             object.__setattr__(self, "embedding", check_vector("embedding", self.embedding))
         vectors = {name: check_vector(f"embeddings[{name!r}]", v) for name, v in self.embeddings.items()}
         object.__setattr__(self, "embeddings", vectors)
+
+
+def positions_of(memories: Sequence[Memory]) -> NDArray[np.float64]:
+    """(N, 3) float64 positions in metres, NaN where one is not known."""
+    nowhere = (math.nan, math.nan, math.nan)
+    rows = [nowhere if memory.position is None else memory.position for memory in memories]
+    return np.array(rows, dtype=np.float64).reshape(-1, 3)
 
 
 @dataclass(frozen=True)

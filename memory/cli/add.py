@@ -23,7 +23,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--caption", default="", help="text that is searched")
     parser.add_argument("--kind", choices=KINDS, default="note", help="default: note")
     parser.add_argument("--time", default="now", help="ISO 8601, nanoseconds or now (the default)")
-    parser.add_argument("--at", nargs="+", type=float, default=[0.0, 0.0], metavar="M", help="x y or x y z")
+    parser.add_argument("--at", nargs="+", type=float, metavar="M", help="x y or x y z (default: not known)")
     parser.add_argument("--yaw", type=float, default=0.0, metavar="RAD", help="counter-clockwise from +x")
     parser.add_argument("--map", default="default", help="map that the place is in")
     parser.add_argument("--confidence", type=float, default=1.0, help="from 0 to 1")
@@ -38,12 +38,12 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Store it."""
     folder, _ = split_words(options)
-    if len(options.at) not in (2, 3):
+    if options.at is not None and len(options.at) not in (2, 3):
         raise UsageError(f"--at takes two or three numbers, got {len(options.at)}")
-    x, y, z = (*options.at, 0.0)[:3]
+    x, y, z = (0.0, 0.0, 0.0) if options.at is None else (*options.at, 0.0)[:3]
     memory = Memory(
         time_ns=parse_time(options.time),
-        position=(x, y, z),
+        position=None if options.at is None else (x, y, z),
         yaw=options.yaw,
         map_id=options.map,
         kind=options.kind,

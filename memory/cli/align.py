@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import Any
 
 from memory.cli.console import add_command, counted, print_json, say, split_words, undoing
@@ -38,14 +39,21 @@ def run(options: argparse.Namespace) -> int:
     found = done.estimate
     if options.json:
         told = None if found is None else {**found._asdict(), "motion": found.motion._asdict()}
-        print_json({**done._asdict(), "frame": done.frame._asdict(), "estimate": told})
+        shift = None if done.shift is None else done.shift._asdict()
+        print_json({**done._asdict(), "frame": done.frame._asdict(), "estimate": told, "shift": shift})
         return 0
     if found is not None:
         say(
             f"{found.things} of the {found.of[0]} things that {options.robot} alone saw in map {done.map_id}"
             f" agree with what others saw within {found.rms_m:.2f} m (RMS); another motion, {found.rival}"
         )
+        sigma = f"{math.degrees(found.turn_sigma_rad):.2f} degrees"
+        turn = f"its turn is known to {sigma}" if found.turned else f"no turn is significant, to {sigma}"
+        say(
+            f"{turn} (standard deviation); where things are moved to, to {found.sigma_m:.2f} m, and"
+            f" {found.farthest_sigma_m:.2f} m for the farthest"
+        )
     where = "as the store's" if done.frame == Motion() else str(done.frame)
-    back = undoing(folder, done.operation)
-    say(f"its map is {where}: moved {counted(len(done.ids))}; take it back with: {back}")
+    say(f"its map is {where}: moved {counted(len(done.ids))} {done.shift}")
+    say(f"undo with: {undoing(folder, done.operation)}")
     return 0

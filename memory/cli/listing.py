@@ -71,8 +71,7 @@ def _cells(memory: Memory) -> list[str]:
         memory.map_id,
         memory.kind,
         label,
-        cell(memory.position[0], ".2f"),
-        cell(memory.position[1], ".2f"),
+        *(cell(value, ".2f") for value in (memory.position or (None, None))[:2]),
         cell(memory.confidence, ".2f"),
         caption,
     ]

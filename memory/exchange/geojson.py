@@ -71,7 +71,8 @@ def _latitude(outwards: float, axis: float) -> float:
 def write_geojson(stream: TextIO, batches: Iterable[list[Memory]], *, origin: Origin | None = None) -> int:
     """Write a FeatureCollection; returns the number of features.
 
-    The properties are those of a JSONL record without position and vectors.
+    The properties are those of a JSONL record without position and vectors. The geometry is null where the
+    position is not known.
 
     Args:
         stream: to write to.
@@ -93,6 +94,12 @@ def write_geojson(stream: TextIO, batches: Iterable[list[Memory]], *, origin: Or
 
 def _feature(memory: Memory, origin: Origin | None) -> dict[str, object]:
     properties = record_of(memory, vectors=False)
+    feature: dict[str, object] = {"type": "Feature"}
+    if "id" in properties:
+        feature["id"] = properties.pop("id")
+    if memory.position is None:
+        # RFC 7946, section 3.2: a feature that is nowhere has no geometry.
+        return feature | {"geometry": None, "properties": properties}
     x, y, z = properties.pop("position")
     place = [x, y, z]
     if origin is not None:
@@ -100,7 +107,4 @@ def _feature(memory: Memory, origin: Origin | None) -> dict[str, object]:
         # A height above the map's origin is not one above the ellipsoid: left out of the geometry.
         place = [round(longitude, 9), round(latitude, 9)]
         properties["z_m"] = z
-    feature: dict[str, object] = {"type": "Feature"}
-    if "id" in properties:
-        feature["id"] = properties.pop("id")
     return feature | {"geometry": {"type": "Point", "coordinates": place}, "properties": properties}

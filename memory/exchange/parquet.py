@@ -1,9 +1,9 @@
 """Memories as a table in Parquet, by pyarrow.
 
 A column a field, times as int64 nanoseconds (``time_ns``, ``first_seen_ns``, ``last_seen_ns``), the position
-as ``x``, ``y``, ``z``, the covariance as nine numbers row by row, the payload as JSON text, vectors as lists
-of float32, visits as lists of structs of ``first_ns``, ``last_ns`` and ``sights``. Files of others may have
-fewer columns; ``time_ns`` may be a timestamp.
+as ``x``, ``y``, ``z`` (null where it is not known), the covariance as nine numbers row by row, the payload as
+JSON text, vectors as lists of float32, visits as lists of structs of ``first_ns``, ``last_ns`` and
+``sights``. Files of others may have fewer columns; ``time_ns`` may be a timestamp.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _schema(pyarrow: Any, *, vectors: bool) -> Any:
 
 def _row(memory: Memory, *, vectors: bool) -> dict[str, Any]:
     row = {name: getattr(memory, name) for name in _PLAIN}
-    row["x"], row["y"], row["z"] = memory.position
+    row["x"], row["y"], row["z"] = memory.position or (None, None, None)
     row["covariance"] = None if memory.covariance is None else memory.covariance.reshape(-1).tolist()
     row["visits"] = [visit._asdict() for visit in memory.visits] or None
     row["payload"] = json.dumps(memory.payload) if memory.payload else None

@@ -2,7 +2,8 @@
 
 A record has the fields of :class:`memory.types.Memory` by name. Only the time is needed: ``time_ns``, or
 ``time`` in ISO 8601 (as are ``first_seen`` and ``last_seen`` for ``first_seen_ns`` and ``last_seen_ns``).
-``position`` is x, y, z or x, y in metres; ``x``, ``y``, ``z`` may be given instead. Vectors are lists of
+``position`` is x, y, z or x, y in metres; ``x``, ``y``, ``z`` may be given instead; without them it is not
+known where it is. Vectors are lists of
 numbers. ``visits`` are rows of the first and the last time, in ISO 8601 or nanoseconds, and the sights. An
 ``id`` is read over: the store gives its own.
 """
@@ -66,7 +67,7 @@ def memory_from_record(record: Mapping[str, Any], dims: dict[str, int] | None = 
 
 
 def record_of(memory: Memory, *, vectors: bool = True) -> dict[str, Any]:
-    """Plain values, ready for JSON; what is empty or as usual is left out, but never the time and the place.
+    """Plain values, ready for JSON; what is empty or as usual is left out, but never the time.
 
     Args:
         memory: of a store or not.
@@ -78,10 +79,10 @@ def record_of(memory: Memory, *, vectors: bool = True) -> dict[str, Any]:
         "map_id": memory.map_id,
         "kind": memory.kind,
         "label": memory.label,
-        "position": list(memory.position),
-        "yaw": memory.yaw,
-        "confidence": memory.confidence,
     }
+    if memory.position is not None:
+        record["position"] = list(memory.position)
+    record |= {"yaw": memory.yaw, "confidence": memory.confidence}
     for name in ("caption", "evidence", "provenance", "payload", "reward", "marked"):
         if getattr(memory, name):
             record[name] = getattr(memory, name)

@@ -76,7 +76,7 @@ class TrackLines(DetectionLines):
 
 def sights_of(objects: list[Memory]) -> Sights:
     """The boxes of a frame, each a memory of its own, as sights of their tracks."""
-    boxes = [[*memory.position, *memory.payload["size_m"], memory.yaw] for memory in objects]
+    boxes = [[*memory.place, *memory.payload["size_m"], memory.yaw] for memory in objects]
     names = {name for memory in objects for name in memory.embeddings}
     vectors = {
         name: np.stack([memory.embeddings[name] for memory in objects])

@@ -4,6 +4,11 @@ Pairs of things of one label, alike where both have vectors, are drawn two at a 
 between two things is the same in both maps, the motion that brings them together is a candidate (RANSAC:
 Fischler and Bolles 1981). The one that brings the most things together is fitted to all of these by least
 squares (Kabsch 1976, in the plane), as often as that changes which they are.
+
+Few things close together say little about a turn, which moves what is far from them the most. The standard
+deviation of the turn is that of least squares, ``sigma / sqrt(sum of squared distances to their middle)``. A
+turn that is not significant is left out: the maps are then shifted only. One that is significant, and still
+too uncertain for what is to be moved, is refused.
 """
 
 from __future__ import annotations
@@ -20,12 +25,14 @@ from numpy.typing import NDArray
 from memory.errors import AlignmentError
 from memory.merging.fusion import unit_embeddings
 from memory.merging.motion import Motion
-from memory.types import Memory
+from memory.types import Memory, positions_of
 
 #: Pairs of things that are looked at; the labels with the fewest come first.
 MOST_PAIRS = 20_000
 #: Twos of pairs that are drawn, and motions that are tried.
 _DRAWN, _TRIED = 400_000, 4_000
+#: Positions are never taken to be better than this share of the tolerance.
+_LEAST_SIGMA = 0.05
 #: Numbers of a table that is compared at a time.
 _TABLE = 1 << 22
 
@@ -39,6 +46,8 @@ class AlignOptions:
         least_things: that must come together.
         least_similarity: least cosine between vectors, where both have one.
         most_rival: another motion may bring together at most this share of the things of the best.
+        least_turn_sigmas: a turn of fewer standard deviations is left out.
+        most_uncertain_m: of the farthest of what is to be moved, by the standard deviation of the turn.
 
     Raises:
         ValueError: a number out of its range.
@@ -48,10 +57,13 @@ class AlignOptions:
     least_things: int = 5
     least_similarity: float = 0.7
     most_rival: float = 0.7
+    least_turn_sigmas: float = 3.0
+    most_uncertain_m: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.tolerance_m) and self.tolerance_m > 0.0):
-            raise ValueError(f"tolerance_m must be finite and above 0, got {self.tolerance_m}")
+        for name in ("tolerance_m", "least_turn_sigmas", "most_uncertain_m"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0.0):
+                raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")
         if self.least_things < 3:
             raise ValueError(f"least_things must be at least 3, got {self.least_things}")
         for name, least in (("least_similarity", -1.0), ("most_rival", 0.0)):
@@ -68,6 +80,11 @@ class Alignment(NamedTuple):
         of: things of the one map and of the other that have a label.
         rms_m: root mean square of what is left between them.
         rival: things that the next best motion brings together.
+        turned: whether the motion turns the map; otherwise no turn is significant.
+        turn_sigma_rad: standard deviation of the turn.
+        sigma_m: of the shift at the middle of the things that came together.
+        farthest_sigma_m: of where the farthest of the one map is moved to; with that of a turn that was left
+            out.
     """
 
     motion: Motion
@@ -75,6 +92,10 @@ class Alignment(NamedTuple):
     of: tuple[int, int]
     rms_m: float
     rival: int
+    turned: bool
+    turn_sigma_rad: float
+    sigma_m: float
+    farthest_sigma_m: float
 
 
 def estimate(
@@ -88,10 +109,15 @@ def estimate(
         options: the gates; the defaults where not given.
 
     Raises:
-        AlignmentError: too few come together, or two motions do about as well; says what was found.
+        AlignmentError: too few come together, two motions do about as well, or the turn is too uncertain for
+            what is far away; says what was found.
     """
     options = options or AlignOptions()
-    moved, fixed = (_things(memories, options.tolerance_m) for memories in (moved, fixed))
+    everything = positions_of([memory for memory in moved if memory.position is not None])[:, :2]
+    moved, fixed = (
+        _things([m for m in memories if m.position is not None], options.tolerance_m)
+        for memories in (moved, fixed)
+    )
     pairs = _pairs(moved, fixed, options)
     of = len(moved), len(fixed)
     if len(pairs) < options.least_things:
@@ -99,8 +125,8 @@ def estimate(
             f"of {of[0]} and {of[1]} things with a label {len(pairs)} pairs could be the same, too few:"
             f" at least {options.least_things} are needed"
         )
-    one = np.array([memory.position[:2] for memory in moved])
-    other = np.array([memory.position[:2] for memory in fixed])
+    one = np.array([memory.place[:2] for memory in moved])
+    other = np.array([memory.place[:2] for memory in fixed])
     # Numbers stay small, and turns are about the middle, where maps lie far from their origins.
     middle, target = one.mean(axis=0), other.mean(axis=0)
     scene = _Scene(one - middle, other - target, pairs, options)
@@ -117,10 +143,74 @@ def estimate(
             f"it is ambiguous: one motion brings {len(matched)} things together and another {rival}; more"
             " things that differ are needed, or vectors"
         )
-    left = best.points(scene.one[matched[:, 0]]) - scene.other[matched[:, 1]]
-    rms = float(np.sqrt((left**2).sum(axis=1).mean()))
-    motion = Motion(0.0, *target.tolist()).after(best).after(Motion(0.0, *(-middle).tolist()))
-    return Alignment(motion, len(matched), of, rms, rival)
+    points, targets = scene.one[matched[:, 0]], scene.other[matched[:, 1]]
+    fit = _without_needless_turn(points, targets, best, everything - middle, options)
+    motion = Motion(0.0, *target.tolist()).after(fit.motion).after(Motion(0.0, *(-middle).tolist()))
+    rms = math.sqrt(_squares(fit.motion, points, targets) / len(points))
+    return Alignment(
+        motion,
+        len(matched),
+        of,
+        rms,
+        rival,
+        fit.turned,
+        fit.turn_sigma_rad,
+        fit.sigma_m,
+        fit.farthest_sigma_m,
+    )
+
+
+class _Fit(NamedTuple):
+    """A motion with what is known of its errors, as of :class:`Alignment`."""
+
+    motion: Motion
+    turned: bool
+    turn_sigma_rad: float
+    sigma_m: float
+    farthest_sigma_m: float
+
+
+def _without_needless_turn(
+    points: NDArray[np.float64],
+    targets: NDArray[np.float64],
+    best: Motion,
+    everything: NDArray[np.float64],
+    options: AlignOptions,
+) -> _Fit:
+    """The best motion, or a shift alone where the turn is not significant.
+
+    Args:
+        points, targets: (K, 2) float64 metres, things of the one map and the same of the other.
+        best: motion between them by least squares.
+        everything: (N, 2) float64 metres, what is to be moved.
+        options: the gates.
+
+    Raises:
+        AlignmentError: the turn is significant, and too uncertain for the farthest of everything.
+    """
+    count, middle = len(points), points.mean(axis=0)
+    # Two coordinates a thing, less the three numbers of the motion; few things may agree by chance.
+    variance = max(
+        _squares(best, points, targets) / (2 * count - 3), (_LEAST_SIGMA * options.tolerance_m) ** 2
+    )
+    sigma_m = math.sqrt(variance / count)
+    turn_sigma = math.sqrt(variance / max(float(((points - middle) ** 2).sum()), 1e-12))
+    reach = float(np.linalg.norm(everything - middle, axis=1).max(initial=0.0))
+    by_turn = reach * turn_sigma
+    turned = abs(best.yaw_rad) > options.least_turn_sigmas * turn_sigma
+    if turned and by_turn > options.most_uncertain_m:
+        raise AlignmentError(
+            f"{count} things agree with a turn of {math.degrees(best.yaw_rad):.2f} ±"
+            f" {math.degrees(turn_sigma):.2f} degrees, which leaves what is {reach:.0f} m away uncertain by"
+            f" {by_turn:.1f} m: more things that both saw are needed, farther apart"
+        )
+    shift = Motion(0.0, *(targets.mean(axis=0) - middle).tolist())
+    return _Fit(best if turned else shift, turned, turn_sigma, sigma_m, math.hypot(sigma_m, by_turn))
+
+
+def _squares(motion: Motion, points: NDArray[np.float64], targets: NDArray[np.float64]) -> float:
+    """Sum of the squared distances that are left."""
+    return float(((motion.points(points) - targets) ** 2).sum())
 
 
 def _things(memories: Sequence[Memory], tolerance_m: float) -> list[Memory]:
@@ -130,7 +220,7 @@ def _things(memories: Sequence[Memory], tolerance_m: float) -> list[Memory]:
     for memory in memories:
         if not memory.label:
             continue
-        (x, y), sort = memory.position[:2], (memory.kind, memory.label)
+        (x, y), sort = memory.place[:2], (memory.kind, memory.label)
         column, row = math.floor(x / tolerance_m), math.floor(y / tolerance_m)
         around = [
             other
@@ -138,7 +228,7 @@ def _things(memories: Sequence[Memory], tolerance_m: float) -> list[Memory]:
             for to in range(row - 1, row + 2)
             for other in cells.get((*sort, at, to), ())
         ]
-        if all(math.dist((x, y), other.position[:2]) > tolerance_m for other in around):
+        if all(math.dist((x, y), other.place[:2]) > tolerance_m for other in around):
             cells[(*sort, column, row)].append(memory)
             kept.append(memory)
     return kept

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from memory.merging.robots import BELIEVED, joined_robots, weights_of
 from memory.merging.tracked import joined_tracks
 from memory.merging.visits import join_visits, known_visits
-from memory.types import Memory, saturated
+from memory.types import Memory, Position, saturated
 
 
 def position_covariances(
@@ -98,7 +98,8 @@ def fuse(
         trust: from 0 to 1 by robot; 1 for those that are not there.
 
     Returns:
-        The memory, without an id. Its covariance is ``None`` where none had one.
+        The memory, without an id. Its covariance is ``None`` where none had one, and its position where none
+        was known.
 
     Raises:
         ValueError: no memory, several maps or kinds, or embeddings of different sizes.
@@ -132,7 +133,7 @@ def fuse(
     payload.update(joined_robots(ordered))
     return Memory(
         time_ns=latest.time_ns,
-        position=(float(position[0]), float(position[1]), float(position[2])),
+        position=position,
         yaw=_mean_yaw(np.array([memory.yaw for memory in ordered]), counts),
         covariance=covariance if any(memory.covariance is not None for memory in ordered) else None,
         map_id=latest.map_id,
@@ -159,18 +160,23 @@ def fuse(
 
 def _fused_position(
     memories: Sequence[Memory], weights: NDArray[np.float64], default_sigma_m: float, floor_sigma_m: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean (3,) and covariance (3, 3) of the product of the Gaussians."""
+) -> tuple[Position | None, NDArray[np.float64] | None]:
+    """Mean and covariance (3, 3) of the product of the Gaussians; ``None`` where no position is known."""
+    rows = [row for row, memory in enumerate(memories) if memory.position is not None]
+    if not rows:
+        return None, None
+    memories, weights = [memories[row] for row in rows], weights[rows]
     information = np.linalg.inv(
         position_covariances(memories, default_sigma_m=default_sigma_m, floor_sigma_m=floor_sigma_m)
     )
     information *= weights[:, None, None]
-    origin = np.array(memories[0].position)
+    origin = np.array(memories[0].place)
     # Offsets from one of them keep their digits where the map's origin is far away.
-    offset = np.array([memory.position for memory in memories]) - origin
+    offset = np.array([memory.place for memory in memories]) - origin
     covariance = np.linalg.inv(information.sum(axis=0))
     mean = covariance @ np.einsum("nij,nj->i", information, offset)
-    return origin + mean, (covariance + covariance.T) / 2.0
+    x, y, z = (origin + mean).tolist()
+    return (x, y, z), (covariance + covariance.T) / 2.0
 
 
 def _mean_reward(rewards: NDArray[np.float64], counts: NDArray[np.float64]) -> float:

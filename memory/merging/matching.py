@@ -24,7 +24,10 @@ class MergeOptions:
 
     Attributes:
         gate: largest squared Mahalanobis distance between positions, under the sum of their covariances.
-        least_similarity: least cosine between embeddings, where both have one.
+        least_similarity: least cosine between embeddings, where both have one; not asked for of two solid
+            things of one label whose bodies would be in one place: these are one thing, seen from two sides.
+        replaced_s: seen farther apart in time than this, another thing may have come to the place of the
+            first: then the similarity counts there too.
         max_distance_m: never further apart than this, however uncertain the positions are.
         default_sigma_m: standard deviation of a position without covariance that was seen once.
         floor_sigma_m: no direction of a position is trusted better than this.
@@ -39,6 +42,7 @@ class MergeOptions:
 
     gate: float = CHI2_99
     least_similarity: float = 0.7
+    replaced_s: float = 43_200.0
     max_distance_m: float = 5.0
     default_sigma_m: float = 0.3
     floor_sigma_m: float = 0.02
@@ -46,7 +50,7 @@ class MergeOptions:
     distinct_in_frame: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("gate", "max_distance_m", "default_sigma_m", "floor_sigma_m"):
+        for name in ("gate", "replaced_s", "max_distance_m", "default_sigma_m", "floor_sigma_m"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0.0):
                 raise ValueError(f"{name} must be finite and above 0, got {value}")
@@ -66,6 +70,8 @@ class Features(NamedTuple):
         embedding: (N, dim) float32 unit rows; zero where there is none.
         frame: (N,) int64, same number for same time and provenance; -1 where that says nothing.
         named: (N,) bool, has a label.
+        half_side_m: (N,) float64, half of the shortest side of its box; 0 where that is not known.
+        seen_ns: (N, 2) int64, of its first and its last sight.
         tracks: by which each was seen, where that says which are two things.
     """
 
@@ -75,11 +81,13 @@ class Features(NamedTuple):
     embedding: NDArray[np.float32]
     frame: NDArray[np.int64]
     named: NDArray[np.bool_]
+    half_side_m: NDArray[np.float64]
+    seen_ns: NDArray[np.int64]
     tracks: tuple[tuple[Track, ...], ...]
 
     @classmethod
     def of(cls, memories: Sequence[Memory], options: MergeOptions) -> Features:
-        """The arrays; ``ValueError`` where embeddings differ in size."""
+        """The arrays; ``ValueError`` where embeddings differ in size, or a position is not known."""
         groups: dict[tuple[str, str, str], int] = {}
         frames: dict[tuple[int, str], int] = {}
         group, frame = [], []
@@ -90,15 +98,30 @@ class Features(NamedTuple):
             frame.append(frames.setdefault(key, len(frames)) if named else -1)
         return cls(
             np.array(group, dtype=np.int64),
-            np.array([memory.position for memory in memories], dtype=np.float64).reshape(-1, 3),
+            np.array([memory.place for memory in memories], dtype=np.float64).reshape(-1, 3),
             position_covariances(
                 memories, default_sigma_m=options.default_sigma_m, floor_sigma_m=options.floor_sigma_m
             ),
             unit_embeddings(memories),
             np.array(frame, dtype=np.int64),
             np.array([bool(memory.label) for memory in memories], dtype=bool),
+            np.array([min(size_of(memory) or (0.0,)) / 2.0 for memory in memories], dtype=np.float64),
+            np.array(
+                [(memory.first_sight_ns, memory.last_sight_ns) for memory in memories], dtype=np.int64
+            ).reshape(-1, 2),
             tuple(tracks_of(memory) if options.distinct_in_frame else () for memory in memories),
         )
+
+
+def size_of(memory: Memory) -> tuple[float, float, float] | None:
+    """Length, width and height of a thing in metres, where ``size_m`` of its payload tells."""
+    said = memory.payload.get("size_m")
+    if not isinstance(said, list | tuple) or len(said) != 3:
+        return None
+    if not all(isinstance(one, int | float) and math.isfinite(one) and one > 0 for one in said):
+        return None
+    length, width, height = (float(one) for one in said)
+    return length, width, height
 
 
 class Match(NamedTuple):
@@ -163,8 +186,27 @@ def compare(
     one, other = features.embedding[first[rows]], features.embedding[second[rows]]
     both = one.any(axis=1) & other.any(axis=1)
     similarity[rows] = np.where(both, np.einsum("pi,pi->p", one, other, dtype=np.float64), np.nan)
+    named = features.named[first[rows]]
     # Without a label and without embeddings nothing says that they are alike.
-    alike = np.where(both, similarity[rows] >= options.least_similarity, features.named[first[rows]])
+    alike = np.where(both, similarity[rows] >= options.least_similarity, named)
+    alike |= named & _in_one_place(features, first[rows], second[rows], offset[rows], options)
     same = np.zeros(len(first), dtype=bool)
     same[rows[alike]] = True
     return Match(same, squared, similarity)
+
+
+def _in_one_place(
+    features: Features,
+    first: NDArray[np.int64],
+    second: NDArray[np.int64],
+    offset: NDArray[np.float64],
+    options: MergeOptions,
+) -> NDArray[np.bool_]:
+    """(P,) bool: two solid things could not both be there, and there was little time to put another one."""
+    reach = np.minimum(features.half_side_m[first], features.half_side_m[second])
+    inside = np.einsum("pi,pi->p", offset, offset) < reach * reach
+    # In seconds: a difference of two times may not fit into 64 bits.
+    seen, other = features.seen_ns[first] / 1e9, features.seen_ns[second] / 1e9
+    pause_s = np.maximum(other[:, 0] - seen[:, 1], seen[:, 0] - other[:, 1])
+    together: NDArray[np.bool_] = inside & (pause_s <= options.replaced_s)
+    return together

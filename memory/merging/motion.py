@@ -54,6 +54,8 @@ class Motion(NamedTuple):
         """A memory with its pose and covariance moved; itself where nothing moves."""
         if self == Motion():
             return memory
+        if memory.position is None:
+            return dataclasses.replace(memory, yaw=self.yaw(memory.yaw))
         ((x, y, z),) = self.points(np.array([memory.position])).tolist()
         covariance = memory.covariance
         if covariance is not None:
@@ -64,5 +66,7 @@ class Motion(NamedTuple):
 
     def __str__(self) -> str:
         """As a person reads it."""
-        shift = f"({self.x_m:.2f}, {self.y_m:.2f}) m"
-        return f"turned by {math.degrees(self.yaw_rad):.2f} degrees, shifted by {shift}"
+        shift = f"shifted by ({self.x_m:.2f}, {self.y_m:.2f}) m"
+        if self.yaw_rad == 0.0:
+            return shift
+        return f"turned by {math.degrees(self.yaw_rad):.2f} degrees, {shift} at the map's origin"

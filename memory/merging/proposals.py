@@ -70,7 +70,8 @@ def propose_merges(
         raise ValueError("every memory must have an id: add it to the store first")
     if len(set(ids)) < len(ids):
         raise ValueError("ids must differ")
-    chosen = [memory for memory in memories if memory.kind in options.kinds]
+    # What is at no known place is at that of nothing else.
+    chosen = [m for m in memories if m.kind in options.kinds and m.position is not None]
     if len(chosen) < 2:
         return []
     features = Features.of(chosen, options)

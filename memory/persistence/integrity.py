@@ -134,7 +134,9 @@ def check_poses(connection: sqlite3.Connection, writer: bool) -> list[str]:
     posed, values = poses.scan(connection)
     found += [f"pose: memory {id} has none" for id in missing(ids, posed)]
     found += [f"pose: {id} has no memory" for id in missing(posed, ids)]
-    wrong = posed[~np.isfinite(values).all(axis=1)]
+    # Of a memory at no known place the position is none as a whole.
+    placed = np.isfinite(values[:, :3]).all(axis=1) | np.isnan(values[:, :3]).all(axis=1)
+    wrong = posed[~(placed & np.isfinite(values[:, 3]))]
     found += [f"pose: that of memory {id} is not finite" for id in wrong[:SHOWN]]
     return found + [f"spread: {id} has no memory" for id in missing(poses.spread_ids(connection), ids)]
 
@@ -211,7 +213,8 @@ def check_place(connection: sqlite3.Connection, writer: bool) -> list[str]:
         ids.append(part.ids)
         points.append(part.points)
     found += [f"place: block {block} is in the tree only" for block in boxes]
-    known, _ = poses.scan(connection)
+    known, where = poses.scan(connection)
+    known = known[~np.isnan(where[:, 0])]  # What is at no known place is in no block.
     waiting = np.isin(known, places.tail(connection))
     blocked, where = np.concatenate(ids), np.concatenate(points)
     right = (poses.read(connection, blocked)[:, :2] == where).all(axis=1)

@@ -171,8 +171,11 @@ VERSION_3 = Migration(
 #: No table is another: a release of before would show its readers the values as they lie in the log.
 VERSION_4 = Migration("reasons of the log are values; those of before are sentences, and stay", ())
 
+#: No table is another: a release of before would take such memories for lost.
+VERSION_5 = Migration("positions may be unknown; those of before are kept as they are", ())
+
 #: Version ``n`` is the state after the first ``n`` of them.
-MIGRATIONS: tuple[Migration, ...] = (VERSION_1, VERSION_2, VERSION_3, VERSION_4)
+MIGRATIONS: tuple[Migration, ...] = (VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5)
 
 
 def schema_version(connection: sqlite3.Connection) -> int:

@@ -1,7 +1,8 @@
 """Where memories are: the poses of many ids in a row, so that a million of them are read or changed at once.
 
-``pose`` and ``spread`` hold ``CHUNK`` consecutive ids in a row. A position that is not a number says that no
-memory has the id. Every function works within the caller's transaction.
+``pose`` and ``spread`` hold ``CHUNK`` consecutive ids in a row. A yaw that is not a number says that no
+memory has the id; where only the position is none, the memory is at no known place. Every function works
+within the caller's transaction.
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ REPLACE = {
     "spread": "INSERT OR REPLACE INTO spread (chunk, covariances, crc) VALUES (?, ?, ?)",
 }
 COLUMN = {"pose": "poses", "spread": "covariances"}
+
+
+def has_pose(poses: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """(n,) bool: which of (n, ``POSE`` or more) poses are of a memory, at a known place or not."""
+    there: NDArray[np.bool_] = ~np.isnan(poses[:, POSE - 1])
+    return there
 
 
 def distinct(ids: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -135,7 +142,7 @@ def read_known(
 
 def check_known(ids: NDArray[np.int64], found: NDArray[np.float64]) -> NDArray[np.float64]:
     """The poses that were read of (n,) ids, or :class:`UnknownMemoryError` naming the first that has none."""
-    missing = np.flatnonzero(np.isnan(found[:, 0]))
+    missing = np.flatnonzero(~has_pose(found))
     if len(missing):
         raise UnknownMemoryError(f"no memory has the id {int(ids[missing[0]])}")
     return found
@@ -207,7 +214,7 @@ def scan(
     numbers = np.array([row[0] for row in rows], dtype=np.int64)
     poses = floats([row[1] for row in rows], CHUNK * POSE).reshape(-1, POSE)
     ids = (CHUNK * numbers[:, None] + np.arange(CHUNK)).ravel()
-    kept = ~np.isnan(poses[:, 0])
+    kept = has_pose(poses)
     if len(rows) and (ids[0] < first_id or ids[-1] > last_id):
         kept &= (ids >= first_id) & (ids <= last_id)
     return (ids, poses) if kept.all() else (ids[kept], poses[kept])

@@ -37,6 +37,9 @@ DEFAULTS = {
     "payload": "{}", "evidence": "", "provenance": "", "vectors": 1, "visits": 0,
 }  # fmt: skip
 
+#: The position of what is at no known place, as it is stored.
+NOWHERE = (math.nan, math.nan, math.nan)
+
 _ESCAPED = re.compile(rb"\\.")
 
 Vectors = dict[str, tuple[Sequence[int], list[bytes], int]]
@@ -126,7 +129,9 @@ def _half_of(vector: NDArray[np.float32], at: int, name: str, dim: int) -> bytes
 
 def poses_of(rows: Sequence[Memory]) -> NDArray[np.float64]:
     """(rows, ``POSE_COLUMNS``) float64, or without the covariances where there is none."""
-    poses = np.array([(*row.position, row.yaw) for row in rows], dtype=np.float64).reshape(len(rows), POSE)
+    poses = np.array(
+        [(*(NOWHERE if row.position is None else row.position), row.yaw) for row in rows], dtype=np.float64
+    ).reshape(len(rows), POSE)
     if all(row.covariance is None for row in rows):
         return poses
     return np.hstack([poses, [pack_covariance(row.covariance) for row in rows]])
@@ -313,7 +318,7 @@ class Image(NamedTuple):
         x, y, z, yaw = self.pose
         return Memory(
             id=self.id,
-            position=(x, y, z),
+            position=None if math.isnan(x) else (x, y, z),
             yaw=yaw,
             covariance=covariance_of(self.covariance),
             marked=bool(values.pop("marked")),
@@ -334,7 +339,9 @@ class Image(NamedTuple):
         texts = dict(zip(TEXTS, self.texts, strict=True))
         return json.dumps(
             {
-                "id": self.id, "memory": columns, "pose": self.pose, "covariance": self.covariance,
+                "id": self.id, "memory": columns,
+                "pose": [None if math.isnan(each) else each for each in self.pose],
+                "covariance": self.covariance,
                 "body": texts, "vectors": vectors, "visits": self.visits,
             }
         )  # fmt: skip
@@ -347,7 +354,7 @@ class Image(NamedTuple):
             found["id"],
             tuple(found["memory"][name] for name in SCALARS),
             tuple(found["memory"][name] for name in ACCESS),
-            tuple(found["pose"]),
+            tuple(math.nan if each is None else each for each in found["pose"]),
             None if found["covariance"] is None else tuple(found["covariance"]),
             tuple(found["body"][name] for name in TEXTS),
             {name: base64.b64decode(blob) for name, blob in found["vectors"].items()},

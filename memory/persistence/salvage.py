@@ -265,7 +265,7 @@ def _readable(connection: sqlite3.Connection, id: int, missing: Sequence[str]) -
             "id": id,
             "lost": list(missing),
             "memory": row("memory"),
-            "pose": None if np.isnan(where[0]) else where[: poses.POSE].tolist(),
+            "pose": where[: poses.POSE].tolist() if poses.has_pose(where[None])[0] else None,
             "covariance": None if np.isnan(where[-1]) else where[poses.POSE :].tolist(),
             "body": row("body"),
             "vectors": {str(names[key % SLOTS]): base64.b64encode(half).decode() for key, half, _ in vectors},
@@ -284,7 +284,7 @@ def _leave_out(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
         connection.execute(f"DELETE FROM vector WHERE key / {SLOTS} {some}", bound)
         poses.clear(connection, np.array(part, dtype=np.int64))
     lone = poses.spread_ids(connection)
-    bare = lone[np.isnan(poses.read(connection, lone)[:, 0])]
+    bare = lone[~poses.has_pose(poses.read(connection, lone))]
     poses.clear(connection, bare)
 
 

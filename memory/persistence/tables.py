@@ -213,7 +213,7 @@ def read_images(connection: sqlite3.Connection, ids: Sequence[int], *, vectors: 
         for row in connection.execute(SELECT_IMAGES, bound):
             scalars, access = row[1 : 1 + len(SCALARS)], row[1 + len(SCALARS) : texts_from]
             pose, covariance = where[row[0]]
-            if np.isnan(pose[0]):
+            if np.isnan(pose[poses.POSE - 1]):
                 raise CorruptStoreError(f"memory {row[0]} has no pose: restore a backup")
             texts, vectors_of = row[texts_from:-5], blobs.get(row[0], {})
             check_sums(row[0], scalars, access, texts, row[-4:])

@@ -14,6 +14,7 @@ from memory.plain import UNTOLD, to_plain
 from memory.questions.visits import first_within
 from memory.types import Hit, Memory, State
 from memory.wording.words import (
+    STATE_WORDS,
     counted,
     duration,
     listed,
@@ -62,8 +63,14 @@ class Sighting(Answer):
         return (
             f"{self.what} was {self.question.replace('_', ' ')} on {moment(self.time_ns)} at"
             f" {point(self.memory.position)} in map {self.memory.map_id}: {name(self.memory)}{alike}"
-            f"{self._by(self.memory)}."
+            f"{self._by(self.memory)}.{self._away(self.memory)}"
         )
+
+    def _away(self, memory: Memory) -> str:
+        """That it is not there any more, where that is known."""
+        if self.question == "first_seen" or memory.state not in ("gone", "moved"):
+            return ""
+        return f" It is {STATE_WORDS[memory.state]} by now."
 
     def _by(self, memory: Memory) -> str:
         """Who saw it, where several robots share the memory: the one that is meant first."""
@@ -222,17 +229,18 @@ class HowMany(Answer):
         when = "" if self.between_ns is None else f" {between_words(self.between_ns)}"
         if self.first_ns is None or self.last_ns is None:
             return f"{self.what or 'Anything'} is not remembered{where}{when}."
-        away = [
-            f"{self.by_state[state]} {words}"
-            for state, words in (("gone", "gone"), ("moved", "moved away"))
-            if self.by_state.get(state)
+        states = [
+            f"{self.by_state.get(state, 0)} {words}"
+            for state, words in STATE_WORDS.items()
+            if state == "present" or self.by_state.get(state)
         ]
         what = f" of {self.what}" if self.what else ""
-        of_these = f" ({' and '.join(away)})" if away else ""
+        # The number of those that are there comes first: it is what most people mean.
+        believed = f"{listed(states, most=len(states))}, of " if len(states) > 1 else ""
         apart = "" if self.things == self.memories else f", {plural(self.things, 'thing')} by their tracks"
         kinds = f": {counted(self.by_label)}" if len(self.by_label) > 1 else ""
         return (
-            f"{plural(self.memories, 'memory', 'memories')}{what}{of_these}{where}{when}{apart}{kinds};"
+            f"{believed}{plural(self.memories, 'memory', 'memories')}{what}{where}{when}{apart}{kinds};"
             f" seen {plural(self.sightings, 'time')}, from {moment(self.first_ns)} to {moment(self.last_ns)}."
         )
 
@@ -278,7 +286,8 @@ class StillThere(Answer):
         }[self.state]
         to = "" if self.moved_to is None else f" to {point(self.moved_to.position)}"
         seen = f"last seen on {moment(self.memory.last_sight_ns)} at {point(self.memory.position)}"
-        return f"{self.what} {said}{to}: {'; '.join(self.reasons)}; {seen}."
+        which = "" if "(memory " in self.what else f" (memory {self.memory.id})"
+        return f"{self.what}{which} {said}{to}: {'; '.join(self.reasons)}; {seen}."
 
 
 @dataclass(frozen=True)
@@ -360,12 +369,12 @@ class DrivePose(Answer):
 
     Attributes:
         what: that was asked for, in words.
-        memory: that it leads to, or ``None``: it is not remembered.
+        memory: that it leads to, or ``None``: it is not remembered, or not there any more.
         position: x, y, z in metres in the map of the memory; ``None`` without a memory.
         yaw: radians, counter-clockwise from +x; the robot then faces the thing.
         covariance: (3, 3) of the position of the thing in square metres, where it is known.
         distance_m: from the thing.
-        reason: why this memory.
+        reason: why this memory, or why none.
     """
 
     question: Literal["pose_to"] = field(default="pose_to", init=False)
@@ -379,10 +388,13 @@ class DrivePose(Answer):
 
     def __str__(self) -> str:
         if self.memory is None or self.position is None or self.yaw is None:
+            if self.reason:
+                return f"There is nowhere to drive to for {self.what}: {self.reason}."
             return f"{self.what} is not remembered: there is nowhere to drive to."
         x, y, _ = self.position
+        read = f" ({note}" if (note := self.what.partition(" (")[2]).startswith("read for ") else ""
         return (
-            f"To {name(self.memory)} in map {self.memory.map_id}: drive to ({x:.2f}, {y:.2f}), yaw"
+            f"To {name(self.memory)}{read} in map {self.memory.map_id}: drive to ({x:.2f}, {y:.2f}), yaw"
             f" {self.yaw:.2f} rad, {self.distance_m:g} m from it; {self.reason}."
         )
 

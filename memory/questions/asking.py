@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from memory.merging.robots import BELIEVED, weights_of
+from memory.observer import AWAY
 from memory.presence import Presence, PresenceOptions, look_again
 from memory.query import Filter, Query
 from memory.questions.answers import (
@@ -34,7 +35,7 @@ from memory.questions.visits import visits_of
 from memory.store import MemoryStore
 from memory.types import Kind, Memory, State, check_integer, check_numbers
 from memory.visibility import Views
-from memory.wording.words import duration, moment, name, plural, point
+from memory.wording.words import STATE_WORDS, duration, listed, moment, name, plural, point
 
 #: Later sights, and candidates to drive to, that are looked at.
 _LATEST = 256
@@ -69,6 +70,15 @@ class Questions:
     def label_of(self, words: str) -> str | None:
         """The label that words are but for case and ending, as ``cars`` is ``Car``; ``None`` for no label."""
         return self._meanings.label_of(words)
+
+    def knows(self, words: str, map_id: str | None = None) -> bool:
+        """True if a memory is called so: by its label, or by all words of its label and caption.
+
+        Args:
+            words: such as ``red mug``.
+            map_id: ``None`` for all maps.
+        """
+        return self._meanings.knows(words, map_id)
 
     def last_seen(
         self,
@@ -126,6 +136,20 @@ class Questions:
         best = min(found, key=lambda memory: (memory.first_sight_ns, memory.id))
         when, alike = best.first_sight_ns, meant.similarity(best)
         return Sighting("first_seen", meant.words, best, when, meant.how, alike)
+
+    def sightings(self, what: What, *, map_id: str | None = None, limit: int = 64) -> list[Memory]:
+        """The memories of something, the latest first.
+
+        Args:
+            what: see the class.
+            map_id: ``None`` for all maps.
+            limit: most of them.
+
+        Raises:
+            UnknownMemoryError: an id that no memory has.
+            DimensionError: a vector of another length.
+        """
+        return self._meanings.memories(self._meanings.of(what, map_id), newest_first=True, limit=limit)
 
     def near(
         self,
@@ -319,7 +343,8 @@ class Questions:
         """Whether something is where it was; of several, the one seen last, or the closest to a place.
 
         Later memories of its kind and label are observations as well. Where neither they nor views say
-        anything, the state is the one that is stored.
+        anything, what was stored as gone or moved is that; all else is ``"unknown"``: its place was not in
+        view since it was last seen.
 
         Args:
             what: see the class.
@@ -338,13 +363,19 @@ class Questions:
         if found is None or found.id is None:
             return StillThere(meant.words, None, "unknown", None, ())
         (known,) = self._store.get([found.id])
-        later = self._later_than(known)
+        if known.position is None:
+            reason = "it is not known where it was"
+            return StillThere(
+                meant.words, known, known.state if known.state in AWAY else "unknown", None, (reason,)
+            )
+        later = [memory for memory in self._later_than(known) if memory.position is not None]
         seen = [*later, *(entry for entry in observations if entry.map_id == known.map_id)]
         looks = views if views is not None else Views(np.zeros((0, 3)), np.zeros(0), np.zeros(0, np.int64))
         (presence,) = look_again([known], seen, looks, options).known
         if presence.seen == 0 and (presence.missed == 0 or _known_gone(known, presence)):
-            reason = f"{presence.reasons[0]}; its stored state is {known.state}"
-            return StillThere(meant.words, known, known.state, None, (reason,))
+            if known.state in AWAY:
+                return StillThere(meant.words, known, known.state, None, (f"it was marked as {known.state}",))
+            return StillThere(meant.words, known, "unknown", None, presence.reasons[:1])
         moved_to = None if presence.moved_to is None else seen[presence.moved_to]
         return StillThere(
             meant.words, known, presence.state, presence.probability, presence.reasons, moved_to
@@ -412,6 +443,8 @@ class Questions:
         chosen = None if kinds is None else tuple(kinds)
         subject = subject_of(self._store, what, encoder=self._encoder, kinds=chosen, map_id=map_id)
         words = "this" if subject.memory is None else name(subject.memory)
+        if subject.query is None:
+            return Similar(None, None, (), words)
         where = Filter(map_id=map_id, kinds=kinds, states=states)
         hits = self._store.query(replace(subject.query, k=k, where=where, aggregate=True))
         if not hits:
@@ -437,7 +470,9 @@ class Questions:
         earlier ones: what has been in view for a minute was not seen before because of that. What is alike is
         said by vectors, which tell sorts and sizes and not one person from another. So sights of one map must
         also be near each other: places within :data:`memory.questions.recognising.HERE_M`, all else within
-        the store's ``merging.max_distance_m``. What has moved farther is not known again, and the answer
+        the store's ``merging.max_distance_m``. Places of one map within
+        :data:`memory.questions.recognising.SAME_PLACE_M` are the same whatever they look like: there the pose
+        decides, and vectors need not be there. What has moved farther is not known again, and the answer
         names it and how far it is away. A vector alone is nowhere: it is compared by looks only.
 
         Args:
@@ -461,13 +496,15 @@ class Questions:
         what: What,
         *,
         map_id: str | None = None,
+        near: tuple[float, ...] | None = None,
+        radius_m: float | None = None,
         distance_m: float = 1.0,
         coming_from: tuple[float, ...] | None = None,
         half_life_s: float = 86_400.0,
     ) -> DrivePose:
-        """A pose from which to look at something.
+        """A pose from which to look at something that is believed to be there.
 
-        Of its latest memories, gone and moved ones only where there is no other, the one is taken whose
+        Of its latest memories that are not gone or moved away, the one is taken whose
         confidence, halved for every ``half_life_s`` that it is older than the newest and divided by one plus
         the standard deviation of its position in metres, is the largest. The pose lies ``distance_m`` before
         it and faces it: on the side where the robot comes from, or else where the thing is heading. A place
@@ -476,6 +513,7 @@ class Questions:
         Args:
             what: see the class.
             map_id: ``None`` for all maps.
+            near, radius_m: metres; only around this point.
             distance_m: from the thing; not for places.
             coming_from: x, y (and z, which the pose then has) of the robot in the map of the thing.
             half_life_s: of the confidence.
@@ -488,22 +526,30 @@ class Questions:
             raise ValueError(f"distance_m must not be negative, got {distance_m}")
         if check_numbers("half_life_s", (half_life_s,), 1)[0] <= 0.0:
             raise ValueError(f"half_life_s must be above 0, got {half_life_s}")
-        meant = self._meanings.of(what, map_id)
-        found = self._meanings.memories(meant, newest_first=True, limit=_LATEST)
-        there = [memory for memory in found if memory.state in ("present", "unknown")] or found
+        meant = self._meanings.of(what, map_id, circle=_circle(near, radius_m))
+        here = meant._replace(filter=replace(meant.filter, states=("present", "unknown")))
+        found = self._meanings.memories(here, newest_first=True, limit=_LATEST)
+        here_now = [memory for memory in found if memory.state not in AWAY]
+        there = [memory for memory in here_now if memory.position is not None]
+        if here_now and not there:
+            where = listed([f"it is not known where {name(memory)} is" for memory in here_now])
+            return DrivePose(meant.words, None, None, None, reason=where)
         if not there:
-            return DrivePose(meant.words, None, None, None)
+            left = self._meanings.memories(meant, newest_first=True, limit=_LATEST)
+            away = (
+                listed([f"{name(memory)} is {STATE_WORDS[memory.state]}" for memory in left]) if left else ""
+            )
+            return DrivePose(meant.words, None, None, None, reason=away)
         best = most_trusted(there, half_life_s)
-        away = 0.0 if best.kind == "place" else distance_m
-        position, yaw = standing_off(best, away, coming_from)
+        away_m = 0.0 if best.kind == "place" else distance_m
+        position, yaw = standing_off(best, away_m, coming_from)
         old = (max(each.last_sight_ns for each in there) - best.last_sight_ns) / 1e9
         reason = (
             f"of {plural(len(there), 'memory', 'memories')} the most certain and recent: confidence"
             f" {best.confidence:.2f}, seen on {moment(best.last_sight_ns)}"
             + (f", {duration(old)} before the newest" if old > 0.0 else "")
-            + ("" if best.state in ("present", "unknown") else f", but it is believed to be {best.state}")
         )
-        return DrivePose(meant.words, best, position, yaw, best.covariance, away, reason)
+        return DrivePose(meant.words, best, position, yaw, best.covariance, away_m, reason)
 
     def _latest(self, meant: Meant) -> Memory | None:
         """The memory that stands for the latest sight, which is not always the one of the latest time; where
@@ -526,7 +572,7 @@ class Questions:
     def _closest(self, meant: Meant, near: tuple[float, ...]) -> Memory | None:
         """The memory closest to a point; of equally close ones the latest."""
         found = self._meanings.memories(meant, newest_first=True, limit=_LATEST)
-        return min(found, key=lambda memory: math.dist(memory.position[: len(near)], near), default=None)
+        return min(found, key=lambda memory: math.dist(memory.place[: len(near)], near), default=None)
 
     def _later_than(self, known: Memory) -> list[Memory]:
         """The latest memories of its map, kind and label that were seen after it."""
@@ -541,7 +587,7 @@ class Questions:
 
 def _known_gone(known: Memory, presence: Presence) -> bool:
     """Whether it was gone before, and the looks since then are too few to say so on their own."""
-    return presence.state == "unknown" and known.state in ("gone", "moved")
+    return presence.state == "unknown" and known.state in AWAY
 
 
 def _circle(near: tuple[float, ...] | None, radius_m: float | None) -> tuple[float, float, float] | None:

@@ -41,11 +41,11 @@ def standing_off(
     """Position and yaw at a distance before a thing, facing it.
 
     Raises:
-        ValueError: the start has not two or three numbers.
+        ValueError: the start has not two or three numbers, or it is not known where the thing is.
     """
     if start is not None:
         start = check_numbers("coming_from", start, 3 if len(start) > 2 else 2)
-    x, y, z = memory.position
+    x, y, z = memory.place
     height = start[2] if start is not None and len(start) == 3 else z
     if memory.kind == "place":
         return (x, y, height), memory.yaw

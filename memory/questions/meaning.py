@@ -79,26 +79,38 @@ class Meanings:
     def _named(self, what: str, filter: Filter) -> Meant:
         """A label, or words; where nothing has them, what differs by a slip or two."""
 
-        def there(**parts: Any) -> bool:
-            return len(self._store.find(Filter(map_id=filter.map_id, **parts), limit=1, vectors=False)) > 0
-
-        if there(labels=(what,)):
-            return Meant(what, "label", replace(filter, labels=(what,)))
-        labels = self._labels()
-        alike = labels.alike(what)
-        if alike and there(labels=alike):
-            return Meant(alike[0], "label", replace(filter, labels=alike))
-        for words in (what, " ".join(word for word in what.split() if word.lower() not in _SMALL)):
-            if words and there(text=words):
-                return Meant(what, "text", replace(filter, text=words))
-        near = labels.nearest(what)
-        if near is not None and there(labels=(near,)):
+        exact = self._exact(what, filter)
+        if exact is not None:
+            return exact
+        near = self._labels().nearest(what)
+        if near is not None and self._there(filter, labels=(near,)):
             return Meant(f"{near} (read for {what!r})", "label", replace(filter, labels=(near,)))
         better = self._store.corrections(what)
         words = " ".join(better.get(word, word) for word in what.split())
-        if better and there(text=words):
+        if better and self._there(filter, text=words):
             return Meant(f"{words} (read for {what!r})", "text", replace(filter, text=words))
         return Meant(what, "text", replace(filter, text=what))
+
+    def knows(self, words: str, map_id: str | None = None) -> bool:
+        """True if some memory has words as its label or, all of them, in its label and caption."""
+        return self._exact(words, Filter(map_id=map_id)) is not None
+
+    def _exact(self, what: str, filter: Filter) -> Meant | None:
+        """A label, or words that all are there; ``None`` where only a slip would make them so."""
+        if what.isascii() and self._there(filter, labels=(what,)):
+            return Meant(what, "label", replace(filter, labels=(what,)))
+        alike = self._labels().alike(what)
+        if alike and self._there(filter, labels=alike):
+            return Meant(alike[0], "label", replace(filter, labels=alike))
+        for words in (what, " ".join(word for word in what.split() if word.lower() not in _SMALL)):
+            if words and self._there(filter, text=words):
+                return Meant(what, "text", replace(filter, text=words))
+        return None
+
+    def _there(self, filter: Filter, **parts: Any) -> bool:
+        """True if a memory of the map of the filter has these parts."""
+        wanted = Filter(map_id=filter.map_id, **parts)
+        return len(self._store.find(wanted, limit=1, vectors=False)) > 0
 
     def label_of(self, words: str) -> str | None:
         """The label that words are but for case and ending, the most frequent one."""
@@ -146,7 +158,7 @@ class Meanings:
         memories = self._store.get(meant.ids)
         if meant.filter.circle is not None:
             x, y, radius = meant.filter.circle
-            memories = [m for m in memories if math.dist(m.position[:2], (x, y)) <= radius]
+            memories = [m for m in memories if m.position and math.dist(m.position[:2], (x, y)) <= radius]
         if meant.how == "similar":
             when = attrgetter("last_sight_ns" if newest_first else "first_sight_ns")
             memories.sort(key=lambda memory: (when(memory), memory.id or 0), reverse=newest_first)

@@ -15,7 +15,7 @@ _THERE = r"(?:there|here|around|present|in place|known|remembered|stored|in (?:y
 _ALL = r"(?:everything|all|memories|all memories|it all)"
 _EVERYWHERE = r"(?:everything|all|(?:the|this|your) (?:place|map|area|memory|store|world|scene|surroundings))"
 _MOVED = r"(?:moved?|taken?|took|removed?|gone|left|disappeared?|vanished?)"
-_NEAR = r"(?:near|nearby|around|close to|next to|by|beside|beyond|behind|in front of|in|inside|at|on)"
+_NEAR = r"(?:near|nearby|around|close to|next to|by|beside|in|inside|at|on)"
 
 
 _THIS = r"(?:this|that|it|these|them)"
@@ -111,6 +111,8 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("how_many", rf"how (?:many|much) (?P<what>.+?) (?:{_ARE}|do) (?:{_THERE}|{_SEE}|we have)"),
         ("how_many", rf"how (?:many|much) (?P<what>.+?) (?:did|do|have|has|can|could) {_WHO}"
                      rf" (?:{_SEE}|know|have|count|recall)(?: about| of)?"),
+        ("how_many", rf"how (?:many|much) (?P<what>.+?) {_ARE} (?:still )?(?:there |here )?"
+                     r"(?:gone|missing|away|moving|parked|present|there|here)"),
         ("how_many", r"how (?:many|much) (?P<what>.+?) (?:exist|are|were|is)"),
         ("how_many", r"(?:what(?:'s| is) )?(?:the )?(?:total )?(?:number|count|amount) of (?P<what>.+)"),
         ("how_many", r"(?:count|how[ _-]many) (?P<what>.+)"),

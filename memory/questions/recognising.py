@@ -24,6 +24,8 @@ SAME_FROM = {"scene-encoder": 0.975}
 #: Places of one map that are farther apart are not the same, however alike: streets repeat, maps drift less.
 #: For things this is the store's ``merging.max_distance_m``: what is not merged is not known again either.
 HERE_M = 15.0
+#: Places of one map that are so close are the same, however unlike they look: poses decide.
+SAME_PLACE_M = 3.0
 
 
 class Subject(NamedTuple):
@@ -32,12 +34,12 @@ class Subject(NamedTuple):
     Attributes:
         memory: that it is, or ``None`` for a vector.
         encoder: whose vectors are compared.
-        query: what finds its like.
+        query: what finds its like; ``None`` of a place without a vector, which its pose alone tells.
     """
 
     memory: Memory | None
     encoder: str
-    query: Query
+    query: Query | None
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class SeenBefore(Answer):
         within_m: of one map, only sights at most this far from it are taken for one; ``None`` for a vector,
             which is nowhere.
         elsewhere: the most similar of earlier sights that are farther away, where it is similar enough.
+        closest_m: metres to the closest earlier place that is the same by its pose alone; ``None`` where
+            poses do not say so.
     """
 
     question: Literal["seen_before"] = field(default="seen_before", init=False)
@@ -71,6 +75,7 @@ class SeenBefore(Answer):
     least_similarity: float
     within_m: float | None = None
     elsewhere: Hit | None = None
+    closest_m: float | None = None
 
     def __str__(self) -> str:
         seen, like = ("visited", "places") if self.kind == "place" else ("seen", "things")
@@ -97,6 +102,8 @@ class SeenBefore(Answer):
             f"Yes: {self.what} was {seen} on {plural(self.visits, 'earlier visit')}, the last on"
             f" {moment(self.last_ns)}"
         )
+        if self.closest_m is not None:
+            return f"{told}, {self.closest_m:.1f} m from here by the poses of map {self._map}."
         if not self.hits or self.hits[0].score < self.least_similarity:
             return f"{told}, by its own sights."
         best = self.hits[0]
@@ -105,9 +112,15 @@ class SeenBefore(Answer):
             f" {best.memory.map_id}, similarity {best.score:.2f}{self._apart(best)}."
         )
 
+    @property
+    def _map(self) -> str:
+        return "" if self.memory is None else self.memory.map_id
+
     def _apart(self, hit: Hit) -> str:
         """How far it is away, in words."""
         if self.memory is None or hit.memory.map_id != self.memory.map_id:
+            return ""
+        if hit.memory.position is None or self.memory.position is None:
             return ""
         away = math.dist(hit.memory.position, self.memory.position)
         return f", {away:.1f} m from {'here' if self.kind == 'place' else 'where it is now'}"
@@ -115,9 +128,11 @@ class SeenBefore(Answer):
 
 def subject_of(
     store: MemoryStore, what: int | ArrayLike | None, *, encoder: str, kinds: tuple[Kind, ...] | None,
-    map_id: str | None,
+    map_id: str | None, by_pose: bool = False,
 ) -> Subject:  # fmt: skip
     """The memory or vector that is meant: of ``None`` the newest memory that has a vector.
+
+    With ``by_pose`` a place needs no vector.
 
     Raises:
         UnknownMemoryError: an id that no memory has, a memory without vectors, or none of the latest has one.
@@ -127,15 +142,21 @@ def subject_of(
         fits = [each for each, dim in sorted(store.encoders().items()) if dim == vector.size]
         used = fits[0] if encoder == "default" and encoder not in fits and fits else encoder
         return Subject(None, used, Query(embedding=vector, encoder=used))
-    memory = _newest(store, kinds, map_id) if what is None else store.get([int(what)])[0]
+    memory = _newest(store, kinds, map_id, by_pose) if what is None else store.get([int(what)])[0]
+    if by_pose and memory.kind == "place" and not _has_vector(memory):
+        return Subject(memory, encoder, None)
     query = store.compared(Query(like=memory.id, encoder=encoder))
     return Subject(memory, query.encoder, query)
 
 
-def _newest(store: MemoryStore, kinds: tuple[Kind, ...] | None, map_id: str | None) -> Memory:
-    """The newest memory with a vector among the latest."""
+def _has_vector(memory: Memory) -> bool:
+    return memory.embedding is not None or bool(memory.embeddings)
+
+
+def _newest(store: MemoryStore, kinds: tuple[Kind, ...] | None, map_id: str | None, by_pose: bool) -> Memory:
+    """The newest memory with a vector, or a place that needs none, among the latest."""
     for memory in store.find(Filter(kinds=kinds, map_id=map_id), limit=LATEST):
-        if memory.embedding is not None or memory.embeddings:
+        if _has_vector(memory) or (by_pose and memory.kind == "place"):
             return memory
     wanted = "memories" if kinds is None else " or ".join(f"{kind}s" for kind in kinds)
     raise UnknownMemoryError(
@@ -156,22 +177,27 @@ def seen_before(
     k: int = 10,
 ) -> SeenBefore:
     """See :meth:`memory.questions.Questions.seen_before`."""
-    subject = subject_of(store, what, encoder=encoder, kinds=(kind,), map_id=map_id)
+    subject = subject_of(store, what, encoder=encoder, kinds=(kind,), map_id=map_id, by_pose=True)
     memory = subject.memory
     if memory is not None:
         kind = memory.kind
     least = SAME_FROM.get(subject.encoder, least_similarity)
-    like = replace(subject.query, where=Filter(map_id=map_id, kinds=(kind,)))
-    within, far = None, list[Hit]()
+    like = None
+    if subject.query is not None:
+        like = replace(subject.query, where=Filter(map_id=map_id, kinds=(kind,)))
+    within, hits, far = None, list[Hit](), list[Hit]()
     if memory is None:
-        hits = _alike(store, like, least)
+        hits = [] if like is None else _alike(store, like, least)
     else:
         within = HERE_M if kind == "place" else store.config.merging.max_distance_m
+    if memory is not None and within is not None and like is not None:
         hits = _near(store, like, memory, within, least)
         # Where things are many, most are like it: those in other places only have to name the likest.
         far = [hit for hit in store.query(replace(like, k=LATEST)) if not _within(within, hit.memory, memory)]
-    alike = [hit for hit in hits if hit.score >= least]
-    spans = visits_of([*([memory] if memory else []), *(hit.memory for hit in alike)], gap_s).spans
+    here = [] if memory is None or kind != "place" else _same_place(store, memory)
+    alike = {hit.memory.id: hit.memory for hit in hits if hit.score >= least}
+    alike |= {place.id: place for place in here}
+    spans = visits_of([*([memory] if memory else []), *alike.values()], gap_s).spans
     since = None
     if memory is not None:
         last = memory.last_sight_ns
@@ -191,7 +217,25 @@ def seen_before(
         least_similarity=least,
         within_m=within,
         elsewhere=next((hit for hit in elsewhere if hit.score >= least), None),
+        closest_m=min(
+            (
+                math.dist(place.place, memory.place)
+                for place in here
+                if memory is not None and since is not None and place.first_sight_ns < since
+            ),
+            default=None,
+        ),
     )
+
+
+def _same_place(store: MemoryStore, memory: Memory) -> list[Memory]:
+    """Other places of its map that are the same by their poses."""
+    if memory.position is None:
+        return []
+    x, y = memory.position[:2]
+    around = Filter(map_id=memory.map_id, kinds=("place",), circle=(x, y, SAME_PLACE_M))
+    found = store.find(around, vectors=False)
+    return [each for each in found if each.id != memory.id and _within(SAME_PLACE_M, each, memory)]
 
 
 def _near(store: MemoryStore, like: Query, memory: Memory, metres: float, least: float) -> list[Hit]:
@@ -199,7 +243,7 @@ def _near(store: MemoryStore, like: Query, memory: Memory, metres: float, least:
     found = []
     for known in store.maps() if like.where.map_id is None else [like.where.map_id]:
         where = replace(like.where, map_id=known)
-        if known == memory.map_id:
+        if known == memory.map_id and memory.position is not None:
             x, y = memory.position[:2]
             where = replace(where, circle=(x, y, metres))
         found += _alike(store, replace(like, where=where), least)
@@ -218,5 +262,8 @@ def _alike(store: MemoryStore, like: Query, least: float) -> list[Hit]:
 
 
 def _within(metres: float, memory: Memory, other: Memory) -> bool:
-    """Whether two sights may be of one, by where they are; positions of different maps say nothing."""
-    return memory.map_id != other.map_id or math.dist(memory.position, other.position) <= metres
+    """Whether two sights may be of one, by where they are; unknown positions and those of different maps
+    say nothing."""
+    if memory.map_id != other.map_id or memory.position is None or other.position is None:
+        return True
+    return math.dist(memory.position, other.position) <= metres

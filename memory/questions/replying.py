@@ -6,24 +6,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from memory.observer import AWAY
 from memory.query import Query
 from memory.questions.answers import (
     Answer,
     Changed,
     Happened,
     Searched,
+    Sighting,
     Similar,
     Summary,
     between_words,
 )
 from memory.questions.asking import Questions
+from memory.questions.limits import is_asking, placed, why_not, without_filler
 from memory.questions.phrases import EXAMPLES
 from memory.questions.recognising import SeenBefore
 from memory.questions.times import until_now
 from memory.questions.understanding import NEARBY_M, Understood
 from memory.relevance import sentence_of
-from memory.types import Hit, Kind, State
-from memory.wording.words import counted, moment, plural, point
+from memory.types import Hit, Kind, Memory, State
+from memory.wording.sentences import content_words
+from memory.wording.words import STATE_WORDS, counted, moment, name, plural, point
 
 
 class IncompleteError(ValueError):
@@ -89,18 +93,46 @@ def reply(questions: Questions, asked: Understood, options: ReplyOptions | None 
         DimensionError: a vector of another length.
     """
     options = options or ReplyOptions()
-    asked = replace(asked, what=_known(questions, asked.what), beside=_known(questions, asked.beside))
+    asked = understood_by(questions, asked)
     if asked.question == "summarise" and asked.map_id is None and asked.beside in questions.store.maps():
         asked = replace(asked, map_id=str(asked.beside), beside=None, radius_m=None)
-    if asked.beside is not None and asked.near is None:
-        seen = questions.last_seen(asked.beside, map_id=asked.map_id)
-        if seen.memory is None:
-            return Reply(asked, _sentence(questions, asked, seen), seen)
-        asked = replace(asked, near=seen.memory.position[:2], map_id=seen.memory.map_id)
     if asked.near is not None and asked.radius_m is None and asked.question != "search":
         asked = replace(asked, radius_m=NEARBY_M)
+    if asked.beside is None or asked.near is not None:
+        found = answer_of(questions, asked, options)
+        return Reply(asked, _sentence(questions, asked, found), found)
+    places = _places(questions, asked)
+    if isinstance(places, Sighting):
+        return Reply(asked, _sentence(questions, asked, places), places)
+    tried = [_beside(questions, asked, options, place) for place in places]
+    return next((each for each in tried if getattr(each.answer, "memory", None) is not None), tried[0])
+
+
+def _places(questions: Questions, asked: Understood) -> list[Memory] | Sighting:
+    """Whose place is meant, the latest first; what was found of it where that is nothing."""
+    beside = asked.beside
+    if beside is None:
+        raise IncompleteError("near", "give a point, or what it is near to")
+    seen = questions.last_seen(beside, map_id=asked.map_id)
+    if seen.memory is None or asked.question not in _OF_ONE or not isinstance(beside, str):
+        return seen if seen.memory is None else [seen.memory]
+    # Of several doors any may be meant: the one that has beside it what is asked about.
+    others = questions.sightings(beside, map_id=asked.map_id, limit=_MOST_PLACES)
+    known = [seen.memory, *(memory for memory in others if memory.id != seen.memory.id)]
+    return [memory for memory in known if memory.position is not None] or known[:1]
+
+
+def _beside(questions: Questions, asked: Understood, options: ReplyOptions, place: Memory) -> Reply:
+    """The answer for what is near a memory, which the sentence names."""
+    if place.position is None:
+        raise IncompleteError("near", f"it is not known where {name(place)} is: give a point, such as (3, 1)")
+    radius = NEARBY_M if asked.radius_m is None and asked.question != "search" else asked.radius_m
+    asked = replace(asked, near=place.position[:2], map_id=place.map_id, radius_m=radius)
     found = answer_of(questions, asked, options)
-    return Reply(asked, _sentence(questions, asked, found), found)
+    left = "" if place.state not in AWAY else f", which is {STATE_WORDS[place.state]}"
+    within = "Nearest" if radius is None else f"Near means within {radius:g} m of"
+    note = f"{within} {name(place)}{left}, last seen at {point(place.position)}."
+    return Reply(asked, f"{_sentence(questions, asked, found)} {note}", found)
 
 
 def answer_of(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
@@ -117,6 +149,35 @@ def answer_of(questions: Questions, asked: Understood, options: ReplyOptions) ->
     return _ASKED[asked.question](questions, asked, options)
 
 
+def understood_by(questions: Questions, asked: Understood) -> Understood:
+    """A question with the labels of the store, and with a place taken off its words where these are no name.
+
+    Args:
+        questions: to the store.
+        asked: the question.
+
+    Raises:
+        IncompleteError: a part of it is not understood; names it, and a question that works.
+    """
+    what, beside = asked.what, asked.beside
+    asking = asked.typed is not None and is_asking(asked.typed)
+    for words in (what, beside):
+        if isinstance(words, str) and not questions.knows(words):
+            reason = why_not(words, _example(questions))
+            if reason is not None:
+                raise IncompleteError("text", reason)
+    if isinstance(what, str) and not asking and not questions.knows(what):
+        split = None if asked.near is not None or beside is not None else placed(what)
+        what, beside = (without_filler(what), beside) if split is None else split
+        asked = asked if split is None else replace(asked, radius_m=NEARBY_M)
+    if asking and not questions.knows(str(asked.typed)):
+        raise IncompleteError("text", f"“{asked.typed}” is not understood. {_ask_such_as(questions)}")
+    for part in ("between", "since", "near", "beside"):
+        if getattr(asked, part) is not None and part not in _USED[asked.question]:
+            raise IncompleteError(part, f"{asked.question} does not depend on it: ask without")
+    return replace(asked, what=_known(questions, what), beside=_known(questions, beside))
+
+
 def _known(questions: Questions, what: Any) -> Any:
     """The label of the store that words are but for case and ending; else the words."""
     return questions.label_of(what) or what if isinstance(what, str) else what
@@ -126,22 +187,31 @@ def _sentence(questions: Questions, asked: Understood, found: Any) -> str:
     """What the answer says; where it is that there is nothing, also what there is."""
     unknown = asked.typed is not None and asked.what not in questions.store.label_counts()
     if isinstance(found, Searched) and not found.hits and unknown:
-        labels = sorted(questions.store.label_counts().items(), key=lambda entry: (-entry[1], entry[0]))
-        thing = next((label.lower() for label, _ in labels if label), "mug")
-        examples = [f"“{each.format(thing=thing, things=thing + 's')}”" for each in EXAMPLES]
-        return (
-            f"{found} Should it be a question, ask such as {', '.join(examples[:-1])} or {examples[-1]}"
-            f" {_there(questions)}"
-        )
+        return f"{found} {_ask_such_as(questions)} {_there(questions)}"
     sentence = str(found)
     nothing = ("Nothing is remembered", "Nothing like ")
-    if sentence.endswith("is not remembered.") and asked.near is not None and asked.radius_m is not None:
+    unknown_here = " is not remembered"
+    if sentence.endswith(_NOTHING) and asked.near is not None and asked.radius_m is not None:
         # It may well be remembered elsewhere, as what there is then tells.
-        sentence = f"{sentence[:-1]} within {asked.radius_m:g} m of {point(asked.near)}."
+        here = f"{unknown_here} within {asked.radius_m:g} m of {point(asked.near)}"
+        sentence = sentence.replace(unknown_here, here, 1)
         return f"{sentence} {_there(questions, timed=_time(asked) is not None)}"
     if sentence.endswith("is not remembered.") or sentence.startswith(nothing):
         return f"{sentence} {_there(questions, timed=_time(asked) is not None)}"
     return sentence
+
+
+def _ask_such_as(questions: Questions) -> str:
+    """Questions that work, about what the store has."""
+    thing = _example(questions)
+    examples = [f"“{each.format(thing=thing, things=thing + 's')}”" for each in EXAMPLES]
+    return f"Ask such as {', '.join(examples[:-1])} or {examples[-1]}"
+
+
+def _example(questions: Questions) -> str:
+    """The label that is there most often."""
+    labels = sorted(questions.store.label_counts().items(), key=lambda entry: (-entry[1], entry[0]))
+    return next((label.lower() for label, _ in labels if label), "mug")
 
 
 def _there(questions: Questions, *, timed: bool = False) -> str:
@@ -173,7 +243,8 @@ def _search(questions: Questions, asked: Understood, options: ReplyOptions) -> S
         named = options.labels is None and questions.store.query(
             Query(labels=[words], map_id=asked.map_id, k=1)
         )
-        values = {"labels": [words]} if named else {"text": words}
+        # All words that say something: those of a question that is not understood are not enough.
+        values = {"labels": [words]} if named else {"text": content_words(words)}
     elif isinstance(asked.what, int):
         values, words = {"like": asked.what}, f"what is like memory {asked.what}"
     elif asked.what is not None:
@@ -210,10 +281,15 @@ def _within(asked: Understood) -> str:
 
 
 def _near(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
-    if asked.near is None and asked.what is not None:
-        seen = questions.last_seen(asked.what, map_id=asked.map_id)
+    if asked.what is not None:
+        around: dict[str, Any] = {}
+        if asked.near is not None:
+            around = {"near": asked.near, "radius_m": NEARBY_M if asked.radius_m is None else asked.radius_m}
+        seen = questions.last_seen(asked.what, map_id=asked.map_id, **around)
         if seen.memory is None:
             return seen
+        if seen.memory.position is None:
+            raise IncompleteError("near", f"it is not known where {name(seen.memory)} is: give a point")
         asked = replace(asked, near=seen.memory.position[:2], map_id=seen.memory.map_id, what=None)
     if asked.near is None:
         raise IncompleteError("near", "give a point, or what it is near to")
@@ -265,7 +341,7 @@ def _seen_before(questions: Questions, asked: Understood, options: ReplyOptions)
 def _go_to(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
     return questions.pose_to(
         _needed(asked),
-        map_id=asked.map_id,
+        **_place(asked),
         distance_m=options.distance_m,
         coming_from=options.coming_from,
     )
@@ -287,6 +363,30 @@ def _needed(asked: Understood) -> Any:
     return asked.what
 
 
+#: What a sentence ends with that says that there is nothing.
+_NOTHING = ("is not remembered.", "is not remembered: there is nowhere to drive to.")
+#: Questions about one memory.
+_OF_ONE = ("last_seen", "first_seen", "still_there", "pose_to")
+#: Places of one name that are looked at.
+_MOST_PLACES = 64
+_WHERE, _WHEN = ("near", "beside"), ("between", "since")
+#: Parts that a question uses besides what it is about; another one is refused, never left out.
+_USED: dict[str, tuple[str, ...]] = {
+    "last_seen": _WHERE,
+    "first_seen": _WHERE,
+    "still_there": _WHERE,
+    "pose_to": _WHERE,
+    "how_often": (*_WHERE, *_WHEN),
+    "how_many": (*_WHERE, *_WHEN),
+    "near": (*_WHERE, *_WHEN),
+    "between": (*_WHERE, *_WHEN),
+    "search": (*_WHERE, *_WHEN),
+    "changed_since": (*_WHERE, "since"),
+    "summarise": (*_WHERE, "since"),
+    "similar_situations": (),
+    "seen_before": (),
+    "been_here": (),
+}
 _ASKED: dict[str, Callable[[Questions, Understood, ReplyOptions], Answer]] = {
     "last_seen": lambda questions, asked, _: questions.last_seen(_needed(asked), **_place(asked)),
     "first_seen": lambda questions, asked, _: questions.first_seen(_needed(asked), **_place(asked)),

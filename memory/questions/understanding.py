@@ -12,9 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from memory.questions.limits import refuse_own_place
 from memory.questions.phrases import PATTERNS, WITH_PLACE, WITHOUT_PLACE, pattern
 from memory.questions.times import PHRASE, Span, is_clock, since_of, span_of
 from memory.wording import fold, nearest
+from memory.wording.stems import says_something
 
 #: Metres around a point where nobody said how far.
 NEARBY_M = 5.0
@@ -41,7 +43,7 @@ _TIME_FIRST = pattern(
     r"(?=(?:what|where|when|how|who|which|did|is|are|was|were|has|have|show|list|anything)\b)(?P<rest>.+)$"
 )
 _PLACE = pattern(
-    rf"^(?P<rest>.*?)\s*\b(?:{_WITHIN}|near|around|close to|next to|beside|at|by|in) {_POINT}"
+    rf"^(?P<rest>.*?)\s*\b(?:{_WITHIN}|near|nearby|around|close to|next to|beside|at|by|in|on) {_POINT}"
     rf"(?: within {_RADIUS.replace('radius', 'radius2')})?(?P<more> .*)?$"
 )
 _BESIDE = pattern(
@@ -50,7 +52,7 @@ _BESIDE = pattern(
 )
 #: Only of questions: "mug in the kitchen" may be the words of a caption.
 _INSIDE = pattern(
-    r"^(?P<rest>(?:what|how many|is there|are there|which|show|list|did|have|anything)\b.*?)"
+    r"^(?P<rest>(?:what|how many|is|are|which|show|list|did|have|anything)\b.*?)"
     r" (?:in|inside|at|on) (?:the|my|our|your) (?P<thing>.+)$"
 )
 _MAP = pattern(r"^(?P<rest>.+?)\s+(?:(?:in|on|of) (?:the )?)?map (?P<map>\S+)$")
@@ -79,7 +81,13 @@ _NEAREST = pattern(
 _WHICH_NEAREST = pattern(
     r"^(?:which|what) (?P<what>.+?) (?:is|are) (?:the )?(?:nearest|closest)(?: (?:to|from) (?P<where>.+))?$"
 )
+_WHERE_NEAREST = pattern(
+    r"^(?:(?:where(?:'s| is| are)|show(?: me)?|find|list) )?(?:the )?(?P<what>.+?)"
+    r"(?: (?:that|which) (?:is|are))? (?:the )?(?:nearest|closest) to (?P<where>.+)$"
+)
 _ONLY_POINT = pattern(rf"^{_POINT}$")
+#: What a question ends with, in several scripts; and marks that only say which way text is written.
+_ENDS, _DIRECTION = "?!.,¿？！。؟، ", pattern("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
 #: First words of questions; with a slip in them they are still these, where a question comes of it.
 _FIRST_WORDS = {"where": 2, "when": 1, "what": 1, "which": 1, "show": 1}
 _ID = pattern(r"^(?:the )?(?:memory |#|id |memory #)?(?P<id>\d{1,18})$")
@@ -133,12 +141,13 @@ def understand(text: str, now_ns: int) -> Understood:
     """
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"text: a question has at most {MOST_CHARACTERS} characters, got {len(text)}")
-    words = " ".join(text.replace("’", "'").split()).rstrip("?!. ")
-    words = _PLEASE.sub("", _POLITE.sub("", words)).rstrip("?!., ")
-    if not any(character.isalnum() for character in words):
+    words = " ".join(_DIRECTION.sub("", text).replace("’", "'").split()).rstrip(_ENDS)
+    words = _PLEASE.sub("", _POLITE.sub("", words)).rstrip(_ENDS)
+    if not says_something(words):
         raise ValueError("text: there is no question in it; ask such as: where is the car?")
+    refuse_own_place(words)
     found = Understood("search")
-    nearest_of = _NEAREST.match(words) or _WHICH_NEAREST.match(words)
+    nearest_of = _NEAREST.match(words) or _WHICH_NEAREST.match(words) or _WHERE_NEAREST.match(words)
     if nearest_of is not None:
         return _nearest(nearest_of)
     first = _TIME_FIRST.match(words)
@@ -153,6 +162,7 @@ def understand(text: str, now_ns: int) -> Understood:
                 named = match.groupdict()
                 found.question = question
                 found.what = _thing(named.get("what") or named.get("what2") or "")
+                _refuse_point(found)
                 return _completed(found, now_ns)
     found.what, found.typed = _thing(words), words
     if found.what is None:
@@ -161,6 +171,15 @@ def understand(text: str, now_ns: int) -> Understood:
         found.question = "between" if timed or not placed else "near"
         found.typed = None
     return _completed(found, now_ns)
+
+
+def _refuse_point(found: Understood) -> None:
+    """Raise ``ValueError`` where a point stands for a thing."""
+    if isinstance(found.what, str) and _ONLY_POINT.match(found.what):
+        raise ValueError(
+            f"text: {found.what} is a point, not a thing that is remembered. Ask what is there:"
+            f" what is near {found.what}?"
+        )
 
 
 def _spellings(words: str) -> list[str]:

@@ -30,6 +30,8 @@ VERSION = 3
 _END = b"\ncrc32 %08x\n"
 
 Place = tuple[str, int, int]
+#: Cell of what is at no known place: farther away than any other.
+_NOWHERE = (2**62, 2**62)
 WindowKey = tuple[str, int, int, int]
 ThingsKey = tuple[str, int, int, str, str]
 
@@ -159,7 +161,7 @@ class Reservoir:
             place, thing, like = self._place(memory), self.seen, None
             unique = (*place, memory.kind, memory.label)
             opened = self._things.setdefault(unique, Things(0 if vector is None else len(vector)))
-            opened.append(thing, memory.position[:2], vector)
+            opened.append(thing, _point(memory), vector)
         window_key = (*place, time_ns // self.config.window_ns)
         window = self._windows.setdefault(window_key, Window())
         window.seen += 1
@@ -325,6 +327,8 @@ class Reservoir:
 
     def _place(self, memory: Memory) -> Place:
         size = self.config.cell_m
+        if memory.position is None:
+            return (memory.map_id, *_NOWHERE)
         return (
             memory.map_id,
             math.floor(memory.position[0] / size),
@@ -340,8 +344,8 @@ class Reservoir:
         for place in ((map_id, column + x, row + y) for x in (-1, 0, 1) for y in (-1, 0, 1)):
             things = self._things.get((*place, memory.kind, memory.label))
             if things is not None:
-                best = things.closest(vector, memory.position[:2], self.config.cell_m)
-                if best is not None:
+                best = things.closest(vector, _point(memory), self.config.cell_m)
+                if best is not None and (memory.position is not None or not math.isnan(best[0])):
                     found.append((place, best[1], best[0]))
         if not found:
             return here, None, math.nan
@@ -360,6 +364,11 @@ class Reservoir:
         gone = self._members.pop(window.pop_worst())
         del self._numbers[gone.key]
         return gone
+
+
+def _point(memory: Memory) -> tuple[float, float]:
+    """x and y; the same for all whose place is not known: of these only what they look like tells."""
+    return (0.0, 0.0) if memory.position is None else memory.position[:2]
 
 
 def _direction(vector: NDArray[np.float32]) -> NDArray[np.float32]:

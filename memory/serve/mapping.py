@@ -184,6 +184,8 @@ class MapColumns:
                 # It may have been of this map before.
                 removed = np.union1d(removed, rows["id"][~here])
             rows = rows[here]
+        # What is at no known place is not on the map.
+        rows = rows[~np.isnan(rows["x"])]
         total = len(rows)
         if total > limit:
             rows = rows[np.sort(np.argpartition(rows["last"], total - limit)[total - limit :])]

@@ -37,6 +37,9 @@ Labels = Annotated[list[str] | None, Field(description="Only these labels, any o
 Kinds = Annotated[list[Kind] | None, Field(description="Only these kinds, any of them")]
 States = Annotated[list[State] | None, Field(description="Only what is believed to be so, any of them")]
 X = Annotated[float, Field(description="metres")]
+Coordinate = Annotated[
+    float | None, Field(description="metres; both or neither: the place is not known then")
+]
 Radius = Annotated[float, Field(description="metres around the point", ge=0.0)]
 Most = Annotated[int, Field(description="most memories to give", ge=1, le=100)]
 Id = Annotated[int, Field(description="id of a memory", ge=1)]
@@ -223,14 +226,20 @@ class StoreTools:
         self,
         text: Annotated[str, Field(description="what to remember", min_length=1, max_length=10_000)],
         label: Annotated[str, Field(description="a name to find it by")] = "",
-        x: X = 0.0,
-        y: X = 0.0,
+        x: Coordinate = None,
+        y: Coordinate = None,
         map_id: Annotated[str, Field(description="map that the place is in")] = "default",
         important: Annotated[bool, Field(description="never forget it on its own")] = False,
     ) -> dict[str, Any]:
-        """Remember a note, durably. Only when asked to remember something."""
+        """Remember a note, durably. Only when asked to remember something.
+
+        Without x and y it is not known where it is.
+        """
+        if (x is None) != (y is None):
+            raise ValueError("x and y belong together: give both, or neither where the place is not known")
         note = Memory(
-            time_ns=time.time_ns(), position=(x, y, 0.0), map_id=map_id, kind="note", label=label,
+            time_ns=time.time_ns(), position=None if x is None or y is None else (x, y, 0.0),
+            map_id=map_id, kind="note", label=label,
             caption=text, marked=important, provenance="mcp",
         )  # fmt: skip
         (id,) = self._store.add([note])

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
+from unicodedata import normalize
 
 from memory.query import Query
 from memory.wording.spelling import nearest
-from memory.wording.stems import stems
+from memory.wording.stems import is_cased, stems
 
 #: Labels of a query in which slips are looked for, and the most frequent of a store that are compared.
 MOST_SLIPS, MOST_LABELS = 16, 65536
@@ -45,26 +46,36 @@ class Labels:
         self._counts = counts
         self._by_stems: dict[tuple[str, ...], list[str]] = {}
         self._joined: dict[str, str] = {}
+        self._same: dict[str, list[str]] = {}
         for label in sorted(counts, key=lambda label: (-counts[label], label)):
+            self._same.setdefault(normalize("NFC", label), []).append(label)
             root = stems(label)
-            self._by_stems.setdefault(root, []).append(label)
-            self._joined.setdefault(" ".join(root), label)
+            if root:
+                self._by_stems.setdefault(root, []).append(label)
+                self._joined.setdefault(" ".join(root), label)
 
     def alike(self, words: str) -> list[str]:
-        """Those that the words are but for case, accents and endings; the label itself if there."""
-        if words in self._counts:
-            return [words]
-        return self._by_stems.get(stems(words), [])
+        """Those that the words are but for case, accents and endings; the label itself if there.
+
+        Labels that look the same, and differ only by how Unicode composes their letters, are one.
+        """
+        return self._same.get(normalize("NFC", words)) or self._by_stems.get(stems(words), [])
 
     def nearest(self, words: str) -> str | None:
-        """The one that is another word for it, or that the words are but for a slip or two."""
+        """The one that is another word for it, or that the words are but for a slip or two.
+
+        Slips are allowed in scripts with capitals only: of others one sign more is another word.
+        """
         for group in SYNONYMS:
             if stems(words) in [stems(word) for word in group]:
                 for word in group:
                     if self.alike(word):
                         return self.alike(word)[0]
+        joined = " ".join(stems(words))
+        if not is_cased(joined):
+            return None
         entries = islice(self._joined.items(), MOST_LABELS)
-        found = nearest(" ".join(stems(words)), ((root, self._counts[label]) for root, label in entries))
+        found = nearest(joined, ((root, self._counts[label]) for root, label in entries))
         return None if found is None else self._joined[found]
 
 

@@ -49,3 +49,9 @@ def read_sentence(text: str) -> Sentence | None:
         if word not in FUNCTION_WORDS:
             asked.setdefault(stem(word), word)
     return Sentence(tuple(asked.values()), dates) if asked else None
+
+
+def content_words(text: str) -> str:
+    """The words of a text without those that only hold a sentence together; all where none is left."""
+    kept = [word for word in text.split() if fold(word) not in FUNCTION_WORDS]
+    return " ".join(kept) or text

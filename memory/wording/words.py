@@ -5,11 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from memory.types import Memory
+from memory.types import Memory, State
 
 DAY_S = 86_400.0
 #: Things that a sentence names; the rest is counted.
 NAMED = 3
+#: What is believed of a thing, after "is".
+STATE_WORDS: Mapping[State, str] = {
+    "present": "present",
+    "gone": "gone",
+    "moved": "moved away",
+    "unknown": "in an unknown state",
+}
 
 
 def moment(time_ns: int) -> str:
@@ -28,8 +35,10 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} seconds"
 
 
-def point(position: Sequence[float]) -> str:
+def point(position: Sequence[float] | None) -> str:
     """x and y in metres."""
+    if position is None:
+        return "an unknown place"
     return f"({position[0]:.1f}, {position[1]:.1f})"
 
 

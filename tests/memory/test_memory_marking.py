@@ -22,6 +22,7 @@ SECOND = 10**9
 
 def car(at_s: float, axis: int | None = 0, **values: object) -> Memory:
     vector = None if axis is None else np.eye(4)[axis]
+    values = {"position": (0.0, 0.0, 0.0), **values}
     return Memory(time_ns=round(at_s * SECOND), label="Car", embedding=vector, **values)  # type: ignore[arg-type]
 
 

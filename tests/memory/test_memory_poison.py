@@ -95,7 +95,9 @@ def test_counts_stay_whole_numbers_of_64_bits(store: MemoryStore) -> None:
 
 
 def test_rewards_and_counts_that_add_up_to_more_than_there_is(store: MemoryStore) -> None:
-    one = Memory(time_ns=0, label="cup", reward=1.7e308, count=2**52 + 1, embedding=np.ones(3, np.float32))
+    one = Memory(
+        time_ns=0, position=(0, 0, 0), label="cup", reward=1.7e308, count=2**52 + 1, embedding=np.ones(3)
+    )
     store.add([one, one, one])
     done = store.consolidate(now_ns=1)
     assert len(done.merged) == 1
@@ -111,7 +113,11 @@ def test_rewards_and_counts_that_add_up_to_more_than_there_is(store: MemoryStore
 def test_one_that_cannot_be_merged_does_not_stop_the_others(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [Memory(time_ns=at, label=label) for label in ("bad", "cup", "door") for at in range(2)]
+    rows = [
+        Memory(time_ns=at, position=(0, 0, 0), label=label)
+        for label in ("bad", "cup", "door")
+        for at in range(2)
+    ]
     store.add(rows)
 
     def refuse(memories: Any, **named: Any) -> Memory:

@@ -312,7 +312,7 @@ def test_events_with_a_pause_between_them_are_several(tmp_path: Path) -> None:
     reservoir = Reservoir(ReservoirConfig(share=0.0, least=1, event_gap_s=60.0))
 
     def offer(key: int, second: int, kind: Kind = "event") -> Decision:
-        fall = Memory(time_ns=second * 10**9, kind=kind, label="fall", embedding=AXES[0])
+        fall = Memory(time_ns=second * 10**9, position=(0, 0, 0), kind=kind, label="fall", embedding=AXES[0])
         return reservoir.offer(key, fall, 0.5)
 
     falls = [*range(0, 50, 10), *range(200, 260, 10), *range(900, 905)]

@@ -225,7 +225,7 @@ def test_the_order_of_many_equal_times_is_by_id(filled: Filled) -> None:
 def test_in_the_order_of_time_all_that_have_the_words_count(location: Path | str) -> None:
     with MemoryStore.open(location, dim=2) as store:
         # The older fit better: they are shorter.
-        store.add([Memory(time_ns=at, caption="cup") for at in range(10)])
+        store.add([Memory(time_ns=at, position=(0, 0, 0), caption="cup") for at in range(10)])
         (newest,) = store.add([Memory(time_ns=99, caption="a cup among very many other words here")])
         assert [hit.memory.id for hit in store.query(Query(text="cup", order="recency", k=1))] == [newest]
         (nearest,) = store.query(Query(text="cup", near=(0.0, 0.0), order="distance", k=1))
@@ -240,7 +240,7 @@ def test_times_at_the_ends_of_64_bits_are_ordered(location: Path | str) -> None:
 
 def test_places_at_the_ends_of_double_precision_neither_fail_nor_match(location: Path | str) -> None:
     with MemoryStore.open(location, dim=2) as store:
-        store.add([Memory(time_ns=0, position=(1e200, -1e200, 0.0)), Memory(time_ns=0)])
+        store.add([Memory(time_ns=0, position=at) for at in ((1e200, -1e200, 0.0), (0.0, 0.0, 0.0))])
         near = Query(near=(0.0, 0.0), radius_m=5.0, order="distance")
         assert [hit.memory.id for hit in store.query(near)] == [2]
         everything = Query(near=(0.0, 0.0), order="distance")

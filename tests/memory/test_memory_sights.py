@@ -25,7 +25,7 @@ CONFIG = StoreConfig(reservoir=ReservoirConfig(share=0.0, least=1))
 
 
 def wall(at_s: float, **values: object) -> Memory:
-    values = {"label": "wall", "embedding": np.eye(4)[0], **values}
+    values = {"label": "wall", "embedding": np.eye(4)[0], "position": (0.0, 0.0, 0.0), **values}
     return Memory(time_ns=round(at_s * SECOND), **values)  # type: ignore[arg-type]
 
 

@@ -140,7 +140,7 @@ def test_visits_become_plain_tuples_and_are_copied_and_compared() -> None:
 def test_a_covariance_is_made_symmetric_to_the_last_bit() -> None:
     matrix = np.eye(3)
     matrix[0, 1], matrix[1, 0] = 0.1, 0.1 + 1e-9
-    memory = Memory(time_ns=0, covariance=matrix)
+    memory = Memory(time_ns=0, position=(0, 0, 0), covariance=matrix)
     assert memory.covariance is not None
     np.testing.assert_array_equal(memory.covariance, memory.covariance.T)
 

@@ -96,8 +96,11 @@ VERSION_1 = Migration(
     ),
 )
 
+#: Not a number in x, y and z: a release of before would show it as a position.
+UNPLACED = Migration("positions may be unknown", ())
+
 #: Version ``n`` is the state after the first ``n`` of them.
-MIGRATIONS: tuple[Migration, ...] = (VERSION_1, IN_PARTS, GUARDED, SETTLED)
+MIGRATIONS: tuple[Migration, ...] = (VERSION_1, IN_PARTS, GUARDED, SETTLED, UNPLACED)
 #: Tables with rows of memories, which an erasure writes anew.
 ERASED = ("memory", "embedding", "visited", "vocabulary", "log_row", "log_pose")
 

@@ -201,7 +201,7 @@ def test_stats_of_an_empty_store(recall: Recall, tmp_path: Path) -> None:
         ("show me all mugs --k 1", "2 memories of mug in map default: mug (memory 3) at (-4.0, -4.0) and 1"),
         ("where is the charegr?", "charger (read for 'charegr') was last seen"),
         ("is there a unicorn?", "unicorn is not remembered. There are 4 memories"),
-        ("asdf qwer", "Should it be a question, ask such as “where is the mug?”"),
+        ("asdf qwer", "Ask such as “where is the mug?”"),
     ],
 )
 def test_ask(recall: Recall, store: Path, words: str, sentence: str) -> None:

@@ -54,8 +54,8 @@ def kept_times(store: MemoryStore) -> list[int]:
 
 
 def test_only_what_matters_is_kept_and_why_is_counted(store: MemoryStore, tmp_path: Path) -> None:
-    (before,) = store.observe([Memory(time_ns=0, label="wall", embedding=np.eye(4)[0])])
-    (ordinary,) = store.observe([Memory(time_ns=0, label="wall", embedding=np.eye(4)[0])])
+    known = Memory(time_ns=0, position=(0.5, 0.5, 0.0), label="wall", embedding=np.eye(4)[0])
+    (before,), (ordinary,) = store.observe([known]), store.observe([known])
     other = wall(1, embedding=[0.0, 1.0, 0.0, 0.0])[0]
     marked = wall(1, marked=True)[0]
     path = write(tmp_path / "a.jsonl", [*wall(10), other, marked, wall(1, x=90)[0]])
@@ -146,7 +146,7 @@ def test_every_reason_has_its_sort() -> None:
     reservoir = Reservoir(ReservoirConfig(share=0.0, least=2))
     unit = np.eye(4, dtype=np.float32)
     track = {"tracks": {"drive/1": [0, 10**9]}}
-    memory = Memory(time_ns=0, label="cup", importance=0.5)
+    memory = Memory(time_ns=0, position=(0.0, 0.0, 0.0), label="cup", importance=0.5)
     offers = [
         memory,
         dataclasses.replace(memory, embedding=unit[0]),

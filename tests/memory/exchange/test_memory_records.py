@@ -18,7 +18,6 @@ def test_the_least() -> None:
         "map_id",
         "kind",
         "label",
-        "position",
         "yaw",
         "confidence",
     }

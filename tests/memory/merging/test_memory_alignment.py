@@ -127,6 +127,7 @@ def test_options_are_checked() -> None:
     for wrong in (
         {"tolerance_m": 0.0}, {"tolerance_m": math.nan}, {"least_things": 2}, {"least_similarity": 1.1},
         {"most_rival": -0.1},
+        {"least_turn_sigmas": 0.0}, {"most_uncertain_m": math.inf},
     ):  # fmt: skip
         with pytest.raises(ValueError, match=next(iter(wrong))):
             AlignOptions(**wrong)
@@ -147,4 +148,36 @@ def test_motions_are_a_group() -> None:
     assert turned.covariance is not None
     assert np.allclose(turned.covariance, np.diag([1.0, 4.0, 1.0]))
     assert Motion().memory(thing) is thing
-    assert str(Motion(math.pi / 2, 1.0, -2.0)) == "turned by 90.00 degrees, shifted by (1.00, -2.00) m"
+    told = "turned by 90.00 degrees, shifted by (1.00, -2.00) m at the map's origin"
+    assert str(Motion(math.pi / 2, 1.0, -2.0)) == told
+    assert str(Motion(0.0, 1.0, -2.0)) == "shifted by (1.00, -2.00) m"
+
+
+def test_few_things_close_together_shift_a_map_and_do_not_turn_it() -> None:
+    """Five things within 20 m, noise of 0.3 m, and a landmark 150 m away: the turn is chance."""
+    random = np.random.default_rng(0)
+    places = random.uniform(0.0, 20.0, (5, 2))
+    seen = places + random.normal(0.0, 0.3, places.shape)
+    one = [
+        Memory(time_ns=0, position=(*at, 0.0), label=LABELS[row]) for row, at in enumerate(places.tolist())
+    ]
+    far = Memory(time_ns=0, position=(150.0, 0.0, 0.0), label="tower")
+    other = [
+        Memory(time_ns=0, position=(x + 2.0, y, 0.0), label=LABELS[row]) for row, (x, y) in enumerate(seen)
+    ]
+    best = fitted(places, seen)
+    assert abs(best.yaw_rad) * 150.0 > 0.5, "least squares alone would turn it"
+    found = estimate([*one, far], other)
+    assert not found.turned
+    assert found.motion.yaw_rad == 0.0
+    ((x, y),) = found.motion.points(np.array([[150.0, 0.0]])).tolist()
+    assert (x, y) == pytest.approx((152.0, 0.0), abs=0.5)
+    assert found.farthest_sigma_m > 10.0 * found.sigma_m, "that it may be turned is told"
+    # The same with a turn that is there: refused for the tower, taken without it.
+    turned = [Motion(math.radians(20.0)).memory(memory) for memory in other]
+    with pytest.raises(AlignmentError, match=r"uncertain by \d+\.\d m: more things that both saw are needed"):
+        estimate([*one, far], turned)
+    near = estimate(one, turned)
+    assert near.turned
+    assert near.motion.yaw_rad == pytest.approx(math.radians(20.0), abs=3.0 * near.turn_sigma_rad)
+    assert near.turn_sigma_rad < 0.05

@@ -1,6 +1,7 @@
 """Fusion: every field of the one memory, against the formulas written out."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -66,10 +67,10 @@ def test_fusing_in_steps_is_fusing_at_once() -> None:
 
 
 def test_a_flat_covariance_is_trusted_to_the_floor_only_where_it_is_flat() -> None:
-    flat = Memory(time_ns=1, covariance=np.diag([0.0, 1.0, 4.0]))
+    flat = Memory(time_ns=1, position=(0.0, 0.0, 0.0), covariance=np.diag([0.0, 1.0, 4.0]))
     round_ = np.diag([0.25, 1.0, 4.0])
     found = position_covariances(
-        [flat, Memory(time_ns=1, covariance=round_), Memory(time_ns=1, count=4)],
+        [flat, replace(flat, covariance=round_), Memory(time_ns=1, count=4)],
         default_sigma_m=0.5,
         floor_sigma_m=0.1,
     )

@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memory import Filter, MemoryStore
 from memory.merging import MergeOptions, propose_merges
 from memory.merging.clustering import same_thing
 from memory.merging.matching import CHI2_99, Features, compare, mahalanobis_squared
@@ -192,9 +194,9 @@ def test_two_people_side_by_side_stay_two() -> None:
 
 def test_events_notes_and_what_nothing_says_is_alike_are_left() -> None:
     for values in ({"kind": "event", "label": "door"}, {"kind": "note", "label": "door"}, {"label": ""}):
-        memories = [Memory(id=i, time_ns=i, **values) for i in range(3)]  # type: ignore[arg-type]
+        memories = [Memory(id=i, time_ns=i, position=(0, 0, 0), **values) for i in range(3)]  # type: ignore[arg-type]
         assert propose_merges(memories) == []
-    events = [Memory(id=i, time_ns=i, kind="event", label="door") for i in range(3)]
+    events = [Memory(id=i, time_ns=i, position=(0, 0, 0), kind="event", label="door") for i in range(3)]
     assert len(propose_merges(events, MergeOptions(kinds=("event",)))) == 1
 
 
@@ -234,6 +236,40 @@ def test_far_cells_do_not_hide_near_ones() -> None:
     assert len(propose_merges(memories)) == 400
 
 
+def parked(at_s: float, axis: int, x: float = 0.0, **values: object) -> Memory:
+    """A car of 1.5 m at least, that looks different from each side."""
+    fields = {"payload": {"size_m": [4.0, 1.6, 1.5]}, "label": "Car", **values}
+    vector = np.eye(4, dtype=np.float32)[axis]
+    return Memory(time_ns=round(at_s * 1e9), position=(x, 0.0, 0.0), embedding=vector, **fields)  # type: ignore[arg-type]
+
+
+def test_two_solid_things_are_not_in_one_place_however_unlike_they_look() -> None:
+    def merged(*memories: Memory) -> int:
+        return len(propose_merges([dataclasses.replace(m, id=at) for at, m in enumerate(memories)]))
+
+    assert merged(parked(0, 0), parked(40, 1, 0.15)) == 1
+    assert merged(parked(0, 0), parked(40, 1, 0.8)) == 0, "beyond half of the shortest side"
+    assert merged(parked(0, 0), parked(86_400, 1, 0.15)) == 0, "another car may have come overnight"
+    assert merged(parked(0, 0), parked(86_400, 0, 0.15)) == 1
+    assert merged(parked(0, 0), parked(40, 1, 0.15, label="Van")) == 0
+    assert merged(parked(0, 0), parked(40, 1, 0.15, payload={})) == 0, "nothing is known of its size"
+    assert merged(parked(0, 0, label=""), parked(40, 1, 0.15, label="")) == 0
+    together = {"size_m": [4.0, 1.6, 1.5], "tracks": {"drive/1": [0, 50 * 10**9]}}
+    beside = {"size_m": [4.0, 1.6, 1.5], "tracks": {"drive/2": [0, 50 * 10**9]}}
+    assert merged(parked(50, 0, payload=together), parked(50, 1, 0.15, payload=beside)) == 0
+    gone = parked(0, 0, state="gone")
+    assert merged(gone, parked(40, 1, 0.15)) == 0, "it had left"
+
+
+def test_consolidation_goes_on_until_solid_things_are_one(tmp_path: Path) -> None:
+    """A second sight looks like the first alone, and the third, of the next day, like the second alone."""
+    with MemoryStore.open(tmp_path / "store", dim=4) as store:
+        store.add([parked(0, 0), parked(40, 1, 0.1), parked(86_400, 1, 0.2), parked(86_440, 2, 0.1)])
+        store.consolidate()
+        (left,) = store.find(Filter())
+        assert left.count == 4
+
+
 def test_a_hundred_thousand_sights_of_ten_thousand_things() -> None:
     rng = np.random.default_rng(1)
     count, things = 100_000, 10_000
@@ -249,6 +285,8 @@ def test_a_hundred_thousand_sights_of_ten_thousand_things() -> None:
         embedding=np.ones((count, 1), dtype=np.float32),
         frame=np.full(count, -1),
         named=np.ones(count, dtype=bool),
+        half_side_m=np.zeros(count),
+        seen_ns=np.zeros((count, 2), np.int64),
         tracks=((),) * count,
     )
     order = rng.permutation(count)

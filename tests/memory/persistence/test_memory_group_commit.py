@@ -181,7 +181,14 @@ def test_rows_of_many_threads_go_in_together_with_what_they_have(tmp_path: Path)
     """Covariances, encoders and defaults differ from row to row; every operation keeps its own entry."""
     rows = [
         Memory(time_ns=0, label="plain"),
-        Memory(time_ns=1, covariance=np.eye(3), embedding=np.ones(4), map_id="other", kind="note"),
+        Memory(
+            time_ns=1,
+            position=(1.0, 2.0, 3.0),
+            covariance=np.eye(3),
+            embedding=np.ones(4),
+            map_id="other",
+            kind="note",
+        ),
         Memory(time_ns=2, embeddings={"clip": np.ones(2)}, reward=2.0, payload={"a": 1}, marked=True),
         Memory(time_ns=3, embedding=[1, 0, 0, 0], embeddings={"clip": np.array([0.0, 1.0])}),
     ]

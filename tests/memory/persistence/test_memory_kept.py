@@ -23,8 +23,8 @@ def database(tmp_path: Path) -> Iterator[Database]:
         found.add(
             [
                 Memory(
-                    time_ns=number, label=f"thing {number}", payload={"parts": [number]},
-                    embedding=np.eye(3, dtype=np.float32)[number % 3],
+                    time_ns=number, position=(0.0, 0.0, 0.0), label=f"thing {number}",
+                    payload={"parts": [number]}, embedding=np.eye(3, dtype=np.float32)[number % 3],
                     covariance=covariance if number == 2 else None,
                 )
                 for number in range(5)

@@ -187,7 +187,7 @@ def test_a_store_of_version_1_is_migrated_and_works(tmp_path: Path) -> None:
         assert store.check().ok
         assert len(store.get([id])[0].visits) == 1
     connection = raw(folder)
-    assert connection.execute("PRAGMA user_version").fetchone() == (4,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (5,)
     connection.close()
 
 

@@ -30,6 +30,7 @@ def store(tmp_path: Path) -> Iterator[MemoryStore]:
 
 
 def seen(time_ns: int, vector: np.ndarray, **fields: object) -> Memory:
+    fields = {"position": (0.0, 0.0, 0.0), **fields}
     return Memory(time_ns=time_ns, label="Car", embedding=vector, **fields)  # type: ignore[arg-type]
 
 

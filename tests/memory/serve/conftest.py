@@ -24,7 +24,14 @@ RECORDS = [
     {"time": "2026-01-01T10:00:00Z", "label": "Door", "caption": "brown front door", "x": 0, "y": 0},
     {"time": "2026-01-02T10:00:00Z", "label": "Mug", "caption": "red mug", "x": 1, "y": 2},
     {"time": "2026-01-03T10:00:00Z", "label": "Mug", "caption": "blue mug", "x": -4, "y": -4},
-    {"time": "2026-01-04T10:00:00Z", "label": "Charger", "map_id": "yard", "kind": "place", "reward": 1.0},
+    {
+        "time": "2026-01-04T10:00:00Z",
+        "label": "Charger",
+        "map_id": "yard",
+        "kind": "place",
+        "reward": 1.0,
+        "position": [0, 0, 0],
+    },
 ]
 VECTORS = ([1, 0, 0], [0, 1, 0.1], [0, 1, -0.1], [0, 0, 1])
 

@@ -233,7 +233,9 @@ def test_how_many_counts_things_by_their_tracks(parked_and_driven: Path) -> None
         cars = asked.how_many("cars")
         # Where it stood first, how it drove, where it stands since; and the other one.
         assert (cars.memories, cars.things) == (4, 2)
-        assert str(cars).startswith("4 memories of Car (2 moved away), 2 things by their tracks; seen 4")
+        assert str(cars).startswith(
+            "2 present and 2 moved away, of 4 memories of Car, 2 things by their tracks; seen 4"
+        )
         first = asked.how_many("Car", between_ns=(0, 3 * SECOND))
         assert (first.memories, first.things) == (2, 2)
         assert "by their tracks" not in str(first)

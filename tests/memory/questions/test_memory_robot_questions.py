@@ -1,0 +1,216 @@
+"""What users of a robot ask over a small store: the right answer, or a refusal that names the part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memory import Memory, MemoryStore, Query
+from memory.exchange.times import parse_time
+from memory.questions import Questions
+from memory.questions.replying import IncompleteError, reply
+from memory.questions.understanding import understand
+
+NOW = parse_time("2026-01-10T12:00:00Z")
+
+
+def seen(id: int, at: str, label: str, place: tuple[float, float] | None, **values: Any) -> Memory:
+    position = None if place is None else (*place, 0.0)
+    return Memory(time_ns=parse_time(f"2026-01-{at}:00Z"), label=label, position=position, **values)
+
+
+ROWS = [
+    seen(1, "09T09:00", "Car", (10.0, 0.0), caption="a red car by the shop"),
+    seen(2, "10T09:00", "Car", (30.0, 5.0), caption="a blue car"),
+    seen(3, "10T10:00", "Car", (80.0, 5.0), caption="a green car", state="gone"),
+    seen(4, "10T08:00", "Bakery", (12.0, 2.0), kind="place", caption="the bakery"),
+    seen(5, "10T08:00", "Kitchen", (52.0, 50.0), kind="place"),
+    seen(6, "10T08:10", "Mug", (50.0, 50.0), caption="a red mug"),
+    seen(7, "10T08:20", "Truck", (20.0, 20.0), state="gone"),
+    seen(8, "10T08:20", "door", (40.0, 22.0)),
+    seen(9, "10T08:30", "door", (60.0, 22.0)),
+    seen(10, "10T08:20", "umbrella", (41.0, 22.0)),
+    seen(11, "10T08:20", "letter", None, kind="note"),
+    seen(12, "10T08:20", "自転車", (25.0, 22.0)),
+    seen(13, "10T08:20", "машина", (26.0, 22.0)),
+    seen(14, "10T08:20", "سيارة", (27.0, 22.0)),
+    seen(15, "10T08:20", "☕", (28.0, 22.0)),
+    seen(16, "10T08:20", "café", (29.0, 22.0)),
+    seen(17, "10T08:20", "चाय", (31.0, 22.0)),
+]
+#: What is asked, the memory that the answer is about, and words of the sentence.
+ANSWERED: list[tuple[str, int, str]] = [
+    ("where is the car near the bakery?", 1, "within 5 m of Bakery (memory 4)"),
+    ("where is the car next to the bakery?", 1, "(10.0, 0.0)"),
+    ("where is the blue car?", 2, "(30.0, 5.0)"),
+    ("where is the car at (10, 0)?", 1, "(10.0, 0.0)"),
+    ("where is the car close to 30 5", 2, "(30.0, 5.0)"),
+    ("where is the car beside memory 4?", 1, "(10.0, 0.0)"),
+    ("where is the car that is parked near the bakery?", 1, "(10.0, 0.0)"),
+    ("where is the mug in the kitchen?", 6, "within 5 m of Kitchen"),
+    ("where is the umbrella by the door?", 10, "within 5 m of door (memory 8)"),
+    ("where is the truck?", 7, "It is gone by now"),
+    ("where is the letter?", 11, "at an unknown place"),
+    ("go to the car near the bakery", 1, "drive to (11.00, 0.00)"),
+    ("drive to the car near (30, 5)", 2, "drive to (31.00, 5.00)"),
+    ("take me to the mug in the kitchen", 6, "drive to (51.00, 50.00)"),
+    ("go to the umbrella by the door", 10, "drive to (42.00, 22.00)"),
+    ("go to the car", 2, "drive to (31.00, 5.00)"),
+    ("go to the bakry", 4, "read for 'bakry'"),
+    ("is the mug still there?", 6, "may still be there: its place has not been in view"),
+    ("is the truck still there?", 7, "is gone: it was marked as gone"),
+    ("is the mug in the kitchen?", 6, "Mug (memory 6)"),
+    ("where is the 自転車?", 12, "(25.0, 22.0)"),
+    ("where is 自転車？", 12, "(25.0, 22.0)"),
+    ("go to the машина", 13, "drive to (27.00, 22.00)"),
+    ("where is \u2067سيارة\u2069؟", 14, "(27.0, 22.0)"),
+    ("go to ☕", 15, "drive to (29.00, 22.00)"),
+    ("where is the \u2615\ufe0f?", 15, "(28.0, 22.0)"),
+    ("where is the cafe\u0301?", 16, "(29.0, 22.0)"),
+    ("where is the CAFE?", 16, "(29.0, 22.0)"),
+    ("where is चाय?", 17, "(31.0, 22.0)"),
+]
+#: What is asked, and words of the sentence; of numbers and lists.
+TOLD: list[tuple[str, str]] = [
+    ("how many cars are there now?", "2 present and 1 gone, of 3 memories of Car"),
+    ("how many cars are gone?", "2 present and 1 gone, of 3 memories of Car"),
+    ("how many cars are near the bakery?", "1 memory of Car"),
+    ("how many ☕ are there?", "1 memory of ☕"),
+    ("is there a mug in the kitchen?", "1 memory of Mug"),
+    ("what is near the ☕?", "☕ (memory 15) at 0.0 m"),
+    ("where is the car closest to the bakery?", "Car (memory 1) at (10.0, 0.0), 2.8 m away"),
+    ("where was the car yesterday?", "1 memory of Car"),
+    ("☕", "☕ (memory 15)"),
+    # Nothing is better than another thing.
+    ("where is the car in the kitchen?", "Car is not remembered within 5 m"),
+    ("where is the car near the zoo?", "zoo is not remembered"),
+    ("where is the car at the corner?", "corner is not remembered"),
+    ("where is the yellow car?", "yellow car is not remembered"),
+    ("go to the yellow car", "yellow car is not remembered"),
+    ("go to the car near the kitchen", "Car is not remembered within 5 m"),
+    ("go to the truck", "nowhere to drive to for Truck: Truck (memory 7) is gone"),
+    ("go to the letter", "it is not known where letter (memory 11) is"),
+    ("where is 🐶?", "🐶 is not remembered"),
+    ("where is the 汽車?", "汽車 is not remembered"),
+    ("where is the चाचा?", "चाचा is not remembered"),
+    ("pick up the mug", "Nothing is remembered of pick up the mug"),
+    ("turn left", "Nothing is remembered of turn left. Ask such as"),
+]
+#: What is asked, and words of the refusal.
+REFUSED: list[tuple[str, str]] = [
+    ("what is on my left?", "“my left” depends on where the robot is now"),
+    ("what is behind me?", "“behind me” depends on"),
+    ("what is near you?", "“near you” depends on"),
+    ("where am I?", "“where am I” depends on"),
+    ("where is the car left of the bakery?", "not which side of each other"),
+    ("where is the car behind the bakery?", "not which side of each other"),
+    ("where is the car in front of the bakery?", "not which side of each other"),
+    ("where is the car between the bakery and the kitchen?", "not which side of each other"),
+    ("go to the car opposite the bakery", "not which side of each other"),
+    ("what is under the mug?", "not which side of each other"),
+    ("where is the car not near the bakery?", "what is not so"),
+    ("where is the car without a wheel?", "what is not so"),
+    ("where are the car and the mug?", "one thing can be asked for at a time"),
+    ("go to the kitchen and back", "one thing can be asked for at a time"),
+    ("how far is the car from the bakery?", "distances are not computed"),
+    ("where will the car be tomorrow?", "the future is not known"),
+    ("go to (3, 4)", r"(3, 4) is a point, not a thing"),
+    ("where is the closest car?", "nearest to what"),
+    ("go to the nearest car", "needs a point or a thing"),
+    ("go to the car you saw yesterday", "pose_to does not depend on it"),
+    ("when did you first see the mug yesterday?", "first_seen does not depend on it"),
+    ("is anyone in the kitchen?", "name what to look for"),
+    ("what is near the letter?", "it is not known where letter"),
+    ("what colour is the car?", "“what colour is the car” is not understood"),
+    ("why is the sky blue?", "is not understood. Ask such as"),
+    ("who moved the mug?", "is not understood"),
+]
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Questions]:
+    with MemoryStore.open(tmp_path_factory.mktemp("asked") / "store", dim=2) as store:
+        store.add(ROWS)
+        yield Questions(store)
+
+
+@pytest.mark.parametrize(("question", "id", "words"), ANSWERED)
+def test_answered_about_the_right_thing(ask: Questions, question: str, id: int, words: str) -> None:
+    found = reply(ask, understand(question, NOW))
+    assert found.answer.memory is not None  # type: ignore[attr-defined]
+    assert found.answer.memory.id == id  # type: ignore[attr-defined]
+    assert words in found.sentence
+
+
+@pytest.mark.parametrize(("question", "words"), TOLD)
+def test_told_what_is_known(ask: Questions, question: str, words: str) -> None:
+    assert words in reply(ask, understand(question, NOW)).sentence
+
+
+@pytest.mark.parametrize(("question", "words"), REFUSED)
+def test_refused_with_the_part_that_is_not_understood(ask: Questions, question: str, words: str) -> None:
+    with pytest.raises(ValueError) as caught:  # The words are compared below.
+        reply(ask, understand(question, NOW))
+    assert words in str(caught.value)
+
+
+def test_a_part_that_a_question_does_not_use_is_never_left_out(ask: Questions) -> None:
+    for question, part in (
+        ("have I been here before yesterday?", "between"),
+        ("have I seen this before near the bakery?", "beside"),
+        ("show situations similar to memory 6 since yesterday", "since"),
+    ):
+        with pytest.raises(IncompleteError, match=part):
+            reply(ask, understand(question, NOW))
+
+
+@pytest.mark.parametrize(
+    ("label", "other"), [("☕", "🐶"), ("自転車", "自動車"), ("чай", "чаи"), ("👩‍🚒", "👩‍🚀")]
+)
+def test_filters_tell_labels_of_all_scripts_apart(tmp_path: Path, label: str, other: str) -> None:
+    with MemoryStore.open(tmp_path / "store", dim=2) as store:
+        store.add([Memory(time_ns=1, label=label, position=(1.0, 0.0, 0.0))])
+        assert [hit.memory.label for hit in store.query(Query(labels=[label]))] == [label]
+        assert store.query(Query(labels=[other])) == []
+        questions = Questions(store)
+        assert questions.how_many(label).memories == 1
+        assert questions.how_many(other).memories == 0
+        assert questions.pose_to(other).memory is None
+
+
+def test_labels_that_only_unicode_writes_differently_are_one(tmp_path: Path) -> None:
+    with MemoryStore.open(tmp_path / "store", dim=2) as store:
+        store.add([Memory(time_ns=at, label=label) for at, label in enumerate(("café", "cafe\u0301"))])
+        questions = Questions(store)
+        for label in ("café", "cafe\u0301", "Cafe", "cafés"):
+            assert questions.how_many(label).memories == 2
+
+
+def test_a_place_is_known_by_its_pose_however_it_looks(tmp_path: Path) -> None:
+    day = 86_400 * 10**9
+    looks = np.eye(4, dtype=np.float32)
+
+    def place(at: int, x: float, look: int | None, map_id: str = "default") -> Memory:
+        vectors = {} if look is None else {"scene-encoder": looks[look]}
+        return Memory(time_ns=at, kind="place", position=(x, 0.0, 0.0), embeddings=vectors, map_id=map_id)
+
+    with MemoryStore.open(tmp_path / "store", dim=4) as store:
+        questions = Questions(store)
+        store.add([place(0, 0.0, 0), place(1, 200.0, 1)])
+        (here,) = store.add([place(day, 0.44, 2)])
+        found = questions.seen_before(here)
+        assert (found.visits, found.closest_m) == (1, pytest.approx(0.44))
+        assert "Yes: place (memory 3) was visited on 1 earlier visit" in str(found)
+        assert "0.4 m from here by the poses of map default" in str(found)
+        # Without a vector the pose is enough; where another map tells nothing, looks do.
+        (bare,) = store.add([place(2 * day, 1.0, None)])
+        assert questions.seen_before(bare).visits == 2
+        (elsewhere, new) = store.add([place(3 * day, 900.0, 3), place(3 * day, 0.0, 3, "other")])
+        assert questions.seen_before(elsewhere).visits == 0
+        assert questions.seen_before(new).visits == 0
+        (again,) = store.add([place(4 * day, 50.0, 1, "third")])
+        assert questions.seen_before(again).visits == 1
