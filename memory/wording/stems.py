@@ -8,8 +8,9 @@ rules do not know keeps its ending. Words with other letters than a to z are lef
 from __future__ import annotations
 
 import re
-import unicodedata
 from functools import lru_cache
+
+from memory.wording.folding import words
 
 _PLAIN = re.compile(r"[a-z]{4,}")
 _VOWEL = re.compile(r"[aeiouy]")
@@ -44,12 +45,6 @@ _IRREGULAR |= {
 _KEPT = 3
 
 
-def fold(text: str) -> str:
-    """Small letters without accents, as the store's text index holds words."""
-    parts = unicodedata.normalize("NFKD", text)
-    return "".join(part for part in parts if not unicodedata.combining(part)).lower()
-
-
 @lru_cache(maxsize=1 << 14)
 def stem(word: str) -> str:
     """The stem of a folded word."""
@@ -73,7 +68,7 @@ def forms(word: str) -> tuple[str, ...]:
 
 def stems(text: str) -> tuple[str, ...]:
     """The stems of the words of a text, whatever their case and accents."""
-    return tuple(stem(word) for word in re.findall(r"[^\W_]+", fold(text)))
+    return tuple(stem(word) for word in words(text))
 
 
 def _singular(word: str) -> str:
