@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
+from memory.folding import terms
 from memory.persistence.contract import Connection
 from memory.wording import fold, forms, nearest, stem
-from memory.wording.folding import terms
 
 #: Words with the same beginning that are looked at.
 MOST_TERMS = 65536

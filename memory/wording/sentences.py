@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from memory.folding import fold, words
 from memory.wording.dates import Date, dates_of
-from memory.wording.folding import fold, words
 from memory.wording.stems import stem
 
 #: What joins words, or is left over of others as the s of Mary's, and makes no sentence of them.

@@ -134,7 +134,7 @@ def test_a_store_of_before_is_migrated_when_it_is_opened_for_writing(
     with MemoryStore.open(tmp_path, dim=4) as store:
         store.add(memories())
     age(tmp_path)
-    with pytest.raises(StoreVersionError, match="schema version 4.*open it once for writing"):
+    with pytest.raises(StoreVersionError, match=r"schema version 4.*open it once for writing"):
         MemoryStore.open(tmp_path, readonly=True)
     # A migration that is interrupted leaves the store as it was, and is made again.
     last = migrations.MIGRATIONS[4]
@@ -163,8 +163,8 @@ def test_ascii_captions_rank_as_before(tmp_path: Path) -> None:
         found = store.database.search_text("red car")
     age(tmp_path)
     connection = sqlite3.connect(tmp_path / "memory.db")
-    sql = 'SELECT rowid, -bm25(words) FROM words WHERE words MATCH \'"red" AND ("car" OR "cars")\' ORDER BY 2 DESC'
-    before = connection.execute(sql).fetchall()
+    sql = "SELECT rowid, -bm25(words) FROM words WHERE words MATCH ? ORDER BY 2 DESC"
+    before = connection.execute(sql, ('"red" AND ("car" OR "cars")',)).fetchall()
     connection.close()
     assert list(zip(found.ids.tolist(), found.scores.tolist(), strict=True)) == before
     assert len(before) == 2
