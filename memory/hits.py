@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from memory.ordering import Found, distances
 from memory.query import Query
-from memory.retrieve import Found, distances
 from memory.types import Hit, Memory
 
 
