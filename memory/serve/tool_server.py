@@ -10,11 +10,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError, model_validator
 
 from memory.exchange.times import format_time
 from memory.serve.errors import problem_of
 from memory.serve.further import further_tools
+from memory.serve.names import misspelt
 from memory.serve.tools import StoreTools
 from memory.store import MemoryStore
 
@@ -72,9 +73,19 @@ def _tool(method: Callable[..., dict[str, Any]], store: MemoryStore, *, reading:
     name = method.__name__
     notes = ToolAnnotations(read_only_hint=reading, destructive_hint=name == "forget", open_world_hint=False)
     tool = Tool.from_function(_told(method, store), name=name, annotations=notes)
-    # A misspelt argument is told, not passed over.
+    # A misspelt argument is refused, not skipped.
     arguments = tool.fn_metadata.arg_model
-    strict: Any = type(arguments.__name__, (arguments,), {"model_config": ConfigDict(extra="forbid")})
+
+    def check_names(given: Any) -> Any:
+        for each in set(given) - set(arguments.model_fields) if isinstance(given, dict) else ():
+            raise ValueError(f"{each}: {misspelt('argument', each, arguments.model_fields)}")
+        return given
+
+    members = {
+        "model_config": ConfigDict(extra="forbid"),
+        "check_names": model_validator(mode="before")(check_names),
+    }
+    strict: Any = type(arguments.__name__, (arguments,), members)
     tool.fn_metadata.arg_model = strict
     tool.parameters = strict.model_json_schema(by_alias=True)
     return tool

@@ -56,7 +56,7 @@ export class Asking {
     byId("ask").addEventListener("submit", (event) => {
       event.preventDefault();
       const text = this.box.value.trim();
-      if (text) this.ask({ text });
+      if (text) this.ask({ question: text });
       else this.clear();
     });
     byId("answer-clear").addEventListener("click", () => {
@@ -66,7 +66,7 @@ export class Asking {
     });
   }
 
-  /** Put a question: {text}, or {question, what}. */
+  /** Put a question: {question} in words, or by name with {what}. */
   async ask(question) {
     this.running?.abort();
     this.calls.asked();
@@ -79,7 +79,7 @@ export class Asking {
     const body = { ...question, k: 50 };
     if (this.calls.map() !== null) body.map_id = this.calls.map();
     const last = this.calls.last();
-    if (question.text && last !== null && byId("reference-time").value === "last") body.now = last;
+    if (question.what === undefined && last !== null && byId("reference-time").value === "last") body.now = last;
     try {
       const found = await post("api/ask", body, { signal: running.signal });
       byId("answer-text").textContent = found.sentence;
