@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Union, get_args, get_origin
@@ -12,7 +11,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 
-from memory.serve.errors import ServiceError
+from memory.serve.errors import ServiceError, misspelt
 
 
 async def check_parameters(request: Request) -> None:
@@ -58,15 +57,6 @@ def unknown(kind: str, name: str, known: Collection[str], path: str) -> ServiceE
         path: of what was given, within the request.
     """
     return ServiceError(422, "invalid", f"{path[:80]}: {misspelt(kind, name, known)}", path[:80])
-
-
-def misspelt(kind: str, name: str, known: Collection[str]) -> str:
-    """A sentence that says that there is no such name, and which it could be."""
-    near = difflib.get_close_matches(name.lower(), known, 1, 0.6)
-    if near:
-        return f"there is no such {kind}; did you mean {near[0]}?"
-    listed = ", ".join(sorted(known))
-    return f"there is no such {kind}; there are {listed}" if known else f"there is no such {kind}: give none"
 
 
 def _parameters(dependant: Dependant) -> Iterator[tuple[str, bool]]:
