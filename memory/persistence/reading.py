@@ -30,6 +30,9 @@ FEW = 16384
 PROBES = 1024
 #: Memories whose words are compared.
 RANKED = 65536
+#: The weight that FTS5 gives a word that half of the memories have or more, and the least score with another.
+#: Where all words are such, scores are given as of weight 1, for they would read as 0.
+COMMON_WEIGHT, COMMON_SCORE = 1e-6, 1e-3
 #: Rows that are compared with such ids at first.
 STRETCH = 1024
 #: Pairs of map and label that are each asked for their newest.
@@ -305,4 +308,7 @@ def search_words(
             rows = connection.execute(sql, [*parameters, -1]).fetchall()
         rows = [row for row in rows if row[1] >= least]
     ids = np.array([row[0] for row in rows], dtype=np.int64)
-    return TextHits(ids, np.array([row[1] for row in rows], dtype=np.float64))
+    scores = np.array([row[1] for row in rows], dtype=np.float64)
+    if len(scores) and scores[0] < COMMON_SCORE:
+        scores /= COMMON_WEIGHT
+    return TextHits(ids, scores)

@@ -157,7 +157,7 @@ def test_a_store_of_before_is_migrated_when_it_is_opened_for_writing(
 
 def test_ascii_captions_rank_as_before(tmp_path: Path) -> None:
     """Terms, their counts and lengths are what the index of version 4 had, so BM25 gives the same."""
-    texts = ["a red car", "red red cars, red_car", "the car of x-y 3", "blue"]
+    texts = ["a red car", "red red cars, red_car", "the car of x-y 3", *["blue"] * 6]
     with MemoryStore.open(tmp_path, dim=4) as store:
         store.add([replace(memory, caption=text) for memory, text in zip(memories(), texts, strict=False)])
         found = store.database.search_text("red car")
