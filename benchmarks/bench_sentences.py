@@ -3,7 +3,8 @@
     python benchmarks/bench_sentences.py --conversations FOLDER
 
 FOLDER has turns.jsonl and queries.jsonl of LoCoMo (Maharana et al., ACL 2024). Every turn of every
-conversation is a memory of one store; each question asks all of them for ten. Reported: the share of the
+conversation is a memory of one store, a second after the one before it: the order of a talk is in times, and
+the order of storing makes no difference. Each question asks all of them for ten. Reported: the share of the
 turns that answer it which are among the ten, with 95 % intervals over the questions; of all, and of those
 about conversations by which no number was chosen. BM25 is made here as it is written (Robertson and Zaragoza
 2009), and changed step by step into what the store does. Vectors are those of
@@ -243,13 +244,17 @@ def measured(
 
 
 def memories(talk: Talk, vectors: Vectors | None) -> list[Memory]:
-    """A memory a turn, at the time of its session."""
+    """A memory per turn: the time of its session, and a second for each turn before it.
+
+    The data have the time of a session only. The number of a turn within it is part of its id.
+    """
+    starts = [int(datetime.fromisoformat(turn["created_at"]).timestamp()) for turn in talk.turns]
     return [
         Memory(
-            time_ns=int(datetime.fromisoformat(turn["created_at"]).timestamp()) * 10**9, kind="note",
-            caption=turn["content"], embedding=None if vectors is None else vectors.turns[row],
+            time_ns=(start + int(turn["id"].split(":")[-1])) * 10**9, kind="note", caption=turn["content"],
+            embedding=None if vectors is None else vectors.turns[row],
         )
-        for row, turn in enumerate(talk.turns)
+        for row, (turn, start) in enumerate(zip(talk.turns, starts, strict=True))
     ]  # fmt: skip
 
 
@@ -329,7 +334,12 @@ def _side(name: str, finds: Finds, talk: Talk) -> dict[str, Any]:
     kinds = np.array([question["category"] for question in talk.questions])
     by_kind = {str(kind): float(found[kinds == kind].mean()) for kind in np.unique(kinds)}
     print(f"{name}: {found.mean():.3f}", file=sys.stderr, flush=True)
-    return {"name": name, "all": _recall(found), "others": _recall(found[others]), "by_category": by_kind}
+    names = np.array([question["id"].split("_")[0] for question in talk.questions])
+    by_name = {str(each): float(found[names == each].mean()) for each in np.unique(names)}
+    return {
+        "name": name, "all": _recall(found), "others": _recall(found[others]), "by_category": by_kind,
+        "by_conversation": by_name,
+    }  # fmt: skip
 
 
 def _recall(found: NDArray[np.float64]) -> dict[str, float]:

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from memory.blocks import SimilarBlocks
 from memory.index.neighbours import unit_rows
+from memory.ordering import Found
 from memory.persistence.database import Database
 from memory.persistence.queries import EVERYTHING
 from memory.query import Query
 from memory.relevance import required
-from memory.retrieve import Found, Retriever
+from memory.retrieve import Retriever
 from memory.types import Hit
 
 #: Nearest memories, found by the index, whose blocks are attended to.

@@ -113,7 +113,9 @@ class BatchScores:
             here = np.flatnonzero(self._with & (self._maps == code))
             if len(here):
                 found = search(self._asked[here], STORED, name)
-                self._near_ids[here], self._near[here] = found.ids, found.scores
+                # Of a store with fewer memories there are fewer.
+                some = np.ix_(here, range(found.ids.shape[1]))
+                self._near_ids[some], self._near[some] = found.ids, found.scores
         self._gone: set[int] = set()
         self._kept: list[int] = []
         self._start = self._stop = 0

@@ -43,14 +43,20 @@ def required(query: Query) -> Filter:
 class Succession(NamedTuple):
     """In which order memories were made, map by map.
 
+    Memories of one time in one map form a moment. Their order is not known, and ids do not give it: the same
+    memories stored in another order must answer alike. So each counts as if it stood at every place of its
+    moment equally often.
+
     Attributes:
-        order: (memories,) int64 rows by map, time and id.
+        order: (memories,) int64 rows by map and time.
         linked: for each of :data:`BESIDE` (memories - step,) bool, whether a place of the order and the one
             so many steps on are beside each other.
+        moments: (memories,) int64 number of the moment by place; ``None`` where each has one memory.
     """
 
     order: NDArray[np.int64]
     linked: tuple[NDArray[np.bool_], ...]
+    moments: NDArray[np.int64] | None
 
     @classmethod
     def of(cls, columns: ColumnCache) -> Succession:
@@ -65,7 +71,35 @@ class Succession(NamedTuple):
             # Of rising times, so that the difference of 64 bits has no sign.
             near = (time[step:] - time[:-step]).view(np.uint64) <= BESIDE_NS
             linked.append(near & (maps[step:] == maps[:-step]))
-        return cls(order, tuple(linked))
+        same = (time[1:] == time[:-1]) & (maps[1:] == maps[:-1])
+        moments = np.concatenate([[0], np.cumsum(~same)])[: len(order)] if same.any() else None
+        return cls(order, tuple(linked), moments)
+
+    def shared(self, said: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What each place gets of the scores of those beside it.
+
+        Args:
+            said: (memories,) scores by place.
+        """
+        found = np.zeros_like(said)
+        if self.moments is None:
+            for step, (share, linked) in enumerate(zip(BESIDE, self.linked, strict=True), 1):
+                found[step:] += share * linked * said[:-step]
+                found[:-step] += share * linked * said[step:]
+            return found
+        moments = self.moments
+        sizes = np.bincount(moments)
+        totals = np.bincount(moments, said)
+        means = (totals / sizes)[moments]
+        for step, (share, linked) in enumerate(zip(BESIDE, self.linked, strict=True), 1):
+            # Means over the places of a moment: of other moments there, and of the others of its own.
+            apart = linked & (moments[step:] != moments[:-step])
+            beyond = np.bincount(moments[step:], apart * means[:-step], len(sizes))
+            beyond += np.bincount(moments[:-step], apart * means[step:], len(sizes))
+            within = 2.0 * np.maximum(sizes - step, 0) / np.maximum(sizes - 1, 1)
+            found += share * ((beyond + within * totals) / sizes)[moments]
+            found -= share * (within / sizes)[moments] * said
+        return found
 
 
 def fits(
@@ -88,12 +122,8 @@ def fits(
         rows = rows[rows >= 0]
         own[rows] += rarity(len(rows), len(columns))
     said = own[succession.order]
-    told = said.copy()
-    for step, (share, linked) in enumerate(zip(BESIDE, succession.linked, strict=True), 1):
-        told[step:] += share * linked * said[:-step]
-        told[:-step] += share * linked * said[step:]
     scores = np.zeros_like(own)
-    scores[succession.order] = np.where(said > 0.0, told, 0.0)
+    scores[succession.order] = np.where(said > 0.0, said + succession.shared(said), 0.0)
     for date in sentence.dates:
         rows = np.flatnonzero(columns.column("alive") & falls_on(columns.column("time_ns"), date))
         scores[rows] += rarity(len(rows), len(columns))
@@ -104,15 +134,6 @@ def fits(
 def rarity(having: int, total: int) -> float:
     """What it counts that a memory has a word that so many of all have."""
     return math.log1p((total - having + 0.5) / (having + 0.5))
-
-
-def best(scores: NDArray[np.float64], most: int) -> NDArray[np.int64]:
-    """Rows of the highest positive scores, the first of equal ones first."""
-    rows = np.flatnonzero(scores > 0.0)
-    if len(rows) > most:
-        least = np.partition(scores[rows], len(rows) - most)[len(rows) - most]
-        rows = rows[scores[rows] >= least]
-    return rows[np.argsort(-scores[rows], kind="stable")][:most]
 
 
 class Fused(NamedTuple):
@@ -146,6 +167,8 @@ def fuse(ids: NDArray[np.int64], text: NDArray[np.float64], compared: Sequence[N
     }
     similarity = np.array([cosines.get(id, 0.0) for id in ids.tolist()], np.float32)
     scores = WORDS_SHARE * _by_best(text) + (1.0 - WORDS_SHARE) * _by_best(similarity.astype(np.float64))
+    # Cosines of single precision differ in their last digits by where a row lies.
+    scores = scores.round(6)
     order = np.lexsort((ids, -scores))
     return Fused(ids[order], scores[order], text[order], similarity[order])
 

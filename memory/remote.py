@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from memory.columns import ColumnCache
 from memory.index import Neighbours, Plan
 from memory.index.effort import check_aim
-from memory.index.neighbours import unit_rows
+from memory.index.neighbours import check_k, unit_rows
 from memory.index.planner import Method
 from memory.indexes import DEFAULT
+from memory.ordering import Found, ordered
 from memory.persistence.postgres.database import Database
 from memory.query import Filter, Query
 from memory.relevance import sentence_of
-from memory.retrieve import Found, Retriever, ordered
+from memory.retrieve import MOST_HITS, Retriever
 
 
 class RemoteRetriever(Retriever):
@@ -41,6 +44,7 @@ class RemoteRetriever(Retriever):
     ) -> Neighbours:
         """See :meth:`memory.reader.StoreReader.search`."""
         questions = unit_rows(vectors, self._dim(encoder))
+        k = min(check_k(k), max(self._database.count(), 1))
         found = Neighbours(
             np.full((len(questions), k), -np.inf, np.float32), np.full((len(questions), k), -1, np.int64)
         )
@@ -69,7 +73,7 @@ class RemoteRetriever(Retriever):
 
     def find(self, query: Query) -> Found:
         """The ids that answer a query, at most ``query.k``; vectors are compared without the lock."""
-        query = self.compared(query)
+        query = self.compared(replace(query, k=min(query.k, MOST_HITS)))
         vector = self.vector_of(query)
         if vector is None or sentence_of(query) is not None:
             return super().find(query)
@@ -77,7 +81,7 @@ class RemoteRetriever(Retriever):
         if query.ordered_by == "relevance":
             return found
         with self._lock:
-            return ordered(self._follow(), query, found)
+            return ordered(self._database, self._follow(), query, found)
 
     def _similar(
         self,

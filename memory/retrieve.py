@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,46 +14,26 @@ from memory.errors import UnknownMemoryError
 from memory.index import Among, Neighbours, Plan, plan
 from memory.index.effort import HIGH, THOROUGH
 from memory.index.neighbours import unit_rows
+from memory.index.tiered import TieredIndex
 from memory.indexes import DEFAULT, Indexes
+from memory.ordering import Found, first, ordered
 from memory.persistence.database import Database
 from memory.persistence.deadline import without_limit
 from memory.persistence.filters import in_polygon
 from memory.persistence.queries import EVERYTHING
 from memory.query import Filter, Query
-from memory.relevance import FUSED, Succession, best, fits, fuse, sentence_of
+from memory.relevance import FUSED, Succession, fits, fuse, sentence_of
 from memory.tiers import TierOptions
 from memory.wording.sentences import Sentence
 
 #: Of fewer memories than this share an index finds enough, but not the nearest: all that match are compared.
 _LEAST_SHARE = 1 / 32
+#: More hits than any store has.
+MOST_HITS = 2**62
 #: Nanoseconds of one core in which something is searched in a moment.
 _MOMENT_NS = 2e6
 #: Memories that caches catch up with in a moment.
 _LITTLE = 32
-
-
-class Found(NamedTuple):
-    """Ids in the order in which they answer.
-
-    Attributes:
-        ids: (n,) int64.
-        similarity: (n,) float32 cosines, or ``None`` where nothing was compared.
-        text: (n,) float64, how well words fit, or ``None``.
-        plan: how vectors were searched, or ``None``.
-        fused: (n,) float64, what words and vectors make together, or ``None``.
-        unknown: whether the sentence has a word that no memory has.
-    """
-
-    ids: NDArray[np.int64]
-    similarity: NDArray[np.float32] | None = None
-    text: NDArray[np.float64] | None = None
-    plan: Plan | None = None
-    fused: NDArray[np.float64] | None = None
-    unknown: bool = False
-
-    def of(self, ids: Sequence[int | None]) -> Found:
-        """Only these of the ids."""
-        return _take(self, np.flatnonzero(np.isin(self.ids, np.array(ids, dtype=np.int64))))
 
 
 class Retriever:
@@ -86,7 +65,7 @@ class Retriever:
 
     def find(self, query: Query) -> Found:
         """The ids that answer a query, at most ``query.k``."""
-        query = self.compared(query)
+        query = self.compared(replace(query, k=min(query.k, MOST_HITS)))
         filter = query.filter
         vector = self.vector_of(query)
         sentence = sentence_of(query)
@@ -95,12 +74,15 @@ class Retriever:
         if vector is None and query.text is not None:
             # In another order than how well the words fit, all that have them count.
             best_first = query.ordered_by == "relevance"
-            hits = self._database.search_text(query.text, query.where, limit=query.k if best_first else 2**62)
+            hits = self._database.search_text(
+                query.text, query.where, limit=query.k if best_first else MOST_HITS, equal_too=True
+            )
             found = Found(hits.ids, text=hits.scores)
-            if best_first:  # Which needs no columns: of a large store on a server they take long to read.
+            if best_first and self._database.shared:
+                # The server has ordered them. Of a large store there, columns take long to read.
                 return found
             with self._lock:
-                return ordered(self._follow(), query, found)
+                return ordered(self._database, self._follow(), query, found)
         chosen = self._looked_up(filter)
         with self._lock:
             columns = self._follow()
@@ -108,7 +90,7 @@ class Retriever:
                 found = self._similar(columns, query, filter, vector, chosen)
             else:
                 found = Found(columns.column("ids")[_passing(columns, filter, chosen)])
-            return ordered(columns, query, found)
+            return ordered(self._database, columns, query, found)
 
     def neighbours(
         self,
@@ -245,19 +227,26 @@ class Retriever:
             ids = columns.column("ids")
             unknown = not all(map(len, having))
             if vector is None:
-                rows = best(scores, query.k)
-                return ordered(columns, query, Found(ids[rows], text=scores[rows], unknown=unknown))
+                rows = self._best(columns, scores, query.k)
+                found = Found(ids[rows], text=scores[rows], unknown=unknown)
+                return ordered(self._database, columns, query, found)
             deep = replace(query, k=max(query.k, FUSED))
             near = self._similar(columns, deep, query.where, vector, chosen)
             assert near.similarity is not None
-            said = ids[best(scores, deep.k)]
+            said = ids[self._best(columns, scores, deep.k)]
             said = said[said != query.like]
             known = Neighbours(near.similarity[None], near.ids[None])
             compared = self._compared(query, vector, said, len(columns))
             both = np.union1d(near.ids, said)
             fused = fuse(both, scores[columns.rows(both)], (known, compared))
             found = Found(fused.ids, fused.similarity, fused.text, near.plan, fused.scores, unknown)
-            return ordered(columns, query, _take(found, np.arange(min(query.k, len(both)))))
+            best = ordered(self._database, columns, replace(query, order="relevance"), found)
+            return ordered(self._database, columns, query, best)
+
+    def _best(self, columns: ColumnCache, scores: NDArray[np.float64], most: int) -> NDArray[np.int64]:
+        """Rows of the highest positive scores."""
+        rows = np.flatnonzero(scores > 0.0)
+        return rows[first(self._database, columns, columns.column("ids")[rows], -scores[rows], most)]
 
     def _compared(
         self, query: Query, vector: NDArray[np.float32], ids: NDArray[np.int64], count: int
@@ -283,12 +272,13 @@ class Retriever:
         if filter == EVERYTHING:
             chosen = plan(len(index), len(index), wanted, filtered=False, costs=costs)
             if chosen.method == "index":
-                found = index.search(question, wanted, aim=THOROUGH)
+                found = _nearest(index, question, wanted, aim=THOROUGH)
                 chosen = chosen._replace(answered=self.indexes.told(index, THOROUGH))
             else:
                 chosen = chosen._replace(answered=self.indexes.told(index, 1.0))
-                found = index.search(question, wanted, among=Among(ids, columns.column("alive")), aim=1.0)
-            return _found(query, found, chosen)
+                among = Among(ids, columns.column("alive"))
+                found = _nearest(index, question, wanted, among=among, aim=1.0)
+            return self._first(columns, query, found, chosen)
         kept = _passing(columns, filter, said)
         matches = int(np.count_nonzero(kept))
         total = max(len(index), matches)
@@ -298,16 +288,25 @@ class Retriever:
         if chosen.method == "index" and matches >= _LEAST_SHARE * total:
             # Where all pass there is nothing to leave out.
             marked = None if matches == len(columns) else Among(ids, kept)
-            found = index.search(question, wanted, among=marked, aim=THOROUGH)
+            found = _nearest(index, question, wanted, among=marked, aim=THOROUGH)
             # Fewer than there are: what matches lies apart from the buckets or lists of the query.
             if np.count_nonzero(found.ids >= 0) >= min(wanted, matches):
                 share = 1.0 if marked is None else matches / total
                 chosen = chosen._replace(answered=self.indexes.told(index, THOROUGH, share=share))
-                return _found(query, found, chosen)
+                return self._first(columns, query, found, chosen)
         # Few are gathered; else all are passed, and those that do not match left out.
         chosen = chosen._replace(answered=self.indexes.told(index, 1.0))
         among = Among(ids[kept]) if chosen.method == "subset" else Among(ids, kept)
-        return _found(query, index.search(question, wanted, among=among, aim=1.0), chosen)
+        found = _nearest(index, question, wanted, among=among, aim=1.0)
+        return self._first(columns, query, found, chosen)
+
+    def _first(self, columns: ColumnCache, query: Query, found: Neighbours, chosen: Plan) -> Found:
+        """The first ``k`` of a search, without the memory that it compares with."""
+        ids, scores = found.ids[0], found.scores[0]
+        kept = np.flatnonzero((ids >= 0) & (ids != (-1 if query.like is None else query.like)))
+        kept = kept[columns.rows(ids[kept]) >= 0]
+        kept = kept[first(self._database, columns, ids[kept], -scores[kept], query.k)]
+        return Found(ids[kept], scores[kept], plan=chosen)
 
     def _follow(self) -> ColumnCache:
         generation = self._database.generation
@@ -332,58 +331,14 @@ def _passing(columns: ColumnCache, filter: Filter, chosen: NDArray[np.int64] | N
     return kept
 
 
-def _found(query: Query, found: Neighbours, chosen: Plan) -> Found:
-    ids, scores = found.ids[0], found.scores[0]
-    kept = np.flatnonzero((ids >= 0) & (ids != (-1 if query.like is None else query.like)))[: query.k]
-    return Found(ids[kept], scores[kept], plan=chosen)
-
-
-def ordered(columns: ColumnCache, query: Query, found: Found) -> Found:
-    """Cut to ``k`` in the order that was asked for; equal ones by rising id."""
-    ids = found.ids
-    order = query.ordered_by
-    if order == "relevance":
-        return _take(found, np.arange(min(query.k, len(ids))))
-    rows = columns.rows(ids)
-    if (rows < 0).any():
-        # What came or went after the columns were brought up to date.
-        found = _take(found, np.flatnonzero(rows >= 0))
-        ids, rows = found.ids, rows[rows >= 0]
-    if order == "recency":
-        # Not minus, which the least number of 64 bits does not have.
-        key = ~columns.column("time_ns")[rows]
-    else:
-        assert query.near is not None
-        key = distances(columns.column("positions")[rows], query.near)
-        # What is at no known place is neither near nor far.
-        placed = np.flatnonzero(~np.isnan(key))
-        if len(placed) < len(key):
-            found, key, ids = _take(found, placed), key[placed], ids[placed]
-    if found.similarity is None and found.text is None and len(ids) > 4 * query.k:
-        # Only the first few have to be in order.
-        first = np.sort(np.argpartition(key, query.k)[: query.k + 1])
-        bound = key[first].max()
-        first = np.flatnonzero(key <= bound)
-        return _take(found, first[np.lexsort((ids[first], key[first]))][: query.k])
-    return _take(found, np.lexsort((ids, key))[: query.k])
-
-
-def distances(positions: NDArray[np.float64], near: tuple[float, ...]) -> NDArray[np.float64]:
-    """Metres from (n, 3) positions to a point of the plane or of space, at most the largest number.
-
-    NaN from a position that is not known.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        found: NDArray[np.float64] = np.linalg.norm(positions[:, : len(near)] - np.asarray(near), axis=1)
-    return np.nan_to_num(found, copy=False, nan=np.nan, posinf=np.finfo(np.float64).max)
-
-
-def _take(found: Found, places: NDArray[np.integer]) -> Found:
-    return Found(
-        found.ids[places],
-        None if found.similarity is None else found.similarity[places],
-        None if found.text is None else found.text[places],
-        found.plan,
-        None if found.fused is None else found.fused[places],
-        found.unknown,
-    )
+def _nearest(
+    index: TieredIndex, question: NDArray[np.float32], wanted: int, *, among: Among | None = None, aim: float
+) -> Neighbours:
+    """The nearest of one query, so many and all that are as near as the last of them."""
+    most = wanted + 1
+    while True:
+        found = index.search(question, most, among=among, aim=aim)
+        scores = found.scores[0]
+        if len(scores) < most or scores[-1] < scores[wanted - 1] or scores[-1] == -np.inf:
+            return found
+        most *= 8

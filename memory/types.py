@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.folding import terms, words
+
 Kind = Literal["object", "place", "event", "note"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 State = Literal["present", "moved", "gone", "unknown"]
@@ -25,6 +27,8 @@ MOST_COVARIANCE = 1e100
 MOST_DEPTH = 64
 #: Words that are looked up at once, repeated ones counted once.
 MOST_WORDS = 64
+#: Terms of an index that they make: in scripts without spaces each letter is one.
+MOST_TERMS = 512
 #: Corners of a polygon that is asked for.
 MOST_CORNERS = 4096
 #: Labels that are asked for at once.
@@ -303,9 +307,12 @@ def check_words(name: str, value: object) -> str:
     # No more words than letters and what parts them: most text is short.
     if len(text) >= 2 * MOST_WORDS:
         parts = " ".join(distinct_words(text))
-        count = len("".join(sign if sign.isalnum() else " " for sign in parts).split())
-        if count > MOST_WORDS:
-            raise ValueError(f"{name} must have at most {MOST_WORDS} different words, got {count}")
+        for found, most, unit in (
+            (words(parts), MOST_WORDS, "different words"),
+            (terms(parts), MOST_TERMS, "words and letters of scripts without spaces"),
+        ):
+            if len(found) > most:
+                raise ValueError(f"{name} must have at most {most} {unit}, got {len(found)}")
     return text
 
 

@@ -65,7 +65,7 @@ class Shared:
 
     def ask(self, question: str) -> str:
         """The answer in a sentence."""
-        return str(self._post("/api/ask", {"text": question, "now": "newest"})["sentence"])
+        return str(self._post("/api/ask", {"question": question, "now": "newest"})["sentence"])
 
     def memories(self) -> list[dict[str, Any]]:
         """All of them."""

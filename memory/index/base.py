@@ -160,7 +160,7 @@ class RowIndex(Generic[StateT]):
 
         Args:
             queries: (queries, dim) unit vectors.
-            k: neighbours a query.
+            k: neighbours a query, of which an answer has at most as many as there are rows.
             among: what to choose from; ``None`` for all. The fewer are marked, the more is read, within
                 bounds. With an aim of 1 listed rows are gathered and compared; where they are marked, every
                 row is passed.
@@ -172,9 +172,9 @@ class RowIndex(Generic[StateT]):
             ValueError: not unit vectors, k below 1, or an aim that is not above 0 and at most 1.
         """
         asked = check_units("queries", queries, self.dim)
-        k = check_k(k)
         state = self._state
         rows, count = state.rows, state.rows.count
+        k = min(check_k(k), max(len(self), 1))
         share = 1.0
         if among is None:
             mask = rows.living(count)

@@ -26,6 +26,8 @@ _ONE_THREAD, _MANY = 32_767, 1 << 23
 class Neighbours(NamedTuple):
     """The nearest of each query, the nearest first and equal ones by rising id.
 
+    ``k`` is what was asked for, but at most the rows of what was searched.
+
     Attributes:
         scores: (queries, k) float32 cosine similarities, -inf where there are fewer than k.
         ids: (queries, k) int64, -1 where there are fewer.

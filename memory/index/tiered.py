@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from memory.index.calibration import calibrate, needs_calibration
 from memory.index.effort import EXACT, HIGH, check_aim
 from memory.index.flat import FlatIndex
-from memory.index.neighbours import Among, Floats, Ids, LongTermIndex, Neighbours, check_dim, joined
+from memory.index.neighbours import Among, Floats, Ids, LongTermIndex, Neighbours, check_dim, check_k, joined
 from memory.index.planner import SINGLE_QUERY, Costs, exact_price
 
 #: A long-term index that holds this many times what it was made for is made anew.
@@ -313,6 +313,7 @@ class TieredIndex:
         """
         aim = check_aim(aim)
         recent, long_term = self._tiers
+        k = min(check_k(k), max(len(self), 1))
         if long_term is None:
             return recent.search(queries, k, among=among, aim=aim)
         # The recent ones first: what moves on meanwhile is in both then, not in neither.

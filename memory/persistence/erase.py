@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 
 from memory.errors import CorruptStoreError, EraseError
-from memory.persistence import meta, places
+from memory.persistence import meta, places, text_index
 from memory.persistence.connection import transaction
 
 #: Name in ``meta`` of the note that something is to be erased.
@@ -48,7 +48,7 @@ def scrub(connection: sqlite3.Connection) -> None:
 def _write_anew(connection: sqlite3.Connection) -> None:
     """All that is left into fresh pages."""
     with transaction(connection):
-        connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
+        text_index.rebuild(connection)
         places.rebuild(connection, places.read_placed(connection))
     connection.execute("VACUUM")
 

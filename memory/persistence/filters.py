@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from memory.persistence.deadline import check_deadline
 from memory.query import Filter
-from memory.types import distinct_words
 
 
 class Condition(NamedTuple):
@@ -67,19 +66,6 @@ def judge(points: NDArray[np.float64], filter: Filter, kept: NDArray[np.bool_]) 
         rows = np.flatnonzero(kept)
         kept[rows] = in_polygon(points[rows], filter.polygon)
     return kept
-
-
-def match_expression(text: str, *, any_word: bool = False) -> str | None:
-    """The text as an FTS5 expression that asks for its words and has no syntax of the user's.
-
-    Returns:
-        ``None`` where nothing could be looked up.
-    """
-    words = distinct_words(text)
-    if not words:
-        return None
-    quoted = ('"' + word.replace('"', '""') + '"' for word in words)
-    return (" OR " if any_word else " ").join(quoted)
 
 
 def in_circle(points: NDArray[np.float64], circle: tuple[float, float, float]) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from memory.config import StoreConfig
 from memory.errors import CorruptStoreError, StoreError
-from memory.persistence import erase, lost, meta, places, poses, visits
+from memory.persistence import erase, lost, meta, places, poses, text_index, visits
 from memory.persistence.checksums import POSE
 from memory.persistence.journal import Counters, read_changes
 from memory.persistence.queries import SETTINGS
@@ -188,6 +188,10 @@ def check_words(connection: sqlite3.Connection, writer: bool) -> list[str]:
     )
     found = [f"words: memory {id} is not as in the table" for (id,) in connection.execute(sql, (SHOWN,))]
     if writer and not found:
+        found += [
+            f"words: memory {id} is not as in the table" for id in text_index.differing(connection, SHOWN)
+        ]
+    if writer and not found:
         try:
             connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
         except sqlite3.DatabaseError as error:
@@ -288,7 +292,7 @@ DERIVED = {"words", "place", "erasure", "settings"}
 def repair(connection: sqlite3.Connection, counters: Counters) -> list[str]:
     """Rebuild what is derived from the rows, within the caller's transaction; what was done, in sentences."""
     connection.execute("REINDEX")
-    connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
+    text_index.rebuild(connection)
     places.rebuild(connection, counters.next_id - 1)
     counters.placed = counters.next_id - 1
     return ["the indexes over time, labels, words and places were rebuilt"]

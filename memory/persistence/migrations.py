@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from memory.errors import StoreVersionError
+from memory.persistence import text_index
 from memory.persistence.connection import transaction
 
 #: "RCLL" in ASCII; ``PRAGMA application_id`` of every store.
@@ -174,8 +175,29 @@ VERSION_4 = Migration("reasons of the log are values; those of before are senten
 #: No table is another: a release of before would take such memories for lost.
 VERSION_5 = Migration("positions may be unknown; those of before are kept as they are", ())
 
+VERSION_6 = Migration(
+    "words of every script: terms of what is not ASCII, and letters that differ in form only are one",
+    (
+        "DROP TABLE words",
+        "DROP VIEW text_source",
+        "CREATE TABLE folded (id INTEGER PRIMARY KEY, label TEXT NOT NULL, caption TEXT NOT NULL)",
+        f"INSERT INTO folded (id, label, caption) {text_index.FOLD}",
+        """CREATE VIEW text_source AS
+            SELECT memory.id AS id, coalesce(folded.label, memory.label) AS label,
+            coalesce(folded.caption, body.caption) AS caption
+            FROM memory JOIN body ON body.id = memory.id LEFT JOIN folded ON folded.id = memory.id""",
+        # Marks are parts of letters: vowels of Thai and Hindi are such.
+        """CREATE VIRTUAL TABLE words USING fts5(
+            label, caption, content='text_source', content_rowid='id',
+            tokenize="unicode61 remove_diacritics 0 categories 'L* N* Co M*'"
+        )""",
+        "INSERT INTO words (words, rank) VALUES ('automerge', 8)",
+        "INSERT INTO words (words) VALUES ('rebuild')",
+    ),
+)
+
 #: Version ``n`` is the state after the first ``n`` of them.
-MIGRATIONS: tuple[Migration, ...] = (VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5)
+MIGRATIONS: tuple[Migration, ...] = (VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6)
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
@@ -209,6 +231,7 @@ def migrate(
     """
     found = schema_version(connection)
     check_version(found, latest=len(migrations), name=name)
+    text_index.teach(connection)
     reached = []
     for version, migration in enumerate(migrations[found:], start=found + 1):
         with transaction(connection):

@@ -84,15 +84,31 @@ class Queries(Opened):
             return engine_of(connection).count_matches(connection, filter)
 
     def search_text(
-        self, text: str, filter: Filter = EVERYTHING, *, limit: int = 100, any_word: bool = False
+        self,
+        text: str,
+        filter: Filter = EVERYTHING,
+        *,
+        limit: int = 100,
+        any_word: bool = False,
+        equal_too: bool = False,
     ) -> TextHits:
-        """The memories whose label and caption fit the words best, all of them or any."""
+        """The memories whose label and caption fit the words best.
+
+        Args:
+            text: the words.
+            filter: that they pass.
+            limit: most of them.
+            any_word: whether one of the words is enough.
+            equal_too: also those that fit as well as the last, for an order by more than the words; a server
+                orders them itself.
+        """
         if limit < 1:
             raise ValueError(f"limit must be at least 1, got {limit}")
         with self._read() as connection:
-            return engine_of(connection).search_words(
+            found = engine_of(connection).search_words(
                 connection, text, filter, limit=limit, any_word=any_word
             )
+        return found if equal_too else TextHits(found.ids[:limit], found.scores[:limit])
 
     def having(self, words: Sequence[str]) -> list[NDArray[np.int64]]:
         """For each word the rising ids of the memories that have it in any form."""

@@ -30,6 +30,9 @@ FEW = 16384
 PROBES = 1024
 #: Memories whose words are compared.
 RANKED = 65536
+#: The weight that FTS5 gives a word that half of the memories have or more, and the least score with another.
+#: Where all words are such, scores are given as of weight 1, for they would read as 0.
+COMMON_WEIGHT, COMMON_SCORE = 1e-6, 1e-3
 #: Rows that are compared with such ids at first.
 STRETCH = 1024
 #: Pairs of map and label that are each asked for their newest.
@@ -273,13 +276,17 @@ def search_words(
 ) -> TextHits:
     """The memories whose label and caption fit the words best, among those that match the filter.
 
-    Where more than ``RANKED`` (and ``limit``) match, only so many with the highest ids are compared.
+    Those that fit as well as the last of ``limit`` are given too. Where more than ``RANKED`` (and ``limit``)
+    match, only so many of the newest are compared.
     """
     ids = word_ids(connection, text, any_word=any_word)
     alone = filter == Filter()
     if not alone:
         ids = np.intersect1d(ids, select_ids(connection, filter), assume_unique=True)
-    ids = ids[-max(limit, RANKED) :]
+    if len(ids) > (most := max(limit, RANKED)):
+        times = times_of(connection, ids)
+        ids = ids[times >= np.partition(times, -most)[-most]]
+        alone = False
     if not len(ids):
         return TextHits(ids, np.zeros(0))
     conditions = [
@@ -294,6 +301,14 @@ def search_words(
     sql = (
         f"SELECT words.rowid AS id, -bm25(words) AS score FROM words{clause} ORDER BY score DESC, id LIMIT ?"
     )
-    rows = connection.execute(sql, [*parameters, limit]).fetchall()
+    rows = connection.execute(sql, [*parameters, limit + 1]).fetchall()
+    if len(rows) > limit:
+        least = rows[limit - 1][1]
+        if rows[limit][1] == least:
+            rows = connection.execute(sql, [*parameters, -1]).fetchall()
+        rows = [row for row in rows if row[1] >= least]
     ids = np.array([row[0] for row in rows], dtype=np.int64)
-    return TextHits(ids, np.array([row[1] for row in rows], dtype=np.float64))
+    scores = np.array([row[1] for row in rows], dtype=np.float64)
+    if len(scores) and scores[0] < COMMON_SCORE:
+        scores /= COMMON_WEIGHT
+    return TextHits(ids, scores)

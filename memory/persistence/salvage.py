@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memory.persistence import checksums, journal, meta, places, poses
+from memory.persistence import checksums, journal, meta, places, poses, text_index
 from memory.persistence.connection import connect
 from memory.persistence.journal import Counters, insert_log_rows, new_token, write_entry
 from memory.persistence.lock import Acknowledged
@@ -102,7 +102,7 @@ def _complete(connection: sqlite3.Connection, left: Acknowledged | None) -> Salv
     rows += [(None, generation, id, "changed", None) for id in sorted(changed & there & set(log))]
     rows += [(None, generation, id, "restored", None) for id in sorted(there - set(log))]
     insert_log_rows(connection, rows)
-    connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
+    text_index.rebuild(connection)
     places.rebuild(connection, counters.next_id - 1)
     if meta.read(connection, journal.STORE) is None:
         meta.write(connection, journal.STORE, f"{new_token():016x}{new_token():016x}")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError, DimensionError, UnknownMemoryError
-from memory.persistence import checksums, places, poses, visits
+from memory.persistence import checksums, places, poses, text_index, visits
 from memory.persistence.contract import Connection
 from memory.persistence.records import (
     ACCESS,
@@ -33,8 +33,6 @@ from memory.types import Memory
 CHUNK = 4096
 
 INSERT_VECTOR = "INSERT OR REPLACE INTO vector (key, half, crc) VALUES (?, ?, ?)"
-INSERT_WORDS = "INSERT INTO words (rowid, label, caption) VALUES (?, ?, ?)"
-DELETE_WORDS = "INSERT INTO words (words, rowid, label, caption) VALUES ('delete', ?, ?, ?)"
 SELECT_IMAGES = (
     f"SELECT m.id, {', '.join('m.' + name for name in SCALARS + ACCESS)},"
     f" {', '.join('b.' + name for name in TEXTS)}, v.visits, m.vectors, m.visits, m.crc, b.crc"
@@ -143,7 +141,7 @@ def insert_prepared(
     sums = checksums.body_sums(ids, prepared.texts)
     insert_columns(connection, "body", ids, {**prepared.texts, "crc": sums})
     words = prepared.scalars["label"], prepared.texts["caption"]
-    connection.executemany(INSERT_WORDS, zip(ids, *words, strict=True))
+    text_index.add(connection, zip(ids, *words, strict=True))
     if prepared.visits:
         visits.write(connection, {first_id + position: kept for position, kept in prepared.visits.items()})
     poses.write(connection, np.arange(first_id, first_id + prepared.size), prepared.poses)
@@ -163,7 +161,7 @@ def insert_one(connection: sqlite3.Connection, slots: dict[str, Slot], prepared:
     row_sum = checksums.memory_sum(id, scalars, NEW_ACCESS, parts)
     execute(insertion("memory", NEW_COLUMNS), (id, *scalars, *parts, row_sum))
     execute(insertion("body", NEW_TEXTS), (id, *texts, checksums.body_sum(id, texts)))
-    execute(INSERT_WORDS, (id, scalars[LABEL], texts[CAPTION]))
+    text_index.add(connection, [(id, scalars[LABEL], texts[CAPTION])])
     if prepared.visits:
         visits.write(connection, {id: prepared.visits[0]})
     if prepared.poses.shape[1] == poses.POSE:
@@ -272,7 +270,7 @@ def write_places(connection: sqlite3.Connection, images: Sequence[Image]) -> Non
 
 def delete_images(connection: sqlite3.Connection, images: Sequence[Image]) -> None:
     """Remove the memories and everything that hangs on them."""
-    connection.executemany(DELETE_WORDS, [(i.id, i.scalars[LABEL], i.texts[CAPTION]) for i in images])
+    text_index.remove(connection, [image.id for image in images])
     ids = [(image.id,) for image in images]
     ranges = [(SLOTS * image.id, SLOTS * image.id + SLOTS - 1) for image in images]
     connection.executemany("DELETE FROM vector WHERE key BETWEEN ? AND ?", ranges)
@@ -293,7 +291,7 @@ def insert_images(connection: sqlite3.Connection, slots: dict[str, Slot], images
     connection.executemany(insertion("body", TEXTS), [(i.id, *i.texts) for i in images])
     for layout in (checksums.MEMORY, checksums.BODY):
         checksums.renew(connection, layout, [image.id for image in images])
-    connection.executemany(INSERT_WORDS, [(i.id, i.scalars[LABEL], i.texts[CAPTION]) for i in images])
+    text_index.add(connection, [(i.id, i.scalars[LABEL], i.texts[CAPTION]) for i in images])
     visits.write(connection, {image.id: image.visits for image in images})
     write_places(connection, images)
 
@@ -326,13 +324,15 @@ def replace_images(
     assign = f"UPDATE memory SET {', '.join(name + ' = ?' for name in SCALARS)} WHERE id = ?"
     assign_texts = f"UPDATE body SET {', '.join(name + ' = ?' for name in TEXTS)} WHERE id = ?"
     for old, new in zip(before, after, strict=True):
+        said, says = ((i.scalars[LABEL], i.texts[CAPTION]) for i in (old, new))
+        if said != says:
+            text_index.remove(connection, [old.id])
         if old.scalars != new.scalars:
             connection.execute(assign, (*new.scalars, new.id))
         if old.texts != new.texts:
             connection.execute(assign_texts, (*new.texts, new.id))
-        if (old.scalars[LABEL], old.texts[CAPTION]) != (new.scalars[LABEL], new.texts[CAPTION]):
-            connection.execute(DELETE_WORDS, (old.id, old.scalars[LABEL], old.texts[CAPTION]))
-            connection.execute(INSERT_WORDS, (new.id, new.scalars[LABEL], new.texts[CAPTION]))
+        if said != says:
+            text_index.add(connection, [(new.id, *says)])
         if old.vectors != new.vectors:
             low = SLOTS * old.id
             connection.execute("DELETE FROM vector WHERE key BETWEEN ? AND ?", (low, low + SLOTS - 1))

@@ -1,15 +1,15 @@
 """The words that a store has, and which of them a word that is asked for means.
 
-The text index holds words as they were written. A word of a question stands for all of them with its stem,
-which are looked up in the vocabulary of the index: so it needs no change, and old stores answer as well.
+The text index holds words as they were written, but folded. A word of a question stands for all of them with
+its stem, which are looked up in the vocabulary of the index: stems can change without a migration.
 """
 
 from __future__ import annotations
 
 import re
 
+from memory.folding import terms
 from memory.persistence.contract import Connection
-from memory.persistence.filters import match_expression
 from memory.wording import fold, forms, nearest, stem
 
 #: Words with the same beginning that are looked at.
@@ -27,8 +27,10 @@ def expression(connection: Connection, text: str, *, any_word: bool = False) -> 
     """
     found = {}
     for word in dict.fromkeys(text.split()):
-        quoted = match_expression(word)
-        if quoted is not None:
+        # Terms hold letters, digits and their marks: nothing of the user's is syntax.
+        phrase = " ".join(terms(word))
+        if phrase:
+            quoted = f'"{phrase}"'
             plain = _plain(word)
             others = [term for term in siblings(connection, plain) if term != plain]
             alternatives = " OR ".join([quoted, *(f'"{term}"' for term in others)])

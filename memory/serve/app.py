@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.errors import ServerErrorMiddleware
@@ -20,6 +20,7 @@ from memory.serve.direct import Direct
 from memory.serve.errors import Problem, invalid
 from memory.serve.guard import Guard
 from memory.serve.metrics import Metrics
+from memory.serve.names import check_parameters
 from memory.serve.options import ServeOptions
 from memory.serve.schema import openapi
 from memory.serve.service import Service
@@ -48,14 +49,15 @@ def make_app(store: MemoryStore, token: str | None, options: ServeOptions) -> Fa
         redirect_slashes=False,
     )
     app.state.service = service
-    app.include_router(memories.router)
-    app.include_router(operations.router)
-    app.include_router(syncing.router)
+    named = [Depends(check_parameters)]
+    app.include_router(memories.router, dependencies=named)
+    app.include_router(operations.router, dependencies=named)
+    app.include_router(syncing.router, dependencies=named)
     app.state.map_columns = mapping.MapColumns(store.database)
-    app.include_router(mapping.router)
-    app.include_router(path.router)
+    app.include_router(mapping.router, dependencies=named)
+    app.include_router(path.router, dependencies=named)
     app.state.metrics = _metrics(service)
-    app.include_router(watching.router)
+    app.include_router(watching.router, dependencies=named)
     app.state.addresses = [
         route
         for router in (memories, operations, syncing, mapping, watching)

@@ -10,12 +10,13 @@ from memory.questions.replying import IncompleteError, ReplyOptions, reply
 from memory.questions.understanding import Understood, understand
 from memory.serve.answers import shortened
 from memory.serve.errors import ServiceError
+from memory.serve.names import unknown
 from memory.serve.options import ServeOptions
-from memory.serve.requests import AskBody, at_most, moment, plain, span, vector_of
+from memory.serve.requests import QUESTIONS, AskBody, at_most, moment, plain, span, vector_of
 from memory.store import MemoryStore
 
 #: Fields that belong to a question in parts, not to one in words.
-_PARTS = ("question", "what", "near", "radius_m", "polygon", "between", "since")
+_PARTS = ("what", "near", "radius_m", "polygon", "between", "since")
 _ABOUT_SOMETHING = ("last_seen", "first_seen", "how_often", "still_there", "pose_to")
 
 
@@ -26,20 +27,23 @@ def asked_of(body: AskBody, options: ServeOptions, store: MemoryStore) -> Unders
         ServiceError, ValueError: it is not complete; names the field.
     """
     at_most("k", body.k, options.max_k)
-    for field in ("text", "map_id"):
-        plain(field, getattr(body, field))
+    words = body.words
+    for field, text in (("question", words), ("map_id", body.map_id)):
+        plain(field, text)
     for label in body.labels or ():
         plain("labels", label)
     now = time.time_ns() if body.now is None else _now(body.now, store)
-    if body.text is not None:
+    if words is not None:
         for field in _PARTS:
             if getattr(body, field) is not None:
-                raise ServiceError(422, "invalid", f"{field}: give text or the parts, not both", field)
-        found = understand(body.text, now)
+                # Parts belong to a question by name.
+                raise unknown("question in parts", words, QUESTIONS, "question")
+        found = understand(words, now)
         found.map_id = found.map_id or body.map_id
         return found
     if body.question is None:
-        raise ServiceError(422, "invalid", "question: give text or a question", "question")
+        message = "question: give one in words, or the name of one with its parts"
+        raise ServiceError(422, "invalid", message, "question")
     what: Any = body.what
     if isinstance(what, list):
         at_most("what", len(what), options.max_vector)

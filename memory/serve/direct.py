@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
+from memory.serve.names import check_parameters
 from memory.serve.service import Service
 
 if TYPE_CHECKING:
@@ -52,5 +53,7 @@ class Direct:
             await self._app(scope, receive, send)
             return
         scope["route"] = route  # As the framework says it to who counts requests.
-        answer: Response = await route.endpoint(Request(scope, receive, send), self._service)
+        request = Request(scope, receive, send)
+        await check_parameters(request)
+        answer: Response = await route.endpoint(request, self._service)
         await answer(scope, receive, send)

@@ -10,8 +10,10 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import errno
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,6 +138,15 @@ _ONE_WORD = frozenset({
     "state", "confidence", "reward", "payload", "evidence", "provenance", "marked", "count", "importance",
     "what",
 })  # fmt: skip
+
+
+def misspelt(kind: str, name: str, known: Collection[str]) -> str:
+    """A sentence that says that there is no such name, and which it could be."""
+    near = difflib.get_close_matches(name.lower(), known, 1, 0.6)
+    if near:
+        return f"there is no such {kind}; did you mean {near[0]}?"
+    listed = ", ".join(sorted(known))
+    return f"there is no such {kind}; there are {listed}" if known else f"there is no such {kind}: give none"
 
 
 def without_paths(text: str, folder: Path) -> str:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from memory.serve.errors import ServiceError
+from memory.serve.names import check_fields
 from memory.serve.options import ServeOptions
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -142,7 +143,11 @@ def parse(model: type[Model], body: bytes, options: ServeOptions) -> Model:
     except (ValueError, RecursionError) as error:
         raise ServiceError(400, "bad_json", f"the body is no JSON: {error}") from error
     _check_sizes(found, options)
-    return model.model_validate(found)
+    try:
+        return model.model_validate(found)
+    except ValidationError as error:
+        check_fields(model, error)
+        raise
 
 
 def _check_parts(body: bytes, options: ServeOptions) -> None:

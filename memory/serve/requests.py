@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -121,17 +121,24 @@ class QueryBody(Body):
     aggregate: Flag = Field(False, description="also what attention makes of the memories around")
 
 
-Question = Literal[
+#: Questions that are asked in parts.
+QUESTIONS = (
     "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many", "still_there",
     "summarise", "similar_situations", "seen_before", "been_here", "pose_to", "search",
-]  # fmt: skip
+)  # fmt: skip
 
 
 class AskBody(Body):
-    """A question: ``text`` as people type it, or ``question`` with what it needs; not both."""
+    """A question as people type it, or the name of one with the parts that it needs."""
 
-    text: str | None = Field(None, max_length=500, description="such as: where is the red mug?")
-    question: Question | None = None
+    question: str | None = Field(
+        None,
+        max_length=500,
+        description=f"such as: where is the red mug? Or, with the other fields: {', '.join(QUESTIONS)}",
+    )
+    text: str | None = Field(
+        None, max_length=500, deprecated=True, description="the old name of question, for words"
+    )
     what: Name | Integer | Vector | None = Field(None, description="label or words, id of a memory, vector")
     near: Point | None = None
     radius_m: Annotated[Number, Field(ge=0.0)] | None = None
@@ -149,6 +156,19 @@ class AskBody(Body):
     now: Moment | None = Field(
         None, description="that words such as yesterday count from; newest: the time of the newest memory"
     )
+
+    @property
+    def words(self) -> str | None:
+        """The question in words; ``None`` for one in parts.
+
+        Raises:
+            ServiceError: it is given by both names.
+        """
+        # Not as an attribute, whose use warns.
+        old = vars(self)["text"]
+        if old is not None and self.question is not None:
+            raise ServiceError(422, "invalid", "text: it is the old name of question; give question", "text")
+        return old if old is not None else None if self.question in QUESTIONS else self.question
 
 
 class ForgetBody(Body):

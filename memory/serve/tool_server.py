@@ -5,15 +5,16 @@ from __future__ import annotations
 import base64
 import functools
 import json
+from collections import Counter
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError, model_validator
 
 from memory.exchange.times import format_time
-from memory.serve.errors import problem_of
+from memory.serve.errors import misspelt, problem_of
 from memory.serve.further import further_tools
 from memory.serve.tools import StoreTools
 from memory.store import MemoryStore
@@ -34,6 +35,8 @@ READING = (
     "still_there", "summarise", "similar_situations", "explain", "stats", "picture",
 )  # fmt: skip
 WRITING = ("add_note", "forget", "undo")
+#: Seconds that answers may take after the input has ended.
+LAST_ANSWERS_S = 600.0
 
 
 def create_tool_server(store: MemoryStore, *, scans: Path | None = None) -> Any:
@@ -72,16 +75,26 @@ def _tool(method: Callable[..., dict[str, Any]], store: MemoryStore, *, reading:
     name = method.__name__
     notes = ToolAnnotations(read_only_hint=reading, destructive_hint=name == "forget", open_world_hint=False)
     tool = Tool.from_function(_told(method, store), name=name, annotations=notes)
-    # A misspelt argument is told, not passed over.
+    # A misspelt argument is refused, not skipped.
     arguments = tool.fn_metadata.arg_model
-    strict: Any = type(arguments.__name__, (arguments,), {"model_config": ConfigDict(extra="forbid")})
+
+    def check_names(given: Any) -> Any:
+        for each in set(given) - set(arguments.model_fields) if isinstance(given, dict) else ():
+            raise ValueError(f"{each}: {misspelt('argument', each, arguments.model_fields)}")
+        return given
+
+    members = {
+        "model_config": ConfigDict(extra="forbid"),
+        "check_names": model_validator(mode="before")(check_names),
+    }
+    strict: Any = type(arguments.__name__, (arguments,), members)
     tool.fn_metadata.arg_model = strict
     tool.parameters = strict.model_json_schema(by_alias=True)
     return tool
 
 
 async def serve_stdio(server: Any, stdin: Any = None, stdout: Any = None) -> None:
-    """Serve over standard input and output until the input ends.
+    """Serve over standard input and output until the input ends and all that it asked is answered.
 
     A line that is no message, such as one whose text is no valid Unicode, gets an error as its answer; the
     transport alone would leave its sender waiting.
@@ -92,24 +105,51 @@ async def serve_stdio(server: Any, stdin: Any = None, stdout: Any = None) -> Non
     """
     import anyio
     from mcp.server.stdio import stdio_server
-    from mcp.shared.message import SessionMessage
+    from mcp.shared.message import ServerMessageMetadata, SessionMessage
+    from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
     async with stdio_server(stdin, stdout) as (received, answers):
         inward, outward = anyio.create_memory_object_stream[Any](0)
+        made, sent = anyio.create_memory_object_stream[Any](0)
+        waiting: Counter[Any] = Counter()
+        changed = anyio.Condition()
+
+        async def settle(id: Any) -> None:
+            async with changed:
+                waiting[id] -= 1
+                changed.notify_all()
 
         async def pass_on() -> None:
             async with received, inward:
                 async for message in received:
                     if isinstance(message, Exception):
                         await answers.send(SessionMessage(_refusal(message)))
-                    else:
-                        await inward.send(message)
+                        continue
+                    if isinstance(message.message, JSONRPCRequest):
+                        id = message.message.id
+                        waiting[id] += 1
+                        unanswered = functools.partial(settle, id)
+                        message.metadata = ServerMessageMetadata(on_request_unanswered=unanswered)
+                    await inward.send(message)
+                # A server ends with its input, and drops what it is still at.
+                with anyio.move_on_after(LAST_ANSWERS_S):
+                    async with changed:
+                        while +waiting:
+                            await changed.wait()
+
+        async def send_on() -> None:
+            async with sent:
+                async for message in sent:
+                    await answers.send(message)
+                    if isinstance(message.message, JSONRPCResponse | JSONRPCError):
+                        await settle(message.message.id)
 
         # The package has no public way to give a server its streams.
         lowlevel = server._lowlevel_server
-        async with outward, anyio.create_task_group() as tasks:
+        async with answers, outward, made, anyio.create_task_group() as tasks:
             tasks.start_soon(pass_on)
-            await lowlevel.run(outward, answers, lowlevel.create_initialization_options())
+            tasks.start_soon(send_on)
+            await lowlevel.run(outward, made, lowlevel.create_initialization_options())
             tasks.cancel_scope.cancel()
 
 

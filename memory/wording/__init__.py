@@ -1,6 +1,7 @@
 """Words that mean the same: endings, case and small misspellings."""
 
+from memory.folding import fold
 from memory.wording.spelling import distance, nearest
-from memory.wording.stems import fold, forms, stem, stems
+from memory.wording.stems import forms, stem, stems
 
 __all__ = ["distance", "fold", "forms", "nearest", "stem", "stems"]

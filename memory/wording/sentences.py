@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
+from memory.folding import fold, words
 from memory.wording.dates import Date, dates_of
-from memory.wording.stems import fold, stem
+from memory.wording.stems import stem
 
 #: What joins words, or is left over of others as the s of Mary's, and makes no sentence of them.
 _JOINING = frozenset(["and", "or", "but", "nor", "s", "t", "d", "ll", "m", "re", "ve"])
@@ -19,7 +19,6 @@ _HOLDING = """
 #: Words that hold a sentence together and say nothing of what it is about. None of them names a thing: can,
 #: will and may are left out.
 FUNCTION_WORDS = _JOINING.union(_HOLDING.split())
-_WORD = re.compile(r"[^\W_]+")
 
 
 class Sentence(NamedTuple):
@@ -40,12 +39,12 @@ def read_sentence(text: str) -> Sentence | None:
     A sentence has a function word, such as *in* or *the*, or a date with its month, and words besides.
     """
     plain = " ".join(fold(text).split())
-    words, dates = _WORD.findall(plain), dates_of(plain)
-    holding = FUNCTION_WORDS.intersection(words) - _JOINING
+    said, dates = words(text), dates_of(plain)
+    holding = FUNCTION_WORDS.intersection(said) - _JOINING
     if not (holding or any(date.month for date in dates)):
         return None
     asked: dict[str, str] = {}
-    for word in words:
+    for word in said:
         if word not in FUNCTION_WORDS:
             asked.setdefault(stem(word), word)
     return Sentence(tuple(asked.values()), dates) if asked else None

@@ -11,6 +11,8 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from memory.folding import words
+
 _PLAIN = re.compile(r"[a-z]{4,}")
 _VOWEL = re.compile(r"[aeiouy]")
 #: Vowels with the consonants after them, which Porter counts; and a word that -ing took an e from: hiking.
@@ -40,21 +42,8 @@ _VERBS = """
 _IRREGULAR |= {
     form: verb for verb, *others in (line.split() for line in _VERBS.split(",")) for form in others
 }
-#: Scripts whose marks may be left out: in others, as in Cyrillic or kana, they make another letter.
-_ACCENTED = ("LATIN", "GREEK", "ARABIC", "HEBREW")
-#: Joins emoji into one; and code points that only say how a sign is drawn, or which way text is written.
-_JOINER = "\u200d"
-_UNSEEN = dict.fromkeys(
-    [0xFE0E, 0xFE0F, 0x200C, 0x200E, 0x200F, 0x061C, 0x0640, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
-)
 #: More than these letters of a word's end are never an ending.
 _KEPT = 3
-
-
-def fold(text: str) -> str:
-    """Small letters without accents, as the store's text index holds words."""
-    parts = unicodedata.normalize("NFKD", text)
-    return "".join(part for part in parts if not unicodedata.combining(part)).lower()
 
 
 @lru_cache(maxsize=1 << 14)
@@ -79,11 +68,8 @@ def forms(word: str) -> tuple[str, ...]:
 
 
 def stems(text: str) -> tuple[str, ...]:
-    """The stems of the words of a label, whatever their case and accents; signs such as emoji are words too.
-
-    Two labels of one writing in different code points (Unicode Standard Annex 15) have the same stems.
-    """
-    return tuple(stem(word) for word in _words_and_signs(text))
+    """Return the stems of the words of a text, whatever their case and accents; signs are words too."""
+    return tuple(stem(word) for word in words(text, signs=True))
 
 
 def says_something(text: str) -> bool:
@@ -94,37 +80,6 @@ def says_something(text: str) -> bool:
 def is_cased(text: str) -> bool:
     """True if every word is of a script with capitals, where a slip of a letter still shows what is meant."""
     return all(letter.lower() != letter.upper() for letter in text if not (letter.isdigit() or letter == " "))
-
-
-def _words_and_signs(text: str) -> list[str]:
-    """Folded runs of letters, digits and their marks, and runs of signs; what lies between is dropped."""
-    found: list[str] = []
-    before = ""
-    for letter in _without_accents(text):
-        category = unicodedata.category(letter)
-        if letter == _JOINER:
-            sort = before and "S"
-        else:
-            sort = {"L": "W", "N": "W", "M": "W", "S": "S"}.get(category[0], "")
-        if sort and sort == before:
-            found[-1] += letter
-        elif sort:
-            found.append(letter)
-        before = sort
-    return found
-
-
-def _without_accents(text: str) -> str:
-    """Case folded, composed, and without the marks that the scripts of ``_ACCENTED`` do without."""
-    kept: list[str] = []
-    base = ""
-    for letter in unicodedata.normalize("NFKD", text.translate(_UNSEEN)):
-        if not unicodedata.combining(letter):
-            base = letter
-        elif unicodedata.name(base, "").startswith(_ACCENTED) if base else True:
-            continue
-        kept.append(letter)
-    return unicodedata.normalize("NFC", "".join(kept)).casefold()
 
 
 def _singular(word: str) -> str:

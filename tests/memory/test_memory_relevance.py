@@ -56,29 +56,37 @@ def loop(made: dict[int, Memory], words: tuple[str, ...] = ASKED) -> dict[int, f
     scores = dict(own)
     for name in {row.map_id for row in made.values()}:
         order = sorted((row.time_ns, id) for id, row in made.items() if row.map_id == name)
-        for at, (time, id) in enumerate(order):
+        moments: dict[int, list[int]] = {}
+        for time, id in order:
+            moments.setdefault(time, []).append(id)
+        # A memory stands at every place of its moment as often as at another.
+        for at, (time, _) in enumerate(order):
             for step, share in enumerate(BESIDE, 1):
                 for other in (at - step, at + step):
-                    if 0 <= other < len(order) and abs(order[other][0] - time) <= BESIDE_NS and own[id]:
-                        scores[id] += share * own[order[other][1]]
+                    if not 0 <= other < len(order) or abs(order[other][0] - time) > BESIDE_NS:
+                        continue
+                    for id in moments[time]:
+                        others = [own[there] for there in moments[order[other][0]] if there != id]
+                        scores[id] += share * sum(others) / len(others) / len(moments[time]) * (own[id] > 0)
     return scores
 
 
-def ordered(scores: dict[int, float]) -> list[int]:
-    return [
-        id for id, score in sorted(scores.items(), key=lambda pair: (-round(pair[1], 8), pair[0])) if score
-    ]
+def ordered(scores: dict[int, float], made: dict[int, Memory]) -> list[int]:
+    def key(id: int) -> tuple[float, int, str, str, int]:
+        return (-round(scores[id], 8), made[id].time_ns, made[id].map_id, made[id].caption, id)
+
+    return [id for id in sorted(scores, key=key) if scores[id]]
 
 
 def test_sentences_are_ranked_as_a_loop_ranks_them(filled: tuple[MemoryStore, dict[int, Memory]]) -> None:
     store, made = filled
     expected = loop(made)
     hits = store.query(Query(text=QUESTION, k=1000))
-    assert [hit.memory.id for hit in hits] == ordered(expected)
+    assert [hit.memory.id for hit in hits] == ordered(expected, made)
     for hit in hits:
         assert hit.memory.id is not None
         assert hit.score == hit.parts["text"] == pytest.approx(expected[hit.memory.id])
-    assert [hit.memory.id for hit in store.query(Query(text=QUESTION, k=7))] == ordered(expected)[:7]
+    assert [hit.memory.id for hit in store.query(Query(text=QUESTION, k=7))] == ordered(expected, made)[:7]
     again = store.query(Query(text=QUESTION, k=1000))
     assert [hit.score for hit in again] == [hit.score for hit in hits]
 
@@ -94,12 +102,12 @@ def test_a_filter_leaves_out_and_changes_no_score(filled: tuple[MemoryStore, dic
     ):
         passing = {memory.id for memory in store.find(where)}
         hits = store.query(Query(text=QUESTION, where=where, k=1000))
-        assert [hit.memory.id for hit in hits] == [id for id in ordered(expected) if id in passing]
+        assert [hit.memory.id for hit in hits] == [id for id in ordered(expected, made) if id in passing]
 
 
 def test_in_another_order_the_best_are_ordered(filled: tuple[MemoryStore, dict[int, Memory]]) -> None:
     store, made = filled
-    best = ordered(loop(made))[:9]
+    best = ordered(loop(made), made)[:9]
     hits = store.query(Query(text=QUESTION, order="recency", k=9))
     assert [hit.memory.id for hit in hits] == sorted(best, key=lambda id: (-made[id].time_ns, id))
 

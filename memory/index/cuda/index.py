@@ -226,7 +226,7 @@ class CudaIndex:
             ValueError: not unit vectors, k below 1, or an aim that is not above 0 and at most 1.
         """
         asked = check_units("queries", queries, self.dim)
-        k = check_k(k)
+        k = min(check_k(k), max(len(self), 1))
         with self._lock:
             graphs = effort is None
             if among is not None and aim is not None:

@@ -151,7 +151,7 @@ def search(
         clause, parameters = where(wanted)
         sql = f"e.id = ANY(ARRAY(SELECT m.id FROM memory AS m{clause}))"
         wanted, joined = [Condition(sql, tuple(parameters))], False
-    return _nearest(rows_of([*wanted, *inside], joined, k), indexed)
+    return _nearest(_first(partial(rows_of, [*wanted, *inside], joined), k), indexed)
 
 
 def _walked(ask: Callable[..., list[Any]], k: int, filter: Filter) -> list[Any]:
@@ -170,15 +170,15 @@ def _walked(ask: Callable[..., list[Any]], k: int, filter: Filter) -> list[Any]:
 
 
 def _first(ask: Callable[..., list[Any]], k: int) -> list[Any]:
-    """The first ``k`` rows, asked for the order of equal ones only where it decides which are among them.
+    """The first ``k`` rows, asked for the order of equal ones only where there are such.
 
     Asked for it, the server takes one two-hundredth of all rows to be equal, so that of millions it would
     rather compare all.
     """
-    rows = ask(k + 1, equal_by_id=False)
-    if len(rows) > k and rows[k][1] == rows[k - 1][1]:
-        return ask(k)
-    return sorted(rows[:k], key=lambda row: (row[1], row[0]))
+    rows = ask(k + 1)
+    if len({row[1] for row in rows}) < len(rows):
+        return ask(k, equal_by_contents=True)
+    return rows[:k]
 
 
 def _rows(
@@ -190,14 +190,15 @@ def _rows(
     k: int,
     *,
     places: bool = False,
-    equal_by_id: bool = True,
+    equal_by_contents: bool = False,
 ) -> list[Any]:
     kind = f"halfvec({slot.dim})"
     clause, parameters = where([Condition(f"e.slot = {slot.number}", ()), *wanted])
-    join = " JOIN memory AS m ON m.id = e.id" if joined else ""
+    join = " JOIN memory AS m ON m.id = e.id" if joined or equal_by_contents else ""
+    equal = f", {searching.by_contents('m')}" if equal_by_contents else ""
     sql = (
         f"SELECT e.id, e.half::{kind} <=> ?::{kind} AS away{', m.x, m.y' if places else ''}"
-        f" FROM embedding AS e{join}{clause} ORDER BY away{', e.id' if equal_by_id else ''} LIMIT ?"
+        f" FROM embedding AS e{join}{clause} ORDER BY away{equal} LIMIT ?"
     )
     text = "[" + ",".join(map(repr, vector.astype(np.float16).astype(float).tolist())) + "]"
     rows: list[Any] = connection.execute(sql, (text, *parameters, k)).fetchall()

@@ -10,6 +10,7 @@ from memory.errors import StoreVersionError
 from memory.persistence import meta
 from memory.persistence.contract import Connection
 from memory.persistence.migrations import Migration
+from memory.persistence.postgres import words
 from memory.persistence.postgres.access import GUARDED, SETTLED
 from memory.persistence.postgres.parts import IN_PARTS
 
@@ -99,8 +100,11 @@ VERSION_1 = Migration(
 #: Not a number in x, y and z: a release of before would show it as a position.
 UNPLACED = Migration("positions may be unknown", ())
 
+#: What it does is done by :func:`memory.persistence.postgres.words.renew`: the server does not fold words.
+FOLDED = Migration("words of every script", ())
+
 #: Version ``n`` is the state after the first ``n`` of them.
-MIGRATIONS: tuple[Migration, ...] = (VERSION_1, IN_PARTS, GUARDED, SETTLED, UNPLACED)
+MIGRATIONS: tuple[Migration, ...] = (VERSION_1, IN_PARTS, GUARDED, SETTLED, UNPLACED, FOLDED)
 #: Tables with rows of memories, which an erasure writes anew.
 ERASED = ("memory", "embedding", "visited", "vocabulary", "log_row", "log_pose")
 
@@ -125,5 +129,7 @@ def migrate(connection: Connection, found: int) -> None:
     for migration in MIGRATIONS[found:]:
         for statement in migration.statements:
             connection.execute(statement)
+        if migration is FOLDED:
+            words.renew(connection)
     if found < len(MIGRATIONS):
         meta.write(connection, SCHEMA, len(MIGRATIONS))

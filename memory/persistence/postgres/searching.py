@@ -63,6 +63,15 @@ def by_place(filter: Filter) -> list[Condition]:
     return [Condition("point(m.x, m.y) <@ box(point(?, ?), point(?, ?))", filter.bounds)]
 
 
+def by_contents(table: str) -> str:
+    """SQL of the order of equal memories, as :mod:`memory.ordering` has it."""
+    texts = [f'{name} COLLATE "C"' for name in ("map_id", "kind", "label", "caption", "evidence")]
+    texts += [f'{name} COLLATE "C"' for name in ("provenance", "payload")]
+    numbers = ("time_ns", "x", "y", "z")
+    names = (*numbers, *texts, "yaw", "confidence", "reward", 'state COLLATE "C"', "count", "id")
+    return ", ".join(f"{table}.{name}" for name in names)
+
+
 def is_judged(filter: Filter) -> bool:
     """Whether the server finds more than matches."""
     return filter.circle is not None or filter.polygon is not None
@@ -130,8 +139,9 @@ def word_ids(connection: Any, text: str) -> NDArray[np.int64]:
 def search_words(connection: Any, text: str, filter: Filter, *, limit: int, any_word: bool) -> TextHits:
     """The memories whose label and caption fit the words best, among those that match the filter.
 
-    Where more than ``RANKED`` (and ``limit``) match, only so many with the highest ids are compared. The
-    score is the server's ``ts_rank``, which favours what has the words often in few.
+    Where more than ``RANKED`` (and ``limit``) match, only so many of the newest are compared. The score is
+    the server's ``ts_rank``, which favours what has the words often in few; equal ones are ordered as by
+    :mod:`memory.ordering`.
     """
     said = words.expression(connection, text, any_word=any_word)
     if said is None:
@@ -142,8 +152,8 @@ def search_words(connection: Any, text: str, filter: Filter, *, limit: int, any_
     clause, parameters = where(parts)
     sql = (
         "SELECT s.id, ts_rank(s.words, ?::tsquery, 1)::double precision AS score FROM"
-        f" (SELECT m.id, m.words FROM memory AS m{clause} ORDER BY m.id DESC LIMIT ?) AS s"
-        " ORDER BY score DESC, s.id LIMIT ?"
+        f" (SELECT m.* FROM memory AS m{clause} ORDER BY m.time_ns DESC LIMIT ?) AS s"
+        f" ORDER BY score DESC, {by_contents('s')} LIMIT ?"
     )
     rows = connection.execute(sql, [said, *parameters, max(limit, RANKED), limit]).fetchall()
     ids = np.array([row[0] for row in rows], dtype=np.int64)

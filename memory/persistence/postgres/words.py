@@ -1,27 +1,25 @@
 """Words of memories for the server's full-text search: cut and folded here, looked up there.
 
 The server's own parser depends on its locale and takes addresses and numbers apart in its way. Both engines
-are to find the same: a word is letters and digits, folded as :func:`memory.wording.fold` does.
+are to find the same: words are the terms of :mod:`memory.folding`.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 
+from memory.folding import terms
 from memory.persistence import vocabulary
 from memory.persistence.contract import Connection
-from memory.wording import fold
 
-_WORD = re.compile(r"[^\W_]+")
 #: Letters of a word, and words of a memory, that the server's index takes; what is beyond is not looked up.
 LONGEST, MOST = 400, 16_000
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in order."""
-    return [word[:LONGEST] for word in _WORD.findall(fold(text))]
+    """The terms of a text in order."""
+    return [term[:LONGEST] for term in terms(text)]
 
 
 def vector_of(label: str, caption: str) -> str:
@@ -74,10 +72,25 @@ def count(connection: Connection, counts: Counter[str], sign: int) -> None:
 
 
 def leave_out(connection: Connection, table: str) -> None:
-    """Take the words of all memories of a table out of the counts."""
+    """Take the words of all memories of a table, or of those that a condition after its name is true of, out
+    of the counts.
+    """
     connection.execute(
         "UPDATE vocabulary AS v SET doc = v.doc - s.ndoc"
         ' FROM ts_stat(?) AS s WHERE v.term = s.word COLLATE "C"',
         (f"SELECT words FROM {table}",),
     )
     connection.execute("DELETE FROM vocabulary WHERE doc <= 0")
+
+
+def renew(connection: Connection) -> None:
+    """Index the words of all memories anew whose texts are not ASCII: others have the same as ever."""
+    others = "octet_length(label) <> char_length(label) OR octet_length(caption) <> char_length(caption)"
+    connection.execute("LOCK TABLE memory IN SHARE ROW EXCLUSIVE MODE")
+    leave_out(connection, f"memory WHERE {others}")
+    rows = connection.execute(f"SELECT id, label, caption FROM memory WHERE {others}").fetchall()
+    connection.executemany(
+        "UPDATE memory SET words = ?::tsvector WHERE id = ?",
+        [(vector_of(label, caption), id) for id, label, caption in rows],
+    )
+    count(connection, counts_of((label, caption) for _, label, caption in rows), 1)

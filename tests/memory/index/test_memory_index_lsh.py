@@ -135,8 +135,8 @@ def test_empty_index(tmp_path: Path) -> None:
     index.compact()
     index.add(np.empty((0, 64), np.float32), [])
     loaded = LSHIndex.load(index.save(tmp_path / "empty.index"))
-    assert loaded.search(DATA.queries[:2], 3).ids.tolist() == [[-1] * 3] * 2
-    assert loaded.search(np.empty((0, 64), np.float32), 3).ids.shape == (0, 3)
+    assert loaded.search(DATA.queries[:2], 3).ids.tolist() == [[-1]] * 2
+    assert loaded.search(np.empty((0, 64), np.float32), 3).ids.shape == (0, 1)
 
 
 def test_same_seed_same_answers() -> None:

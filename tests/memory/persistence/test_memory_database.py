@@ -265,7 +265,7 @@ def test_text_is_ranked_and_nothing_in_it_is_syntax(database: Database) -> None:
 def test_of_very_many_that_have_a_word_the_latest_are_compared(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database.add([Memory(time_ns=0, caption="red " * (9 - i), label="ab"[i % 2]) for i in range(8)])
+    database.add([Memory(time_ns=i, caption="red " * (9 - i), label="ab"[i % 2]) for i in range(8)])
     assert database.search_text("red", limit=1).ids.tolist() == [1]
     monkeypatch.setattr(reading, "RANKED", 4)
     assert database.search_text("red", limit=1).ids.tolist() == [5]

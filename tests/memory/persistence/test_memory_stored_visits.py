@@ -13,6 +13,7 @@ import pytest
 
 from memory.errors import CorruptStoreError, StoreVersionError
 from memory.merging import fuse
+from memory.persistence.migrations import MIGRATIONS
 from memory.persistence.sqlite import Database
 from memory.query import Filter
 from memory.questions import Questions
@@ -187,7 +188,7 @@ def test_a_store_of_version_1_is_migrated_and_works(tmp_path: Path) -> None:
         assert store.check().ok
         assert len(store.get([id])[0].visits) == 1
     connection = raw(folder)
-    assert connection.execute("PRAGMA user_version").fetchone() == (5,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
     connection.close()
 
 

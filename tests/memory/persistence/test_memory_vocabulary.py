@@ -43,6 +43,19 @@ def test_stems_case_and_slips_are_found_and_told(tmp_path: Path) -> None:
         assert found(text='"car" OR x* NOT (') == ([], "")
 
 
+def test_a_word_that_most_memories_have_gives_no_score_of_nothing(tmp_path: Path) -> None:
+    """FTS5 gives such words a weight of a millionth, and scores read as 0.000."""
+    with MemoryStore.open(tmp_path, dim=2) as store:
+        store.add([Memory(time_ns=row, label="Car") for row in range(9)])
+        store.add([Memory(time_ns=9, label="Tree", embedding=[1.0, 0.0])])
+        hits = store.query(Query(text="car", k=20))
+        assert {hit.memory.label for hit in hits} == {"Car"}
+        assert all(hit.score > 0.1 for hit in hits)
+        # With a vector, those without the words of a sentence count by their likeness.
+        both = store.query(Query(text="where is the car", embedding=[1.0, 0.0], k=20))
+        assert {hit.memory.label for hit in both} == {"Car", "Tree"}
+
+
 def test_a_filter_knows_endings_but_corrects_nothing(tmp_path: Path) -> None:
     """What is forgotten or exported by a filter is what was said."""
     with made(tmp_path) as store:

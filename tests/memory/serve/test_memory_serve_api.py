@@ -137,37 +137,37 @@ def test_ask_in_words_and_in_parts(client: Any) -> None:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    words = asked(text="Where are the mugs?")
+    words = asked(question="Where are the mugs?")
     assert (words["question"], words["answer"]["memory"]["id"]) == ("last_seen", 3)
     assert words["sentence"].startswith("Mug was last seen on 2026-01-03")
     assert words["answer"] == asked(question="last_seen", what="Mug")["answer"]
-    assert asked(text="when was the red mug first seen?")["answer"]["memory"]["id"] == 2
-    assert asked(text="how often did you see a mug")["answer"]["sightings"] == 2
-    near = asked(text="what is near the red mug", map_id="default")["answer"]
+    assert asked(question="when was the red mug first seen?")["answer"]["memory"]["id"] == 2
+    assert asked(question="how often did you see a mug")["answer"]["sightings"] == 2
+    near = asked(question="what is near the red mug", map_id="default")["answer"]
     assert [hit["memory"]["id"] for hit in near["hits"]] == [2, 1]
-    changed = asked(text="what changed since yesterday", now="2026-01-04T12:00:00Z")
+    changed = asked(question="what changed since yesterday", now="2026-01-04T12:00:00Z")
     assert [memory["id"] for memory in changed["answer"]["new"]] == [3, 4]
-    happened = asked(text="what happened on 2026-01-02?")["answer"]
+    happened = asked(question="what happened on 2026-01-02?")["answer"]
     assert [memory["id"] for memory in happened["memories"]] == [2]
-    assert asked(text="is the door still there")["answer"]["state"] == "unknown"
-    assert asked(text="summarise")["answer"]["by_label"]["Mug"] == 2
-    assert asked(text="go to the charger")["answer"]["position"] == [0, 0, 0]
-    assert [hit["memory"]["id"] for hit in asked(text="mugs")["answer"]["hits"]] == [3, 2]
-    unknown = asked(text="unicorns")["sentence"]
+    assert asked(question="is the door still there")["answer"]["state"] == "unknown"
+    assert asked(question="summarise")["answer"]["by_label"]["Mug"] == 2
+    assert asked(question="go to the charger")["answer"]["position"] == [0, 0, 0]
+    assert [hit["memory"]["id"] for hit in asked(question="mugs")["answer"]["hits"]] == [3, 2]
+    unknown = asked(question="unicorns")["sentence"]
     assert unknown.startswith("Nothing is remembered of unicorns. Ask such as “where is")
     assert unknown.endswith("There are 4 memories: 2 Mug, 1 Charger and 1 Door.")
-    many = asked(text="how many mugs are there?")
+    many = asked(question="how many mugs are there?")
     assert (many["question"], many["answer"]["memories"]) == ("how_many", 2)
-    newest = asked(text="what did you see in the last hour?", now="newest")["answer"]
+    newest = asked(question="what did you see in the last hour?", now="newest")["answer"]
     assert newest["total"] >= 1
     assert asked(question="similar_situations", what=2, k=1)["answer"]["hits"][0]["memory"]["id"] == 3
     assert asked(question="last_seen", what=[1, 0, 0])["answer"]["memory"]["id"] == 1
     for body, status in (
-        ({}, 422), ({"text": "  ?"}, 422), ({"text": "x", "question": "near"}, 422),
+        ({}, 422), ({"question": "  ?"}, 422), ({"text": "x", "question": "near"}, 422),
         ({"question": "near"}, 422),
         ({"question": "last_seen"}, 422), ({"question": "last_seen", "what": 77}, 404),
         ({"question": "between"}, 422), ({"question": "similar_situations", "what": "mug"}, 422),
-        ({"question": "last_seen", "what": [1, 2]}, 422), ({"text": "a" * 501}, 422),
+        ({"question": "last_seen", "what": [1, 2]}, 422), ({"question": "a" * 501}, 422),
     ):  # fmt: skip
         assert client.post("/api/ask", body).status_code == status, body
 
@@ -199,7 +199,9 @@ def test_marking_what_is_gone(client: Any, store: MemoryStore) -> None:
     done = client.post("/api/mark", {"ids": [2, 3, 2], "why": "not seen in passing"}).json()
     assert done == {"generation": 2, "marked": 2, "state": "gone"}
     assert [memory.state for memory in store.get([1, 2, 3])] == ["present", "gone", "gone"]
-    assert client.post("/api/ask", {"text": "is the Mug still there?"}).json()["answer"]["state"] == "gone"
+    assert (
+        client.post("/api/ask", {"question": "is the Mug still there?"}).json()["answer"]["state"] == "gone"
+    )
     assert client.get("/api/log?limit=1").json()["operations"][0]["operation"] == "mark"
     assert ids(client.post("/api/query", {"labels": ["Mug"], "states": ["gone"]})) == [3, 2]
     assert ids(client.post("/api/query", {"embedding": [0, 1, 0], "states": ["present"], "k": 1})) != [2]

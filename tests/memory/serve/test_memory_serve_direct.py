@@ -28,7 +28,7 @@ REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/api/query", {"content": "{", "headers": {"content-type": "application/json"}}),
     ("POST", "/api/query", {"content": "{}", "headers": {"content-type": "text/plain"}}),
     ("POST", "/api/query?k=3", {"json": {"embedding": [0, 1, 0]}}),
-    ("POST", "/api/ask", {"json": {"text": "where is the red mug?", "now": "newest"}}),
+    ("POST", "/api/ask", {"json": {"question": "where is the red mug?", "now": "newest"}}),
     ("POST", "/api/ask", {"json": {}}),
     ("POST", "/api/undo", {"json": {"generation": 77}}),
     ("POST", "/api/forget", {"json": {"ids": [99]}}),

@@ -170,3 +170,42 @@ def test_lines_that_are_no_messages_get_an_answer(folder: Path) -> None:
     assert "Unicode" in by_id[2]["error"]["message"]
     assert by_id[None]["error"]["code"] == -32700
     assert "result" in by_id[3]
+
+
+@pytest.mark.parametrize("count", [1, 25])
+def test_what_was_asked_just_before_the_input_ended_is_answered(folder: Path, count: int) -> None:
+    """As of ``printf ... | recall mcp STORE``: the last line and the end of the input come together."""
+    start = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    call = {"name": "ask", "arguments": {"question": "where is the mug?"}}
+    lines = [
+        {"jsonrpc": "2.0", "id": "start", "method": "initialize", "params": start},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        *({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": call} for id in range(count)),
+        {"jsonrpc": "2.0", "id": "cancelled", "method": "tools/call", "params": call},
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "cancelled"}},
+        {"jsonrpc": "2.0", "id": "last", "method": "tools/call", "params": {**call, "name": "stats"}},
+    ]
+    told = io.StringIO()
+
+    async def given() -> AsyncIterator[str]:
+        for line in lines:
+            yield json.dumps(line)
+
+    async def serve() -> None:
+        with anyio.fail_after(60):
+            await serve_stdio(create_tool_server(store), given(), anyio.wrap_file(told))
+
+    with MemoryStore.open(folder, readonly=True) as store:
+        anyio.run(serve)
+    answered = [json.loads(line)["id"] for line in told.getvalue().splitlines()]
+    assert set(answered) - {"cancelled"} == {"start", *range(count), "last"}
+    assert len(answered) == len(set(answered))
+
+
+def test_a_misspelt_argument_is_refused_with_the_nearest(folder: Path) -> None:
+    with MemoryStore.open(folder, readonly=True) as store:
+        tool = next(
+            tool for tool in create_tool_server(store)._tool_manager.list_tools() if tool.name == "query"
+        )
+        with pytest.raises(ValueError, match=r"lable: there is no such argument; did you mean labels\?"):
+            tool.fn_metadata.arg_model.model_validate({"lable": ["Mug"]})

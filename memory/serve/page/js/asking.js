@@ -13,6 +13,9 @@ const QUESTIONS = {
   pose_to: "where to drive to", search: "a search for words",
 };
 
+/** Questions that are answered with a number. */
+const COUNTS = new Set(["how_many", "how_often"]);
+
 /** A list of an answer; some answers have a number by the same name. */
 const many = (value) => (Array.isArray(value) ? value : []);
 
@@ -56,7 +59,7 @@ export class Asking {
     byId("ask").addEventListener("submit", (event) => {
       event.preventDefault();
       const text = this.box.value.trim();
-      if (text) this.ask({ text });
+      if (text) this.ask({ question: text });
       else this.clear();
     });
     byId("answer-clear").addEventListener("click", () => {
@@ -66,7 +69,7 @@ export class Asking {
     });
   }
 
-  /** Put a question: {text}, or {question, what}. */
+  /** Put a question: {question} in words, or by name with {what}. */
   async ask(question) {
     this.running?.abort();
     this.calls.asked();
@@ -79,13 +82,15 @@ export class Asking {
     const body = { ...question, k: 50 };
     if (this.calls.map() !== null) body.map_id = this.calls.map();
     const last = this.calls.last();
-    if (question.text && last !== null && byId("reference-time").value === "last") body.now = last;
+    if (question.what === undefined && last !== null && byId("reference-time").value === "last") body.now = last;
     try {
       const found = await post("api/ask", body, { signal: running.signal });
       byId("answer-text").textContent = found.sentence;
       byId("answer-understood").textContent = understoodWords(found.understood);
       place.dataset.failed = "";
-      this.calls.answered(memoriesOf(found.answer), found);
+      let pairs = memoriesOf(found.answer);
+      if (!pairs.length && COUNTS.has(found.question) && found.answer.memories) pairs = await this.counted(found, running);
+      this.calls.answered(pairs, found);
     } catch (error) {
       if (error.name === "AbortError") return;
       byId("answer-text").textContent = error.status === 0 || error.status === 401
@@ -96,6 +101,17 @@ export class Asking {
     } finally {
       if (this.running === running) place.removeAttribute("aria-busy");
     }
+  }
+
+  /** Memories that an answer counts: of numbers the map shows what they are of. */
+  async counted({ understood }, running) {
+    const { what, near, radius_m: radius, between, map_id: map } = understood;
+    const query = { k: 200, ...(near && { near, radius_m: radius ?? 5 }), ...(between && { between_ns: between }) };
+    if (map !== undefined || this.calls.map() !== null) query.map_id = map ?? this.calls.map();
+    const ask = (more) => post("api/query", { ...query, ...more }, { signal: running.signal });
+    let { hits } = await ask(what === undefined ? {} : { labels: [what] });
+    if (!hits.length) ({ hits } = await ask({ text: what }));
+    return memoriesOf({ hits });
   }
 
   /** Take the answer away. */

@@ -71,7 +71,8 @@ const asking = new Asking({
   asked: () => card.close({ focus: false }),
   answered: (pairs, found) => {
     before ??= map.place;
-    answered = found ? pairs.map(([memory, role]) => [entryOfMemory(memory, role), role]) : null;
+    // An answer without memories, such as a number, leaves the map as it is.
+    answered = found && pairs.length ? pairs.map(([memory, role]) => [entryOfMemory(memory, role), role]) : null;
     choosePanel("memories");
     answerShown();
     if (pairs.length) map.fit(boxAround(pairs.map(([memory]) => memory).filter((memory) => memory.map_id === filters.map)), { closest: 4 });

@@ -140,16 +140,22 @@ export class MemoryMap {
     const cell = (few ? 8 : CELL_PX) / perMetre;
     const others = found ? rows.filter((row) => !found.has(columns.rows.id[row])) : rows;
     const wanted = found ? rows.filter((row) => found.has(columns.rows.id[row])) : [];
-    const marks = cluster(columns, others, cell, (few ? 7 : 46) / perMetre);
+    // Places are the ground that objects stand on: where there are objects, they are drawn below, small and pale.
+    const isPlace = (row) => columns.text("kind", row) === "place";
+    const objects = others.filter((row) => !isPlace(row));
+    const places = objects.length || wanted.some((row) => !isPlace(row)) ? others.filter(isPlace) : [];
+    const ground = cluster(columns, places, cell, (few ? 7 : 46) / perMetre);
+    const marks = cluster(columns, places.length ? objects : others, cell, (few ? 7 : 46) / perMetre);
     this.marks.clearLayers();
     const singles = marks.filter((mark) => mark.size === 1).length + wanted.length;
     const labelled = singles <= LABELLED;
+    for (const mark of ground) this.addMark(columns, mark, { faded: true, labelled: false, small: true });
     for (const mark of marks) this.addMark(columns, mark, { faded: Boolean(found), labelled: labelled && !found });
     for (const row of wanted.slice(0, 2000)) {
       const { x, y } = columns.rows;
       this.addMark(columns, { x: x[row], y: y[row], size: 1, row }, { faded: false, labelled: wanted.length <= LABELLED, large: true });
     }
-    this.shown = marks;
+    this.shown = [...marks, ...ground];
     this.select(columns, selected);
     const near = this.boxes.wanted(perMetre, rows);
     this.boxes.show(columns, near ? rows : [], this.view, perMetre, this.calls.map(), (all, row) => this.colourOf(all, row)).catch(this.calls.failed);
@@ -161,14 +167,14 @@ export class MemoryMap {
     this.path.show(range, this.colours.muted);
   }
 
-  addMark(columns, mark, { faded, labelled, large = false }) {
+  addMark(columns, mark, { faded, labelled, large = false, small = false }) {
     const { muted, surface, text } = this.colours;
     const alone = mark.size === 1;
     const options = { renderer: this.renderer, halo: surface, textOpacity: faded ? 0.5 : 1, bubblingMouseEvents: false };
     if (alone) {
       const state = columns.text("state", mark.row);
       const { shape } = glyphOf(columns.text("label", mark.row));
-      Object.assign(options, stateStyle(state, this.colourOf(columns, mark.row), this.colours, faded), { radius: large ? 7 : 5, shape });
+      Object.assign(options, stateStyle(state, this.colourOf(columns, mark.row), this.colours, faded), { radius: large ? 7 : small ? 3 : 5, shape });
       if (labelled) Object.assign(options, { beside: columns.text("label", mark.row), ink: state === "gone" ? muted : text });
     } else {
       Object.assign(options, {
@@ -176,6 +182,7 @@ export class MemoryMap {
         opacity: faded ? 0.4 : 1, fillColor: mark.mixed ? this.colours.accent : this.colourOf(columns, mark.row),
         fillOpacity: faded ? 0.25 : 0.88, text: brief(mark.size), ink: this.colours["on-accent"],
       });
+      if (small) Object.assign(options, { radius: 6, text: "" });
     }
     const made = new Mark([mark.y, mark.x], options);
     made.on("click", () => this.pressed(mark));
