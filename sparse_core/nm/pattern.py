@@ -35,11 +35,12 @@ class NMPattern:
     conv_layout: ConvLayout = "unfold"
 
     def __post_init__(self) -> None:
-        if isinstance(self.n, str):
-            raise TypeError(f"n must be a whole number, got {self.n!r}: use NMPattern.parse({self.n!r})")
         for name, number in (("n", self.n), ("m", self.m)):
             if not isinstance(number, int) or isinstance(number, bool):
-                raise TypeError(f"{name} must be a whole number, got {number!r}: write NMPattern(2, 4)")
+                raise TypeError(
+                    f"{name} must be a whole number, got {number!r}: write NMPattern(2, 4) or"
+                    " NMPattern.parse('2:4')"
+                )
         if not 1 <= self.n <= self.m <= 256:
             raise ValueError(f"n:m must satisfy 1 <= n <= m <= 256, got {self.n}:{self.m}")
         if self.conv_layout not in get_args(ConvLayout):

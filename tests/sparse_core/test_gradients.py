@@ -16,6 +16,8 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from perception.model.segments import _SegmentReduce
 from perception.train.ranks import Ranks
 from perception.train.synchronised import _Normalise
+from sparse_core.attention.cpu import _Gate
+from sparse_core.attention.masked_product import masked_scores, weighted_sum
 from sparse_core.compression.codebook import lookup
 from sparse_core.conv.convolution.reference import sparse_convolution
 from sparse_core.conv.pooling import SparseAvgPool2d, SparseMaxPool2d
@@ -114,7 +116,32 @@ CODES = torch.tensor([[0, 1, 2], [2, 1, 0]], dtype=torch.uint8)
 COMPLEX = torch.complex128
 DENSE_SOLVE = {"method": "gmres", "rtol": 1e-13}
 
+PAIRS = torch.tensor([[True, False, True], [True, True, False]])
+
+
+def gated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Masked attention in plain torch, behind the gate of torch's own."""
+    weights = torch.softmax((q @ k.mT).masked_fill(~PAIRS, -torch.inf), dim=-1)
+    out: Tensor = _Gate.apply(weights @ v, q, k, v, PAIRS, 1.0)
+    return out
+
+
 TWICE: dict[str, dict[str, Callable[[], Case]]] = {
+    "sparse_core.attention.cpu._Gate": {
+        "masked": lambda: (gated, (numbers(2, 4), numbers(3, 4), numbers(3, 4)))
+    },
+    "sparse_core.attention.masked_product._Scores": {
+        "masked": lambda: (
+            lambda q, k: masked_scores(q, k, PAIRS).masked_fill(~PAIRS, 0) ** 2,
+            (numbers(2, 4), numbers(3, 4)),
+        ),
+    },
+    "sparse_core.attention.masked_product._WeightedSum": {
+        "masked": lambda: (
+            lambda w, table: weighted_sum(w.masked_fill(~PAIRS, 0), table, PAIRS),
+            (numbers(2, 3), numbers(3, 4)),
+        ),
+    },
     "perception.model.segments._SegmentReduce": {
         "mean": lambda: segments("mean"),
         "maximum": lambda: segments("max"),

@@ -42,11 +42,11 @@ def needs_plain_torch() -> bool:
 
     These are transforms of ``torch.func``, forward-mode derivatives, ``torch.jit.trace`` and exports to ONNX.
     """
-    # The first two have no public name.
+    # These have no public name, or none that is typed.
     return (
         torch._C._are_functorch_transforms_active()
         or forward_ad._current_level >= 0
-        or torch.jit.is_tracing()
+        or torch._C._get_tracing_state() is not None
         or (torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export())
     )
 
