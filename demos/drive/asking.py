@@ -236,7 +236,7 @@ def _still_there(truth: Truth, each: int, rng: np.random.Generator) -> Iterator[
 
 
 def still_there_question(label: str, position: NDArray[np.float64], expected: bool) -> Question:
-    """Whether something that was at a place is there still, by what the store believes; not to know is wrong."""
+    """Whether the store believes that something is still where it was; not to know is wrong."""
 
     def answer(memories: Memories) -> tuple[str, bool]:
         memory = memories.latest_at(label, position)
