@@ -236,13 +236,15 @@ def _still_there(truth: Truth, each: int, rng: np.random.Generator) -> Iterator[
 
 
 def still_there_question(label: str, position: NDArray[np.float64], expected: bool) -> Question:
-    """Whether something that was at a place is there still; not to know is wrong."""
+    """Whether the store believes that something is still where it was; not to know is wrong."""
 
     def answer(memories: Memories) -> tuple[str, bool]:
         memory = memories.latest_at(label, position)
         if memory is None or memory.id is None:
             return "not remembered", False
         state = memories.questions.still_there(memory.id).state
+        # The answer is unknown where nobody looked since; judged is what the store believes then.
+        state = memory.state if state == "unknown" else state
         return state, (state == "present") if expected else (state in ("gone", "moved"))
 
     text = f"Is the {label} of yesterday still at {_words(position)}?"
