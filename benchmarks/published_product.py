@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from benchmarks.bench_merging_quality import spread_text
 from benchmarks.published_text import (
@@ -148,7 +149,7 @@ _INDEXES = (
 )
 
 
-def _memory_bars(values: Values) -> list[Values]:
+def _memory_bars(values: Values) -> list[tuple[Any, ...]]:
     """Rows: a figure, what it is, what was aimed at, how it is written."""
     rows = [(values["bars"][name], *words) for name, *words in _MEMORY_BARS]
     for side, words, aim in _INDEXES:

@@ -114,7 +114,7 @@ class BatchScores:
             if len(here):
                 found = search(self._asked[here], STORED, name)
                 # Of a store with fewer memories there are fewer.
-                some = np.ix_(here, range(found.ids.shape[1]))
+                some = np.ix_(here, np.arange(found.ids.shape[1]))
                 self._near_ids[some], self._near[some] = found.ids, found.scores
         self._gone: set[int] = set()
         self._kept: list[int] = []
