@@ -35,6 +35,8 @@ _UNSPACED = (
 _STROKES = str.maketrans(
     {"đ": "d", "ð": "d", "ħ": "h", "ı": "i", "ł": "l", "ø": "o", "ŧ": "t", "æ": "ae", "œ": "oe", "þ": "th"}
 )
+#: Letters that are none of their base letter with an accent; Russian writes ё as е as well.
+_OWN_LETTERS = frozenset("йўїґѓќ")
 #: What letters are parts of, by the first letter of their category.
 _KINDS = {"L": "word", "N": "word", "M": "word", "S": "sign"}
 #: Signs that part words though they have no width.
@@ -49,8 +51,13 @@ def fold(text: str) -> str:
     """
     if text.isascii():
         return text.lower()
-    parts = unicodedata.normalize("NFKD", text)
-    kept = "".join(part for part in parts if not (_is_accent(part) or _is_invisible(part)))
+    kept = ""
+    for part in unicodedata.normalize("NFKD", text):
+        if _is_accent(part):
+            if unicodedata.normalize("NFC", kept[-1:].lower() + part) in _OWN_LETTERS:
+                kept += part
+        elif not _is_invisible(part):
+            kept += part
     # Once more, because small letters may be written in another way.
     small = unicodedata.normalize("NFKC", kept).casefold().translate(_STROKES)
     return unicodedata.normalize("NFKC", small)

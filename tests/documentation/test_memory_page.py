@@ -49,7 +49,7 @@ def test_figures_are_those_of_the_results(page: str, repository: Path) -> None:
     values = json.loads((repository / "benchmarks/results/memory-cpu.json").read_text())
     (block,) = re.findall(r"<!-- memory-bars:begin -->\n(.*?)<!-- memory-bars:end -->", page, flags=re.DOTALL)
     lines = [line for line in block.splitlines() if line.startswith("|")][2:]
-    assert len(lines) == len(values["bars"])
     found = [float(line.split("|")[3].replace("ms", "").replace(",", "")) for line in lines]
-    for shown, figure in zip(found, values["bars"].values(), strict=True):
-        assert shown == pytest.approx(figure, rel=0.01, abs=0.51 if shown > 1000 else 0.006)
+    for name, figure in values["bars"].items():
+        near = pytest.approx(figure, rel=0.01, abs=0.51 if figure > 1000 else 0.006)
+        assert any(shown == near for shown in found), name

@@ -28,7 +28,7 @@ def test_tables_of_the_readme_are_short() -> None:
     tables = re.findall(r"<!-- ([\w-]+):begin -->\n(.*?)<!--", text_of(README), flags=re.DOTALL)
     assert [name for name, _ in tables] == ["summary-accuracy", "summary-speed", "memory-bars"]
     rows = {name: len(re.findall(r"^\|", table, flags=re.MULTILINE)) - 2 for name, table in tables}
-    assert all(1 <= count <= 9 for count in rows.values()), rows
+    assert all(1 <= count <= 10 for count in rows.values()), rows
 
 
 def test_the_picture_moves_and_is_small() -> None:

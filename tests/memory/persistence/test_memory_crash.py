@@ -119,8 +119,14 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
 
     system = System()
 
+    class Connection(apsw.Connection):
+        """With the method of sqlite3 that apsw calls otherwise."""
+
+        def create_function(self, name: str, count: int, call: Any, *, deterministic: bool = False) -> None:
+            self.create_scalar_function(name, call, count, deterministic=deterministic)
+
     def connect(file: Path, mode: connections.Mode) -> Any:
-        opened = apsw.Connection(str(file), vfs="recorder")
+        opened = Connection(str(file), vfs="recorder")
         opened.execute("PRAGMA locking_mode = EXCLUSIVE")
         opened.execute("PRAGMA foreign_keys = ON")
         return opened

@@ -222,7 +222,7 @@ def test_an_index_of_the_server_finds_what_is_rare_too(address: str) -> None:
         best = store.search(vectors[:40], 1)
         assert (best.ids[:, 0] == np.arange(1, 41)).mean() > 0.95
         np.testing.assert_allclose(best.scores[:, 0], 1.0, atol=2e-3)
-        assert store.search(np.ones((1, DIM)), 700, aim=1.0).ids[0, 599:601].tolist()[1] == -1
+        assert store.search(np.ones((1, DIM)), 700, aim=1.0).ids.shape == (1, 600)
         assert store.database.stats().vectors == {"default": 600}
 
 
