@@ -11,7 +11,7 @@ from memory.cli.commands import COMMANDS
 from memory.cli.parser import CommandParser
 from memory.errors import RecallError
 from sparse_core import __version__
-from sparse_core.commands import declare
+from sparse_core.commands import declare, failure
 from sparse_core.errors import SparseError
 
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (RecallError, SparseError, ImportError, ValueError, TypeError, OSError) as error:
-        print(f"recall {options.command}: {error}", file=sys.stderr)
+        print(f"recall {options.command}: {failure(error, options)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"recall {options.command}: interrupted", file=sys.stderr)

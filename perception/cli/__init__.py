@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from perception.cli.commands import COMMANDS
 from perception.errors import PerceptionError
 from sparse_core import __version__
-from sparse_core.commands import declare
+from sparse_core.commands import declare, failure
 from sparse_core.errors import SparseError
 
 
@@ -30,25 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError) as error:
-        print(f"perceive {options.command}: {_told(error)}", file=sys.stderr)
+        print(f"perceive {options.command}: {failure(error, options)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"perceive {options.command}: interrupted", file=sys.stderr)
         return 130
-
-
-def _told(error: Exception) -> str:
-    """What went wrong; the system's own words for files name neither the reason nor the way out."""
-    if not isinstance(error, OSError) or error.filename is None:
-        return str(error)
-    place = os.fspath(error.filename)
-    if isinstance(error, FileExistsError | NotADirectoryError):
-        return f"{place}: there is a file where a folder is needed; name another folder"
-    if isinstance(error, IsADirectoryError):
-        return f"{place}: there is a folder where a file is needed; name another file"
-    if isinstance(error, PermissionError):
-        return f"{place}: no permission; name another place, or change its rights"
-    return f"{place}: {error.strerror}"
 
 
 if __name__ == "__main__":
