@@ -245,8 +245,10 @@ def naming(file: Path, temporary: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None and (code := _failed_write(error, temporary)) is not None:
-            raise OSError(code, os.strerror(code), str(file)) from error
+        if type(error) is OSError and error.errno is None:  # As numpy raises it.
+            code = _failed_write(error, temporary)
+            reason = str(error) if code is None else os.strerror(code)
+            raise OSError(code or errno.EIO, reason, str(file)) from error
         _name(error, file, temporary)
         raise
     except Exception as error:
@@ -302,7 +304,10 @@ def describe_file_error(error: OSError, *, resume: bool = False) -> str:
 def _check_place(file: Path, target: Path, *, is_folder: bool = False) -> None:
     """Refuse a target whose folder is missing, or that is a folder itself."""
     if not target.parent.exists():
-        raise FileNotFoundError(f"{file}: the folder {target.parent} does not exist (create it first)")
+        reason = f"the folder {target.parent} does not exist (create it first)"
+        missing = FileNotFoundError(f"{file}: {reason}")
+        missing.strerror = reason
+        raise missing
     if not target.parent.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(target.parent))
     if target.is_dir() and not is_folder:
@@ -334,7 +339,7 @@ def _name(error: OSError, file: Path, temporary: Path | None) -> None:
     # Copies name their source first, renames the temporary file.
     named = error.filename2 if error.filename2 is not None else error.filename
     if named is None:
-        if error.errno is None or error.errno in _WRITE_FAILURES or error.errno in _OTHER_FAILURES:
+        if error.errno in _WRITE_FAILURES or error.errno in _OTHER_FAILURES:
             error.filename = str(file)
         return
     written = Path(os.fsdecode(named))
@@ -353,8 +358,9 @@ def _failed_write(error: Exception, temporary: Path | None) -> int | None:
     # The library knows only that the write failed: a write of our own tells why.
     try:
         with temporary.open("ab", buffering=0) as stream:
-            if (stream.write(_PROBE) or 0) < len(_PROBE):
-                stream.write(_PROBE)
+            # The second write fails where the first was cut short.
+            stream.write(_PROBE)
+            stream.write(_PROBE)
             os.fsync(stream.fileno())
     except OSError as reason:
         return reason.errno

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
 from perception.cli.commands import COMMANDS
 from perception.errors import PerceptionError
 from sparse_core import __version__
-from sparse_core.commands import declare, failure
+from sparse_core.commands import declare, run_command
 from sparse_core.errors import SparseError
 
 
@@ -23,18 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     declare(commands, COMMANDS, sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(arguments)
-    try:
-        return int(options.run(options))
-    except BrokenPipeError:
-        # Whoever read the output has enough; nothing more can be written, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError) as error:
-        print(f"perceive {options.command}: {failure(error, options)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"perceive {options.command}: interrupted", file=sys.stderr)
-        return 130
+    errors = (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError)
+    return run_command("perceive", options, errors)
 
 
 if __name__ == "__main__":
