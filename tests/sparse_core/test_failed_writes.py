@@ -198,8 +198,15 @@ def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
 def test_a_full_disk(growing: bool, tmp_path: Path) -> None:
     link = tmp_path / "player.html"
     link.symlink_to("/dev/full")
+
+    def write() -> None:
+        if not growing:
+            write_file(link, "page")
+        with closing(GrowingFile(link)) as file:
+            file.write("line\n")
+
     with pytest.raises(OSError, match="No space left") as caught:
-        GrowingFile(link).write("line\n") if growing else write_file(link, "page")
+        write()
     options = Namespace(out=tmp_path, resume=False)
     told = f"Disk full while writing {link}. Free space, then rerun"
     assert failure(caught.value, options) == f"{told} with --resume."
@@ -245,7 +252,7 @@ def test_wrong_places_are_named(tmp_path: Path) -> None:
         "file/new": "file: there is a file where a folder is needed; name another folder",
         "folder": "folder: there is a folder where a file is needed; name another file",
     }.items():
-        with pytest.raises(OSError, match="") as caught:
+        with pytest.raises((FileNotFoundError, NotADirectoryError, IsADirectoryError)) as caught:
             write_file(tmp_path / place, "text")
         assert failure(caught.value).endswith(told)
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
