@@ -88,9 +88,14 @@ def failure(error: Exception, options: Any = None) -> str:
     failed = write_failure(error) or error
     if not isinstance(failed, OSError):
         return str(failed)
-    folder, file = getattr(options, "out", None), failed.filename
-    resume = hasattr(options, "resume") and folder is not None and file is not None
-    return describe_file_error(failed, resume=resume and Path(os.fsdecode(file)).is_relative_to(folder))
+    folder = getattr(options, "out", None)
+    resume = (
+        hasattr(options, "resume")
+        and folder is not None
+        and failed.filename is not None
+        and Path(os.fsdecode(failed.filename)).is_relative_to(folder)
+    )
+    return describe_file_error(failed, resume=resume)
 
 
 @contextmanager

@@ -19,7 +19,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from memory import MemoryStore
 from memory.config import StoreConfig
+from memory.errors import StoreError
 from memory.picture import draw_map
 from perception.cli.records import FolderRecords
 from perception.errors import DataError
@@ -264,6 +266,17 @@ def test_an_error_that_is_no_write_keeps_its_type(tmp_path: Path) -> None:
             raise error
         assert caught.value is error
         assert getattr(error, "filename", None) is None
+
+
+def test_a_backup_that_does_not_fit_names_the_copy(tmp_path: Path) -> None:
+    with (
+        MemoryStore.open(tmp_path / "store", dim=4) as store,
+        limited(40_000),
+        pytest.raises(StoreError) as caught,
+    ):
+        store.backup(tmp_path / "copy")
+    assert str(caught.value).startswith(f"{tmp_path / 'copy' / 'memory.db'}: ")
+    assert not os.listdir(tmp_path / "copy")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
