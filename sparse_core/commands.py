@@ -59,7 +59,7 @@ def run_command(program: str, options: Any, errors: tuple[type[Exception], ...])
         sys.stdout.flush()  # Here, where a full disk behind it gets its line.
         return status
     except BrokenPipeError:
-        # Whoever read the output has enough.
+        # The reader of the output has ended.
         _discard_output()
         return 1
     except errors as error:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor  # Takes seconds to load, which who replaces other files does without.
 
 
-#: What a user reads when a file cannot be written, by the system's reason.
+#: Messages about a failed write, by the system's reason.
 _WRITE_FAILURES = {
     errno.ENOSPC: "Disk full while writing {place}. Free space, then {rerun}.",
     errno.EDQUOT: "Disk quota used up while writing {place}. Free space or raise the quota, then {rerun}.",
@@ -57,7 +57,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def replacing(file: Path, *, private: bool = False, durable: bool = True) -> Iterator[Path]:
-    """Write beside the target and rename, so that a failure leaves what was there.
+    """Write a temporary file and rename it, so that a failure leaves what was there.
 
     A link is followed. A device or pipe, such as ``/dev/stdout``, is written directly.
 
@@ -106,7 +106,7 @@ def replacing(file: Path, *, private: bool = False, durable: bool = True) -> Ite
 
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
-    """Fill a folder beside the target and rename it, so that a failure leaves what was there.
+    """Fill a temporary folder and rename it, so that a failure leaves what was there.
 
     Args:
         folder: the target; one that is there is replaced.
@@ -141,7 +141,7 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
 
 
 def save_torch(file: Path, state: Any) -> None:
-    """Replace a file by what ``torch.save`` writes, by way of memory: on a full disk torch ends the process.
+    """Replace a file by the output of ``torch.save``, written to memory first: torch hides why a write fails.
 
     Args:
         file: the target.
@@ -245,7 +245,7 @@ def naming(file: Path, temporary: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if type(error) is OSError and error.errno is None:  # As numpy raises it.
+        if type(error) is OSError and error.errno is None:  # numpy gives no reason.
             code = _failed_write(error, temporary)
             reason = str(error) if code is None else os.strerror(code)
             raise OSError(code or errno.EIO, reason, str(file)) from error
@@ -355,7 +355,7 @@ def _failed_write(error: Exception, temporary: Path | None) -> int | None:
         return int(said[1])
     if temporary is None or not temporary.is_file():
         return None
-    # The library knows only that the write failed: a write of our own tells why.
+    # The library knows only that the write failed. A write of our own returns the reason.
     try:
         with temporary.open("ab", buffering=0) as stream:
             # The second write fails where the first was cut short.
