@@ -83,13 +83,11 @@ def export_aoti(network: Network, path: Path) -> None:
         RuntimeError: there is no C++ compiler.
     """
     program = traced(network)
-    with _quietly(), replacing(path) as temporary:
-        package = temporary.with_suffix(".pt2")
-        try:
-            torch._inductor.aoti_compile_and_package(program, package_path=str(package))
-            package.replace(temporary)
-        finally:
-            package.unlink(missing_ok=True)
+    # By way of memory, as in export_torch.
+    content = io.BytesIO()
+    with _quietly():
+        torch._inductor.aoti_compile_and_package(program, package_path=content)
+    write_file(path, content.getbuffer())
 
 
 def export_spconv(network: Network, path: Path) -> None:
