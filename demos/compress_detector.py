@@ -41,7 +41,9 @@ from perception.model.compression import (
     save_compressed_weights,
 )
 from perception.model.weights import load_weights
+from sparse_core.commands import failure, reported_file_errors
 from sparse_core.compression import load_compressed, prune_in_one_pass
+from sparse_core.files import write_file
 
 DIFFICULTIES: tuple[DifficultyName, ...] = ("easy", "moderate", "hard")
 
@@ -106,7 +108,7 @@ def compressed_file(name: str, row: Row, options: argparse.Namespace, calibrated
     file: Path = options.out / f"{name.replace(':', '-').replace(' ', '-')}.safetensors"
     if name.endswith(" trained"):
         assert row.source is not None
-        file.write_bytes(row.source.read_bytes())
+        write_file(file, row.source.read_bytes())
         return file
     network, masks = load_weights(row.source or options.weights).fold(), None
     if row.pruning == "tuned":
@@ -235,11 +237,11 @@ def main() -> None:
             known = results["rows"].get(name)
             if known is None or known["source_crc32"] != checksum(rows[name]):
                 results["rows"][name] = measure_row(name, rows[name], options, calibrated)
-                path.write_text(json.dumps(results, indent=1) + "\n")
+                write_file(path, json.dumps(results, indent=1) + "\n")
     except (OSError, ValueError, PerceptionError) as error:
-        sys.exit(f"compress_detector: {error}")
-    path.write_text(json.dumps(results, indent=1) + "\n")
-    (options.out / "results.md").write_text(markdown(results))
+        sys.exit(f"compress_detector: {failure(error)}")
+    write_file(path, json.dumps(results, indent=1) + "\n")
+    write_file(options.out / "results.md", markdown(results))
     if options.json:
         print(json.dumps(results))
         return
@@ -250,4 +252,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with reported_file_errors("compress_detector"):
+        main()

@@ -24,7 +24,9 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor, nn
 
+from sparse_core.commands import failure, reported_file_errors
 from sparse_core.dynamic import RigLLinear, RigLScheduler, SparseAdam, sparse_training
+from sparse_core.files import replacing
 
 METHODS = ("dense", "static", "set", "rigl")
 LABELS = {"dense": "dense", "static": "static random", "set": "SET", "rigl": "RigL"}
@@ -176,7 +178,8 @@ def draw(runs: dict[str, list[Run]], digits: Digits, options: argparse.Namespace
             panel.set_yticks([])
     below.colorbar(picture, ax=list(panels[:, :-1].flat), shrink=0.8, label="connections")
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(options.out, dpi=130)
+    with replacing(options.out) as temporary:
+        figure.savefig(temporary, format=options.out.suffix[1:] or "png", dpi=130)
     plt.close(figure)
 
 
@@ -279,7 +282,7 @@ def main(words: list[str] | None = None) -> int:
                     runs[method].append(train(method, seed, digits, options, lambda: progress.advance(task)))
         draw(runs, digits, options)
     except (ValueError, OSError) as error:
-        console.print(f"error: {error}", style="red", markup=False)
+        console.print(f"error: {failure(error)}", style="red", markup=False)
         return 1
     found = report(runs, options)
     if options.json:
@@ -290,4 +293,5 @@ def main(words: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with reported_file_errors("dynamic_sparsity"):
+        sys.exit(main())

@@ -33,6 +33,7 @@ from memory import MemoryStore
 from memory.questions import Questions
 from memory.questions.replying import ReplyOptions, reply
 from memory.questions.understanding import understand
+from sparse_core.commands import reported_file_errors
 from sparse_core.table import Table
 
 QUESTIONS = ("where is the trolley?", "how many pallets are there?", "how many doors are there?")
@@ -166,4 +167,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main())
+    with reported_file_errors("fleet"):
+        sys.exit(main())

@@ -27,6 +27,8 @@ from perception.cli import main as perceive
 from perception.data.sample import INTENSITY_STEPS, LEAST_POINTS, STEP_M
 from perception.io.point_cloud import save_point_cloud
 from perception.simulate import SensorModel, simulate_sequence
+from sparse_core.commands import reported_file_errors
+from sparse_core.files import replacing, write_file
 
 STREET = Path("perception/assets/street.npz")
 TWO_DAYS = Path("memory/assets/two-days.jsonl.gz")
@@ -61,7 +63,8 @@ def write_street(path: Path) -> None:
         boxes.append(boxes[-1] + len(seen))
     path.parent.mkdir(parents=True, exist_ok=True)
     joined = {name: np.concatenate(parts) for name, parts in held.items()}
-    np.savez_compressed(path, **joined, point_ends=np.array(points), box_ends=np.array(boxes))
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **joined, point_ends=np.array(points), box_ends=np.array(boxes))
 
 
 def write_two_days(path: Path) -> None:
@@ -84,7 +87,7 @@ def write_two_days(path: Path) -> None:
                 lines.append(json.dumps(kept) + "\n")
     path.parent.mkdir(parents=True, exist_ok=True)
     # Neither time nor name in the file: the same records are the same bytes.
-    path.write_bytes(gzip.compress("".join(lines).encode(), 9, mtime=0))
+    write_file(path, gzip.compress("".join(lines).encode(), 9, mtime=0))
 
 
 def _pose(name: str, pose: np.ndarray[Any, np.dtype[np.float64]], time_ns: int) -> dict[str, Any]:
@@ -106,4 +109,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with reported_file_errors("make_samples"):
+        main()

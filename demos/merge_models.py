@@ -21,6 +21,7 @@ from rich.progress import track
 from rich.table import Table
 from torch import Tensor, nn
 
+from sparse_core.commands import reported_file_errors
 from sparse_core.merging import (
     Combination,
     HotSwap,
@@ -148,4 +149,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with reported_file_errors("merge_models"):
+        main()

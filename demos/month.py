@@ -34,6 +34,7 @@ from memory import MemoryStore
 from memory.errors import RecallError
 from memory.index.kinds import STORE_KINDS
 from memory.query import Filter
+from sparse_core.commands import failure, reported_file_errors
 
 TOWN = TownConfig(
     half_m=(60.0, 40.0), filled=0.95, leaves=0.1, moves=0.1, arrives=0.5, standing=12, walking=6, once=3
@@ -68,7 +69,7 @@ def main() -> None:
     try:
         report = run(options)
     except (RecallError, OSError, ValueError) as error:
-        raise SystemExit(f"month: {error}") from error
+        raise SystemExit(f"month: {failure(error)}") from error
     if options.json:
         print(json.dumps(report, indent=2))
     else:
@@ -154,4 +155,5 @@ def _percent(share: float | None) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    with reported_file_errors("month"):
+        main()

@@ -24,6 +24,8 @@ from perception.simulate.mesh import Mesh, box, cylinder, merge_meshes
 from perception.simulate.raycast import RayCaster
 from perception.simulate.sensor import SensorModel
 from perception.simulate.surface import Material
+from sparse_core.commands import reported_file_errors
+from sparse_core.files import write_file
 
 SENSOR_HEIGHT_M = 2.1
 HALL_M = (24.0, 16.0, 7.0)
@@ -167,7 +169,7 @@ def write_frame(root: Path, frame_id: str, points: np.ndarray, boxes: np.ndarray
     driven = points.copy()
     driven[:, :3] = points[:, :3] @ own_from_lidar.T
     driven[:, 3] = np.round(255 * points[:, 3])
-    driven.astype("<f4").tofile(root / "lidar" / f"{frame_id}.bin")
+    write_file(root / "lidar" / f"{frame_id}.bin", driven.astype("<f4").tobytes(), durable=False)
     objects = []
     for number, (item, label) in enumerate(zip(boxes, labels, strict=True)):
         ahead = own_from_lidar @ [np.cos(item[6]), np.sin(item[6]), 0]
@@ -178,7 +180,7 @@ def write_frame(root: Path, frame_id: str, points: np.ndarray, boxes: np.ndarray
             "rotation": {"x": 0.0, "y": 0.0, "z": float(np.arctan2(ahead[1], ahead[0]))},
         }
         objects.append({"obj_id": str(number), "obj_type": label, "psr": psr})
-    (root / "label" / f"{frame_id}.json").write_text(json.dumps(objects))
+    write_file(root / "label" / f"{frame_id}.json", json.dumps(objects), durable=False)
 
 
 def write_warehouse(root: Path, frames: int, seed: int = 0) -> None:
@@ -202,4 +204,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with reported_file_errors("own_classes"):
+        main()

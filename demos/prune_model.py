@@ -42,6 +42,8 @@ from safetensors.torch import save_model
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from sparse_core.commands import failure, reported_file_errors
+from sparse_core.files import replacing
 from sparse_core.nm import (
     Block,
     DistillationLoss,
@@ -210,7 +212,8 @@ def picture(table: dict[str, Any], path: Path, title: str) -> Path:
     panels[2].axvline(1, color="#5f6b7a", linewidth=0.8, linestyle="--", zorder=0)
     panels[0].set_yticks(range(len(table)), list(table))
     panels[0].invert_yaxis()
-    figure.savefig(path)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:] or "png")
     return path
 
 
@@ -269,7 +272,7 @@ def main() -> None:
         options.out.mkdir(parents=True, exist_ok=True)
         reports, table, notes = compare(options, Console(stderr=True, quiet=options.json))
     except (OSError, ValueError) as error:
-        sys.exit(f"prune_model: {error}")
+        sys.exit(f"prune_model: {failure(error)}")
     title = f"{options.model or 'digits'}: {options.pattern} by {options.method}"
     title += ", permuted" * bool(options.permute) + f", {options.fine_tune} steps" * bool(options.fine_tune)
     title += f"; {options.dtype or ''} on {options.device}".replace("  ", " ")
@@ -292,4 +295,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with reported_file_errors("prune_model"):
+        main()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import runpy
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from rich.progress import Progress
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from sparse_core.files import save_torch
 from sparse_core.nm import DistillationLoss, warmup_cosine
 from sparse_core.nm.forward_pass import call_model
 
@@ -126,6 +126,5 @@ def fit(
             if checkpoint is not None and ((step + 1) % SAVE_EVERY == 0 or step + 1 == steps):
                 state = {name: part.state_dict() for name, part in parts.items()} | {"step": step + 1}
                 checkpoint.parent.mkdir(parents=True, exist_ok=True)
-                torch.save(state, f"{checkpoint}.tmp")
-                os.replace(f"{checkpoint}.tmp", checkpoint)
+                save_torch(checkpoint, state)
     model.eval()

@@ -22,6 +22,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from memory import Hit, Memory, MemoryStore, Query
+from sparse_core.commands import reported_file_errors
+from sparse_core.files import replacing
 
 DIM, HOUR_NS, DAY_NS, SECOND_NS = 128, 3600 * 10**9, 24 * 3600 * 10**9, 10**9
 START_NS = round(datetime(2026, 1, 5, tzinfo=UTC).timestamp()) * SECOND_NS
@@ -160,7 +162,8 @@ def draw(file: Path, memories: list[Memory], hits: list[Memory], title: str) -> 
         )
     axes.set(title=title, xlabel="x in metres", ylabel="y in metres", aspect="equal")
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    figure.savefig(file, dpi=110, bbox_inches="tight")
+    with replacing(Path(file)) as temporary:
+        figure.savefig(temporary, format="png", dpi=110, bbox_inches="tight")
     plt.close(figure)
     return file
 
@@ -234,4 +237,5 @@ def ask(store: MemoryStore, days: int, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with reported_file_errors("query"):
+        main()

@@ -50,6 +50,7 @@ from memory.questions import Questions
 from perception import Detector
 from perception.errors import DataError
 from perception.io.bags import is_bag
+from sparse_core.commands import failure, reported_file_errors
 
 SHORT_TOWN = TownConfig(half_m=(30.0, 24.0), standing=4, walking=2, filled=0.6, leaves=0.2, moves=0.2)
 
@@ -277,7 +278,7 @@ def main() -> None:
             with Viewing(**wanted) as options.view:
                 run(options, options.store or Path(scratch))
         except (DataError, PoseError, ValueError, OSError, ImportError) as error:
-            raise SystemExit(f"remember: {error}") from error
+            raise SystemExit(f"remember: {failure(error)}") from error
 
 
 def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -356,4 +357,5 @@ def run(options: argparse.Namespace, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with reported_file_errors("remember"):
+        main()

@@ -26,7 +26,9 @@ from rich.table import Table
 from perception.errors import DataError
 from sparse_core.attention import BlockPattern, from_distance
 from sparse_core.attention.picture import pattern_raster
+from sparse_core.commands import failure, reported_file_errors
 from sparse_core.errors import ImplementationError
+from sparse_core.files import replacing
 
 #: The longest cloud that is also taken unsorted.
 LONGEST_UNSORTED = 8192
@@ -74,7 +76,8 @@ def overview(patterns: dict[str, BlockPattern], path: Path) -> Path:
         axes.set_yticks([])
         for spine in axes.spines.values():
             spine.set_color("#b8c1cc")
-    figure.savefig(path)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:] or "png")
     return path
 
 
@@ -161,7 +164,7 @@ def main() -> None:
         options.out.mkdir(parents=True, exist_ok=True)
         report = run(options, console)
     except (OSError, ValueError, DataError, ImplementationError) as error:
-        sys.exit(f"sparse_attention: {error}")
+        sys.exit(f"sparse_attention: {failure(error)}")
     if options.json:
         print(json.dumps(report))
 
@@ -204,4 +207,5 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    with reported_file_errors("sparse_attention"):
+        main()

@@ -21,6 +21,7 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor
 
+from sparse_core.commands import failure, reported_file_errors
 from sparse_core.formats import (
     BSR,
     COO,
@@ -139,7 +140,7 @@ def main() -> None:
     try:
         matrix = load(options.matrix, options.device)
     except (OSError, ValueError) as error:
-        sys.exit(f"sparse_formats: {error}")
+        sys.exit(f"sparse_formats: {failure(error)}")
     options.out.mkdir(parents=True, exist_ok=True)
     description = matrix.describe()
     choice = choose_format(matrix, operation=options.operation)
@@ -185,4 +186,5 @@ def show(
 
 
 if __name__ == "__main__":
-    main()
+    with reported_file_errors("sparse_formats"):
+        main()

@@ -39,6 +39,8 @@ from perception.simulate import Scene, SceneConfig, Spot, build_scene
 from perception.simulate.annotation import tight_box
 from perception.simulate.mesh import merge_meshes
 from perception.simulate.raycast import RayCaster
+from sparse_core.commands import reported_file_errors
+from sparse_core.files import write_file
 
 #: Along the street, metres; places are so far apart that none is taken for its neighbour.
 PLACES_M = np.arange(-45.0, 46.0, 6.0)
@@ -209,7 +211,7 @@ def main() -> None:
     }  # fmt: skip
     encoder.save(options.out / "scene-encoder.safetensors", card=card)
     text = json.dumps(card, indent=2)
-    (options.out / "scene-encoder.json").write_text(text + "\n", encoding="utf-8")
+    write_file(options.out / "scene-encoder.json", text + "\n")
     if options.json:
         print(text)
         return
@@ -223,4 +225,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with reported_file_errors("train_place_encoder"):
+        main()

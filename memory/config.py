@@ -16,7 +16,7 @@ from memory.merging import MergeOptions
 from memory.reservoir import LONGEST_S, ReservoirConfig
 from memory.tiers import TierOptions
 from memory.types import check_integer, check_numbers
-from sparse_core.files import replacing
+from sparse_core.files import write_file
 
 FILE_NAME = "config.json"
 #: What a file holds whose content was lost.
@@ -129,8 +129,7 @@ class StoreConfig:
 
     def save(self, folder: Path) -> None:
         """Write the file of a store's folder."""
-        with replacing(folder / FILE_NAME) as temporary:
-            temporary.write_text(self.to_text(), encoding="utf-8")
+        write_file(folder / FILE_NAME, self.to_text())
 
     @classmethod
     def load(cls, folder: Path, known: str | None = None) -> StoreConfig:

@@ -12,6 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from memory.types import Memory
+from sparse_core.files import replacing
 
 #: Labels of the shipped detector; others take the next colours in the order of their names.
 COLOURS = {"Car": "tab:blue", "Pedestrian": "tab:green", "Cyclist": "tab:purple"}
@@ -37,6 +38,13 @@ def draw_map(file: Path | IO[bytes], memories: Sequence[Memory], *, title: str) 
         axes.legend(handles, names, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     if isinstance(file, Path):
         file.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(file) as temporary:
+            _save(figure, temporary)
+    else:
+        _save(figure, file)
+
+
+def _save(figure: Figure, file: Path | IO[bytes]) -> None:
     # Without the version of the library: the same memories are the same bytes.
     figure.savefig(file, format="png", dpi=100, bbox_inches="tight", metadata={"Software": None})
 

@@ -23,6 +23,7 @@ from perception.class_names import check_known, same_class, unknown_class
 from perception.errors import ConfigError
 from perception.geometry import BirdsEyeGrid, OpenGrid
 from perception.kinds import class_of
+from sparse_core.files import write_file
 from sparse_core.op import Impl
 
 ConfigT = TypeVar("ConfigT")
@@ -690,4 +691,4 @@ def load_config(kind: type[ConfigT], path: str | Path) -> ConfigT:
 
 def save_config(config: Any, path: str | Path) -> None:
     """Write a configuration as YAML."""
-    Path(path).write_text(yaml.safe_dump(to_dict(config), sort_keys=False, default_flow_style=None))
+    write_file(Path(path), yaml.safe_dump(to_dict(config), sort_keys=False, default_flow_style=None))

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import io
 import json
 import os
+import re
+import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safetensors import SafetensorError, safe_open
-
 if TYPE_CHECKING:
     from torch import Tensor  # Takes seconds to load, which who replaces other files does without.
+
+
+#: Messages about a failed write, by the system's reason.
+_WRITE_FAILURES = {
+    errno.ENOSPC: "Disk full while writing {place}. Free space, then {rerun}.",
+    errno.EDQUOT: "Disk quota used up while writing {place}. Free space or raise the quota, then {rerun}.",
+    errno.EFBIG: (
+        "{place} would be larger than the file system or 'ulimit -f' allows."
+        " Raise the limit or use another disk, then {rerun}."
+    ),
+    errno.EROFS: "{place} is on a read-only file system. Write to another folder.",
+}
+#: Further reasons for which a write to an open file fails.
+_OTHER_FAILURES = {errno.EIO, errno.EACCES, errno.EPERM, errno.ESTALE}
+_PROBE = bytes(1 << 20)
 
 
 def cache_folder() -> Path:
@@ -37,38 +56,315 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def replacing(file: Path, *, private: bool = False) -> Iterator[Path]:
-    """Write beside the target, sync and rename, so that a failure, also of the power, leaves what was there.
+def replacing(file: Path, *, private: bool = False, durable: bool = True) -> Iterator[Path]:
+    """Write a temporary file and rename it, so that a failure leaves what was there.
+
+    A link is followed. A device or pipe, such as ``/dev/stdout``, is written directly.
 
     Args:
         file: the target.
         private: keep the file to its user.
+        durable: sync before the rename, so that the file also survives a power failure. False for files
+            that a run writes by the thousand, such as pictures of frames.
 
     Yields:
         The path to write to. It takes the target's place at the end of the ``with`` block, and is removed
         when the block raises.
 
     Raises:
-        FileNotFoundError: the folder does not exist.
+        OSError: the write failed; ``filename`` is the target.
     """
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist (create it first)")
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    os.close(descriptor)
+    if _is_special(file):
+        with naming(file):
+            yield file
+        return
+    target = Path(os.path.realpath(file))
+    _check_place(file, target)
     try:
-        yield Path(name)
-        if not private:
-            # mkstemp makes files for one user only; give this one the rights of any other new file.
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(name, 0o666 & ~mask)
-        # Before it gets its name: else the power may fail between the two, and leave it empty.
-        sync(Path(name))
-        os.replace(name, file)
-        sync(file.parent)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=_prefix(target))
+        os.close(descriptor)
+    except OSError as error:
+        error.filename = str(file)
         raise
+    temporary = Path(name)
+    try:
+        with naming(file, temporary):
+            yield temporary
+            if not private:
+                # mkstemp makes files for one user only; give this one the rights of any other new file.
+                temporary.chmod(0o666 & ~_mask())
+            # Before it gets its name: else the power may fail between the two, and leave it empty.
+            if durable:
+                sync(temporary)
+            temporary.replace(target)
+            if durable:
+                sync(target.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def replacing_folder(folder: Path) -> Iterator[Path]:
+    """Fill a temporary folder and rename it, so that a failure leaves what was there.
+
+    Args:
+        folder: the target; one that is there is replaced.
+
+    Yields:
+        The folder to write to. It takes the target's place at the end of the ``with`` block, and is removed
+        when the block raises.
+
+    Raises:
+        OSError: a write failed; ``filename`` is the target, or the file's place in it.
+    """
+    _check_place(folder, folder, is_folder=True)
+    try:
+        made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=_prefix(folder)))
+    except OSError as error:
+        error.filename = str(folder)
+        raise
+    try:
+        with naming(folder, made):
+            yield made
+            made.chmod(0o777 & ~_mask())
+            if folder.exists():
+                old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{_prefix(folder)}old."))
+                folder.replace(old / folder.name)
+                made.replace(folder)
+                shutil.rmtree(old)
+            else:
+                made.replace(folder)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def save_torch(file: Path, state: Any) -> None:
+    """Replace a file by the output of ``torch.save``, written to memory first: torch hides why a write fails.
+
+    Args:
+        file: the target.
+        state: to save.
+
+    Raises:
+        OSError: the write failed; ``filename`` is the target.
+    """
+    import torch
+
+    content = io.BytesIO()
+    torch.save(state, content)
+    write_file(file, content.getbuffer())
+
+
+def write_file(file: Path, content: bytes | memoryview | str, *, durable: bool = True) -> None:
+    """Replace a file by new bytes, or by text in UTF-8; see :func:`replacing`.
+
+    Args:
+        file: the target.
+        content: of the file.
+        durable: as of :func:`replacing`.
+
+    Raises:
+        OSError: the write failed; ``filename`` is the target.
+    """
+    with replacing(file, durable=durable) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+class GrowingFile:
+    """A file that grows by whole pieces, such as lines; each is with the system once it is written.
+
+    Args:
+        file: to write; its folder must exist.
+        keep: bytes to keep of a file that is there; the rest is cut off.
+
+    Raises:
+        OSError: the file cannot be written; ``filename`` is the file.
+    """
+
+    def __init__(self, file: Path, *, keep: int = 0) -> None:
+        self._file, self._size = file, keep
+        with naming(file):
+            # Without a buffer: a piece that failed must not be written again when the file is closed.
+            self._stream = file.open("r+b" if keep else "wb", buffering=0)
+            if keep:
+                self._stream.truncate(keep)
+                self._stream.seek(keep)
+
+    def write(self, piece: bytes | str) -> int:
+        """Add a piece as a whole, or nothing of it; returns its bytes.
+
+        Raises:
+            OSError: there is no room; the file ends with the piece before.
+        """
+        content = piece.encode() if isinstance(piece, str) else bytes(piece)
+        left = memoryview(content)
+        try:
+            with naming(self._file):
+                while left:
+                    left = left[self._stream.write(left) :]
+        except BaseException:
+            with contextlib.suppress(OSError):  # A pipe keeps what it took.
+                self._stream.truncate(self._size)
+                self._stream.seek(self._size)
+            raise
+        self._size += len(content)
+        return len(content)
+
+    def tell(self) -> int:
+        """Return the size in bytes."""
+        return self._size
+
+    def flush(self) -> None:
+        """Do nothing: every piece is with the system already."""
+
+    @property
+    def closed(self) -> bool:
+        """True once the file is closed."""
+        return self._stream.closed
+
+    def close(self) -> None:
+        """Close the file."""
+        with naming(self._file):
+            self._stream.close()
+
+
+@contextmanager
+def naming(file: Path, temporary: Path | None = None) -> Iterator[None]:
+    """Name a file in the errors of writing it, which the system leaves out once a file is open.
+
+    Args:
+        file: the target, as the user knows it.
+        temporary: path that is written in its place; an error that names it, or a file in it, names the
+            target. Libraries that report a failed write in words of their own are translated too.
+
+    Raises:
+        OSError: of the ``with`` block, with ``filename``.
+    """
+    try:
+        yield
+    except OSError as error:
+        if type(error) is OSError and error.errno is None:  # numpy gives no reason.
+            code = _failed_write(error, temporary)
+            reason = str(error) if code is None else os.strerror(code)
+            raise OSError(code or errno.EIO, reason, str(file)) from error
+        _name(error, file, temporary)
+        raise
+    except Exception as error:
+        # safetensors and torch raise types of their own.
+        if type(error).__name__ != "SafetensorError" and type(error) is not RuntimeError:
+            raise
+        code = _failed_write(error, temporary)
+        if code is None:
+            raise
+        raise OSError(code, os.strerror(code), str(file)) from error
+
+
+def write_failure(error: BaseException) -> OSError | None:
+    """Return the failed write behind an error: the disk is full, read-only or limits the size.
+
+    Args:
+        error: that error, or one that was raised from it.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.errno in _WRITE_FAILURES:
+            return found
+        found = found.__cause__
+    return None
+
+
+def describe_file_error(error: OSError, *, resume: bool = False) -> str:
+    """Say which file failed and what to do.
+
+    Args:
+        error: of the system; its own words name neither the reason nor the way out.
+        resume: True if the command resumes with ``--resume``.
+    """
+    named = error.filename2 if error.filename2 is not None else error.filename
+    known = _WRITE_FAILURES.get(error.errno or 0)
+    if known is not None:
+        place = "the output" if named is None else os.fsdecode(named)
+        return known.format(place=place, rerun="rerun with --resume" if resume else "rerun")
+    if named is None:
+        return str(error)
+    place = os.fsdecode(named)
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return f"{place}: there is a file where a folder is needed; name another folder"
+    if isinstance(error, IsADirectoryError):
+        return f"{place}: there is a folder where a file is needed; name another file"
+    if isinstance(error, PermissionError):
+        return f"{place}: no permission; name another place, or change its rights"
+    if isinstance(error, FileNotFoundError):
+        return f"{place}: no such file or folder; check the path"
+    return f"{place}: {error.strerror or error}"
+
+
+def _check_place(file: Path, target: Path, *, is_folder: bool = False) -> None:
+    """Refuse a target whose folder is missing, or that is a folder itself."""
+    if not target.parent.exists():
+        reason = f"the folder {target.parent} does not exist (create it first)"
+        missing = FileNotFoundError(f"{file}: {reason}")
+        missing.strerror = reason
+        raise missing
+    if not target.parent.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(target.parent))
+    if target.is_dir() and not is_folder:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+
+
+def _is_special(file: Path) -> bool:
+    """True of devices, pipes and sockets, which no file can replace."""
+    try:
+        mode = file.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _prefix(target: Path) -> str:
+    """Return how the names of temporary files begin; a name has at most 255 bytes."""
+    return f".{target.name[:50]}."
+
+
+def _mask() -> int:
+    """Return the rights that new files of this process lack."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _name(error: OSError, file: Path, temporary: Path | None) -> None:
+    # Copies name their source first, renames the temporary file.
+    named = error.filename2 if error.filename2 is not None else error.filename
+    if named is None:
+        if error.errno in _WRITE_FAILURES or error.errno in _OTHER_FAILURES:
+            error.filename = str(file)
+        return
+    written = Path(os.fsdecode(named))
+    if temporary is not None and written.is_relative_to(temporary):
+        error.filename = str(file / written.relative_to(temporary))
+        error.filename2 = None
+
+
+def _failed_write(error: Exception, temporary: Path | None) -> int | None:
+    """Return the system's reason for an error of a library that does not give it; None if there is none."""
+    said = re.search(r"os error (\d+)", str(error))
+    if said is not None:
+        return int(said[1])
+    if temporary is None or not temporary.is_file():
+        return None
+    # The library knows only that the write failed. A write of our own returns the reason.
+    try:
+        with temporary.open("ab", buffering=0) as stream:
+            # The second write fails where the first was cut short.
+            stream.write(_PROBE)
+            stream.write(_PROBE)
+            os.fsync(stream.fileno())
+    except OSError as reason:
+        return reason.errno
+    return None
 
 
 class TensorFile(NamedTuple):
@@ -143,6 +439,8 @@ def read_tensors(file: Path, *, kind: str, version: str, writer: str) -> TensorF
         FileNotFoundError: no such file.
         ValueError: damaged, not of this kind, or of another version; names the file and the field.
     """
+    from safetensors import SafetensorError, safe_open
+
     if not file.is_file():
         found = "a folder, not a file" if file.is_dir() else "no such file"
         raise FileNotFoundError(f"{file}: {found}")

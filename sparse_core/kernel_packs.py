@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sparse_core.files import write_file
+
 #: Of a member's name; the rest of it is the kernel's.
 _HASHED = 32
 
@@ -106,7 +108,9 @@ def write_pack(path: Path, jobs: Sequence[Job]) -> int:
                 member = tarfile.TarInfo(name + suffix)
                 member.size = len(data)
                 archive.addfile(member, io.BytesIO(data))
-    return path.write_bytes(lzma.compress(content.getvalue(), preset=9 | lzma.PRESET_EXTREME))
+    packed = lzma.compress(content.getvalue(), preset=9 | lzma.PRESET_EXTREME)
+    write_file(path, packed)
+    return len(packed)
 
 
 def read_pack(path: Path) -> Mapping[str, Binary]:

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from drive.frames import DAY_NS, START_NS
 from drive.picture import COLOURS
 from memory import Memory
+from sparse_core.files import replacing
 
 
 def draw_month(
@@ -41,7 +42,8 @@ def draw_month(
     _days(figure.add_subplot(grid[0, 1]), things)
     _times(figure.add_subplot(grid[1, 1]), found)
     figure.suptitle(title)
-    figure.savefig(file, dpi=90)
+    with replacing(Path(file)) as temporary:
+        figure.savefig(temporary, format="png", dpi=90)
     plt.close(figure)
     return file
 

@@ -20,6 +20,7 @@ from memory import Filter, Memory, MemoryStore
 from memory.tracks import Sights
 from perception.visualise.birds_eye import BACKGROUND
 from perception.visualise.palette import POINT_STOPS, class_colour
+from sparse_core.files import replacing
 
 Points = NDArray[np.float64]
 
@@ -130,7 +131,16 @@ class MovingPicture:
         first, *others = self._frames
         duration = round(1000 * self._every / self._rate_hz)
         file.parent.mkdir(parents=True, exist_ok=True)
-        first.save(file, save_all=True, append_images=others, duration=duration, loop=0, **options)
+        with replacing(file) as temporary:
+            first.save(
+                temporary,
+                format=file.suffix[1:].upper(),
+                save_all=True,
+                append_images=others,
+                duration=duration,
+                loop=0,
+                **options,
+            )
         return file
 
     def _canvas(self) -> Image.Image:

@@ -18,6 +18,7 @@ from drive.asking import Answer
 from drive.frames import Place
 from memory import Memory
 from memory.picture import COLOURS, draw_memories
+from sparse_core.files import replacing
 
 _RIGHT, _WRONG = "tab:green", "tab:red"
 
@@ -55,7 +56,8 @@ def draw(file: Path, drawn: Drawn) -> Path:
     _timeline(figure.add_subplot(grid[0, 1]), drawn)
     _questions(figure.add_subplot(grid[1, 1]), drawn.answers)
     figure.suptitle(drawn.title)
-    figure.savefig(file, dpi=100, bbox_inches="tight")
+    with replacing(Path(file)) as temporary:
+        figure.savefig(temporary, format="png", dpi=100, bbox_inches="tight")
     plt.close(figure)
     return file
 

@@ -25,6 +25,7 @@ from drive.touring import DIM
 from drive.viewing import Day, Example, Viewing
 from memory import MemoryStore
 from memory.errors import UnknownMemoryError
+from sparse_core.files import write_file
 
 #: Memories whose fate is told by their explanation; the rest is counted only.
 _MOST_EXPLAINED = 20_000
@@ -94,7 +95,7 @@ def write_report(path: Path, shown: Reported) -> Path:
         + "</main></body></html>\n"
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(page.encode("utf-8", "replace"))
+    write_file(path, page.encode("utf-8", "replace"))
     return path
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memory.exchange.times import format_time
+from sparse_core.files import write_file
 from yard.world import CUT, ROBOTS, ROUNDS, TROLLEY
 
 _PAGE = Path(__file__).with_name("page.html")
@@ -34,7 +35,7 @@ def write_page(file: Path, done: dict[str, Any], figures: dict[str, Any], questi
     text = text.replace("<!--answers-->", f"<tr><th></th>{head}</tr>{''.join(rows)}")
     # No end of a script within a script.
     text = text.replace("/*data*/null", json.dumps(data).replace("</", "<\\/"))
-    file.write_text(text, encoding="utf-8")
+    write_file(file, text)
 
 
 def _lap(row: dict[str, Any]) -> dict[str, Any]:

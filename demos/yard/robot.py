@@ -15,6 +15,7 @@ from memory import MemoryStore
 from memory.errors import SyncError
 from memory.sync import Outbox, sync
 from memory.sync.remote import Service
+from sparse_core.commands import reported_file_errors
 from yard.world import DIM, Yard
 
 
@@ -42,4 +43,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with reported_file_errors("robot"):
+        main()

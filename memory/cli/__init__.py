@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
@@ -11,7 +10,7 @@ from memory.cli.commands import COMMANDS
 from memory.cli.parser import CommandParser
 from memory.errors import RecallError
 from sparse_core import __version__
-from sparse_core.commands import declare
+from sparse_core.commands import declare, run_command
 from sparse_core.errors import SparseError
 
 
@@ -28,15 +27,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     declare(commands, COMMANDS, sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(arguments)
-    try:
-        return int(options.run(options))
-    except BrokenPipeError:
-        # Whoever read the output has enough; nothing more can be written, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (RecallError, SparseError, ImportError, ValueError, TypeError, OSError) as error:
-        print(f"recall {options.command}: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"recall {options.command}: interrupted", file=sys.stderr)
-        return 130
+    errors = (RecallError, SparseError, ImportError, ValueError, TypeError, OSError)
+    return run_command("recall", options, errors)

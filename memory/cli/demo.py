@@ -18,6 +18,7 @@ from memory.picture import draw_map
 from memory.questions import Questions
 from memory.questions.replying import reply
 from memory.questions.understanding import understand
+from sparse_core.files import write_file
 
 MAP = "town"
 QUESTIONS = (
@@ -112,6 +113,6 @@ def _written(out: Path) -> list[Path]:
             if line.startswith(f'{{"frame": "day{number - 1}-')
         ]
         path = out / f"day-{number}.jsonl"
-        path.write_text("".join(lines))
+        write_file(path, "".join(lines))
         written.append(path)
     return written

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from memory.encode.scene import SceneEncoder, SceneEncoderConfig, TokenBatch
 from memory.encode.tokens import STRUCTURE, SceneTokens
-from sparse_core.files import replacing
+from sparse_core.files import save_torch
 from sparse_core.interruption import Interrupted, stop_requests
 
 
@@ -256,16 +256,15 @@ def _save(
     options: TrainingOptions,
     losses: list[float],
 ) -> None:
-    with replacing(file) as temporary:
-        torch.save(
-            {
-                "settings": _settings(encoder, options),
-                "weights": encoder.state_dict(),
-                "optimiser": optimiser.state_dict(),
-                "losses": losses,
-            },
-            temporary,
-        )
+    save_torch(
+        file,
+        {
+            "settings": _settings(encoder, options),
+            "weights": encoder.state_dict(),
+            "optimiser": optimiser.state_dict(),
+            "losses": losses,
+        },
+    )
 
 
 def _resume(

@@ -124,7 +124,7 @@ def save_arrays(
     with replacing(file) as temporary, open(temporary, "wb") as stream:
         stream.write(len(text).to_bytes(8, "little") + text)
         for array in arrays.values():
-            np.ascontiguousarray(array).tofile(stream)
+            stream.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         stream.flush()
         os.fsync(stream.fileno())
     return file

@@ -201,6 +201,8 @@ class _Code(IntEnum):
     NOTADB = 26
 
 
+#: Extended code of a write that the system refuses.
+_IOERR_WRITE = 10 | 3 << 8
 #: What SQLite says with each: an error has no code before Python 3.11.
 _SAID = {
     "access permission denied": _Code.PERM,
@@ -216,11 +218,22 @@ _SAID = {
 }
 
 
-def translate(error: sqlite3.Error, file: Path) -> Exception:
-    """The error of this library that says what SQLite's means."""
+def is_failed_write(error: sqlite3.Error) -> bool:
+    """True if SQLite could not write a file: no room, or the disk or the system refuses."""
+    code = _code(error)
+    return code is not None and (code & 0xFF == _Code.FULL or code == _IOERR_WRITE)
+
+
+def _code(error: sqlite3.Error) -> int | None:
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         code = next((known for words, known in _SAID.items() if words in str(error)), None)
+    return code
+
+
+def translate(error: sqlite3.Error, file: Path) -> Exception:
+    """The error of this library that says what SQLite's means."""
+    code = _code(error)
     # The upper bits of an extended code say which operation it was.
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     primary = None if code is None else code & 0xFF
@@ -229,7 +242,9 @@ def translate(error: sqlite3.Error, file: Path) -> Exception:
         limit = current()
         return QueryInterruptedError("interrupted") if limit is None else limit.error()
     if primary == _Code.FULL:
-        return StoreFullError(f"{file}: no room left; nothing of this operation was kept {said}")
+        return StoreFullError(
+            f"{file}: no room left; nothing of this operation was kept. Free space, then repeat it {said}"
+        )
     if primary == _Code.CORRUPT or (
         isinstance(error, sqlite3.DatabaseError) and any(word in str(error) for word in DAMAGE)
     ):

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from memory.persistence.connection import is_failed_write, translate
 from memory.persistence.files import FILE_NAME, make_folder
 from sparse_core.files import replacing, sync
 
@@ -38,6 +39,8 @@ def copy_store(
 
     Raises:
         FileExistsError: there is a store.
+        StoreFullError: no room for the copy.
+        StoreError: the copy cannot be written for another reason.
     """
     make_folder(folder)
     file = folder / FILE_NAME
@@ -56,9 +59,13 @@ def copy_store(
     target = sqlite3.connect(fresh)
     try:
         source.backup(target, pages=STEP_PAGES, progress=report)
-    except BaseException:
+    except BaseException as error:
         target.close()
-        fresh.unlink(missing_ok=True)
+        for left in (fresh, Path(f"{fresh}-journal")):
+            left.unlink(missing_ok=True)
+        if isinstance(error, sqlite3.Error) and is_failed_write(error):
+            # Only the copy is written: callers would name the store that is copied.
+            raise translate(error, file) from error
         raise
     target.close()
     sync(fresh)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -11,9 +10,8 @@ from collections.abc import Sequence
 from perception.cli.commands import COMMANDS
 from perception.errors import PerceptionError, ScanWarning
 from sparse_core import __version__
-from sparse_core.commands import declare
+from sparse_core.commands import declare, run_command
 from sparse_core.errors import SparseError
-from sparse_core.interruption import Interrupted
 
 #: Commands that print the warnings of detections themselves.
 _SHOW_WARNINGS = ("detect", "live")
@@ -31,37 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     declare(commands, COMMANDS, sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(arguments)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore" if options.command in _SHOW_WARNINGS else "default", ScanWarning)
-            return int(options.run(options))
-    except BrokenPipeError:
-        # Whoever read the output has enough; nothing more can be written, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError) as error:
-        print(f"perceive {options.command}: {_told(error)}", file=sys.stderr)
-        return 2
-    except Interrupted as error:
-        print(f"perceive {options.command}: {error}", file=sys.stderr)
-        return error.exit_status
-    except KeyboardInterrupt:
-        print(f"perceive {options.command}: interrupted", file=sys.stderr)
-        return 130
-
-
-def _told(error: Exception) -> str:
-    """What went wrong; the system's own words for files name neither the reason nor the way out."""
-    if not isinstance(error, OSError) or error.filename is None:
-        return str(error)
-    place = os.fspath(error.filename)
-    if isinstance(error, FileExistsError | NotADirectoryError):
-        return f"{place}: there is a file where a folder is needed; name another folder"
-    if isinstance(error, IsADirectoryError):
-        return f"{place}: there is a folder where a file is needed; name another file"
-    if isinstance(error, PermissionError):
-        return f"{place}: no permission; name another place, or change its rights"
-    return f"{place}: {error.strerror}"
+    errors = (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if options.command in _SHOW_WARNINGS else "default", ScanWarning)
+        return run_command("perceive", options, errors)
 
 
 if __name__ == "__main__":

@@ -104,6 +104,8 @@ def detect_archive(
         for given in run_in_order(engine, archive.portions(), attempts=_ATTEMPTS, check=archive.check):
             result = given.result
             for made in _all_made(given.task, result):
+                if made.failure is not None:
+                    raise made.failure
                 if made.record is None:
                     failed += 1
                     _remark(f"skipped: {made.problem}")

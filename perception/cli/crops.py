@@ -16,6 +16,7 @@ from perception.data.types import Frame
 from perception.errors import DataError
 from perception.io.transform import ScanTransform
 from perception.types import Detections
+from sparse_core.files import replacing
 
 #: Folder of the crops, beside ``detections.jsonl``.
 FOLDER = "crops"
@@ -170,7 +171,8 @@ class Crops:
             self._counts[part if isinstance(part, str) else "cut"] += 1
             names.append(f"{FOLDER}/{name}-{row:03d}.jpg" if isinstance(part, Rectangle) else None)
             if isinstance(part, Rectangle):
-                picture.crop(part).save(self._out / FOLDER / f"{name}-{row:03d}.jpg", quality=_QUALITY)
+                with replacing(self._out / FOLDER / f"{name}-{row:03d}.jpg", durable=False) as temporary:
+                    picture.crop(part).save(temporary, format="JPEG", quality=_QUALITY)
         return names
 
 

@@ -24,6 +24,7 @@ from perception.data import DataSet, Frame, open_data_set
 from perception.data.types import Part
 from perception.evaluate.thresholds import ScoreChoice
 from perception.types import Boxes3D, Detections
+from sparse_core.files import write_file
 
 if TYPE_CHECKING:
     from perception.detector import Detector
@@ -153,7 +154,7 @@ def run(options: argparse.Namespace) -> int:
         tables.append(comparison_table(comparison))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "metrics.json").write_text(json.dumps(record, indent=1) + "\n")
+        write_file(options.out / "metrics.json", json.dumps(record, indent=1) + "\n")
         plot_result(result, options.out / "precision_recall.png")
         if comparison is not None:
             from perception.evaluate.report_comparison import plot_comparison

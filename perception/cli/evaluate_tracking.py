@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perception.cli.console import OUTPUT
+from sparse_core.files import write_file
 from sparse_core.table import Table, cell
 
 CLASSES = ("Car", "Pedestrian", "Cyclist")
@@ -32,7 +33,7 @@ def run_tracking(options: argparse.Namespace) -> int:
     record, table = judge(options)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "metrics.json").write_text(json.dumps(record, indent=1) + "\n")
+        write_file(options.out / "metrics.json", json.dumps(record, indent=1) + "\n")
     if options.json:
         print(json.dumps(record))
     else:

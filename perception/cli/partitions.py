@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,6 +16,7 @@ from urllib.parse import quote
 
 from perception.errors import DataError
 from perception.io.pcap import is_pcap
+from sparse_core.files import replacing_folder
 
 #: Folder of the table, beside ``detections.jsonl``.
 FOLDER = "detections.parquet"
@@ -56,11 +56,8 @@ def write_partitions(records: Path, folder: Path) -> int:
         DataError: a line is no record.
     """
     pyarrow = load_pyarrow()
-    beside = folder.with_name(folder.name + ".new")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
     rows = 0
-    with ExitStack() as stack, records.open("rb") as lines:
+    with replacing_folder(folder) as beside, ExitStack() as stack, records.open("rb") as lines:
         parts = _Parts(pyarrow, beside)
         stack.callback(parts.close)
         for number, line in enumerate(lines, start=1):
@@ -70,8 +67,6 @@ def write_partitions(records: Path, folder: Path) -> int:
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise DataError(f"{records}: line {number} is no record of a frame ({error})") from error
             rows += 1
-    shutil.rmtree(folder, ignore_errors=True)
-    beside.rename(folder)
     return rows
 
 

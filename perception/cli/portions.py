@@ -21,6 +21,9 @@ from perception.cli.surroundings import Surroundings
 from perception.errors import DataError
 from perception.io.bag_scans import BagScan, BagScans
 from perception.io.bags import open_bag
+from sparse_core.files import write_failure
+
+_WRONG_PLACES = (PermissionError, IsADirectoryError, NotADirectoryError)
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,15 @@ class Portion:
 
 @dataclass(frozen=True)
 class Made:
-    """What became of a scan: its record, or why it was skipped."""
+    """What became of a scan: its record, or why it was skipped.
+
+    Attributes:
+        failure: a write that failed, which ends the run: other workers would fail as well.
+    """
 
     record: dict[str, Any] | None
     problem: str = ""
+    failure: OSError | None = None
 
 
 @dataclass(frozen=True)
@@ -144,6 +152,10 @@ class PortionMaker:
             return Made(self._make(scan).record)
         except DataError as error:
             return Made(None, str(error))
+        except OSError as error:
+            if isinstance(error, _WRONG_PLACES) or write_failure(error) is not None:
+                return Made(None, failure=error)
+            raise
 
     def _opened(self, path: Path) -> BagScans:
         if self._bag is None or self._bag[0] != path:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from perception.errors import DataError
+from sparse_core.files import GrowingFile
 
 NAME = "detections.jsonl"
 
@@ -70,15 +71,16 @@ class FolderRecords:
     def open(self) -> Iterator[FolderRecords]:
         """Open for writing, behind what is kept."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("r+b" if self._kept else "wb") as self._stream:
-            self._stream.seek(len(self._kept))
-            self._stream.truncate()
+        with closing(GrowingFile(self.path, keep=len(self._kept))) as self._stream:
             yield self
 
     def write(self, record: dict[str, Any]) -> None:
-        """Add a record; it is with the system when this returns."""
-        self._stream.write(json.dumps(record).encode() + b"\n")
-        self._stream.flush()
+        """Add a record; it is with the system when this returns.
+
+        Raises:
+            OSError: there is no room; the file ends with the record before.
+        """
+        self._stream.write(json.dumps(record) + "\n")
 
 
 class WrittenRecords:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perception.errors import DataError
+from sparse_core.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +35,8 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, format="png")
+        with replacing(path) as temporary:
+            figure.savefig(temporary, format="png")
     except OSError as error:
         raise DataError(f"{path}: cannot write the figure ({error.strerror}); check the folder") from error
     return path

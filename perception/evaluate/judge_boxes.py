@@ -20,6 +20,7 @@ from perception.evaluate.judge import Judge, points_in_labels
 from perception.evaluate.judge_kitti import in_picture
 from perception.evaluate.resampling import RankingSampler
 from perception.types import Boxes3D, Detections
+from sparse_core.files import replacing
 
 RESULTS_NAME = "detections.jsonl"
 
@@ -37,7 +38,7 @@ class BoxesJudge(Judge):
     def write(self, directory: Path, detected: Iterable[tuple[Frame, Detections]]) -> Path:
         """A record a frame."""
         path = directory / RESULTS_NAME
-        with path.open("w", encoding="utf-8") as stream:
+        with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
             for frame, found in detected:
                 record = {"frame": frame.frame_id, **found.to_dict()}
                 record.pop("embeddings", None)

@@ -20,6 +20,7 @@ from perception.errors import DataError
 from perception.evaluate.box_table import BoxTable, Float64Array
 from perception.evaluate.kitti_frames import MissingResults
 from perception.evaluate.nuscenes_result import CLASS_RANGES_M, TRACKING_RANGES_M
+from sparse_core.files import write_file
 
 Task = Literal["detection", "tracking"]
 #: More boxes in one sample are refused, as by the devkit.
@@ -108,7 +109,7 @@ def write_results(
             }
         )
     meta = {name: name == "use_lidar" for name in _INPUTS}
-    Path(path).write_text(json.dumps({"meta": meta, "results": results}) + "\n", encoding="utf-8")
+    write_file(Path(path), json.dumps({"meta": meta, "results": results}) + "\n")
 
 
 def yaw_of(rotation: npt.ArrayLike) -> Float64Array:

@@ -17,7 +17,7 @@ from perception.errors import ConfigError
 from perception.model.backbone import SparseBackbone
 from perception.model.layers import SparseBlock, SparseUnit
 from perception.model.network import Network
-from sparse_core.files import replacing
+from sparse_core.files import write_file
 
 #: What the engine's own exporter writes.
 _OPSET = 11
@@ -158,8 +158,7 @@ def export_engine(network: Network, path: Path) -> None:
     pillars = helper.make_tensor_value_info("0", 10, ["pillars", config.pillars.channels])
     made = helper.make_graph(graph.nodes, "backbone", [pillars], outputs, graph.weights)
     model = helper.make_model(made, opset_imports=[helper.make_operatorsetid("ai.onnx", _OPSET)])
-    with replacing(path) as temporary:
-        temporary.write_bytes(model.SerializeToString())
+    write_file(path, model.SerializeToString())
 
 
 def _halved(shape: tuple[int, int]) -> tuple[int, int]:

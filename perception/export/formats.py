@@ -16,7 +16,7 @@ import torch
 from perception.config import to_dict
 from perception.export.frame import ExportSteps
 from perception.model.network import Network
-from sparse_core.files import replacing
+from sparse_core.files import replacing, write_file
 
 #: Names of the tensors.
 INPUTS, OUTPUTS = ("points",), ("boxes", "scores", "labels")
@@ -45,8 +45,11 @@ def traced(network: Network) -> torch.export.ExportedProgram:
 def export_torch(network: Network, path: Path) -> None:
     """As a program of ``torch.export``: ``torch.export.load(path).module()(points)``."""
     program = traced(network)
-    with _quietly(), replacing(path) as temporary, temporary.open("wb") as file:
-        torch.export.save(program, file, extra_files={"detector.json": _description(network)})
+    # By way of memory: on a full disk torch ends the process.
+    content = io.BytesIO()
+    with _quietly():
+        torch.export.save(program, content, extra_files={"detector.json": _description(network)})
+    write_file(path, content.getbuffer())
 
 
 def export_onnx(network: Network, path: Path) -> None:
@@ -80,10 +83,11 @@ def export_aoti(network: Network, path: Path) -> None:
         RuntimeError: there is no C++ compiler.
     """
     program = traced(network)
-    with _quietly(), replacing(path) as temporary:
-        package = temporary.with_suffix(".pt2")
-        torch._inductor.aoti_compile_and_package(program, package_path=str(package))
-        package.replace(temporary)
+    # By way of memory, as in export_torch.
+    content = io.BytesIO()
+    with _quietly():
+        torch._inductor.aoti_compile_and_package(program, package_path=content)
+    write_file(path, content.getbuffer())
 
 
 def export_spconv(network: Network, path: Path) -> None:

@@ -78,9 +78,8 @@ def read_delimited(path: Path, columns: Sequence[str] | None = None) -> RawCloud
         raise DataError(f"{path}: not a text file; expected a point a line") from error
 
 
-def write_delimited(path: Path, points: FloatArray) -> None:
+def write_delimited(path: Path, points: FloatArray, separator: str = " ") -> None:
     """Write (N, 4) float32 points so that they are read as they were, below a line of names."""
-    separator = "," if path.suffix.lower() == ".csv" else " "
     header = separator.join(("x", "y", "z", "intensity"))
     np.savetxt(path, points, fmt="%.9g", delimiter=separator, header=header, comments="", encoding="ascii")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from perception.io.ply import read_ply, write_ply
 from perception.io.raw import RawCloud, transformed, unit_intensity
 from perception.io.transform import ScanTransform
 from perception.types import FloatArray, PointCloud
+from sparse_core.files import replacing
 
 #: Of tables of numbers. Anything may be in them, so that files in a folder are looked into.
 _TEXT = dict.fromkeys((".csv", ".txt", ".xyz"), read_delimited)
@@ -40,6 +42,7 @@ _WRITERS: dict[str, Callable[[Path, FloatArray], None]] = {
     ".pcd": write_pcd,
     ".ply": write_ply,
     **dict.fromkeys(_TEXT, write_delimited),
+    ".csv": partial(write_delimited, separator=","),
 }
 
 #: Of files that may be about scans rather than scans.
@@ -141,7 +144,8 @@ def save_point_cloud(path: str | Path, cloud: PointCloud) -> None:
     if writer is None:
         raise DataError(f"{path}: {path.suffix} is read only; write {', '.join(_WRITERS)}")
     try:
-        writer(path, cloud.points)
+        with replacing(path, durable=False) as temporary:
+            writer(temporary, cloud.points)
     except OSError as error:
         raise DataError(f"{path}: cannot write the file ({error.strerror}); check the folder") from error
 

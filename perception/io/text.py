@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from perception.errors import DataError
+from sparse_core.files import write_file
 
 _MOST_DIGITS = 18
 
@@ -56,7 +57,7 @@ def write_text(path: Path, text: str) -> None:
         DataError: the file cannot be written.
     """
     try:
-        path.write_text(text, encoding="utf-8")
+        write_file(path, text, durable=False)
     except OSError as error:
         raise DataError(f"{path}: cannot write the file ({error.strerror}); check the folder") from error
 

@@ -18,6 +18,7 @@ import yaml
 
 from perception.config import DetectorConfig, to_dict
 from perception.errors import CheckpointError
+from sparse_core.files import write_file
 
 MODEL_FILE = "model.safetensors"
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -108,8 +109,8 @@ def push(
         shutil.copyfile(path, folder / MODEL_FILE)
         if embedding is not None:
             shutil.copyfile(embedding, folder / f"model{embedding.name.removeprefix(path.stem)}")
-        (folder / "config.json").write_text(json.dumps(to_dict(config), indent=2) + "\n", encoding="utf-8")
-        (folder / "README.md").write_text(model_card(config, repository, licence=licence), encoding="utf-8")
+        write_file(folder / "config.json", json.dumps(to_dict(config), indent=2) + "\n")
+        write_file(folder / "README.md", model_card(config, repository, licence=licence))
         address = api.create_repo(repository, private=private, exist_ok=True)
         api.upload_folder(repo_id=repository, folder_path=folder, commit_message="Weights and card")
     return str(address)

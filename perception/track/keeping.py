@@ -20,6 +20,7 @@ from perception.track.poses import SensorPath
 from perception.track.state import COUNTS, NUMBERS, TrackState
 from perception.track.tracker import Tracker
 from perception.types import EMBEDDING_DIM
+from sparse_core.files import replacing
 
 _VERSION = 3
 
@@ -51,7 +52,7 @@ def save_tracker(tracker: Tracker, path: str | Path) -> None:
         for part in ("numbers", "counts", "embeddings"):
             arrays[f"{name}_{part}"] = getattr(state, part)
     try:
-        with Path(path).open("wb") as stream:
+        with replacing(Path(path)) as temporary, temporary.open("wb") as stream:
             np.savez(stream, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)
     except OSError as error:
         raise DataError(f"{path}: cannot write the file ({error.strerror}); check the folder") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,12 @@ from typing import Any
 import torch
 
 from perception.errors import CheckpointError
+from sparse_core.files import save_torch
 
 
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     """Write everything that a run needs to go on; a file that is there is replaced in one move."""
-    temporary = path.with_suffix(".tmp")
-    torch.save(dict(state), temporary)
-    os.replace(temporary, path)
+    save_torch(path, dict(state))
 
 
 def read_checkpoint(path: Path, settings: Mapping[str, Any], device: torch.device) -> dict[str, Any] | None:

@@ -9,6 +9,8 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from sparse_core.files import replacing
+
 _LOSSES = ("total", "heat", "box", "residual", "fit", "flip")
 
 
@@ -34,7 +36,8 @@ def plot_curves(log: str | Path, path: str | Path) -> Path:
     step, value = _column(rows, "gradient_norm")
     norm.plot(step, _smooth(value), color="tab:orange", linewidth=1.0)
     norm.set_ylabel("gradient norm", color="tab:orange")
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    with replacing(Path(path)) as temporary:
+        figure.savefig(temporary, format="png", dpi=110, metadata={"Software": None})
     return Path(path)
 
 

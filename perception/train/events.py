@@ -14,6 +14,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from sparse_core.files import GrowingFile
+
 #: Of the run's folder.
 FOLDER = "tensorboard"
 #: Fields of Event: wall_time (double), step (int64), file_version, summary, session_log.
@@ -37,11 +39,10 @@ class EventFile:
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
         # Read in the order of their names.
         name = f"events.out.tfevents.{time.time_ns():020d}.{os.getpid()}"
-        self._stream = (folder / FOLDER / name).open("wb")
+        self._stream = GrowingFile(folder / FOLDER / name)
         self._write(_field(_FILE_VERSION, _BYTES, b"brain.Event:2"))
         # SessionLog{status: START}: readers drop this step and all after it, as they were before.
         self._write(_field(_STEP, _VARINT, step + 1) + _field(_SESSION_LOG, _BYTES, _field(1, _VARINT, 1)))
-        self._stream.flush()
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Scalars of a step, by their tags; those that are not a number are left out."""
@@ -51,7 +52,6 @@ class EventFile:
             if not math.isnan(value)
         )
         self._write(_field(_STEP, _VARINT, step) + _field(_SUMMARY, _BYTES, summary))
-        self._stream.flush()
 
     def close(self) -> None:
         """Finish the file."""

@@ -6,7 +6,6 @@ as it is.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from perception.errors import CheckpointError, ConfigError, DataError
 from perception.model.embedding import EmbeddingHead
 from perception.train.sights import Sights
 from perception.types import FloatArray
+from sparse_core.files import save_torch
 from sparse_core.interruption import Interrupted, stop_requests
 
 __all__ = ["IdentityConfig", "IdentityTrainer", "OnStep", "contrastive_loss", "vectors_of"]
@@ -213,9 +213,7 @@ class IdentityTrainer:
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
         }
-        temporary = self._path.with_suffix(".tmp")
-        torch.save(state, temporary)
-        os.replace(temporary, self._path)
+        save_torch(self._path, state)
 
     def _restore(self) -> None:
         if self._path is None or not self._path.is_file():

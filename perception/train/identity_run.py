@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from perception.train.events import EventFile
 from perception.train.identity import IdentityConfig, IdentityTrainer, OnStep, vectors_of
 from perception.train.sights import Observer, Sights, View, drive_views
 from perception.train.towns import town_views
+from sparse_core.files import GrowingFile, write_file
 
 #: Called with (sources of features done, all of them).
 OnSource = Callable[[int, int], None]
@@ -110,7 +110,7 @@ def train_identity(
     head = trainer.head()
     copied = directory / "weights.safetensors"
     embedding_path(copied).unlink(missing_ok=True)
-    shutil.copyfile(source, copied)
+    write_file(copied, source.read_bytes())
     save_embedding(head, copied)
     if not finished or not held:
         return IdentityOutcome(trainer.step, finished, directory, None, None)
@@ -182,8 +182,9 @@ class _LossLog:
         self._path, self._step, self._on_step, self._losses = path, step, on_step, list[float]()
 
     def __enter__(self) -> _LossLog:
-        self._stream = self._path.open("w")
-        self._stream.write("".join(f"{row}\n" for row in ["step,loss", *self._kept]))
+        rows = "".join(f"{row}\n" for row in ["step,loss", *self._kept])
+        write_file(self._path, rows)
+        self._stream = GrowingFile(self._path, keep=len(rows.encode()))
         self._events = EventFile(self._path.parent, self._step)
         return self
 
@@ -192,7 +193,6 @@ class _LossLog:
         if step % 10 == 0 or step == steps:
             mean = float(np.mean(self._losses))
             self._stream.write(f"{step},{mean:.6g}\n")
-            self._stream.flush()
             self._events.write(step, {"loss/total": mean})
             self._losses.clear()
         if self._on_step is not None:

@@ -6,7 +6,6 @@ import csv
 import math
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TextIO
 
 from rich.progress import (
     BarColumn,
@@ -19,6 +18,7 @@ from rich.progress import (
 
 from perception.train.events import EventFile
 from perception.train.losses import LOSS_WEIGHTS
+from sparse_core.files import GrowingFile, replacing
 
 _LOSSES = ("total", *LOSS_WEIGHTS)
 _NO_SCALARS = ("step", "seconds")
@@ -34,17 +34,19 @@ class TrainingLog(AbstractContextManager["TrainingLog"]):
     """
 
     def __init__(self, path: Path | None, step: int) -> None:
-        self.stream: TextIO | None = None
+        self.stream: GrowingFile | None = None
         if path is None:
             return
         kept = []
         if path.is_file() and step > 0:
             with path.open(newline="") as stream:
                 kept = [row for row in csv.DictReader(stream) if int(row["step"]) <= step]
-        self.stream = path.open("w", newline="")
+        with replacing(path) as temporary, temporary.open("w", newline="") as earlier:
+            rows = csv.DictWriter(earlier, _LOG_FIELDS)
+            rows.writeheader()
+            rows.writerows(kept)
+        self.stream = GrowingFile(path, keep=path.stat().st_size)
         self.writer = csv.DictWriter(self.stream, _LOG_FIELDS)
-        self.writer.writeheader()
-        self.writer.writerows(kept)
         self.events = EventFile(path.parent, step)
 
     def write(self, row: dict[str, float]) -> None:
@@ -58,7 +60,6 @@ class TrainingLog(AbstractContextManager["TrainingLog"]):
                 if not math.isnan(value)
             }
         )
-        self.stream.flush()
         tags = {name: f"loss/{name}" if name in _LOSSES else name for name in row if name not in _NO_SCALARS}
         self.events.write(int(row["step"]), {tag: row[name] for name, tag in tags.items()})
 

@@ -19,6 +19,7 @@ from perception.model.embedding import EmbeddingHead
 from perception.model.network import Network
 from perception.run.eager import EagerRunner
 from perception.types import FloatArray
+from sparse_core.files import replacing
 
 IntArray = npt.NDArray[np.int64]
 StringArray = npt.NDArray[np.str_]
@@ -89,10 +90,8 @@ class Sights:
         """Write them; features in half precision. The file is there once it is whole."""
         arrays = {**vars(self), "features": self.features.astype(np.float16)}
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        with partial.open("wb") as file:
+        with replacing(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **arrays)
-        partial.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> Sights:

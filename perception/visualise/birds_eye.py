@@ -35,6 +35,7 @@ from perception.visualise.scene import (
     labelled,
     percentile_range,
 )
+from sparse_core.files import replacing
 
 #: A distance in metres, or (x_min, y_min, x_max, y_max) in metres.
 ViewRange = float | tuple[float, float, float, float]
@@ -444,5 +445,6 @@ def _save(figure: Figure, path: Path) -> Path:
     with warnings.catch_warnings():
         # A name in a script that the font lacks is drawn as empty squares; that is no reason to warn.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure.savefig(path, format="png", dpi=_DPI, metadata={"Software": None})
+        with replacing(path, durable=False) as temporary:
+            figure.savefig(temporary, format="png", dpi=_DPI, metadata={"Software": None})
     return path

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from perception.visualise.recording import check_file
+from sparse_core.files import GrowingFile
 
 #: Messages that wait for one viewer; then its oldest make way.
 _BACKLOG = 64
@@ -44,7 +45,7 @@ class McapSink:
 
     def __init__(self, path: Path) -> None:
         writer = _import_mcap()
-        self._stream = check_file(path, ".mcap").open("wb")
+        self._stream = GrowingFile(check_file(path, ".mcap"))
         self._writer = writer(self._stream)
         self._writer.start(profile="", library="sparsight")
         self._channels: dict[str, int] = {}
@@ -62,8 +63,10 @@ class McapSink:
     def close(self) -> None:
         """Write the index and close the file."""
         if not self._stream.closed:
-            self._writer.finish()
-            self._stream.close()
+            try:
+                self._writer.finish()
+            finally:
+                self._stream.close()
 
 
 class ServerSink:

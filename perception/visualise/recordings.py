@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,9 @@ class Recordings(AbstractContextManager["Recordings"]):
 
     def close(self) -> None:
         """Finish all files."""
-        for recording in self._recordings:
-            recording.close()
+        with ExitStack() as stack:  # One that fails keeps none of the others open.
+            for recording in self._recordings:
+                stack.callback(recording.close)
 
 
 def open_recordings(

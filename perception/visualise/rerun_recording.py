@@ -14,6 +14,7 @@ from perception.track.tracks import Tracks
 from perception.types import Boxes3D, Detections, PointCloud
 from perception.visualise.palette import GROUND_TRUTH, class_colour
 from perception.visualise.recording import Mark, Moment, Way, check_file, height_colours
+from perception.visualise.rerun_file import RerunFile
 from perception.visualise.scene import DrawnBoxes, detected, finite_points, labelled
 from perception.visualise.trails import Trails
 
@@ -46,16 +47,15 @@ class RerunRecording:
         self._stream.reset_time()
         self._stream.set_log_time_enabled(False)
         self._stream.set_log_tick_enabled(False)
+        self._file: RerunFile | None = None
         blueprint = self._blueprint()
         if target == LIVE:
             self._stream.spawn(default_blueprint=blueprint)
         elif "://" in target:
             self._stream.connect_grpc(target, default_blueprint=blueprint)
         else:
-            path = check_file(Path(target), ".rrd")
-            # Rerun itself would say only later, from another thread, that it cannot write.
-            path.open("wb").close()
-            self._stream.save(path, default_blueprint=blueprint)
+            self._file = RerunFile(check_file(Path(target), ".rrd"))
+            self._stream.save(self._file.address, default_blueprint=blueprint)
         self._stream.send_recording_name(title)
         self._stream.log("map", self._rerun.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
         self._way, self._trails = Way(), Trails()
@@ -143,11 +143,19 @@ class RerunRecording:
             self._stream.log(f"numbers/{name}", self._rerun.Scalars(value))
 
     def close(self) -> None:
-        """Finish the file, or what is on its way to the viewer."""
+        """Finish the file, or what is on its way to the viewer.
+
+        Raises:
+            OSError: the file could not be written.
+        """
         self._stream.flush()
         self._stream.disconnect()
+        if self._file is not None:
+            self._file.close()
 
     def _at(self, moment: Moment) -> None:
+        if self._file is not None:
+            self._file.check()
         self._stream.set_time("scan", sequence=moment.number)
         if moment.time_ns is not None:
             self._stream.set_time("scan_time", timestamp=np.datetime64(moment.time_ns, "ns"))

@@ -26,6 +26,7 @@ from perception.types import Boxes3D, Detections, PointCloud
 from perception.visualise.packing import PackedPoints, pack_points
 from perception.visualise.palette import CLASS_COLOURS, GROUND_TRUTH, OTHER_COLOURS, POINT_STOPS, class_colour
 from perception.visualise.scene import DrawnBoxes, detected, frame_summary, frame_title, labelled
+from sparse_core.files import write_file
 
 #: More points than this in a frame are thinned evenly; the page says so.
 MAX_POINTS = 500_000
@@ -152,7 +153,7 @@ class Player(AbstractContextManager["Player"]):
             ),
         }
         page = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("viewer.html"))
-        self.path.write_bytes(page.encode("utf-8"))
+        write_file(self.path, page)
 
     def __str__(self) -> str:
         """File, frames and size, once it is written."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sparse_core.attention.grid import FULL
 from sparse_core.attention.pattern import BlockPattern, operations
+from sparse_core.files import replacing
 
 #: Pixels of the raster along an axis, at most.
 _PIXELS = 512
@@ -130,7 +131,8 @@ def pattern_picture(pattern: BlockPattern, path: str | os.PathLike[str], *, titl
         heads = f" of {pattern.heads} heads" if pattern.heads > 1 else ""
         bar.set_label(f"attended share of a pixel ({tokens}{heads})", color=_FAINT, fontsize=10)
         bar.outline.set_visible(False)
-    figure.savefig(path, format="png")
+    with replacing(Path(path)) as temporary:
+        figure.savefig(temporary, format="png")
     return Path(path)
 
 

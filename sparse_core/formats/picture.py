@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from sparse_core.files import replacing
 from sparse_core.formats.base import SparseMatrix
 from sparse_core.formats.csr import CSR
 
@@ -88,7 +89,8 @@ def spy_picture(matrix: SparseMatrix, path: str | os.PathLike[str], *, title: st
     axes.set_title(title or heading, loc="left", color=_TEXT, fontsize=12, pad=12)
     axes.set_xlabel("column", color=_FAINT, fontsize=10)
     axes.set_ylabel("row", color=_FAINT, fontsize=10)
-    figure.savefig(path, format="png")
+    with replacing(Path(path)) as temporary:
+        figure.savefig(temporary, format="png")
     return Path(path)
 
 
@@ -138,7 +140,8 @@ def timing_picture(
     axes.set_xlabel(f"median time, ms{' (logarithmic)' if wide else ''}", color=_FAINT, fontsize=10)
     axes.set_title(title, loc="left", color=_TEXT, fontsize=12, pad=12)
     _style(axes, ("bottom",))
-    figure.savefig(path, format="png")
+    with replacing(Path(path)) as temporary:
+        figure.savefig(temporary, format="png")
     return Path(path)
 
 

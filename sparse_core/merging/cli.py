@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 
 from sparse_core import __version__
+from sparse_core.commands import failure
 from sparse_core.merging.encoding import VALUE_CODES
 from sparse_core.merging.recipe import load_recipe
 from sparse_core.merging.streaming import make_task_vector, merge_files
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _task_vector(options)
         return _merge(options)
     except (ValueError, TypeError, OSError) as error:
-        print(f"sparsight-merge: {error}", file=sys.stderr)
+        print(f"sparsight-merge: {failure(error, options)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("sparsight-merge: interrupted; nothing was written", file=sys.stderr)

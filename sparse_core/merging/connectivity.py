@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import track
 from torch import nn
 
+from sparse_core.files import replacing
 from sparse_core.merging.task_vector import State, check_same_tensors, state_of
 from sparse_core.surgery import shapes_of
 from sparse_core.table import Report, Table, cell
@@ -144,5 +145,6 @@ def save_path_picture(
     axes.set_axisbelow(True)
     if len(curves) > 1:
         axes.legend(frameon=False, fontsize=9)
-    figure.savefig(Path(path))
+    with replacing(Path(path)) as temporary:
+        figure.savefig(temporary, format=Path(path).suffix[1:] or "png")
     return Path(path)

@@ -1,13 +1,9 @@
-"""Where a merged model goes: shards, their index, and a folder that appears when it is complete."""
+"""Where a merged model goes: shards, their index, and the files of its base."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from sparse_core.merging.sources import INDEX_NAME
@@ -48,27 +44,6 @@ def plan_shards(kinds: dict[str, TensorKind], place: Path, most: int) -> dict[st
         f"model-{number:05d}-of-{total:05d}.safetensors": group
         for number, group in enumerate(sorted_groups, start=1)
     }
-
-
-@contextmanager
-def new_folder(place: Path) -> Iterator[Path]:
-    """A folder beside the target that takes its place when all is written."""
-    made = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
-    try:
-        yield made
-        mask = os.umask(0)
-        os.umask(mask)
-        made.chmod(0o777 & ~mask)
-        if place.exists():
-            old = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}.old."))
-            os.replace(place, old / place.name)
-            os.replace(made, place)
-            shutil.rmtree(old)
-        else:
-            os.replace(made, place)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
 
 
 def write_index(folder: Path, shards: dict[str, list[str]], nbytes: int) -> None:

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from sparse_core.files import replacing
+from sparse_core.files import replacing, replacing_folder
 from sparse_core.merging.combining import Share
 from sparse_core.merging.encoding import ValueCode
-from sparse_core.merging.output import copy_companions, new_folder, plan_shards, write_index
+from sparse_core.merging.output import copy_companions, plan_shards, write_index
 from sparse_core.merging.pieces import Delta
 from sparse_core.merging.recipe import Recipe
 from sparse_core.merging.settings import count_layers
@@ -161,7 +161,7 @@ def merge_files(
             with replacing(place) as temporary:
                 write(temporary, next(iter(shards.values())))
         else:
-            with new_folder(place) as folder:
+            with replacing_folder(place) as folder:
                 for file, shard in shards.items():
                     write(folder / file, shard)
                 if len(shards) > 1:

@@ -77,9 +77,14 @@ def unpack_bits(packed: Tensor, count: int, bits: int) -> Tensor:
     if 8 % bits == 0:
         return _split(packed, bits)[:, :count]
     stream = _split(packed, 1)[:, : count * bits].reshape(rows, count, bits)
-    factors = torch.tensor([2**place for place in range(bits)], device=packed.device)
-    numbers = (stream.long() * factors).sum(dim=2)
-    return numbers.to(torch.uint8) if bits < 8 else numbers
+    if torch.compiler.is_exporting():
+        factors = torch.tensor([2**place for place in range(bits)], device=packed.device)
+        numbers = (stream.long() * factors).sum(dim=2)
+        return numbers.to(torch.uint8) if bits < 8 else numbers
+    if bits < 8:
+        places = torch.arange(bits, device=packed.device, dtype=torch.uint8)
+        return (stream << places).sum(dim=2, dtype=torch.uint8)
+    return (stream.long() << torch.arange(bits, device=packed.device)).sum(dim=2)
 
 
 def _join(numbers: Tensor, bits: int) -> Tensor:

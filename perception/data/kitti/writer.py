@@ -8,7 +8,6 @@ from pathlib import Path
 from perception.data.camera import CameraCalibration, CameraObject
 from perception.data.kitti.files import write_calibration, write_objects
 from perception.data.kitti.folder import KittiFolder
-from perception.data.whole_files import write_whole
 from perception.io.point_cloud import save_point_cloud
 from perception.io.text import write_text
 from perception.types import PointCloud
@@ -45,9 +44,9 @@ class KittiWriter:
             DataError: a file cannot be written.
         """
         scan_path, labels_path, calibration_path = self._paths(frame_id)
-        write_whole(calibration_path, lambda path: write_calibration(path, camera))
-        write_whole(labels_path, lambda path: write_objects(path, objects))
-        write_whole(scan_path, lambda path: save_point_cloud(path, cloud))
+        write_calibration(calibration_path, camera)
+        write_objects(labels_path, objects)
+        save_point_cloud(scan_path, cloud)
 
     def write_split(self, split: str, frame_ids: Sequence[str]) -> None:
         """Write the list of the frames of a split."""

@@ -15,7 +15,6 @@ from perception.data.own.description import DESCRIPTION_NAME, Description, Label
 from perception.data.own.formats.csv_table import FIELDS
 from perception.data.own.written_description import description_text
 from perception.data.types import Frame
-from perception.data.whole_files import write_whole
 from perception.io.point_cloud import save_point_cloud
 from perception.io.text import write_text
 from perception.types import FloatArray
@@ -66,9 +65,8 @@ class OwnWriter:
         scan, labels = self._paths(frame.frame_id)
         if frame.labelled:
             text = {"json": _as_json, "csv": _as_csv, "openpcdet": _as_lines}[self.layout](frame)
-            write_whole(labels, lambda path: write_text(path, text))
-        cloud = frame.cloud
-        write_whole(scan, lambda path: save_point_cloud(path, cloud))
+            write_text(labels, text)
+        save_point_cloud(scan, frame.cloud)
 
     def write_split(self, split: str, frame_ids: Sequence[str]) -> None:
         """Write the list of the frames of a split."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sparse_core.files import replacing
 from sparse_core.linalg.krylov.result import SolveResult
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def save_convergence_picture(
     for text in legend.get_texts():
         text.set_color(_TEXT)
         text.set_fontfamily(_FONT)
-    figure.savefig(path, format="png")
+    with replacing(Path(path)) as temporary:
+        figure.savefig(temporary, format="png")
     return Path(path)
 
 

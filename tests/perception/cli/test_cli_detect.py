@@ -409,6 +409,26 @@ def test_a_file_where_a_folder_is_needed(
     assert (tmp_path / "notes").read_text() == "mine"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("name", ["player.html", "detections.jsonl", "street0.png"])
+def test_a_full_disk_names_the_file_and_resumes(
+    name: str, perceive: Perceive, scans: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).symlink_to("/dev/full")
+    command = ("detect", scans / "street0.bin", "--out", out, "--weights", tiny_weights)
+    done = perceive(*command)
+    assert done.status == 2
+    assert done.remarks == (
+        f"perceive detect: Disk full while writing {out / name}. Free space, then rerun with --resume.\n"
+    )
+    (out / name).unlink()
+    assert perceive(*command, "--resume").status == 0
+    assert sorted(path.name for path in out.iterdir()) == ["detections.jsonl", "player.html", "street0.png"]
+    assert (out / "player.html").read_text().endswith("</html>\n")
+
+
 def test_the_systems_errors_name_a_way_out(
     perceive: Perceive, scan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,21 @@ def arguments(tiny_weights: Path) -> tuple[object, ...]:
     return ("--weights", tiny_weights, "--score", 0.0, "--no-pictures")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_full_disk_ends_the_run(
+    perceive: Perceive, scans: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "street0.png").symlink_to("/dev/full")
+    done = perceive("detect", scans, "--out", out, "--weights", tiny_weights, "--workers", 1)
+    assert done.status == 2
+    assert done.remarks == (
+        f"perceive detect: Disk full while writing {out / 'street0.png'}."
+        " Free space, then rerun with --resume.\n"
+    )
+
+
 def test_the_records_are_those_of_one_process(
     perceive: Perceive, scans: Path, street: Street, arguments: tuple[object, ...], tmp_path: Path
 ) -> None:

@@ -209,17 +209,16 @@ def test_streams_graphs_and_threads() -> None:
     assert torch.equal(captured, sparse(x))
 
 
-def test_settings_of_cublas_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_cublas_are_asked() -> None:
     sparse = layer("dense")
     x = given()
     for _ in range(4):
         before = sparse(x)
     backend = torch.backends.cuda.matmul
-    monkeypatch.setattr(
-        backend,
-        "allow_fp16_reduced_precision_reduction",
-        not backend.allow_fp16_reduced_precision_reduction,
-    )
-    assert torch.equal(sparse(x), library(sparse, x))
-    monkeypatch.undo()
+    allowed = backend.allow_fp16_reduced_precision_reduction
+    backend.allow_fp16_reduced_precision_reduction = not allowed
+    try:
+        assert torch.equal(sparse(x), library(sparse, x))
+    finally:
+        backend.allow_fp16_reduced_precision_reduction = allowed
     assert torch.equal(sparse(x), before)
