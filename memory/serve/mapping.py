@@ -3,8 +3,9 @@
 The answer to ``GET /api/map`` is little-endian: the length of a header (uint32), the header (JSON, padded
 with spaces so that what follows begins at a multiple of eight), then the columns, each padded likewise. The
 header names them with their type and the byte of the answer that they begin at. Times are seconds since the
-epoch, ``x`` and ``y`` metres from the header's ``origin``, NaN where the place is not known; ``label``, ``map``, ``kind`` and
-``state`` are positions in the header's lists. ``removed`` holds the ids that are no longer there.
+epoch, ``x`` and ``y`` metres from the header's ``origin``, NaN where the place is not known; ``label``,
+``map``, ``kind`` and ``state`` are positions in the header's lists. ``removed`` holds the ids that are no
+longer there.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def test_memories_at_no_known_place_are_told_without_one(
     ids = store.add(given)
     header, columns = read(make_client().get("/api/map").content)
     assert (header["total"], columns["id"].tolist()) == (known + 2, ids)
-    assert np.isnan(columns["x"][known:]).all() and np.isnan(columns["y"][known:]).all()
+    assert np.isnan([columns["x"][known:], columns["y"][known:]]).all()
     # Unknown places widen no column: what is known stays exact in single precision.
     kinds = {each["name"]: each["type"] for each in header["columns"]}
     assert kinds["x"] == ("float32" if known else "float64")

@@ -420,7 +420,7 @@ def test_a_memory_at_no_known_place_is_listed_and_not_drawn(
         page.click("#answer-clear")
         httpx.post(f"{address}/api/forget", json={"ids": [2, 3]}).raise_for_status()
         count_of(page, "1 memory")
-        playwright.expect(page.locator("#map-state")).to_contain_text("The places of these memories are unknown")
+        playwright.expect(page.locator("#map-state")).to_contain_text("these memories are unknown")
         page.click("#fit")
         page.reload()
         page.locator("#list .row").first.wait_for()
