@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from memory.merging.robots import BELIEVED, weights_of
-from memory.observer import AWAY
-from memory.presence import Presence, PresenceOptions, look_again
+from memory.presence import PresenceOptions
 from memory.query import Filter, Query
 from memory.questions.answers import (
     Changed,
@@ -26,19 +22,18 @@ from memory.questions.answers import (
     StillThere,
     Summary,
 )
-from memory.questions.changes import became, operation_before
+from memory.questions.changes import changed_since, only_of
 from memory.questions.counting import tally, tally_of
-from memory.questions.driving import most_trusted, standing_off
+from memory.questions.driving import pose_to
 from memory.questions.meaning import Meanings, Meant, What
-from memory.questions.recognising import SeenBefore, seen_before, subject_of
+from memory.questions.places import circle_of, words_of_place
+from memory.questions.recognising import SeenBefore, reward_of, seen_before, subject_of
 from memory.questions.visits import visits_of
+from memory.questions.whereabouts import latest, still_there
 from memory.store import MemoryStore
 from memory.types import Kind, Memory, State, check_integer, check_numbers
 from memory.visibility import Views
-from memory.wording.words import STATE_WORDS, duration, listed, moment, name, plural, point
-
-#: Later sights, and candidates to drive to, that are looked at.
-_LATEST = 256
+from memory.wording.words import name
 
 
 class Questions:
@@ -101,8 +96,8 @@ class Questions:
             UnknownMemoryError: an id that no memory has.
             DimensionError: a vector of another length.
         """
-        meant = self._meanings.of(what, map_id, circle=_circle(near, radius_m))
-        best = self._latest(meant)
+        meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m))
+        best = latest(self._store, self._meanings, meant)
         if best is None:
             return Sighting("last_seen", meant.words, None, None, meant.how)
         return Sighting("last_seen", meant.words, best, best.last_sight_ns, meant.how, meant.similarity(best))
@@ -126,7 +121,7 @@ class Questions:
             UnknownMemoryError: an id that no memory has.
             DimensionError: a vector of another length.
         """
-        meant = self._meanings.of(what, map_id, circle=_circle(near, radius_m))
+        meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m))
         # A memory of one observation was first seen at its time; merged ones are few, and all looked at.
         found = self._meanings.memories(meant, newest_first=False, limit=1)
         if meant.ids is None:
@@ -207,7 +202,7 @@ class Questions:
         wanted = Filter(
             between_ns=(first_ns, last_ns),
             map_id=map_id,
-            circle=_circle(near, radius_m),
+            circle=circle_of(near, radius_m),
             labels=labels,
             kinds=kinds,
             states=states,
@@ -238,13 +233,8 @@ class Questions:
             after: operations after this one count for the states, instead of those since ``time_ns``.
         """
         check_integer("time_ns", time_ns)
-        place = Filter(map_id=map_id, circle=_circle(near, radius_m))
-        recent = replace(place, between_ns=(time_ns, 2**63 - 1), states=("present", "unknown"))
-        new = [m for m in self._store.find(recent, newest_first=False) if m.first_sight_ns >= time_ns]
-        start = operation_before(self._store, time_ns) if after is None else after
-        gone = became(self._store, "gone", place, start)
-        moved = became(self._store, "moved", place, start)
-        return Changed(time_ns, tuple(new), tuple(gone), tuple(moved))
+        place = Filter(map_id=map_id, circle=circle_of(near, radius_m))
+        return changed_since(self._store, time_ns, place, after)
 
     def how_often(
         self,
@@ -275,7 +265,7 @@ class Questions:
         """
         if check_numbers("gap_s", (gap_s,), 1)[0] < 0.0:
             raise ValueError(f"gap_s must not be negative, got {gap_s}")
-        meant = self._meanings.of(what, map_id, between_ns, _circle(near, radius_m))
+        meant = self._meanings.of(what, map_id, between_ns, circle_of(near, radius_m))
         memories = self._meanings.memories(meant, newest_first=False)
         if between_ns is not None:
             memories = [memory for memory in memories if visits_of([memory], gap_s, between_ns).spans]
@@ -317,7 +307,7 @@ class Questions:
             UnknownMemoryError: an id that no memory has.
             DimensionError: a vector of another length.
         """
-        circle = _circle(near, radius_m)
+        circle = circle_of(near, radius_m)
         if what is None:
             meant = Meant("", "text", Filter(map_id=map_id, between_ns=between_ns, circle=circle))
         else:
@@ -326,7 +316,7 @@ class Questions:
             found = tally(self._store, meant.filter)
         else:
             found = tally_of(self._meanings.memories(meant, newest_first=False))
-        place = _place(map_id, near, radius_m, None)
+        place = words_of_place(map_id, near, radius_m, None)
         return HowMany(what=meant.words, place=place, between_ns=between_ns, **found._asdict())
 
     def still_there(
@@ -358,27 +348,9 @@ class Questions:
             UnknownMemoryError: an id that no memory has.
             DimensionError: a vector of another length.
         """
-        meant = self._meanings.of(what, map_id, circle=_circle(near, radius_m))
-        found = self._latest(meant) if near is None else self._closest(meant, near)
-        if found is None or found.id is None:
-            return StillThere(meant.words, None, "unknown", None, ())
-        (known,) = self._store.get([found.id])
-        if known.position is None:
-            reason = "it is not known where it was"
-            return StillThere(
-                meant.words, known, known.state if known.state in AWAY else "unknown", None, (reason,)
-            )
-        later = [memory for memory in self._later_than(known) if memory.position is not None]
-        seen = [*later, *(entry for entry in observations if entry.map_id == known.map_id)]
-        looks = views if views is not None else Views(np.zeros((0, 3)), np.zeros(0), np.zeros(0, np.int64))
-        (presence,) = look_again([known], seen, looks, options).known
-        if presence.seen == 0 and (presence.missed == 0 or _known_gone(known, presence)):
-            if known.state in AWAY:
-                return StillThere(meant.words, known, known.state, None, (f"it was marked as {known.state}",))
-            return StillThere(meant.words, known, "unknown", None, presence.reasons[:1])
-        moved_to = None if presence.moved_to is None else seen[presence.moved_to]
-        return StillThere(
-            meant.words, known, presence.state, presence.probability, presence.reasons, moved_to
+        meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m))
+        return still_there(
+            self._store, self._meanings, meant, near, views=views, observations=observations, options=options
         )
 
     def summarise(
@@ -400,7 +372,7 @@ class Questions:
             since_ns: also say what changed since then; around the point or in the map.
             most: of the most important memories: marked ones first, then by importance, then by count.
         """
-        wanted = Filter(map_id=map_id, circle=_circle(near, radius_m), polygon=polygon)
+        wanted = Filter(map_id=map_id, circle=circle_of(near, radius_m), polygon=polygon)
         memories = self._store.find(wanted, vectors=False)
         ranked = sorted(
             memories, key=lambda m: (not m.marked, -(m.importance or 0.0), -m.count, -m.time_ns, -(m.id or 0))
@@ -410,9 +382,9 @@ class Questions:
             changed = self.changed_since(since_ns, map_id, near=near, radius_m=radius_m)
             if polygon is not None:
                 inside = {memory.id for memory in memories}
-                changed = _only(changed, inside)
+                changed = only_of(changed, inside)
         return Summary(
-            place=_place(map_id, near, radius_m, polygon),
+            place=words_of_place(map_id, near, radius_m, polygon),
             **tally_of(memories)._asdict(),
             by_kind=dict(Counter(memory.kind for memory in memories)),
             important=tuple(ranked[:most]),
@@ -447,12 +419,7 @@ class Questions:
             return Similar(None, None, (), words)
         where = Filter(map_id=map_id, kinds=kinds, states=states)
         hits = self._store.query(replace(subject.query, k=k, where=where, aggregate=True))
-        if not hits:
-            return Similar(None, None, (), words)
-        rewards = np.array([hit.memory.reward for hit in hits])
-        weights = np.array([hit.attention or 0.0 for hit in hits])
-        mean = float(np.average(rewards, weights=weights))
-        deviation = math.sqrt(float(np.average((rewards - mean) ** 2, weights=weights)))
+        mean, deviation = reward_of(hits)
         return Similar(mean, deviation, tuple(hits), words)
 
     def seen_before(
@@ -526,98 +493,8 @@ class Questions:
             raise ValueError(f"distance_m must not be negative, got {distance_m}")
         if check_numbers("half_life_s", (half_life_s,), 1)[0] <= 0.0:
             raise ValueError(f"half_life_s must be above 0, got {half_life_s}")
-        meant = self._meanings.of(what, map_id, circle=_circle(near, radius_m))
-        here = meant._replace(filter=replace(meant.filter, states=("present", "unknown")))
-        found = self._meanings.memories(here, newest_first=True, limit=_LATEST)
-        here_now = [memory for memory in found if memory.state not in AWAY]
-        there = [memory for memory in here_now if memory.position is not None]
-        if here_now and not there:
-            where = listed([f"it is not known where {name(memory)} is" for memory in here_now])
-            return DrivePose(meant.words, None, None, None, reason=where)
-        if not there:
-            left = self._meanings.memories(meant, newest_first=True, limit=_LATEST)
-            away = (
-                listed([f"{name(memory)} is {STATE_WORDS[memory.state]}" for memory in left]) if left else ""
-            )
-            return DrivePose(meant.words, None, None, None, reason=away)
-        best = most_trusted(there, half_life_s)
-        away_m = 0.0 if best.kind == "place" else distance_m
-        position, yaw = standing_off(best, away_m, coming_from)
-        old = (max(each.last_sight_ns for each in there) - best.last_sight_ns) / 1e9
-        reason = (
-            f"of {plural(len(there), 'memory', 'memories')} the most certain and recent: confidence"
-            f" {best.confidence:.2f}, seen on {moment(best.last_sight_ns)}"
-            + (f", {duration(old)} before the newest" if old > 0.0 else "")
-        )
-        return DrivePose(meant.words, best, position, yaw, best.covariance, away_m, reason)
-
-    def _latest(self, meant: Meant) -> Memory | None:
-        """The memory that stands for the latest sight, which is not always the one of the latest time; where
-        robots are trusted differently, the latest of those that are believed, of the newest ones.
-        """
-        trust = self._store.database.trusts()
-        found = self._meanings.memories(meant, newest_first=True, limit=_LATEST if trust else 1)
-        if found and meant.ids is None:
-            found += self._store.find_last_seen(meant.filter, min(each.last_sight_ns for each in found))
-        believed = {
-            memory.id: share >= BELIEVED
-            for memory, share in zip(found, weights_of(found, trust), strict=True)
-        }
-        return max(
-            found,
-            key=lambda memory: (believed[memory.id], memory.last_sight_ns, memory.id or 0),
-            default=None,
-        )
-
-    def _closest(self, meant: Meant, near: tuple[float, ...]) -> Memory | None:
-        """The memory closest to a point; of equally close ones the latest."""
-        found = self._meanings.memories(meant, newest_first=True, limit=_LATEST)
-        return min(found, key=lambda memory: math.dist(memory.place[: len(near)], near), default=None)
-
-    def _later_than(self, known: Memory) -> list[Memory]:
-        """The latest memories of its map, kind and label that were seen after it."""
-        later = Filter(
-            map_id=known.map_id,
-            kinds=(known.kind,),
-            labels=(known.label,),
-            between_ns=(min(known.last_sight_ns + 1, 2**63 - 1), 2**63 - 1),
-        )
-        return [memory for memory in self._store.find(later, limit=_LATEST) if memory.id != known.id]
-
-
-def _known_gone(known: Memory, presence: Presence) -> bool:
-    """Whether it was gone before, and the looks since then are too few to say so on their own."""
-    return presence.state == "unknown" and known.state in AWAY
-
-
-def _circle(near: tuple[float, ...] | None, radius_m: float | None) -> tuple[float, float, float] | None:
-    if (near is None) != (radius_m is None):
-        raise ValueError("near and radius_m belong together: give both or neither")
-    if near is None or radius_m is None:
-        return None
-    if len(near) not in (2, 3):
-        raise ValueError(f"near must have two or three numbers, got {len(near)}")
-    return (near[0], near[1], radius_m)
-
-
-def _place(
-    map_id: str | None,
-    near: tuple[float, ...] | None,
-    radius_m: float | None,
-    polygon: Sequence[tuple[float, float]] | None,
-) -> str:
-    parts = []
-    if polygon is not None:
-        parts.append(f"the area with {len(polygon)} corners")
-    if near is not None:
-        parts.append(f"the {radius_m:g} m around {point(near)}")
-    where = "all maps" if map_id is None else f"map {map_id}"
-    return f"{' and '.join(parts)} in {where}" if parts else where
-
-
-def _only(changed: Changed, ids: set[int | None]) -> Changed:
-    new, gone, moved = (
-        tuple(memory for memory in found if memory.id in ids)
-        for found in (changed.new, changed.gone, changed.moved)
-    )
-    return Changed(changed.since_ns, new, gone, moved)
+        meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m))
+        return pose_to(
+            self._meanings, meant,
+            distance_m=distance_m, coming_from=coming_from, half_life_s=half_life_s,
+        )  # fmt: skip

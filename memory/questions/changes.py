@@ -5,8 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memory.query import Filter
+from memory.questions.answers import Changed
 from memory.store import MemoryStore
 from memory.types import Memory, State
+
+
+def changed_since(store: MemoryStore, time_ns: int, place: Filter, after: int | None) -> Changed:
+    """Return what is new, gone or moved: see :meth:`memory.questions.Questions.changed_since`.
+
+    Args:
+        store: that is asked.
+        time_ns: of the robot's clock.
+        place: map and circle.
+        after: operations after this one count for the states; ``None`` for those since ``time_ns``.
+    """
+    recent = replace(place, between_ns=(time_ns, 2**63 - 1), states=("present", "unknown"))
+    new = [m for m in store.find(recent, newest_first=False) if m.first_sight_ns >= time_ns]
+    start = operation_before(store, time_ns) if after is None else after
+    gone = became(store, "gone", place, start)
+    moved = became(store, "moved", place, start)
+    return Changed(time_ns, tuple(new), tuple(gone), tuple(moved))
 
 
 def operation_before(store: MemoryStore, time_ns: int) -> int:
@@ -30,3 +48,12 @@ def became(store: MemoryStore, state: State, place: Filter, after: int) -> list[
     ids = [memory.id for memory in candidates if memory.id is not None]
     was = store.states_at(after, ids)
     return [memory for memory in candidates if was.get(memory.id or 0) != state]
+
+
+def only_of(changed: Changed, ids: set[int | None]) -> Changed:
+    """Return the changes of these memories alone."""
+    new, gone, moved = (
+        tuple(memory for memory in found if memory.id in ids)
+        for found in (changed.new, changed.gone, changed.moved)
+    )
+    return Changed(changed.since_ns, new, gone, moved)

@@ -4,13 +4,62 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from memory.observer import AWAY
+from memory.questions.answers import DrivePose
+from memory.questions.meaning import Meanings, Meant
+from memory.questions.whereabouts import LATEST_SEEN
 from memory.types import Memory, check_numbers
+from memory.wording.words import STATE_WORDS, duration, listed, moment, name, plural
 
 #: Standard deviation of a position that has no covariance, in metres.
 SIGMA_M = 0.3
+
+
+def pose_to(
+    meanings: Meanings,
+    meant: Meant,
+    *,
+    distance_m: float,
+    coming_from: tuple[float, ...] | None,
+    half_life_s: float,
+) -> DrivePose:
+    """Choose a memory to drive to, and a pose before it: see :meth:`memory.questions.Questions.pose_to`.
+
+    Args:
+        meanings: of the store.
+        meant: what was asked for.
+        distance_m: from the object; not for places.
+        coming_from: x, y (and z, which the pose then has) of the robot in metres.
+        half_life_s: of the confidence.
+
+    Raises:
+        ValueError: ``coming_from`` has not two or three numbers.
+    """
+    here = meant._replace(filter=replace(meant.filter, states=("present", "unknown")))
+    found = meanings.memories(here, newest_first=True, limit=LATEST_SEEN)
+    here_now = [memory for memory in found if memory.state not in AWAY]
+    there = [memory for memory in here_now if memory.position is not None]
+    if here_now and not there:
+        where = listed([f"it is not known where {name(memory)} is" for memory in here_now])
+        return DrivePose(meant.words, None, None, None, reason=where)
+    if not there:
+        left = meanings.memories(meant, newest_first=True, limit=LATEST_SEEN)
+        away = listed([f"{name(memory)} is {STATE_WORDS[memory.state]}" for memory in left]) if left else ""
+        return DrivePose(meant.words, None, None, None, reason=away)
+    best = most_trusted(there, half_life_s)
+    away_m = 0.0 if best.kind == "place" else distance_m
+    position, yaw = standing_off(best, away_m, coming_from)
+    old = (max(each.last_sight_ns for each in there) - best.last_sight_ns) / 1e9
+    reason = (
+        f"of {plural(len(there), 'memory', 'memories')} the most certain and recent: confidence"
+        f" {best.confidence:.2f}, seen on {moment(best.last_sight_ns)}"
+        + (f", {duration(old)} before the newest" if old > 0.0 else "")
+    )
+    return DrivePose(meant.words, best, position, yaw, best.covariance, away_m, reason)
 
 
 def most_trusted(memories: Sequence[Memory], half_life_s: float) -> Memory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -226,6 +227,17 @@ def seen_before(
             default=None,
         ),
     )
+
+
+def reward_of(hits: Sequence[Hit]) -> tuple[float, float] | tuple[None, None]:
+    """Return the mean reward by attention and its standard deviation; ``None`` twice without hits."""
+    if not hits:
+        return None, None
+    rewards = np.array([hit.memory.reward for hit in hits])
+    weights = np.array([hit.attention or 0.0 for hit in hits])
+    mean = float(np.average(rewards, weights=weights))
+    deviation = math.sqrt(float(np.average((rewards - mean) ** 2, weights=weights)))
+    return mean, deviation
 
 
 def _same_place(store: MemoryStore, memory: Memory) -> list[Memory]:

@@ -3,8 +3,9 @@
 The answer to ``GET /api/map`` is little-endian: the length of a header (uint32), the header (JSON, padded
 with spaces so that what follows begins at a multiple of eight), then the columns, each padded likewise. The
 header names them with their type and the byte of the answer that they begin at. Times are seconds since the
-epoch, ``x`` and ``y`` metres from the header's ``origin``; ``label``, ``map``, ``kind`` and ``state`` are
-positions in the header's lists. ``removed`` holds the ids that are no longer there.
+epoch, ``x`` and ``y`` metres from the header's ``origin``, NaN where the place is not known; ``label``,
+``map``, ``kind`` and ``state`` are positions in the header's lists. ``removed`` holds the ids that are no
+longer there.
 """
 
 from __future__ import annotations
@@ -184,8 +185,6 @@ class MapColumns:
                 # It may have been of this map before.
                 removed = np.union1d(removed, rows["id"][~here])
             rows = rows[here]
-        # What is at no known place is not on the map.
-        rows = rows[~np.isnan(rows["x"])]
         total = len(rows)
         if total > limit:
             rows = rows[np.sort(np.argpartition(rows["last"], total - limit)[total - limit :])]
@@ -219,10 +218,11 @@ def write_columns(header: dict[str, Any], rows: NDArray[np.void], removed: NDArr
     origin = [0.0, 0.0]
     for axis, name in enumerate(("x", "y")):
         column = columns[name]
+        known = column[~np.isnan(column)]
         with np.errstate(over="ignore"):
-            near = len(column) > 0 and np.ptp(column) < SINGLE_M
+            near = len(known) > 0 and np.ptp(known) < SINGLE_M
         if near:
-            origin[axis] = float(np.floor((column.min() + column.max()) / 2))
+            origin[axis] = float(np.floor((known.min() + known.max()) / 2))
             columns[name] = (column - origin[axis]).astype("<f4")
     for name in ("map", "label"):
         if len(columns[name]) == 0 or columns[name].max() < 2**16:

@@ -79,6 +79,21 @@ def test_columns_say_what_the_store_holds(make_client: Callable[..., Any], store
     assert dict(zip(header["maps"], header["map_counts"], strict=True)) == {"yard": 100, "default": 200}
 
 
+@pytest.mark.parametrize("known", [0, 1, 3])
+def test_memories_at_no_known_place_are_told_without_one(
+    make_client: Callable[..., Any], store: MemoryStore, known: int
+) -> None:
+    given = memories(known) + [Memory(time_ns=START, kind="note", label="mug") for _ in range(2)]
+    ids = store.add(given)
+    header, columns = read(make_client().get("/api/map").content)
+    assert (header["total"], columns["id"].tolist()) == (known + 2, ids)
+    assert np.isnan([columns["x"][known:], columns["y"][known:]]).all()
+    # Unknown places widen no column: what is known stays exact in single precision.
+    kinds = {each["name"]: each["type"] for each in header["columns"]}
+    assert kinds["x"] == ("float32" if known else "float64")
+    np.testing.assert_allclose(columns["x"][:known], [each.place[0] for each in given[:known]], atol=0.005)
+
+
 def test_an_empty_store_has_empty_columns(make_client: Callable[..., Any]) -> None:
     header, columns = read(make_client().get("/api/map").content)
     assert (header["count"], header["maps"], header["labels"]) == (0, [], [])
@@ -100,6 +115,9 @@ def test_changes_lead_to_the_same_as_everything(
         lambda: store.add(memories(40, seed=1)),
         lambda: store.undo(2),
         lambda: store.forget([ids[40]]),
+        lambda: store.add([Memory(time_ns=START, label="mug", map_id="yard")]),
+        lambda: store.repose([161], [(4.0, 5.0, 0.0)], [0.0]),
+        lambda: store.undo(store.generation),
         lambda: None,
     ]
     for operation in operations:

@@ -371,6 +371,62 @@ def test_classes_boxes_the_path_and_labels_that_go_away(visit: Any, shoot: Any, 
         assert parts[0][0][1:] == [-20.0, 0.0]
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_memory_at_no_known_place_is_listed_and_not_drawn(
+    visit: Any, shoot: Any, tmp_path: Path, width: int
+) -> None:
+    given = [
+        Memory(time_ns=START, label="Letter", embedding=[1.0, 0.0, 0.0]),  # type: ignore[arg-type]
+        Memory(time_ns=START, label="Car", position=(4.0, 3.0, 0.0), embedding=[1.0, 0.1, 0.0]),  # type: ignore[arg-type]
+        Memory(time_ns=START, label="Bike", position=(-9.0, 8.0, 0.0)),
+    ]
+    with MemoryStore.open(tmp_path / "store", dim=3) as store:
+        store.add(given)
+        moved = store.repose([1], [(2.0, 1.0, 0.0)], [0.0])
+    for address in served(tmp_path / "store"):
+        page = visit(address, viewport={"width": width, "height": 800})
+        count_of(page, "3 memories")
+        letter = page.locator('#list [data-id="1"]')
+        playwright.expect(letter.locator(".row-more")).to_have_text("2.0, 1.0 m · seen once")
+        # It loses the place while the page looks.
+        httpx.post(f"{address}/api/undo", json={"generation": moved}).raise_for_status()
+        playwright.expect(letter.locator(".row-more")).to_have_text("place unknown · seen once")
+        page.select_option("#order", "closest")
+        assert page.locator("#list .row-name").all_inner_texts()[2] == "Letter"
+        shoot(page, f"unplaced-list-{width}")
+        # A part of the map where nothing is: the list still has what no part shows.
+        page.locator("#map").focus()
+        for _ in range(4):
+            page.keyboard.press("+")
+            page.wait_for_timeout(350)
+        count_of(page, "0 of 3 memories in view, 1 with no known place")
+        assert page.locator("#list .row-name").all_inner_texts() == ["Letter"]
+        before = page.evaluate(CHANGED)
+        letter.click()
+        facts = page.locator("#card .facts").first
+        facts.wait_for()
+        assert facts.locator("dd").all_inner_texts()[2] == "unknown"
+        assert page.locator("#card >> text=Show on the map").count() == 0
+        assert (before, page.evaluate(CHANGED)) == (0, 0), "the map neither moves nor draws it"
+        shoot(page, f"unplaced-card-{width}")
+        page.click("#card >> text=Forget …")
+        assert page.inner_text("#forget-what") == "Letter, memory #1, place unknown"
+        page.keyboard.press("Escape")
+        page.click("#card >> text=What is like it")
+        playwright.expect(page.locator("#list .row-name").first).to_have_text("Letter")
+        assert "an unknown place" in ask(page, "where is the letter?")
+        playwright.expect(page.locator("#list .row-more")).to_have_text("place unknown · seen once")
+        shoot(page, f"unplaced-answer-{width}")
+        page.click("#answer-clear")
+        httpx.post(f"{address}/api/forget", json={"ids": [2, 3]}).raise_for_status()
+        count_of(page, "1 memory")
+        playwright.expect(page.locator("#map-state")).to_contain_text("these memories are unknown")
+        page.click("#fit")
+        page.reload()
+        page.locator("#list .row").first.wait_for()
+        shoot(page, f"unplaced-only-{width}")
+
+
 def test_forgetting_asks_and_is_undone(visit: Any, shoot: Any, service: str) -> None:
     page = visit()
     ask(page, "where is the charger")

@@ -7,10 +7,11 @@ const L = window.L;
 const PIXELS = 5;
 const MOST = 200;
 
-/** Corners [[y, x], ...] of a memory's box in metres, the middle of its front last; null where it has no size. */
-export function footprint({ position: [x, y], yaw, payload }) {
+/** Corners [[y, x], ...] of a memory's box in metres, the middle of its front last; null where it has no place or no size. */
+export function footprint({ position, yaw, payload }) {
   const size = payload?.size_m;
-  if (!Array.isArray(size) || size.length < 2 || !size.slice(0, 2).every((side) => Number.isFinite(side) && side > 0)) return null;
+  if (!position || !Array.isArray(size) || size.length < 2 || !size.slice(0, 2).every((side) => Number.isFinite(side) && side > 0)) return null;
+  const [x, y] = position;
   const [length, width] = size;
   const [cos, sin] = [Math.cos(yaw), Math.sin(yaw)];
   return [[-1, -1], [1, -1], [1, 1], [-1, 1], [1, 0]].map(([ahead, left]) => {

@@ -87,9 +87,9 @@ export class Card {
   }
 
   actions(memory, canMark, comparable) {
-    const [x, y] = memory.position;
     const button = (text, run, tag = "button.quiet") => element(tag, { type: "button", onclick: run }, text);
-    const parts = [button("Show on the map", () => this.calls.show(x, y))];
+    const parts = [];
+    if (memory.position) parts.push(button("Show on the map", () => this.calls.show(...memory.position)));
     // Without a vector there is nothing to compare.
     if (comparable) parts.push(button("What is like it", () => this.calls.similar(memory.id)));
     if (!this.calls.readonly()) {
@@ -116,15 +116,14 @@ export class Card {
   }
 
   summary(memory) {
-    const [x, y, z] = memory.position;
     const spread = memory.covariance ? Math.sqrt(Math.max(memory.covariance[0][0], memory.covariance[1][1])) : null;
     const once = memory.first_seen_ns === memory.last_seen_ns;
     return facts([
       ["State", stateWords[memory.state] + (memory.marked ? ", kept whatever its importance" : "")],
       ["Kind", memory.kind],
-      ["x, y, z", `${[x, y, z].map((at) => metres(at, 2)).join(", ")} m`],
+      memory.position ? ["x, y, z", `${memory.position.map((at) => metres(at, 2)).join(", ")} m`] : ["Place", "unknown"],
       ["Uncertainty", spread === null ? null : `± ${metres(spread, 2)} m`],
-      ["Heading", `${metres(memory.yaw * DEGREES, 0)}° from +x`],
+      ["Heading", !memory.position && !memory.yaw ? null : `${metres(memory.yaw * DEGREES, 0)}° from +x`],
       ["Map", memory.map_id],
       [once ? "Seen" : "Last seen", timeElement(memory.last_seen_ns / 1e9, { both: true })],
       once ? null : ["First seen", timeElement(memory.first_seen_ns / 1e9, { both: true })],

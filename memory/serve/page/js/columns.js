@@ -105,7 +105,7 @@ export class Columns {
     return [first, last];
   }
 
-  /** The box around rows, as [x0, y0, x1, y1]; null where there are none. */
+  /** The box around rows, as [x0, y0, x1, y1]; null where none has a place. */
   box(rows) {
     const { x, y } = this.rows;
     const box = [Infinity, Infinity, -Infinity, -Infinity];
@@ -147,10 +147,15 @@ export class Columns {
     return rows.filter((row) => last[row] >= from && first[row] <= to);
   }
 
-  /** Those of the rows in a box. */
+  /** Those of the rows in a box; what is at no known place is in none. */
   within(rows, [x0, y0, x1, y1]) {
     const { x, y } = this.rows;
     return rows.filter((row) => x[row] >= x0 && x[row] <= x1 && y[row] >= y0 && y[row] <= y1);
+  }
+
+  /** Those of the rows whose place is not known. */
+  unplaced(rows) {
+    return rows.filter((row) => Number.isNaN(this.rows.x[row]));
   }
 
   /** The first few rows in an order, without sorting the rest. */
@@ -160,7 +165,8 @@ export class Columns {
       newest: (row) => last[row],
       oldest: (row) => -this.rows.first[row],
       important: (row) => (Number.isNaN(importance[row]) ? -1 : importance[row]),
-      closest: (row) => -((this.rows.x[row] - x) ** 2 + (this.rows.y[row] - y) ** 2),
+      // What is at no known place comes last.
+      closest: (row) => (Number.isNaN(this.rows.x[row]) ? -Infinity : -((this.rows.x[row] - x) ** 2 + (this.rows.y[row] - y) ** 2)),
     };
     const key = keys[order];
     const better = (a, b) => b[0] - a[0] || id[b[1]] - id[a[1]];

@@ -16,7 +16,8 @@ export function askToForget(memory, { done, undo }) {
   secure.onchange = note;
   note();
   byId("forget-reason").value = "";
-  byId("forget-what").textContent = `${nameOf(memory.label, memory.kind)}, memory #${memory.id}, at ${point(...memory.position.slice(0, 2))}`;
+  const where = memory.position ? `at ${point(...memory.position)}` : "place unknown";
+  byId("forget-what").textContent = `${nameOf(memory.label, memory.kind)}, memory #${memory.id}, ${where}`;
   dialog.returnValue = "keep";
   dialog.onclose = async () => {
     if (dialog.returnValue !== "forget") return;

@@ -16,6 +16,9 @@ export const metres = (value, digits = 1) => (Math.round(value * 10 ** digits) /
 /** (x, y) m */
 export const point = (x, y) => `(${metres(x)}, ${metres(y)}) m`;
 
+/** "3.0, 1.0 m", or that nobody knows; what is at no known place has neither x nor y */
+export const placeWords = (x, y) => (Number.isFinite(x) && Number.isFinite(y) ? `${metres(x)}, ${metres(y)} m` : "place unknown");
+
 /** 0.58 as 58 % */
 export const percent = (value) => (value === null || Number.isNaN(value) ? "not known" : `${whole.format(value * 100)} %`);
 

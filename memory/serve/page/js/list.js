@@ -1,7 +1,7 @@
 // The list of memories: what the map shows, or what an answer found.
 
 import { byId, element, rebuild } from "./dom.js";
-import { brief, count, metres, nameOf, stateWords, time, times } from "./format.js";
+import { brief, count, nameOf, placeWords, stateWords, time, times } from "./format.js";
 import { glyph } from "./glyphs.js";
 
 const FIRST = 40;
@@ -53,7 +53,7 @@ export class List {
       role && element("span.tag", {}, role), kind !== "object" && label && element("span.tag", {}, kind),
       marked && element("span.tag", {}, "kept")),
     element("span.row-time", { title: `${time(last)} UTC` }, brief(last)),
-    element("span.row-more", {}, `${metres(x)}, ${metres(y)} m · seen ${times(sights)}`,
+    element("span.row-more", {}, `${placeWords(x, y)} · seen ${times(sights)}`,
       state === "present" ? null : ` · ${stateWords[state]}`));
     return element("li", {}, button);
   }
@@ -76,6 +76,6 @@ export function entryOf(columns, row) {
 
 /** An entry of a memory of an answer. */
 export function entryOfMemory(memory, role = null) {
-  const [x, y] = memory.position;
+  const [x, y] = memory.position ?? [NaN, NaN];
   return { ...memory, x, y, role, last: memory.last_seen_ns / 1e9 };
 }

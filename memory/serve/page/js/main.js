@@ -97,10 +97,12 @@ function lastTime() {
   return Math.abs(last) < 8e15 ? new Date(last).toISOString() : null;
 }
 
+/** The box around the memories that have a place, as [x0, y0, x1, y1]; null where none has. */
 function boxAround(memories) {
-  if (!memories.length) return null;
-  const xs = memories.map((memory) => memory.position[0]);
-  const ys = memories.map((memory) => memory.position[1]);
+  const places = memories.map(({ position }) => position).filter(Boolean);
+  if (!places.length) return null;
+  const xs = places.map(([x]) => x);
+  const ys = places.map(([, y]) => y);
   return [Math.min(...xs), Math.min(...ys), Math.max(...xs), Math.max(...ys)];
 }
 
@@ -159,17 +161,24 @@ function fill() {
     tellMap(entries.length);
     return;
   }
-  const rows = columns.within(timed, map.view);
+  const inView = columns.within(timed, map.view);
+  // No part of the map shows what is at no known place: the list does, whatever the view.
+  const unplaced = columns.unplaced(timed);
+  const rows = new Uint32Array(inView.length + unplaced.length);
+  rows.set(inView);
+  rows.set(unplaced, inView.length);
   const shown = columns.top(rows, list.limit, byId("order").value, map.middle).map((row) => entryOf(columns, row));
+  const apart = unplaced.length ? `, ${count(unplaced.length)} with no known place` : "";
   const title = rows.length === passing.length ? plural(rows.length, "memory", "memories")
-    : `${count(rows.length)} of ${plural(passing.length, "memory", "memories")} in view`;
+    : `${count(inView.length)} of ${plural(passing.length, "memory", "memories")} in view${apart}`;
   list.fill(shown, rows.length, { title, empty: nothing(), selected: () => card.id, refill: fill });
-  tellMap(rows.length);
+  tellMap(inView.length);
 }
 
 function nothing() {
   if (!columns.length) return "Nothing is remembered yet. Memories appear here as the robot adds them.";
   if (!passing.length) return "No memory passes the filters.";
+  if (timed.length && !columns.box(timed)) return "The places of these memories are unknown. The list shows them.";
   return timed.length ? "No memory in this part of the map. Move it, or press Show all." : "Nothing was seen in this time.";
 }
 

@@ -111,8 +111,9 @@ export class MemoryMap {
     this.go(() => this.map.fitBounds([[box[1], box[0]], [box[3], box[2]]], { padding: [36, 36], maxZoom: closest, animate }));
   }
 
-  /** Bring a point into the view, where it is not there yet. */
+  /** Bring a point into the view, where it is not there yet; what is at no known place (NaN) moves nothing. */
   reveal(x, y) {
+    if (Number.isNaN(x)) return;
     if (!this.map.getBounds().pad(-0.1).contains([y, x])) this.go(() => this.map.panTo([y, x], { animate: !this.still }));
   }
 
@@ -226,12 +227,12 @@ export class MemoryMap {
     else this.calls.gather(mark);
   }
 
-  /** A ring around a memory. */
+  /** A ring around a memory, where it has a place. */
   select(columns, id) {
     this.ring.clearLayers();
     const row = id === null ? -1 : columns.rowOf(id);
-    if (row < 0) return;
     const { x, y } = columns.rows;
+    if (row < 0 || Number.isNaN(x[row])) return;
     L.circleMarker([y[row], x[row]], {
       renderer: this.renderer, radius: 11, weight: 2.5, color: this.colours.text, fill: false, interactive: false,
     }).addTo(this.ring);

@@ -1,0 +1,48 @@
+"""The place that a question is about: a circle for the store, words for the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memory.wording.words import point
+
+
+def circle_of(near: tuple[float, ...] | None, radius_m: float | None) -> tuple[float, float, float] | None:
+    """Return x, y and the radius in metres; ``None`` without a point.
+
+    Args:
+        near: x, y (and z, which does not count) in metres.
+        radius_m: around it.
+
+    Raises:
+        ValueError: only one of the two is given, or the point has not two or three numbers.
+    """
+    if (near is None) != (radius_m is None):
+        raise ValueError("near and radius_m belong together: give both or neither")
+    if near is None or radius_m is None:
+        return None
+    if len(near) not in (2, 3):
+        raise ValueError(f"near must have two or three numbers, got {len(near)}")
+    return (near[0], near[1], radius_m)
+
+
+def words_of_place(
+    map_id: str | None,
+    near: tuple[float, ...] | None,
+    radius_m: float | None,
+    polygon: Sequence[tuple[float, float]] | None,
+) -> str:
+    """Return what an answer calls the place.
+
+    Args:
+        map_id: ``None`` for all maps.
+        near, radius_m: metres; around this point.
+        polygon: corners in metres; within it.
+    """
+    parts = []
+    if polygon is not None:
+        parts.append(f"the area with {len(polygon)} corners")
+    if near is not None:
+        parts.append(f"the {radius_m:g} m around {point(near)}")
+    where = "all maps" if map_id is None else f"map {map_id}"
+    return f"{' and '.join(parts)} in {where}" if parts else where

@@ -1,0 +1,105 @@
+"""Where something is now: its latest memory, and whether it is still there or was seen elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from memory.merging.robots import BELIEVED, weights_of
+from memory.observer import AWAY
+from memory.presence import Presence, PresenceOptions, look_again
+from memory.query import Filter
+from memory.questions.answers import StillThere
+from memory.questions.meaning import Meanings, Meant
+from memory.store import MemoryStore
+from memory.types import Memory
+from memory.visibility import Views
+
+#: Memories of one thing that are looked at.
+LATEST_SEEN = 256
+
+
+def latest(store: MemoryStore, meanings: Meanings, meant: Meant) -> Memory | None:
+    """Return the memory that stands for the latest sight; ``None`` where there is none.
+
+    That is not always the one of the latest time. Where robots are trusted differently, it is the latest of
+    those that are believed, of the newest ones.
+    """
+    trust = store.database.trusts()
+    found = meanings.memories(meant, newest_first=True, limit=LATEST_SEEN if trust else 1)
+    if found and meant.ids is None:
+        found += store.find_last_seen(meant.filter, min(each.last_sight_ns for each in found))
+    believed = {
+        memory.id: share >= BELIEVED for memory, share in zip(found, weights_of(found, trust), strict=True)
+    }
+    return max(
+        found,
+        key=lambda memory: (believed[memory.id], memory.last_sight_ns, memory.id or 0),
+        default=None,
+    )
+
+
+def still_there(
+    store: MemoryStore,
+    meanings: Meanings,
+    meant: Meant,
+    near: tuple[float, ...] | None,
+    *,
+    views: Views | None,
+    observations: Sequence[Memory],
+    options: PresenceOptions | None,
+) -> StillThere:
+    """Judge whether a memory's object is where it was: see :meth:`memory.questions.Questions.still_there`.
+
+    Args:
+        store: that is asked.
+        meanings: of the store.
+        meant: what was asked for.
+        near: metres; the closest to this point is meant, ``None`` for the one seen last.
+        views: looks since then, in the map of the memory.
+        observations: what was detected in the views and is not stored.
+        options: how much it takes to believe that something is gone.
+    """
+    found = latest(store, meanings, meant) if near is None else _closest(meanings, meant, near)
+    if found is None or found.id is None:
+        return StillThere(meant.words, None, "unknown", None, ())
+    (known,) = store.get([found.id])
+    if known.position is None:
+        reason = "it is not known where it was"
+        return StillThere(
+            meant.words, known, known.state if known.state in AWAY else "unknown", None, (reason,)
+        )
+    later = [memory for memory in _later_than(store, known) if memory.position is not None]
+    seen = [*later, *(entry for entry in observations if entry.map_id == known.map_id)]
+    looks = views if views is not None else Views(np.zeros((0, 3)), np.zeros(0), np.zeros(0, np.int64))
+    (presence,) = look_again([known], seen, looks, options).known
+    if presence.seen == 0 and (presence.missed == 0 or _known_gone(known, presence)):
+        if known.state in AWAY:
+            return StillThere(meant.words, known, known.state, None, (f"it was marked as {known.state}",))
+        return StillThere(meant.words, known, "unknown", None, presence.reasons[:1])
+    moved_to = None if presence.moved_to is None else seen[presence.moved_to]
+    return StillThere(meant.words, known, presence.state, presence.probability, presence.reasons, moved_to)
+
+
+def _closest(meanings: Meanings, meant: Meant, near: tuple[float, ...]) -> Memory | None:
+    """Return the memory closest to a point, the latest of equally close ones; ``None`` without any."""
+    found = meanings.memories(meant, newest_first=True, limit=LATEST_SEEN)
+    return min(found, key=lambda memory: math.dist(memory.place[: len(near)], near), default=None)
+
+
+def _later_than(store: MemoryStore, known: Memory) -> list[Memory]:
+    """The latest memories of its map, kind and label that were seen after it."""
+    later = Filter(
+        map_id=known.map_id,
+        kinds=(known.kind,),
+        labels=(known.label,),
+        between_ns=(min(known.last_sight_ns + 1, 2**63 - 1), 2**63 - 1),
+    )
+    return [memory for memory in store.find(later, limit=LATEST_SEEN) if memory.id != known.id]
+
+
+def _known_gone(known: Memory, presence: Presence) -> bool:
+    """True if it was gone before, and the looks since then are too few to say so on their own."""
+    return presence.state == "unknown" and known.state in AWAY
