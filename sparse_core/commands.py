@@ -53,7 +53,8 @@ def run_command(program: str, options: Any, errors: tuple[type[Exception], ...])
         errors: that the user can act on; others are raised.
 
     Returns:
-        The exit status: of the command, 1 if nobody reads its output, 2 after an error, 130 or 143 after a signal.
+        The exit status: of the command; 1 if nobody reads its output, 2 after an error, 130 or 143 after a
+        signal.
     """
     try:
         status = int(options.run(options))
