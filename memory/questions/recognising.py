@@ -194,7 +194,12 @@ def seen_before(
     if memory is not None and within is not None and like is not None:
         hits = _near(store, like, memory, within, least)
         # Where things are many, most are like it: those in other places only have to name the likest.
-        far = [hit for hit in store.query(replace(like, k=LATEST)) if not _within(within, hit.memory, memory)]
+        likest = store.query(replace(like, k=LATEST))
+        far = [hit for hit in likest if not _within(within, hit.memory, memory)]
+        # No circle holds what is at no known place: there the look decides.
+        near = {hit.memory.id for hit in hits}
+        hits += [hit for hit in likest if hit.memory.position is None and hit.memory.id not in near]
+        hits.sort(key=lambda hit: -hit.score)
     here = [] if memory is None or kind != "place" else _same_place(store, memory)
     alike = {hit.memory.id: hit.memory for hit in hits if hit.score >= least}
     alike |= {place.id: place for place in here}

@@ -87,6 +87,22 @@ def test_nobody_drives_to_it(store: MemoryStore) -> None:
             reply(ask, understand(question, HOUR))
 
 
+@pytest.mark.parametrize("first_is_placed", [True, False])
+def test_what_is_like_it_was_seen_before_by_its_look(tmp_path: Path, first_is_placed: bool) -> None:
+    place = (3.0, 1.0, 0.0)
+    where = (place, None) if first_is_placed else (None, place)
+    with MemoryStore.open(tmp_path / "store", dim=2) as store:
+        given = [
+            Memory(time_ns=at * HOUR, label="mug", position=each, embedding=np.array([1.0, 0.1]))
+            for at, each in enumerate(where)
+        ]
+        store.add(given)
+        found = Questions(store).seen_before(2)
+        assert [hit.memory.id for hit in found.hits] == [1], str(found)
+        assert found.visits == 1
+        assert str(found).startswith("Yes")
+
+
 def test_things_at_unknown_places_are_not_one() -> None:
     notes = [Memory(id=at, time_ns=at, label="cup") for at in (1, 2)]
     assert propose_merges(notes) == []

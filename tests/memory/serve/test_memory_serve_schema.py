@@ -29,6 +29,7 @@ def known(tmp_path: Path) -> Iterator[MemoryStore]:
                        embedding=[1, row, 0], covariance=[[0.1, 0, 0], [0, 0.1, 0], [0, 0, 0.1]])
                 for row in range(1, 6)
             ]
+            + [Memory(time_ns=10**15, label="Mug", caption="red mug somewhere", embedding=[1, 7, 0])]
         )  # fmt: skip
         yield store
 

@@ -98,6 +98,9 @@ def test_a_model_can_ask_and_change(folder: Path) -> None:
         assert imread(io.BytesIO(base64.b64decode(image.data))).shape[0] > 300
         note = (await ask("add_note", text="the red mug is chipped", label="remark"))["id"]
         assert (await ask("explain", id=note))["status"] == "kept"
+        seen = await ask("last_seen", what="remark")
+        assert seen["memory"]["position"] is None
+        assert "at an unknown place" in seen["sentence"]
         operation = (await ask("forget", ids=[note], reason="wrong"))["operation"]
         assert (await ask("explain", id=note))["status"] == "forgotten"
         await ask("undo", operation=operation)
