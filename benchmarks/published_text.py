@@ -99,7 +99,8 @@ def historical(files: Iterable[str]) -> str:
     days = {
         name: values["environment"]["time"][:10]
         for name in files
-        if (values := load_result(name)) is not None and values["environment"]["code"]["dirty"] is not False
+        if "environment" in (values := load_result(name) or {})
+        and values["environment"]["code"]["dirty"] is not False
     }
     if not days:
         return ""

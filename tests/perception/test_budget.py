@@ -332,7 +332,7 @@ def test_an_impossible_budget_takes_the_fastest_and_says_so_once(detector: Detec
     budgeted = BudgetedDetector(detector, 1e-9, levels=LEVELS)
     with pytest.warns(BudgetWarning, match="no level meets") as told:
         list(budgeted.stream(street(0).points for _ in range(4)))
-    assert len(told) == 1
+    assert len([one for one in told if one.category is BudgetWarning]) == 1
     fastest = min(budgeted.seconds, key=budgeted.seconds.__getitem__)
     assert budgeted.ran == fastest
 

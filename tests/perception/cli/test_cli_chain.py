@@ -89,7 +89,7 @@ def test_the_chain_works_without_another_word(
     assert "Yes: " in recall("ask", store, "seen-before").output
     here = recall("ask", store, "have I been here before?")
     assert "was visited on 1 earlier visit, the last on 2026-01-05 09:00:00 UTC" in here.output
-    assert "similarity 1.00, 0.0 m from here" in here.output
+    assert "0.0 m from here by the poses of map default" in here.output
     # A scan that is not stored, from a file and from a pipe.
     (line, *_) = (out / "detections.jsonl").read_text().splitlines()
     alone = tmp_path / "alone.jsonl"

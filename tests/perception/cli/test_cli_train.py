@@ -285,6 +285,8 @@ def test_doctor_without_a_folder(perceive: Perceive, tmp_path: Path) -> None:
     assert "nowhere" in (done.remarks + done.output).replace("\n", "")
 
 
+# Small scans are few rows to calibrate with.
+@pytest.mark.filterwarnings("ignore::sparse_core.nm.CalibrationWarning")
 def test_fine_tune_with_masks(
     perceive: Perceive, short: Path, kitti_folder: Path, tiny_weights: Path, tmp_path: Path
 ) -> None:

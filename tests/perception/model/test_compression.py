@@ -81,6 +81,8 @@ def test_masks_are_exact_or_none(tiny_network: Network, packed: Path) -> None:
     assert torch.equal(mask.sum(dim=1), torch.full((len(mask),), 2))
 
 
+# Small scans are few rows to calibrate with.
+@pytest.mark.filterwarnings("ignore::sparse_core.nm.CalibrationWarning")
 @pytest.mark.parametrize("folded", [False, True])
 def test_every_layer_is_reached(
     tiny_network: Network, street: Callable[[int], TrainingFrame], folded: bool

@@ -25,6 +25,8 @@ from sparse_core.nm import NMPattern
 from sparse_core.nm.masks import nm_mask
 
 Street = Callable[[int], TrainingFrame]
+# Three small scans are few rows to calibrate with.
+pytestmark = pytest.mark.filterwarnings("ignore::sparse_core.nm.CalibrationWarning")
 
 
 def trainer(config: TrainConfig, directory: Path, street: Street, fine_tune: FineTune) -> Trainer:
