@@ -55,6 +55,19 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def is_special(file: Path) -> bool:
+    """Return True for devices, pipes and sockets: no file can replace them, and reading them may never end.
+
+    Args:
+        file: to look at; a link is followed. One that does not exist is not special.
+    """
+    try:
+        mode = file.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
 @contextmanager
 def replacing(file: Path, *, private: bool = False, durable: bool = True) -> Iterator[Path]:
     """Write a temporary file and rename it, so that a failure leaves what was there.
@@ -74,7 +87,7 @@ def replacing(file: Path, *, private: bool = False, durable: bool = True) -> Ite
     Raises:
         OSError: the write failed; ``filename`` is the target.
     """
-    if _is_special(file):
+    if is_special(file):
         with naming(file):
             yield file
         return
@@ -312,15 +325,6 @@ def _check_place(file: Path, target: Path, *, is_folder: bool = False) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(target.parent))
     if target.is_dir() and not is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
-
-
-def _is_special(file: Path) -> bool:
-    """True of devices, pipes and sockets, which no file can replace."""
-    try:
-        mode = file.stat().st_mode
-    except OSError:
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _prefix(target: Path) -> str:

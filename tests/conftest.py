@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import runpy
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,30 @@ def run_demo(
         return subprocess.CompletedProcess([name, *arguments], status, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def limit_file_size() -> Callable[[int], AbstractContextManager[None]]:
+    """Let the system refuse files above a size in bytes, as a full disk does, while a ``with`` block runs.
+
+    The limit holds for the whole process: Python must not leave cut bytecode of modules that it imports.
+    """
+
+    @contextmanager
+    def limit(size: int) -> Iterator[None]:
+        writes_no_bytecode, handler = sys.dont_write_bytecode, signal.getsignal(signal.SIGXFSZ)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        sys.dont_write_bytecode = True
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            signal.signal(signal.SIGXFSZ, handler)
+            sys.dont_write_bytecode = writes_no_bytecode
+
+    return limit
 
 
 @pytest.fixture

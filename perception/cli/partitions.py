@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from perception.cli.records import open_records
 from perception.errors import DataError
 from perception.io.pcap import is_pcap
 from sparse_core.files import replacing_folder
@@ -53,11 +54,11 @@ def write_partitions(records: Path, folder: Path) -> int:
         The number of rows.
 
     Raises:
-        DataError: a line is no record.
+        DataError: a line is no record, or the file is a device or pipe.
     """
     pyarrow = load_pyarrow()
     rows = 0
-    with replacing_folder(folder) as beside, ExitStack() as stack, records.open("rb") as lines:
+    with replacing_folder(folder) as beside, ExitStack() as stack, open_records(records) as lines:
         parts = _Parts(pyarrow, beside)
         stack.callback(parts.close)
         for number, line in enumerate(lines, start=1):

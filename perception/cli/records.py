@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from perception.errors import DataError
-from sparse_core.files import GrowingFile
+from sparse_core.files import GrowingFile, is_special
 
 NAME = "detections.jsonl"
 
@@ -30,7 +30,8 @@ class FolderRecords:
     Args:
         folder: of the file; made when it is opened.
         overwrite: replace what is there.
-        resume: keep it, and go on behind it. A last line that was cut off is written again.
+        resume: keep it, and go on behind it. A last line that was cut off is written again. A device or
+            pipe keeps no records, and is not read.
         name: of the file.
 
     Raises:
@@ -42,7 +43,8 @@ class FolderRecords:
         self._kept = b""
         self._known: dict[tuple[str, str | None], bytes] = {}
         try:
-            earlier = self.path.read_bytes() if self.path.exists() and not overwrite else b""
+            keeps_records = self.path.exists() and not is_special(self.path)
+            earlier = self.path.read_bytes() if keeps_records and not overwrite else b""
         except OSError as error:
             raise DataError(f"{self.path}: cannot be read ({error.strerror}); name another folder") from error
         if earlier and not resume:
@@ -83,6 +85,23 @@ class FolderRecords:
         self._stream.write(json.dumps(record) + "\n")
 
 
+def open_records(path: Path) -> BinaryIO:
+    """Open records that were written, to read them.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        DataError: it is a device or pipe; reading it might never end.
+        OSError: the system refuses.
+    """
+    if is_special(path):
+        raise DataError(
+            f"{path}: a device or pipe, from which records cannot be read back; write them to a regular file"
+        )
+    return path.open("rb")
+
+
 class WrittenRecords:
     """The records of a file, each read when it is asked for.
 
@@ -98,7 +117,7 @@ class WrittenRecords:
         self._places: dict[tuple[str, str | None], int] = {}
         place = 0
         try:
-            with path.open("rb") as lines:
+            with open_records(path) as lines:
                 for number, line in enumerate(lines, 1):
                     self._places[_identity(path, number, line)] = place
                     place += len(line)
@@ -115,7 +134,7 @@ class WrittenRecords:
 
     def read(self, name: str, source: str) -> dict[str, Any]:
         """The record of a frame that is held."""
-        with self.path.open("rb") as lines:
+        with open_records(self.path) as lines:
             lines.seek(self._places[name, source])
             return dict(json.loads(lines.readline()))
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import os
-import resource
-import signal
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import numpy as np
@@ -46,20 +45,8 @@ from sparse_core.files import (
 
 ROOT = Path(__file__).parents[2]
 LIMIT_BYTES = 20_000
+Limit = Callable[[int], AbstractContextManager[None]]
 CLOUD = PointCloud(np.random.default_rng(0).random((3000, 4), np.float32), frame="lidar")
-
-
-@contextmanager
-def limited(size: int = LIMIT_BYTES) -> Iterator[None]:
-    """Let the system refuse files above a size, as a full disk does."""
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, before)
 
 
 def by_numpy(file: Path) -> None:
@@ -107,10 +94,16 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_refused_write_names_the_file_and_keeps_the_old_one(writer: str, tmp_path: Path) -> None:
+def test_a_refused_write_names_the_file_and_keeps_the_old_one(
+    limit_file_size: Limit, writer: str, tmp_path: Path
+) -> None:
     file = tmp_path / f"file{writer if writer.startswith('.') else ''}"
+    WRITERS[writer](file)  # Loads the writer's modules and fills its caches, before the limit.
     file.write_text("old")
-    with limited(5000 if writer == "map" else LIMIT_BYTES), pytest.raises((OSError, DataError)) as caught:
+    with (
+        limit_file_size(5000 if writer == "map" else LIMIT_BYTES),
+        pytest.raises((OSError, DataError)) as caught,
+    ):
         WRITERS[writer](file)
     found = write_failure(caught.value)
     assert found is not None
@@ -120,14 +113,26 @@ def test_a_refused_write_names_the_file_and_keeps_the_old_one(writer: str, tmp_p
     assert os.listdir(tmp_path) == [file.name]
 
 
-def test_records_end_with_their_last_whole_line_and_resume(tmp_path: Path) -> None:
+def test_a_limit_cuts_no_bytecode(
+    limit_file_size: Limit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "long_module_of_this_test.py").write_text(f"TEXT = {'a' * 1000!r}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = sys.dont_write_bytecode
+    with limit_file_size(100):
+        assert importlib.import_module("long_module_of_this_test").TEXT
+    assert os.listdir(tmp_path) == ["long_module_of_this_test.py"]
+    assert sys.dont_write_bytecode is before
+
+
+def test_records_end_with_their_last_whole_line_and_resume(limit_file_size: Limit, tmp_path: Path) -> None:
     records = FolderRecords(tmp_path, overwrite=False, resume=False)
 
     def write() -> None:
         for number in range(100):
             records.write({"frame": f"{number}", "source": "scan", "text": "a" * 900})
 
-    with limited(), records.open(), pytest.raises(OSError, match="too large") as caught:
+    with limit_file_size(LIMIT_BYTES), records.open(), pytest.raises(OSError, match="too large") as caught:
         write()
     assert caught.value.filename == str(tmp_path / "detections.jsonl")
     written = [json.loads(line) for line in records.path.read_text().splitlines()]
@@ -139,14 +144,14 @@ def test_records_end_with_their_last_whole_line_and_resume(tmp_path: Path) -> No
     assert json.loads(records.path.read_text().splitlines()[-1])["frame"] == "next"
 
 
-def test_events_end_with_their_last_whole_record(tmp_path: Path) -> None:
+def test_events_end_with_their_last_whole_record(limit_file_size: Limit, tmp_path: Path) -> None:
     events = EventFile(tmp_path, 0)
 
     def write() -> None:
         for step in range(100):
             events.write(step, {"loss": 1.0})
 
-    with closing(events), limited(300), pytest.raises(OSError, match="too large") as caught:
+    with closing(events), limit_file_size(300), pytest.raises(OSError, match="too large") as caught:
         write()
     (file,) = (tmp_path / "tensorboard").iterdir()
     content, place = file.read_bytes(), 0
@@ -157,7 +162,7 @@ def test_events_end_with_their_last_whole_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mcap", "rerun"])
-def test_recordings_report_a_refused_write(kind: str, tmp_path: Path) -> None:
+def test_recordings_report_a_refused_write(limit_file_size: Limit, kind: str, tmp_path: Path) -> None:
     pytest.importorskip(kind)
     from perception.visualise.recording import Moment
     from perception.visualise.recordings import open_recordings
@@ -165,12 +170,13 @@ def test_recordings_report_a_refused_write(kind: str, tmp_path: Path) -> None:
     file = tmp_path / {"mcap": "a.mcap", "rerun": "a.rrd"}[kind]
     target = {kind: str(file) if kind == "rerun" else file}
 
-    def write() -> None:
+    def write(frames: int = 100) -> None:
         with open_recordings(title="a test", **target) as recordings:  # type: ignore[arg-type]
-            for number in range(100):
+            for number in range(frames):
                 recordings.scan(CLOUD, Detections.empty(), Moment(number, None))
 
-    with limited(), pytest.raises(OSError, match="too large") as caught:
+    write(1)  # Loads modules and fills caches, before the limit.
+    with limit_file_size(LIMIT_BYTES), pytest.raises(OSError, match="too large") as caught:
         write()
     assert caught.value.filename == str(file)
 
@@ -268,10 +274,10 @@ def test_an_error_that_is_no_write_keeps_its_type(tmp_path: Path) -> None:
         assert getattr(error, "filename", None) is None
 
 
-def test_a_backup_that_does_not_fit_names_the_copy(tmp_path: Path) -> None:
+def test_a_backup_that_does_not_fit_names_the_copy(limit_file_size: Limit, tmp_path: Path) -> None:
     with (
         MemoryStore.open(tmp_path / "store", dim=4) as store,
-        limited(40_000),
+        limit_file_size(40_000),
         pytest.raises(StoreError) as caught,
     ):
         store.backup(tmp_path / "copy")
@@ -292,9 +298,11 @@ def test_a_full_disk_behind_the_output(tmp_path: Path) -> None:
     assert done.stderr == "recall init: Disk full while writing the output. Free space, then rerun.\n"
 
 
-def test_a_command_that_fails_prints_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_command_that_fails_prints_one_line(
+    limit_file_size: Limit, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     def run(options: Namespace) -> int:
-        with limited(10):
+        with limit_file_size(10):
             StoreConfig().save(options.out)
         return 0
 

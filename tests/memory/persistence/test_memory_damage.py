@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -89,23 +87,19 @@ def test_a_full_database_keeps_what_it_has(folder: Path) -> None:
         assert database.add(rows_of(1)) == [301]
 
 
-def test_a_disk_without_room_keeps_what_it_has(folder: Path) -> None:
+def test_a_disk_without_room_keeps_what_it_has(
+    limit_file_size: Callable[[int], AbstractContextManager[None]], folder: Path
+) -> None:
     size = max(file.stat().st_size for file in folder.iterdir())
-    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
     with Database.open(folder) as database:
         kept = 300
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 200_000, before[1]))
-        try:
-            error: StoreError | None = None
+        error: StoreError | None = None
+        with limit_file_size(size + 200_000):
             while error is None and kept < 10_000:
                 try:
                     kept = max(database.add(rows_of(10)))
                 except StoreError as caught:
                     error = caught
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-            signal.signal(signal.SIGXFSZ, handler)
         assert "memory.db" in str(error)
         assert 300 < kept < 10_000
         assert database.ids().tolist() == list(range(1, kept + 1))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import resource
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -157,30 +155,19 @@ def test_what_the_log_kept_of_a_memory_goes_by_itself_too(tmp_path: Path) -> Non
         reader.redact([])
 
 
-@contextmanager
-def files_up_to(size: int) -> Iterator[None]:
-    """No file grows beyond a size: as on a disk that is nearly full."""
-    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
-
-
-def test_without_room_it_says_what_happened_and_the_store_opens_all_the_same(tmp_path: Path) -> None:
+def test_without_room_it_says_what_happened_and_the_store_opens_all_the_same(
+    limit_file_size: Callable[[int], AbstractContextManager[None]], tmp_path: Path
+) -> None:
     with Database.open(tmp_path, dim=16) as database:
         id = fill(database, 300)
         database.tidy()
         size = (tmp_path / "memory.db").stat().st_size
-        with files_up_to(size - 4096):
+        with limit_file_size(size - 4096):
             with pytest.raises(EraseError, match=r"removed, but .* room.*call scrub"):
                 database.remove([id], secure=True)
             assert database.count() == 600
             assert "old bytes are still" in str(database.check())
-    with files_up_to(size - 4096), Database.open(tmp_path) as database:
+    with limit_file_size(size - 4096), Database.open(tmp_path) as database:
         (said,) = database.remarks
         assert "old bytes are still in the files" in said
         assert database.count() == 600

@@ -42,7 +42,8 @@ def test_a_full_disk_ends_the_run(
     out = tmp_path / "out"
     out.mkdir()
     (out / "street0.png").symlink_to("/dev/full")
-    done = perceive("detect", scans, "--out", out, "--weights", tiny_weights, "--workers", 1)
+    options = ("--weights", tiny_weights, "--workers", 1, "--start", "2026-01-01")
+    done = perceive("detect", scans, "--out", out, *options)
     assert done.status == 2
     assert done.remarks == (
         f"perceive detect: Disk full while writing {out / 'street0.png'}."
