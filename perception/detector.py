@@ -154,14 +154,7 @@ class Detector:
             nms = replace(nms, score_threshold=own, report_thresholds=dict.fromkeys(classes, score))
         else:
             nms = replace(nms, score_threshold=score, report_thresholds={})
-        changed = copy.copy(self)
-        changed.watch = ScanWatch(self.config.pillars, every_frame=not self.fast)
-        changed.config = replace(self.config, nms=nms)
-        computed = changed.config.nms.score_threshold, changed.config.proposal_scores
-        if computed != (self.config.nms.score_threshold, self.config.proposal_scores):
-            changed._eager = self._eager.with_config(changed.config)
-            changed._graphs = self._graphs and self._graphs.with_config(changed.config)
-        return changed
+        return self._with_config(replace(self.config, nms=nms))
 
     def with_range(self, range_m: Sequence[float] | None) -> Detector:
         """A detector on the same weights that looks elsewhere: convolutions do not know where they are.
@@ -200,16 +193,28 @@ class Detector:
         if not 0 < factor < math.inf:
             raise ValueError(f"factor must be positive and finite, got {factor}")
         config = self.config
-        changed = copy.copy(self)
-        changed.config = replace(
+        changed = replace(
             config,
             head=replace(config.head, top_k=math.ceil(config.head.top_k * factor)),
             refine=replace(config.refine, proposals=math.ceil(config.refine.proposals * factor)),
             nms=replace(config.nms, max_boxes=math.ceil(config.nms.max_boxes * factor)),
         )
-        changed.watch = ScanWatch(self.config.pillars, every_frame=not self.fast)
-        changed._eager = self._eager.with_config(changed.config)
-        changed._graphs = self._graphs and self._graphs.with_config(changed.config)
+        return self._with_config(changed)
+
+    def _with_config(self, config: DetectorConfig) -> Detector:
+        """A detector on the same network and grid with other thresholds and limits.
+
+        Runners are shared where they compute the same, and so are their graphs.
+        """
+        changed = copy.copy(self)
+        changed.config = config
+        changed.watch = ScanWatch(config.pillars, every_frame=not self.fast)
+        before, after = (
+            (each.nms.score_threshold, each.proposal_scores, each.limits) for each in (self.config, config)
+        )
+        if after != before:
+            changed._eager = self._eager.with_config(config)
+            changed._graphs = self._graphs and self._graphs.with_config(config)
         return changed
 
     def reporting_everything(self) -> Detector:

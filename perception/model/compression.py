@@ -93,7 +93,7 @@ def run_every_layer(network: Network, clouds: Sequence[Tensor]) -> None:
 
 def _distinct(boxes: Tensor, scores: Tensor, labels: Tensor, config: DetectorConfig) -> tuple[Tensor, Tensor]:
     """Boxes and labels of the proposals of a frame that a detector would refine, the best one at least."""
-    usable = scores >= scores.max().clamp(max=config.nms.score_threshold * 0.25)
+    usable = scores >= scores.max().clamp(max=config.nms.proposal_score)
     boxes, scores, labels = boxes[usable], scores[usable], labels[usable]
     kept = rotated_nms(
         boxes,
