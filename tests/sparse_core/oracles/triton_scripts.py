@@ -14,6 +14,17 @@ from typing import Any
 
 import pytest
 
+#: Runs a script and ends without finalizing Python: a thread of autograd that comes back from a kernel while
+#: Python is finalized aborts the whole process (pytorch/pytorch#38230).
+_RUN_AND_END = """
+import os, runpy, sys
+sys.argv = sys.argv[1:]
+sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+sys.stdout.flush()
+os._exit(0)
+"""
+
 
 def run_script(script: Path, repository: Path, *arguments: str, interpret: bool) -> dict[str, Any]:
     """Run ``script`` with Triton's interpreter or without, and return the JSON of its last line.
@@ -26,7 +37,7 @@ def run_script(script: Path, repository: Path, *arguments: str, interpret: bool)
     else:
         environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
         done = subprocess.run(
-            [sys.executable, str(script), *arguments],
+            [sys.executable, "-c", _RUN_AND_END, str(script), *arguments],
             env=environment | {"PYTHONPATH": str(repository)},
             capture_output=True,
             text=True,
