@@ -30,6 +30,7 @@ from benchmarks.scenes import default_data, load_frames
 from benchmarks.timing import Side, Summary, interleave
 from perception.config import PillarConfig
 from perception.model.pillars import make_pillars
+from sparse_core.common.libraries import module_available
 from sparse_core.conv import (
     CoordinateTable,
     SparseConv2d,
@@ -37,8 +38,7 @@ from sparse_core.conv import (
     SubmanifoldConv2d,
     convolution_tuning,
 )
-from sparse_core.libraries import module_available
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 Layer = Literal["submanifold", "strided"]

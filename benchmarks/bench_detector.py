@@ -43,7 +43,7 @@ from perception.boxes import rotated_iou_bev
 from perception.config import DetectorConfig
 from perception.model.pillars import make_pillars
 from perception.types import Detections, FloatArray
-from sparse_core.table import Table
+from sparse_core.common.table import Table
 
 #: A single dense frame beyond this is not worth waiting for.
 _LONGEST_FRAME_S = 25.0

@@ -40,7 +40,7 @@ from benchmarks.results import result, save, show, write
 from benchmarks.scenes import default_data
 from perception.data import open_data_set
 from perception.errors import DataError
-from sparse_core.libraries import module_available
+from sparse_core.common.libraries import module_available
 
 METHODS = ("dense", "small dense", "static", "set", "rigl")
 STRUCTURES = ("unstructured", "fan-in", "block")

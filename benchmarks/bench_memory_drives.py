@@ -32,7 +32,7 @@ from benchmarks.memory_drive_cases import cases
 from benchmarks.memory_drive_peers import peers
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table
-from sparse_core.table import Table
+from sparse_core.common.table import Table
 
 #: Kinds of questions.
 KINDS = ("how many", "parked", "last seen", "changed")

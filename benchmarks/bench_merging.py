@@ -32,8 +32,8 @@ from benchmarks.merging_plain import compare, model_sizes, plain_ties
 from benchmarks.options import asked, common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table, write
 from benchmarks.timing import Summary, paired_ratio, time_once
+from sparse_core.common.table import Table
 from sparse_core.merging import TaskVector, merge, save_task_vector
-from sparse_core.table import Table
 
 State = dict[str, Tensor]
 DENSITY = 0.2

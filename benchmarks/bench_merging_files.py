@@ -33,9 +33,9 @@ from benchmarks.memory import anonymous_bytes, peak_bytes, reset_peak, resident_
 from benchmarks.merging_plain import model_sizes
 from benchmarks.options import asked, common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table
+from sparse_core.common.table import Table
 from sparse_core.merging import merge_files, parse_recipe
 from sparse_core.merging.tensor_files import TensorFileWriter
-from sparse_core.table import Table
 
 _NOTES = [
     "own: the most memory that belonged to the process alone; with mapped files: the peak that the"

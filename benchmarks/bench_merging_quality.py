@@ -31,8 +31,8 @@ from torch import Tensor
 from benchmarks.merging_tasks import PAIRS, Pair, Trained
 from benchmarks.options import asked, common_parser, configure, parse
 from benchmarks.results import result, save, show, table, write
+from sparse_core.common.table import Table
 from sparse_core.merging import TaskVector, loss_along_path, merge
-from sparse_core.table import Table
 
 _WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 #: Method of the library, and what is tried on the validation data.

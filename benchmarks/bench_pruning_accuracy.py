@@ -31,8 +31,8 @@ from benchmarks.options import common_parser, configure, parse, picture
 from benchmarks.pruning_measure import DENSE, TRAINED_ON, measure
 from benchmarks.pruning_rows import BASELINE, REFRESH_EVERY, Task
 from benchmarks.results import result, save, show, table, write
-from sparse_core.libraries import module_available
-from sparse_core.table import Table
+from sparse_core.common.libraries import module_available
+from sparse_core.common.table import Table
 
 MODELS = ("transformer", "convnet")
 PATTERNS = ("2:4", "1:4", "2:8")

@@ -29,8 +29,8 @@ from benchmarks.matrices import exact_product, fresh, noted, random_dense
 from benchmarks.options import common_parser, configure, parse, picture
 from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import Side, Summary, interleave, paired_ratio
+from sparse_core.common.libraries import module_available
 from sparse_core.formats import CSR, generators
-from sparse_core.libraries import module_available
 from sparse_core.linalg import (
     SolveResult,
     algebraic_multigrid,

@@ -36,7 +36,7 @@ from perception.track import TrackerConfig, track_recording
 from perception.track.evaluation import SequencePair, clear_measures, hota_measures
 from perception.track.folders import DetectionFolder, rows_of_tracks
 from perception.track.recording import MODES, Mode, Moment
-from sparse_core.table import Table, cell
+from sparse_core.common.table import Table, cell
 
 _LABEL = "Car"
 _CHOICES = (-2.0, -1.0, 0.0)

@@ -28,7 +28,7 @@ from benchmarks.kitti_folds import sources
 from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import result, save, show, table
 from perception.data import open_data_set
-from sparse_core.table import Table
+from sparse_core.common.table import Table
 
 _SHIPPED = ("pointpillars-kitti", "pointpillars-kitti-dense", "pointpillars-anywhere")
 _LEVELS = ("easy", "moderate", "hard")

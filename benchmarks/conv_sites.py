@@ -19,6 +19,8 @@ from torch import Tensor
 from benchmarks.graphs import call_microseconds, microseconds
 from benchmarks.results import number, table
 from benchmarks.timing import Side, interleave
+from sparse_core.common.libraries import module_available
+from sparse_core.common.table import Table
 from sparse_core.conv import (
     CoordinateTable,
     SparseTensor,
@@ -28,9 +30,7 @@ from sparse_core.conv import (
     sparse_convolution,
 )
 from sparse_core.conv.grid import grid_from_cells, linear_cells, neighbour_table
-from sparse_core.libraries import module_available
-from sparse_core.op import Impl
-from sparse_core.table import Table
+from sparse_core.kernels.op import Impl
 
 #: Spare rows of the capacity that the fixed side is given.
 HEADROOM = 1.25

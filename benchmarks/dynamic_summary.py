@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.dynamic_rows import LABELS, Row
 from benchmarks.results import table
-from sparse_core.table import Table
+from sparse_core.common.table import Table
 
 #: What each task is judged by, and digits after the point.
 MEASURES = {

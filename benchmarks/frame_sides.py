@@ -14,7 +14,7 @@ from torch import Tensor
 from perception.detector import Detector
 from perception.model.network import Network
 from perception.types import Detections
-from sparse_core.libraries import module_available
+from sparse_core.common.libraries import module_available
 
 #: Sides by package.
 LIBRARIES = {"spconv": "spconv, layer by layer", "spconv_triton": "spconv-triton, layer by layer"}

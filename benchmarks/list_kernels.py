@@ -29,8 +29,8 @@ import torch  # noqa: E402
 from benchmarks.scenes import default_data, load_frames  # noqa: E402
 from perception.detector import Detector  # noqa: E402
 from perception.run import graph  # noqa: E402
-from sparse_core.ahead import job_of, recorded  # noqa: E402
-from sparse_core.kernel_packs import pack_path, write_pack  # noqa: E402
+from sparse_core.kernels.ahead import job_of, recorded  # noqa: E402
+from sparse_core.kernels.kernel_packs import pack_path, write_pack  # noqa: E402
 
 WEIGHTS = ("pointpillars-kitti", "pointpillars-anywhere")
 LISTED = ROOT / "perception" / "run" / "kernels.json"

@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 
 from benchmarks.environment import ROOT, describe
-from sparse_core.table import Table
+from sparse_core.common.table import Table
 
 #: Published files, which belong to the repository.
 RESULTS = ROOT / "benchmarks" / "results"

@@ -15,7 +15,7 @@ from perception.data.kitti import WHOLE_SCANS
 from perception.errors import DataError
 from perception.io import load_point_cloud
 from perception.types import FloatArray
-from sparse_core.libraries import module_available
+from sparse_core.common.libraries import module_available
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from perception.model.weights import load_weights
 from perception.stages.backbone.dense import StaticMaps
 from perception.types import Detections, FloatArray
 from sparse_core.conv import SparseTensor
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 Execution = Literal["eager", "compiled", "graph"]
 

@@ -41,9 +41,9 @@ from perception.model.compression import (
     save_compressed_weights,
 )
 from perception.model.weights import load_weights
-from sparse_core.commands import failure, reported_file_errors
+from sparse_core.common.commands import failure, reported_file_errors
+from sparse_core.common.files import write_file
 from sparse_core.compression import load_compressed, prune_in_one_pass
-from sparse_core.files import write_file
 
 DIFFICULTIES: tuple[DifficultyName, ...] = ("easy", "moderate", "hard")
 

@@ -15,7 +15,7 @@ import numpy as np
 from perception import Boxes3D, Detector, PointCloud
 from perception.data import open_data_set
 from perception.visualise import draw_bev, write_html
-from sparse_core.commands import reported_file_errors
+from sparse_core.common.commands import reported_file_errors
 
 
 def sample_scan(data: Path, frame_id: str) -> tuple[str, PointCloud, Boxes3D]:

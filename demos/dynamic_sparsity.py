@@ -24,9 +24,9 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor, nn
 
-from sparse_core.commands import failure, reported_file_errors
+from sparse_core.common.commands import failure, reported_file_errors
+from sparse_core.common.files import replacing
 from sparse_core.dynamic import RigLLinear, RigLScheduler, SparseAdam, sparse_training
-from sparse_core.files import replacing
 
 METHODS = ("dense", "static", "set", "rigl")
 LABELS = {"dense": "dense", "static": "static random", "set": "SET", "rigl": "RigL"}

@@ -13,7 +13,7 @@ from perception.data import open_data_set
 from perception.evaluate.judge_kitti import detections_to_objects
 from perception.evaluate.kitti import evaluate_kitti
 from perception.evaluate.report import format_table, plot_precision_recall
-from sparse_core.commands import reported_file_errors
+from sparse_core.common.commands import reported_file_errors
 
 
 def main() -> None:

@@ -33,8 +33,8 @@ from memory import MemoryStore
 from memory.questions import Questions
 from memory.questions.replying import ReplyOptions, reply
 from memory.questions.understanding import understand
-from sparse_core.commands import reported_file_errors
-from sparse_core.table import Table
+from sparse_core.common.commands import reported_file_errors
+from sparse_core.common.table import Table
 
 QUESTIONS = ("where is the trolley?", "how many pallets are there?", "how many doors are there?")
 

@@ -27,8 +27,8 @@ from perception.cli import main as perceive
 from perception.data.sample import INTENSITY_STEPS, LEAST_POINTS, STEP_M
 from perception.io.point_cloud import save_point_cloud
 from perception.simulate import SensorModel, simulate_sequence
-from sparse_core.commands import reported_file_errors
-from sparse_core.files import replacing, write_file
+from sparse_core.common.commands import reported_file_errors
+from sparse_core.common.files import replacing, write_file
 
 STREET = Path("perception/assets/street.npz")
 TWO_DAYS = Path("memory/assets/two-days.jsonl.gz")

@@ -21,7 +21,7 @@ from rich.progress import track
 from rich.table import Table
 from torch import Tensor, nn
 
-from sparse_core.commands import reported_file_errors
+from sparse_core.common.commands import reported_file_errors
 from sparse_core.merging import (
     Combination,
     HotSwap,

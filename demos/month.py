@@ -34,7 +34,7 @@ from memory import MemoryStore
 from memory.errors import RecallError
 from memory.index.kinds import STORE_KINDS
 from memory.query import Filter
-from sparse_core.commands import failure, reported_file_errors
+from sparse_core.common.commands import failure, reported_file_errors
 
 TOWN = TownConfig(
     half_m=(60.0, 40.0), filled=0.95, leaves=0.1, moves=0.1, arrives=0.5, standing=12, walking=6, once=3

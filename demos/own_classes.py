@@ -24,8 +24,8 @@ from perception.simulate.mesh import Mesh, box, cylinder, merge_meshes
 from perception.simulate.raycast import RayCaster
 from perception.simulate.sensor import SensorModel
 from perception.simulate.surface import Material
-from sparse_core.commands import reported_file_errors
-from sparse_core.files import write_file
+from sparse_core.common.commands import reported_file_errors
+from sparse_core.common.files import write_file
 
 SENSOR_HEIGHT_M = 2.1
 HALL_M = (24.0, 16.0, 7.0)

@@ -42,8 +42,8 @@ from safetensors.torch import save_model
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from sparse_core.commands import failure, reported_file_errors
-from sparse_core.files import replacing
+from sparse_core.common.commands import failure, reported_file_errors
+from sparse_core.common.files import replacing
 from sparse_core.nm import (
     Block,
     DistillationLoss,

@@ -15,7 +15,7 @@ from rich.progress import Progress
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from sparse_core.files import save_torch
+from sparse_core.common.files import save_torch
 from sparse_core.nm import DistillationLoss, warmup_cosine
 from sparse_core.nm.forward_pass import call_model
 

@@ -22,8 +22,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from memory import Hit, Memory, MemoryStore, Query
-from sparse_core.commands import reported_file_errors
-from sparse_core.files import replacing
+from sparse_core.common.commands import reported_file_errors
+from sparse_core.common.files import replacing
 
 DIM, HOUR_NS, DAY_NS, SECOND_NS = 128, 3600 * 10**9, 24 * 3600 * 10**9, 10**9
 START_NS = round(datetime(2026, 1, 5, tzinfo=UTC).timestamp()) * SECOND_NS

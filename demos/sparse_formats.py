@@ -21,7 +21,7 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor
 
-from sparse_core.commands import failure, reported_file_errors
+from sparse_core.common.commands import failure, reported_file_errors
 from sparse_core.formats import (
     BSR,
     COO,

@@ -39,8 +39,8 @@ from perception.simulate import Scene, SceneConfig, Spot, build_scene
 from perception.simulate.annotation import tight_box
 from perception.simulate.mesh import merge_meshes
 from perception.simulate.raycast import RayCaster
-from sparse_core.commands import reported_file_errors
-from sparse_core.files import write_file
+from sparse_core.common.commands import reported_file_errors
+from sparse_core.common.files import write_file
 
 #: Along the street, metres; places are so far apart that none is taken for its neighbour.
 PLACES_M = np.arange(-45.0, 46.0, 6.0)

@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from sparse_core.waiting import sleep_while_waiting
+from sparse_core.common.waiting import sleep_while_waiting
 
 if TYPE_CHECKING:
     from memory.config import StoreConfig

@@ -16,7 +16,7 @@ from memory.merging import MergeOptions
 from memory.reservoir import LONGEST_S, ReservoirConfig
 from memory.tiers import TierOptions
 from memory.types import check_integer, check_numbers
-from sparse_core.files import write_file
+from sparse_core.common.files import write_file
 
 FILE_NAME = "config.json"
 #: What a file holds whose content was lost.

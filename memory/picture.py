@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from memory.types import Memory
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 #: Labels of the shipped detector; others take the next colours in the order of their names.
 COLOURS = {"Car": "tab:blue", "Pedestrian": "tab:green", "Cyclist": "tab:purple"}

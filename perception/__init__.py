@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perception.drawing import drawing
-from sparse_core.waiting import sleep_while_waiting
+from sparse_core.common.waiting import sleep_while_waiting
 
 if TYPE_CHECKING:
     from perception.detector import Detector

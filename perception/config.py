@@ -23,8 +23,8 @@ from perception.class_names import check_known, same_class, unknown_class
 from perception.errors import ConfigError
 from perception.geometry import BirdsEyeGrid, OpenGrid
 from perception.kinds import class_of
-from sparse_core.files import write_file
-from sparse_core.op import Impl
+from sparse_core.common.files import write_file
+from sparse_core.kernels.op import Impl
 
 ConfigT = TypeVar("ConfigT")
 

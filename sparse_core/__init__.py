@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparse_core.matrix_operations import operations
+from sparse_core.common.matrix_operations import operations
 
 __version__ = "0.2.0"
 

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from drive.frames import DAY_NS, START_NS
 from drive.picture import COLOURS
 from memory import Memory
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 
 def draw_month(

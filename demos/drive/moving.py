@@ -20,7 +20,7 @@ from memory import Filter, Memory, MemoryStore
 from memory.tracks import Sights
 from perception.visualise.birds_eye import BACKGROUND
 from perception.visualise.palette import POINT_STOPS, class_colour
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 Points = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from drive.frames import Frame, Place
 from drive.perceiving import Percept
 from perception import Detections, PointCloud
 from perception.vectors import packed, unpacked
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 _NO_CLOUD = PointCloud(np.zeros((0, 4), np.float32))
 

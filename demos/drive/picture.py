@@ -18,7 +18,7 @@ from drive.asking import Answer
 from drive.frames import Place
 from memory import Memory
 from memory.picture import COLOURS, draw_memories
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 _RIGHT, _WRONG = "tab:green", "tab:red"
 

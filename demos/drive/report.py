@@ -25,7 +25,7 @@ from drive.touring import DIM
 from drive.viewing import Day, Example, Viewing
 from memory import MemoryStore
 from memory.errors import UnknownMemoryError
-from sparse_core.files import write_file
+from sparse_core.common.files import write_file
 
 #: Memories whose fate is told by their explanation; the rest is counted only.
 _MOST_EXPLAINED = 20_000

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memory.exchange.times import format_time
-from sparse_core.files import write_file
+from sparse_core.common.files import write_file
 from yard.world import CUT, ROBOTS, ROUNDS, TROLLEY
 
 _PAGE = Path(__file__).with_name("page.html")

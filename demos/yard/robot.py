@@ -15,7 +15,7 @@ from memory import MemoryStore
 from memory.errors import SyncError
 from memory.sync import Outbox, sync
 from memory.sync.remote import Service
-from sparse_core.commands import reported_file_errors
+from sparse_core.common.commands import reported_file_errors
 from yard.world import DIM, Yard
 
 

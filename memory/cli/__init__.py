@@ -10,7 +10,7 @@ from memory.cli.commands import COMMANDS
 from memory.cli.parser import CommandParser
 from memory.errors import RecallError
 from sparse_core import __version__
-from sparse_core.commands import declare, run_command
+from sparse_core.common.commands import declare, run_command
 from sparse_core.errors import SparseError
 
 

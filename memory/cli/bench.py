@@ -21,7 +21,7 @@ from memory.cli.console import UsageError, add_command, output, print_json, prog
 from memory.query import Filter, Query
 from memory.store import MemoryStore
 from memory.types import Memory
-from sparse_core.table import Table
+from sparse_core.common.table import Table
 
 _GROUP = 1000
 _SINGLE_S = 1.0

@@ -9,7 +9,7 @@ from memory import MemoryStore
 from memory.cli.console import add_command, counted, output, print_json, progress, say, split_words, undoing
 from memory.exchange.times import parse_time
 from memory.store import Consolidated
-from sparse_core.table import Table
+from sparse_core.common.table import Table
 
 _SHOWN = 20
 

@@ -18,7 +18,7 @@ from memory.picture import draw_map
 from memory.questions import Questions
 from memory.questions.replying import reply
 from memory.questions.understanding import understand
-from sparse_core.files import write_file
+from sparse_core.common.files import write_file
 
 MAP = "town"
 QUESTIONS = (

@@ -13,7 +13,7 @@ from memory.exchange.records import record_of
 from memory.exchange.times import format_time
 from memory.store import MemoryStore
 from memory.types import Explanation, Memory
-from sparse_core.table import Table
+from sparse_core.common.table import Table
 
 
 def add_parser(commands: Any) -> None:

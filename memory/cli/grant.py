@@ -8,7 +8,7 @@ from typing import Any
 from memory.cli.console import UsageError, add_command, output, print_json, remark, say, split_words
 from memory.persistence.opening import open_database
 from memory.persistence.postgres.address import without_password
-from sparse_core.table import Table
+from sparse_core.common.table import Table
 
 
 def add_parser(commands: Any) -> None:

@@ -32,7 +32,7 @@ from memory.exchange.times import parse_time
 from memory.persistence.opening import open_database
 from memory.revisiting import mark_free
 from memory.store import MemoryStore
-from sparse_core.table import Table
+from sparse_core.common.table import Table
 
 if TYPE_CHECKING:
     from memory.encode import ImageTextEncoder

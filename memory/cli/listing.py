@@ -8,7 +8,7 @@ from typing import Any
 from memory.exchange.records import record_of
 from memory.exchange.times import format_time
 from memory.types import Hit, Memory
-from sparse_core.table import Table, cell
+from sparse_core.common.table import Table, cell
 
 _LONGEST_CAPTION = 60
 _LAST_VISITS = 20

@@ -11,7 +11,7 @@ from memory.persistence.opening import open_database
 from memory.persistence.received import LATE_NS
 from memory.roster import Robot, robots_of
 from memory.wording.words import duration
-from sparse_core.table import Table
+from sparse_core.common.table import Table
 
 
 def add_parser(commands: Any) -> None:

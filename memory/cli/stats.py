@@ -10,7 +10,7 @@ from memory.cli.console import add_command, output, print_json, shown, split_wor
 from memory.exchange.times import format_time
 from memory.persistence.database import Database
 from memory.persistence.opening import open_database
-from sparse_core.table import Table
+from sparse_core.common.table import Table
 
 _LABELS_SHOWN = 20
 

@@ -10,7 +10,7 @@ from memory.cli.console import add_command, integers, output, print_json, say, s
 from memory.exchange.times import format_time
 from memory.persistence.journal import LogEntry
 from memory.persistence.opening import open_database
-from sparse_core.table import Table
+from sparse_core.common.table import Table
 
 _LOG_PORTION = 5000
 

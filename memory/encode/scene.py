@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from memory.encode.tokens import STRUCTURE, SceneTokens
 from sparse_core.attention import SparseTransformer, SparseTransformerLayer, from_distance
-from sparse_core.files import read_tensors, replacing
+from sparse_core.common.files import read_tensors, replacing
 
 KIND, VERSION = "sparsight-scene-encoder", "1"
 WEIGHTS = Path(__file__).parent / "weights" / "scene-encoder.safetensors"

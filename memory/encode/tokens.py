@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sparse_core.columns import standing_columns
+from sparse_core.common.columns import standing_columns
 
 #: Label of tokens that stand for a column of space with something in it.
 STRUCTURE = "structure"
@@ -85,7 +85,9 @@ def detection_tokens(boxes: ArrayLike, labels: Sequence[str], scores: ArrayLike 
 
 
 def structure_tokens(points: ArrayLike, **options: Any) -> SceneTokens:
-    """Tokens of what stands on the ground: :func:`sparse_core.columns.standing_columns` of a point cloud.
+    """Tokens of what stands on the ground.
+
+    They are made from :func:`sparse_core.common.columns.standing_columns`.
 
     Args:
         points: (N, 3) or more columns, metres, in the robot's frame.
@@ -101,7 +103,7 @@ def column_tokens(boxes: ArrayLike, scores: ArrayLike) -> SceneTokens:
     """Tokens of columns that are known already.
 
     Args:
-        boxes: (N, 7) as in :class:`sparse_core.columns.Columns`.
+        boxes: (N, 7) as in :class:`sparse_core.common.columns.Columns`.
         scores: (N,) of them.
     """
     rows = np.asarray(boxes, np.float32).reshape(-1, 7)

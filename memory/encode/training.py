@@ -18,8 +18,8 @@ from torch.nn import functional
 
 from memory.encode.scene import SceneEncoder, SceneEncoderConfig, TokenBatch
 from memory.encode.tokens import STRUCTURE, SceneTokens
-from sparse_core.files import save_torch
-from sparse_core.interruption import Interrupted, stop_requests
+from sparse_core.common.files import save_torch
+from sparse_core.common.interruption import Interrupted, stop_requests
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from memory.persistence.database import Database
 from memory.persistence.queries import EVERYTHING
 from memory.query import Filter
 from memory.types import Memory
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 ExportFormat = Literal["jsonl", "parquet", "geojson"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)

@@ -6,7 +6,7 @@ import re
 import time
 from datetime import date, datetime, timedelta, timezone
 
-from sparse_core.moments import parse_moment
+from sparse_core.common.moments import parse_moment
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")

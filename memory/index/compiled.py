@@ -22,8 +22,8 @@ from memory.index.effort import Effort
 from memory.index.growing import GrowingRows
 from memory.index.hashing import HashFunctions
 from memory.index.neighbours import Floats, Ids, Neighbours, Positions, nothing
-from sparse_core import native
 from sparse_core.errors import ImplementationError
+from sparse_core.kernels import native
 
 _SOURCE = Path(__file__).with_name("search.cpp")
 #: Sums as they are written: nothing is rounded once where it says twice.

@@ -17,7 +17,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 FORMAT = "sparsight-vector-index"
 VERSION = "3"

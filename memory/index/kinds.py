@@ -15,7 +15,7 @@ from memory.index.flat import FlatIndex
 from memory.index.itq import ITQIndex
 from memory.index.lsh import LSHIndex
 from memory.index.neighbours import LongTermIndex
-from sparse_core.table import Column, Table
+from sparse_core.common.table import Column, Table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from memory.persistence.connection import is_failed_write, translate
 from memory.persistence.files import FILE_NAME, make_folder
-from sparse_core.files import replacing, sync
+from sparse_core.common.files import replacing, sync
 
 #: Pages that are copied between two reports of progress: 4 MiB.
 STEP_PAGES = 1024

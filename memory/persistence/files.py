@@ -22,7 +22,7 @@ from memory.persistence.connection import connect, translated
 from memory.persistence.migrations import APPLICATION_ID, MIGRATIONS, check_version, migrate, schema_version
 from memory.persistence.records import DEFAULT_SLOT
 from memory.persistence.tables import add_slot, read_slots
-from sparse_core.files import sync
+from sparse_core.common.files import sync
 
 FILE_NAME = "memory.db"
 LOCK_NAME = "writer.lock"

@@ -20,7 +20,7 @@ from memory.persistence.queries import SETTINGS
 from memory.persistence.records import SLOTS
 from memory.persistence.salvage import VECTORS_OF, WITHOUT_SPREAD, WITHOUT_VISITS
 from memory.persistence.stored_rows import SHOWN, check_rows, name_of
-from sparse_core.table import Report
+from sparse_core.common.table import Report
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from memory.persistence import meta, wal
 from memory.persistence.connection import transaction
 from memory.persistence.journal import STORE, Counters, write_entry
 from memory.persistence.lock import Acknowledged
-from sparse_core.files import sync
+from sparse_core.common.files import sync
 
 #: Name in ``meta`` of the sentence about what is lost, until a repair.
 NOTE = "lost"

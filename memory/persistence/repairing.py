@@ -17,7 +17,7 @@ from memory.persistence.lock import Acknowledged, WriterLock
 from memory.persistence.lost import keep_aside
 from memory.persistence.pages import Pages
 from memory.persistence.salvage import Salvaged, salvage
-from sparse_core.files import replacing, sync
+from sparse_core.common.files import replacing, sync
 
 
 def renew(connection: sqlite3.Connection, file: Path, left: Acknowledged) -> tuple[Salvaged, list[str]]:

@@ -22,7 +22,7 @@ from memory.reservoir.things import Things
 from memory.reservoir.window import Window
 from memory.types import Memory, check_integer, check_number
 from memory.wording.reasons import First, Plain, Ranked, Reason, Unlike
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 FORMAT = "sparsight-reservoir"
 VERSION = 3

@@ -18,8 +18,8 @@ from memory.serve.connections import protocol
 from memory.serve.logs import log_config
 from memory.serve.options import LOOPBACK_NAMES, ServeOptions
 from memory.store import MemoryStore
-from sparse_core import blas
-from sparse_core.service_manager import ServiceManager
+from sparse_core.common import blas
+from sparse_core.common.service_manager import ServiceManager
 
 #: Seconds that open requests have to finish; then they are interrupted, and the store is closed.
 GRACE_S = 15

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from perception.cli.commands import COMMANDS
 from perception.errors import PerceptionError, ScanWarning
 from sparse_core import __version__
-from sparse_core.commands import declare, run_command
+from sparse_core.common.commands import declare, run_command
 from sparse_core.errors import SparseError
 
 #: Commands that print the warnings of detections themselves.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
-from sparse_core.table import Column, Table, cell
+from sparse_core.common.table import Column, Table, cell
 
 if TYPE_CHECKING:
     from perception.comparison import Comparison

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from perception.cli.console import REMARKS
-from sparse_core.table import Table, cell
+from sparse_core.common.table import Table, cell
 
 if TYPE_CHECKING:
     from perception.budget import BudgetedDetector

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparse_core.commands import Command
+from sparse_core.common.commands import Command
 
 #: By name.
 COMMANDS = {

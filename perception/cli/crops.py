@@ -16,7 +16,7 @@ from perception.data.types import Frame
 from perception.errors import DataError
 from perception.io.transform import ScanTransform
 from perception.types import Detections
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 #: Folder of the crops, beside ``detections.jsonl``.
 FOLDER = "crops"

@@ -31,7 +31,7 @@ from perception.cli.scan_source import FoundScans, MergedScans, find_scans
 from perception.cli.surroundings import Surroundings, add_surroundings_options
 from perception.errors import DataError
 from perception.io.addresses import path_or_address
-from sparse_core.table import Table, cell
+from sparse_core.common.table import Table, cell
 
 #: Of more scans nobody reads a table of each, which takes longer to print than a GPU to detect.
 _MOST_TABLES = 100

@@ -24,13 +24,13 @@ from perception.data import DataSet, Frame, open_data_set
 from perception.data.types import Part
 from perception.evaluate.thresholds import ScoreChoice
 from perception.types import Boxes3D, Detections
-from sparse_core.files import write_file
+from sparse_core.common.files import write_file
 
 if TYPE_CHECKING:
     from perception.detector import Detector
     from perception.evaluate.comparison import Comparison
     from perception.evaluate.judge import Judge, JudgeOptions
-    from sparse_core.table import Table
+    from sparse_core.common.table import Table
 
 #: What is said of result files where it is not weights.
 _RESULT_SUFFIXES = (".json", ".jsonl")

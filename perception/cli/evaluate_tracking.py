@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from perception.cli.console import OUTPUT
-from sparse_core.files import write_file
-from sparse_core.table import Table, cell
+from sparse_core.common.files import write_file
+from sparse_core.common.table import Table, cell
 
 CLASSES = ("Car", "Pedestrian", "Cyclist")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perception.cli.console import OUTPUT, add_command
-from sparse_core.table import Table, cell
+from sparse_core.common.table import Table, cell
 
 
 def add_parser(commands: Any) -> None:

@@ -24,7 +24,7 @@ from perception.io.transform import ScanTransform
 from perception.live import Arrival, Figures, LiveRun, Sink
 from perception.live.health import HealthServer
 from perception.live.remembering import open_memory
-from sparse_core.service_manager import ServiceManager
+from sparse_core.common.service_manager import ServiceManager
 
 
 def add_parser(commands: Any) -> None:

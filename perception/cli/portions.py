@@ -21,7 +21,7 @@ from perception.cli.surroundings import Surroundings
 from perception.errors import DataError
 from perception.io.bag_scans import BagScan, BagScans
 from perception.io.bags import open_bag
-from sparse_core.files import write_failure
+from sparse_core.common.files import write_failure
 
 _WRONG_PLACES = (PermissionError, IsADirectoryError, NotADirectoryError)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from perception.errors import DataError
-from sparse_core.files import GrowingFile, is_special
+from sparse_core.common.files import GrowingFile, is_special
 
 NAME = "detections.jsonl"
 

@@ -29,7 +29,7 @@ from perception.model.weights import resolve_weights
 from perception.scans.free import free_distances
 from perception.types import Detections, PointCloud
 from perception.vectors import packed
-from sparse_core.columns import standing_columns
+from sparse_core.common.columns import standing_columns
 
 #: Beyond this half precision, in which columns are written, is coarser than they need.
 _MOST_METRES = 4096.0

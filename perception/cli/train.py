@@ -15,7 +15,7 @@ from perception.cli.ranges import add_range_option, range_of
 from perception.cli.train_embedding import run_embedding, trains_embedding
 from perception.config import TrainConfig, load_config
 from perception.errors import ConfigError
-from sparse_core.interruption import interruptible
+from sparse_core.common.interruption import interruptible
 
 #: Seconds between lines about the loss where there is no terminal for a bar.
 _LINE_EVERY_S = 10.0

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from perception.detector import Detector
 from perception.model.weights import load_weights
+from sparse_core.common.libraries import module_available
 from sparse_core.errors import ImplementationError
-from sparse_core.libraries import module_available
 
 SPARSE, DENSE, SPCONV = "sparse", "dense twin", "sparse on spconv"
 

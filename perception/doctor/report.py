@@ -11,7 +11,7 @@ from rich.text import Text
 
 from perception.io.transform import ScanTransform
 from perception.scans.finding import Finding
-from sparse_core.table import Table, cell
+from sparse_core.common.table import Table, cell
 
 _COLOURS = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _ORDER = ("error", "warning", "info")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perception.errors import DataError
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

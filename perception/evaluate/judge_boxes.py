@@ -20,7 +20,7 @@ from perception.evaluate.judge import Judge, points_in_labels
 from perception.evaluate.judge_kitti import in_picture
 from perception.evaluate.resampling import RankingSampler
 from perception.types import Boxes3D, Detections
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 RESULTS_NAME = "detections.jsonl"
 

@@ -20,7 +20,7 @@ from perception.errors import DataError
 from perception.evaluate.box_table import BoxTable, Float64Array
 from perception.evaluate.kitti_frames import MissingResults
 from perception.evaluate.nuscenes_result import CLASS_RANGES_M, TRACKING_RANGES_M
-from sparse_core.files import write_file
+from sparse_core.common.files import write_file
 
 Task = Literal["detection", "tracking"]
 #: More boxes in one sample are refused, as by the devkit.

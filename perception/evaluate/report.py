@@ -10,7 +10,7 @@ from perception.evaluate.figure import new_figure, save_figure
 from perception.evaluate.kitti_protocol import METRICS, Metric
 from perception.evaluate.kitti_result import DIFFICULTY_NAMES, KittiResult
 from perception.evaluate.thresholds import ScoreChoice
-from sparse_core.table import Table, cell
+from sparse_core.common.table import Table, cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

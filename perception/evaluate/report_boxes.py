@@ -12,7 +12,7 @@ from perception.evaluate.box_table import Float64Array
 from perception.evaluate.boxes_result import BoxesResult
 from perception.evaluate.figure import new_figure, save_figure
 from perception.evaluate.nuscenes_result import ERRORS, SAMPLE_COUNT, NuScenesResult
-from sparse_core.table import Table, cell
+from sparse_core.common.table import Table, cell
 
 _COLUMNS, _PANEL_WIDTH_PX, _PANEL_HEIGHT_PX = 5, 300, 340
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")

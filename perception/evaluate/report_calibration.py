@@ -9,7 +9,7 @@ import numpy as np
 
 from perception.evaluate.calibration import BINS, FALSE_FROM, Reliability
 from perception.evaluate.figure import new_figure, save_figure
-from sparse_core.table import Table, cell
+from sparse_core.common.table import Table, cell
 
 _PANEL_WIDTH_PX, _HEIGHT_PX = 380, 440
 

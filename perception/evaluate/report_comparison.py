@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perception.evaluate.comparison import LEVEL, Compared, Comparison, Interval
 from perception.evaluate.figure import new_figure, save_figure
-from sparse_core.table import Table
+from sparse_core.common.table import Table
 
 _WIDTH_PX, _ROW_PX, _FRAME_PX = 1200, 22, 140
 _CLEAR, _CHANCE = "#0072B2", "#999999"

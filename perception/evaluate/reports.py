@@ -10,7 +10,7 @@ from perception.evaluate.kitti_result import KittiResult
 from perception.evaluate.nuscenes_result import NuScenesResult
 from perception.evaluate.report import format_table, plot_precision_recall
 from perception.evaluate.report_boxes import boxes_tables, nuscenes_tables, plot_boxes, plot_nuscenes
-from sparse_core.table import Table
+from sparse_core.common.table import Table
 
 
 def result_tables(result: Result) -> list[Table]:

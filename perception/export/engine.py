@@ -17,7 +17,7 @@ from perception.errors import ConfigError
 from perception.model.backbone import SparseBackbone
 from perception.model.layers import SparseBlock, SparseUnit
 from perception.model.network import Network
-from sparse_core.files import write_file
+from sparse_core.common.files import write_file
 
 #: What the engine's own exporter writes.
 _OPSET = 11

@@ -16,7 +16,7 @@ import torch
 from perception.config import to_dict
 from perception.export.frame import ExportSteps
 from perception.model.network import Network
-from sparse_core.files import replacing, write_file
+from sparse_core.common.files import replacing, write_file
 
 #: Names of the tensors.
 INPUTS, OUTPUTS = ("points",), ("boxes", "scores", "labels")

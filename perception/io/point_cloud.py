@@ -20,7 +20,7 @@ from perception.io.ply import read_ply, write_ply
 from perception.io.raw import RawCloud, transformed, unit_intensity
 from perception.io.transform import ScanTransform
 from perception.types import FloatArray, PointCloud
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 #: Of tables of numbers. Anything may be in them, so that files in a folder are looked into.
 _TEXT = dict.fromkeys((".csv", ".txt", ".xyz"), read_delimited)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from perception.errors import DataError
-from sparse_core.files import write_file
+from sparse_core.common.files import write_file
 
 _MOST_DIGITS = 18
 

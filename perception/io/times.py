@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from perception.errors import DataError
 from perception.io.text import parse_count, read_rows
-from sparse_core.moments import parse_moment
+from sparse_core.common.moments import parse_moment
 
 _SECOND_NS = 10**9
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from perception.live.figures import Figures
-from sparse_core.libraries import missing, module_available
+from sparse_core.common.libraries import missing, module_available
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

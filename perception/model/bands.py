@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sparse_core.workers import is_shareable, share_tasks
+from sparse_core.common.workers import is_shareable, share_tasks
 
 #: Multiply-adds of a band: some milliseconds, against which preparing a call does not count.
 _BAND_WORK = 1 << 29

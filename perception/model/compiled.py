@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core import native
-from sparse_core.native import numbers
+from sparse_core.kernels import native
+from sparse_core.kernels.native import numbers
 
 _NUMBER, _REAL, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
 POINTS = native.Beside(

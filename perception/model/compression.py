@@ -20,6 +20,7 @@ from perception.model.embedding import fitting_config
 from perception.model.network import Network, make_network
 from perception.model.pillars import make_pillars
 from perception.nms import rotated_nms
+from sparse_core.common.surgery import choose_layers
 from sparse_core.compression import (
     CompressedModel,
     MatrixView,
@@ -31,7 +32,6 @@ from sparse_core.compression.layouts import COMPRESSIBLE, layout_of, pad_columns
 from sparse_core.nm import NMPattern
 from sparse_core.nm.layers import fits
 from sparse_core.nm.masks import nm_mask
-from sparse_core.surgery import choose_layers
 
 #: Two of four neighbouring input channels are kept.
 PATTERN = NMPattern(2, 4, "channels_last")

@@ -24,8 +24,8 @@ from perception.errors import CheckpointError
 from perception.model.layers import linear_rows
 from perception.model.refine import HIDDEN
 from perception.types import EMBEDDING_DIM
-from sparse_core.files import replacing
-from sparse_core.surgery import shapes_of, state_difference
+from sparse_core.common.files import replacing
+from sparse_core.common.surgery import shapes_of, state_difference
 
 __all__ = [
     "EMBEDDING_SUFFIX",

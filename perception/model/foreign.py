@@ -34,7 +34,7 @@ from perception.model.centres import CentreNetwork
 from perception.model.network import Network, make_network
 from perception.model.openpcdet import CENTRE_GROUPS, centre_names, centre_values, openpcdet_config
 from perception.model.weights import PICKLES
-from sparse_core.surgery import shapes_of, state_difference
+from sparse_core.common.surgery import shapes_of, state_difference
 
 _KITTI = PillarConfig(max_pillars=40_000)
 _SIZES_M: dict[str, tuple[float, ...]] = {

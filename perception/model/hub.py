@@ -18,7 +18,7 @@ import yaml
 
 from perception.config import DetectorConfig, to_dict
 from perception.errors import CheckpointError
-from sparse_core.files import write_file
+from sparse_core.common.files import write_file
 
 MODEL_FILE = "model.safetensors"
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from perception.config import BackboneConfig
 from perception.model.bands import activated, convolve_map
+from sparse_core.common.workers import is_shareable, share_tasks
 from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.conv.convolution.cpu.blocks import rows_of_part
-from sparse_core.workers import is_shareable, share_tasks
 
 NORM_EPSILON = 1e-3
 NORM_MOMENTUM = 0.01

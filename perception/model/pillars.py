@@ -21,7 +21,7 @@ from sparse_core.conv import build_table
 from sparse_core.conv.coordinates import CoordinateTable
 from sparse_core.conv.coordinates.common import MARGIN, coordinates_from_keys, key_strides, linear_keys
 from sparse_core.errors import CapacityWarning
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 #: Clouds of this many points are checked for different points of a pillar with the same digest; in smaller
 #: ones the chance of that is below one in a hundred even if all points lie in one pillar.

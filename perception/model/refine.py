@@ -23,8 +23,8 @@ from perception.model.layers import PointUnit, linear_rows
 from perception.model.listed_map import ListedMap
 from perception.model.pillars import Pillars
 from perception.model.segments import segment_reduce
+from sparse_core.common.workers import is_shareable, share_tasks
 from sparse_core.conv.coordinates.common import linear_keys
-from sparse_core.workers import is_shareable, share_tasks
 
 #: Position in the proposal's frame (3), distance to its six faces (6), intensity, height and range (3).
 POINT_FEATURES = 12

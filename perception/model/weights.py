@@ -24,8 +24,8 @@ from perception.model.embedding import (
     save_embedding,
 )
 from perception.model.network import Network, make_network
-from sparse_core.files import replacing
-from sparse_core.surgery import shapes_of, state_difference
+from sparse_core.common.files import replacing
+from sparse_core.common.surgery import shapes_of, state_difference
 
 WEIGHTS_DIRECTORY = Path(__file__).parent.parent / "weights"
 #: What the header of a compressed file says; importing it would import all that compression needs.

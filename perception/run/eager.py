@@ -28,9 +28,9 @@ from perception.stages.cpu import PlannedLevels, PlannedMaps
 from perception.stages.refine.cpu import PlannedPoints
 from perception.stages.report import ReportRules
 from perception.types import EMBEDDING_DIM
+from sparse_core.common.workers import run_on_worker, share_tasks, sharing_threads
 from sparse_core.conv import SparseTensor
 from sparse_core.errors import CapacityWarning
-from sparse_core.workers import run_on_worker, share_tasks, sharing_threads
 
 #: Places of a table that counts occupied pillars, of any grid.
 _COUNTED_CELLS = 1 << 18

@@ -35,7 +35,7 @@ from perception.stages.pillars import (
 )
 from perception.stages.refine import PackedRefine, RefineWorkspace, fixed_refine, pack_refine
 from sparse_core.conv.grid import FixedGrid
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 
 class Located(NamedTuple):

@@ -26,10 +26,10 @@ from perception.run.results import FrameResult
 from perception.run.transfer import InputBlock, OutputBlock
 from perception.stages.neck import list_reach, work_share
 from perception.stages.report import Reported, ReportLayout, ReportRules, fixed_report
-from sparse_core.ahead import compile_ahead
+from sparse_core.common.libraries import module_available
 from sparse_core.errors import CapacityWarning
-from sparse_core.libraries import module_available
-from sparse_core.op import Impl
+from sparse_core.kernels.ahead import compile_ahead
+from sparse_core.kernels.op import Impl
 
 Overflow = Literal["grow", "warn"]
 

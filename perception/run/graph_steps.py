@@ -15,7 +15,7 @@ from perception.config import DetectorConfig
 from perception.model.network import Network
 from perception.run.program import StageRunner, Steps, at_once, run_frame
 from perception.stages.nms import Suppressed, fixed_suppress
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 Located = TypeVar("Located")
 Levels = TypeVar("Levels")

@@ -1,7 +1,7 @@
 """What goes into a graph and comes out of it: a block each way, so that a frame is a copy there and one back.
 
-Copies are asked for in C++ (:mod:`sparse_core.native`), which torch does where there is no compiler, and
-until it has compiled: the same copies.
+Compiled C++ asks for the copies (:mod:`sparse_core.kernels.native`). Without a compiler, and until it has
+finished, torch makes the same copies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from perception.run.graph_steps import FixedScans
-from sparse_core import native, nvrtc
+from sparse_core.kernels import native, nvrtc
 
 #: Words that blocks are aligned to, as points are read four numbers at a time.
 _ALIGNED = 4

@@ -20,7 +20,7 @@ from perception.track.poses import SensorPath
 from perception.track.state import COUNTS, NUMBERS, TrackState
 from perception.track.tracker import Tracker
 from perception.types import EMBEDDING_DIM
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 _VERSION = 3
 

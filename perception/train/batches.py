@@ -16,7 +16,7 @@ from perception.train.augment import augment
 from perception.train.frames import TrainingFrame
 from perception.train.objects import ObjectSample
 from perception.train.ranks import ALONE, Ranks
-from sparse_core.interruption import ignore_stop_signals
+from sparse_core.common.interruption import ignore_stop_signals
 
 
 @dataclass(frozen=True, eq=False)

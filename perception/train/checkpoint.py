@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from perception.errors import CheckpointError
-from sparse_core.files import save_torch
+from sparse_core.common.files import save_torch
 
 
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 _LOSSES = ("total", "heat", "box", "residual", "fit", "flip")
 

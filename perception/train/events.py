@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from sparse_core.files import GrowingFile
+from sparse_core.common.files import GrowingFile
 
 #: Of the run's folder.
 FOLDER = "tensorboard"

@@ -21,8 +21,8 @@ from perception.errors import CheckpointError, ConfigError, DataError
 from perception.model.embedding import EmbeddingHead
 from perception.train.sights import Sights
 from perception.types import FloatArray
-from sparse_core.files import save_torch
-from sparse_core.interruption import Interrupted, stop_requests
+from sparse_core.common.files import save_torch
+from sparse_core.common.interruption import Interrupted, stop_requests
 
 __all__ = ["IdentityConfig", "IdentityTrainer", "OnStep", "contrastive_loss", "vectors_of"]
 

@@ -21,7 +21,7 @@ from perception.train.events import EventFile
 from perception.train.identity import IdentityConfig, IdentityTrainer, OnStep, vectors_of
 from perception.train.sights import Observer, Sights, View, drive_views
 from perception.train.towns import town_views
-from sparse_core.files import GrowingFile, write_file
+from sparse_core.common.files import GrowingFile, write_file
 
 #: Called with (sources of features done, all of them).
 OnSource = Callable[[int, int], None]

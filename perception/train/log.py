@@ -18,7 +18,7 @@ from rich.progress import (
 
 from perception.train.events import EventFile
 from perception.train.losses import LOSS_WEIGHTS
-from sparse_core.files import GrowingFile, replacing
+from sparse_core.common.files import GrowingFile, replacing
 
 _LOSSES = ("total", *LOSS_WEIGHTS)
 _NO_SCALARS = ("step", "seconds")

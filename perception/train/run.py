@@ -24,7 +24,7 @@ from perception.train.fine_tune import FineTune, masks_of
 from perception.train.frames import LoadedFrames, class_counts, load_frames, with_measured_sizes
 from perception.train.ranks import ranks_of_environment
 from perception.train.trainer import OnLog, Trainer
-from sparse_core.interruption import Interrupted
+from sparse_core.common.interruption import Interrupted
 
 #: Called with a sentence.
 OnRemark = Callable[[str], None]

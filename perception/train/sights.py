@@ -19,7 +19,7 @@ from perception.model.embedding import EmbeddingHead
 from perception.model.network import Network
 from perception.run.eager import EagerRunner
 from perception.types import FloatArray
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 IntArray = npt.NDArray[np.int64]
 StringArray = npt.NDArray[np.str_]

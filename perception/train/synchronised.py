@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from perception.model.layers import norm_scale_shift
 from perception.train.ranks import Ranks
-from sparse_core.gradients import once_differentiable
+from sparse_core.kernels.gradients import once_differentiable
 
 
 class SynchronisedNorm(nn.BatchNorm1d):

@@ -29,8 +29,8 @@ from perception.train.ranks import ALONE, Ranks
 from perception.train.seeds import seed_everything
 from perception.train.synchronised import synchronise_norms
 from perception.train.transfer import Transfer
-from sparse_core.interruption import Interrupted, StopRequest, stop_requests
-from sparse_core.libraries import module_available
+from sparse_core.common.interruption import Interrupted, StopRequest, stop_requests
+from sparse_core.common.libraries import module_available
 
 #: Called with the step, all steps, and the loss.
 OnLog = Callable[[int, int, float], None]

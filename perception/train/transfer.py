@@ -13,7 +13,7 @@ from perception.errors import CheckpointError
 from perception.model.head import BOX_CODE
 from perception.model.network import Network
 from perception.model.refine import RefineStage
-from sparse_core.surgery import shapes_of, state_difference
+from sparse_core.common.surgery import shapes_of, state_difference
 
 #: Columns of a box code that hold the logarithm of length, width and height over the class's mean.
 _SIZES = slice(3, 6)

@@ -35,7 +35,7 @@ from perception.visualise.scene import (
     labelled,
     percentile_range,
 )
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 #: A distance in metres, or (x_min, y_min, x_max, y_max) in metres.
 ViewRange = float | tuple[float, float, float, float]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from perception.visualise.recording import check_file
-from sparse_core.files import GrowingFile
+from sparse_core.common.files import GrowingFile
 
 #: Messages that wait for one viewer; then its oldest make way.
 _BACKLOG = 64

@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from sparse_core.files import GrowingFile
+from sparse_core.common.files import GrowingFile
 
 _PIECE_BYTES = 1 << 16
 

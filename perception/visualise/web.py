@@ -26,7 +26,7 @@ from perception.types import Boxes3D, Detections, PointCloud
 from perception.visualise.packing import PackedPoints, pack_points
 from perception.visualise.palette import CLASS_COLOURS, GROUND_TRUTH, OTHER_COLOURS, POINT_STOPS, class_colour
 from perception.visualise.scene import DrawnBoxes, detected, frame_summary, frame_title, labelled
-from sparse_core.files import write_file
+from sparse_core.common.files import write_file
 
 #: More points than this in a frame are thinned evenly; the page says so.
 MAX_POINTS = 500_000

@@ -22,7 +22,7 @@ from sparse_core.attention.operands import (
 )
 from sparse_core.attention.pattern import BlockPattern
 from sparse_core.attention.scores import ScoreFunction
-from sparse_core.op import Implementation, Op, by_torch, by_triton
+from sparse_core.kernels.op import Implementation, Op, by_torch, by_triton
 
 
 def _has_kernels(kind: str, dtype: torch.dtype, scored: bool, plain: bool, pairs: int) -> str | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sparse_core.attention.grid import BlockGrid
 from sparse_core.attention.pattern import BlockPattern, operations
-from sparse_core.files import read_tensors, write_tensors
+from sparse_core.common.files import read_tensors, write_tensors
 
 FORMAT = "sparsight-block-pattern"
 VERSION = "1"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sparse_core.attention.grid import FULL
 from sparse_core.attention.pattern import BlockPattern, operations
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 #: Pixels of the raster along an axis, at most.
 _PIXELS = 512

@@ -16,6 +16,8 @@ from rich.progress import Progress
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sparse_core.common.surgery import Select, choose_layers
+from sparse_core.common.table import Column, Report, Table, left_out
 from sparse_core.compression.layouts import (
     COMPRESSIBLE,
     SPARSE_CONVOLUTIONS,
@@ -26,8 +28,6 @@ from sparse_core.compression.layouts import (
 from sparse_core.conv import SparseConv2d, SparseInverseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.sparsegpt import sparsegpt
-from sparse_core.surgery import Select, choose_layers
-from sparse_core.table import Column, Report, Table, left_out
 
 #: Rows of an unfolded input that are held at a time.
 _CHUNK = 8192
@@ -97,7 +97,7 @@ def prune_in_one_pass(
         forward: runs the model once on all calibration inputs as one batch. A layer that is called several
             times is pruned at its first call.
         pattern: n:m. Where m does not divide the columns the last group reaches beyond them.
-        select: which layers, see :data:`sparse_core.surgery.Select`.
+        select: which layers, see :data:`sparse_core.common.surgery.Select`.
         damping: of SparseGPT.
         correct_bias: add to a layer's bias what pruning takes from the mean of its output.
         progress: show a progress bar.

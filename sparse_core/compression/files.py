@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from sparse_core.common.files import read_tensors, write_tensors
 from sparse_core.compression.coding import Coding
 from sparse_core.compression.layouts import MatrixView
 from sparse_core.compression.model import CompressedModel, weight_key
 from sparse_core.compression.weight import PARTS, CompressedWeight
-from sparse_core.files import read_tensors, write_tensors
 from sparse_core.nm.pattern import NMPattern
 
 FORMAT = "sparsight-compressed"

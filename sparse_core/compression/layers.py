@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from sparse_core.common.surgery import replace_modules, share_weight
 from sparse_core.compression.model import CompressedModel, weight_key
 from sparse_core.compression.weight import PARTS, CompressedWeight
 from sparse_core.nm.linear import nm_linear
 from sparse_core.nm.packed import PackedNM
-from sparse_core.surgery import replace_modules, share_weight
 
 Execution = Literal["tiled", "nm"]
 """``"tiled"``: unpack some output rows at a time and multiply densely. ``"nm"``: through

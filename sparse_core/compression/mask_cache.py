@@ -12,10 +12,10 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from sparse_core.common.table import Report
 from sparse_core.compression.positions import choices_of
 from sparse_core.nm.bits import pack_bits, unpack_bits
 from sparse_core.nm.pattern import NMPattern
-from sparse_core.table import Report
 
 #: Patterns whose masks :meth:`MaskCache.precompute` makes ready.
 COMMON_PATTERNS = (NMPattern(1, 2), NMPattern(1, 4), NMPattern(2, 4), NMPattern(2, 8), NMPattern(4, 8))

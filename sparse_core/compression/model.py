@@ -9,6 +9,14 @@ import torch
 from rich.progress import track
 from torch import Tensor, nn
 
+from sparse_core.common.surgery import (
+    Select,
+    check_names,
+    choose_layers,
+    is_parametrised,
+    shapes_of,
+    state_difference,
+)
 from sparse_core.compression.coding import Coding, as_coding
 from sparse_core.compression.compress import compress
 from sparse_core.compression.layouts import COMPRESSIBLE, SPARSE_CONVOLUTIONS, layout_of
@@ -17,14 +25,6 @@ from sparse_core.compression.report import CompressionReport, LayerCompression, 
 from sparse_core.compression.weight import CompressedWeight
 from sparse_core.nm.files import split_tied
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern
-from sparse_core.surgery import (
-    Select,
-    check_names,
-    choose_layers,
-    is_parametrised,
-    shapes_of,
-    state_difference,
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ def compress_model(
         pattern: n:m for all layers, or one for each name; ``None`` for a name keeps all of its values, a
             missing name leaves the layer out.
         coding: for all layers, or one for each name; a missing name leaves the layer out.
-        select: which layers, see :data:`sparse_core.surgery.Select`.
+        select: which layers, see :data:`sparse_core.common.surgery.Select`.
         masks: what to keep by layer name, such as ``PruneReport.masks``.
         index: how positions are stored.
         pad: let last groups reach beyond the columns where m does not divide them; without it such a layer is

@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sparse_core.common.table import Column, Report, Table, left_out
 from sparse_core.compression.weight import CompressedWeight
-from sparse_core.table import Column, Report, Table, left_out
 
 
 @dataclass(frozen=True)

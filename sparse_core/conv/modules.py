@@ -15,7 +15,7 @@ from sparse_core.conv.coordinates import CoordinateTable
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.conv.tensor import SparseTensor
 from sparse_core.errors import ImplementationError
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 
 class _SparseConvolution(nn.Module):

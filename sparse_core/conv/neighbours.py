@@ -13,7 +13,7 @@ from sparse_core.conv.coordinates import CoordinateTable, table_from_keys
 from sparse_core.conv.coordinates.common import MARGIN, key_offsets, key_strides, linear_keys
 from sparse_core.conv.geometry import output_shape, own_cells, taps, transposed_shape
 from sparse_core.conv.table import NeighbourTable
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 
 def submanifold_table(

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from sparse_core.conv.coordinates import CoordinateTable, build_table
 from sparse_core.conv.neighbours import strided_table, submanifold_table, transposed_table
 from sparse_core.conv.table import NeighbourTable
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 _Made = TypeVar("_Made")
 #: Functions of torch that look at each row of features, or at all rows as a batch norm does.

@@ -12,6 +12,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from sparse_core.common.matrix_operations import operations
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
 from sparse_core.formats.coo import COO
 from sparse_core.formats.csr import CSR
@@ -21,7 +22,6 @@ from sparse_core.formats.indexing import (
     pointers_from_rows,
     scatter_values,
 )
-from sparse_core.matrix_operations import operations
 
 
 def add(a: SparseMatrix, b: SparseMatrix) -> CSR:

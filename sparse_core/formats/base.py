@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from sparse_core.common.matrix_operations import operations
 from sparse_core.formats.description import Description
 from sparse_core.formats.operators import Operators
 from sparse_core.formats.validation import can_read, check_shape, check_values_dtype
-from sparse_core.matrix_operations import operations
 
 Plan = TypeVar("Plan")
 Matrix = TypeVar("Matrix", bound="SparseMatrix")

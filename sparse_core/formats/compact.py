@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from sparse_core.autocast import without_autocast
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
 from sparse_core.formats.csr import CSR
 from sparse_core.formats.indexing import expand_pointers, narrow, pointers_from_rows
@@ -19,6 +18,7 @@ from sparse_core.formats.validation import (
     check_vector,
     first_true,
 )
+from sparse_core.kernels.autocast import without_autocast
 
 #: Widest gap that 16 bits hold.
 LARGEST_GAP = 65535

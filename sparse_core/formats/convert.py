@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sparse_core.common.matrix_operations import operations
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
 from sparse_core.formats.blocks import scalar_places
 from sparse_core.formats.bsr import BSR
@@ -15,7 +16,6 @@ from sparse_core.formats.coo import COO, entries_rise
 from sparse_core.formats.csr import CSR
 from sparse_core.formats.indexing import expand_pointers, narrow, pointers_from_rows
 from sparse_core.formats.validation import can_read, check_pointers, check_size, checked_dense, rises
-from sparse_core.matrix_operations import operations
 
 
 def csr_from_dense(dense: Any) -> CSR:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from sparse_core.common.matrix_operations import operations
 from sparse_core.formats.base import SparseMatrix
 from sparse_core.formats.bsr import BSR
 from sparse_core.formats.choose import choose_format
@@ -18,7 +19,6 @@ from sparse_core.formats.ell import ELL
 from sparse_core.formats.hyb import HYB
 from sparse_core.formats.nm import NM
 from sparse_core.formats.sliced_ell import SlicedELL
-from sparse_core.matrix_operations import operations
 
 
 def describe(matrix: SparseMatrix) -> Description:

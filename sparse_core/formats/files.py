@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 from sparse_core.formats.base import SparseMatrix
 from sparse_core.formats.claims import check_claim
 from sparse_core.formats.convert import from_scipy

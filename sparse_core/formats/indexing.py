@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparse_core.autocast import without_autocast
+from sparse_core.kernels.autocast import without_autocast
 
 
 def expand_pointers(pointers: Tensor, total: int) -> Tensor:

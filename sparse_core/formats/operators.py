@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from sparse_core.matrix_operations import operations
+from sparse_core.common.matrix_operations import operations
 
 
 class Operators(ABC):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 from sparse_core.formats.base import SparseMatrix
 from sparse_core.formats.csr import CSR
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from sparse_core.op import Implementation, by_torch, by_triton
+from sparse_core.kernels.op import Implementation, by_torch, by_triton
 
 HALF = (torch.float16, torch.bfloat16)
 

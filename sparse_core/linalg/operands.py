@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sparse_core.formats import CSR, SparseMatrix
 from sparse_core.formats.validation import VALUE_DTYPES
-from sparse_core.gradients import followed
+from sparse_core.kernels.gradients import followed
 
 #: Types that solvers and factorisations compute in.
 WORKING_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)

@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 
 from sparse_core import __version__
-from sparse_core.commands import failure
+from sparse_core.common.commands import failure
 from sparse_core.merging.encoding import VALUE_CODES
 from sparse_core.merging.recipe import load_recipe
 from sparse_core.merging.streaming import make_task_vector, merge_files

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.progress import track
 from torch import nn
 
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
+from sparse_core.common.surgery import shapes_of
+from sparse_core.common.table import Report, Table, cell
 from sparse_core.merging.task_vector import State, check_same_tensors, state_of
-from sparse_core.surgery import shapes_of
-from sparse_core.table import Report, Table, cell
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sparse_core.common.surgery import shapes_of
 from sparse_core.merging.task_vector import check_same_tensors
-from sparse_core.surgery import shapes_of
 
 
 class HotSwap:

@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from sparse_core.files import replacing, replacing_folder
+from sparse_core.common.files import replacing, replacing_folder
+from sparse_core.common.table import Report, Table
 from sparse_core.merging.combining import Share
 from sparse_core.merging.encoding import ValueCode
 from sparse_core.merging.output import copy_companions, plan_shards, write_index
@@ -25,7 +26,6 @@ from sparse_core.merging.task_vector import TaskVector, check_same_tensors
 from sparse_core.merging.tensor_files import TensorFileWriter, TensorKind
 from sparse_core.merging.tensors import merge_one
 from sparse_core.merging.vector_files import VectorFileReport, write_task_vector
-from sparse_core.table import Report, Table
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ class TensorFileWriter:
     """A safetensors file to which tensors are added one after the other.
 
     Room for the header is left at the front and filled when the file is closed; until then it is no valid
-    file, so write beside the target and rename (:func:`sparse_core.files.replacing`).
+    file, so write beside the target and rename (:func:`sparse_core.common.files.replacing`).
 
     Args:
         path: of the file; replaced.

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 from sparse_core.merging.encoding import (
     VALUE_CODES,
     StoredValues,

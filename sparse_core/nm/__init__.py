@@ -4,6 +4,7 @@ The usual way: ``prune`` a model (or train it with ``attach_masks`` and ``MaskRe
 it, which replaces its Linear layers by :class:`SparseLinear`.
 """
 
+from sparse_core.common.surgery import Selection
 from sparse_core.nm.allocation import allocate, attention_and_ends
 from sparse_core.nm.allocation_report import Allocation, LayerAllocation
 from sparse_core.nm.blocks import BlockSparseLinear
@@ -39,7 +40,6 @@ from sparse_core.nm.training import (
     attach_masks,
     warmup_cosine,
 )
-from sparse_core.surgery import Selection
 
 __all__ = [
     "Allocation",

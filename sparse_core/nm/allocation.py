@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from sparse_core.common.surgery import Select, choose_layers, weight_parameter
 from sparse_core.nm.allocation_program import cheapest
 from sparse_core.nm.allocation_report import Allocation, LayerAllocation
 from sparse_core.nm.masks import nm_mask
 from sparse_core.nm.pattern import NMPattern, Pattern
 from sparse_core.nm.selection import PRUNABLE
 from sparse_core.nm.sensitivity_report import SensitivityReport
-from sparse_core.surgery import Select, choose_layers, weight_parameter
 
 CANDIDATES: tuple[NMPattern | None, ...] = (
     NMPattern(1, 4),
@@ -75,7 +75,7 @@ def allocate(
         conservative_density: for these layers, 0 to 1.
         overshoot: how much sparser than the target the model may become, as a share of the weights. Where
             the layers are so few or large that no choice is that close, the closest ones are compared.
-        select: which layers, see :data:`sparse_core.surgery.Select`; the others do not count.
+        select: which layers, see :data:`sparse_core.common.surgery.Select`; the others do not count.
 
     Returns:
         The choice; printing it gives a table.

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from sparse_core.common.table import Column, Report, Table, left_out
 from sparse_core.nm.pattern import NMPattern
-from sparse_core.table import Column, Report, Table, left_out
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.formats import BSR
+from sparse_core.kernels.op import Impl
 from sparse_core.linalg import spmm
 from sparse_core.linalg.spmm.api import SPMM
 from sparse_core.nm.layers import trains_weight
 from sparse_core.nm.masks import block_mask
 from sparse_core.nm.packed_layer import LAYER_FORMAT, dense_linear, own_bias, own_copy, through_parts
 from sparse_core.nm.pattern import Block
-from sparse_core.op import Impl
 
 
 class BlockSparseLinear(nn.Module):

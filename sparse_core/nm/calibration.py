@@ -10,10 +10,10 @@ import torch
 from rich.progress import track
 from torch import Tensor, nn
 
+from sparse_core.common.surgery import own_weight
 from sparse_core.nm.forward_pass import call_model, evaluation_mode
 from sparse_core.nm.scores import score_dtype
 from sparse_core.nm.weights import Conv1D
-from sparse_core.surgery import own_weight
 
 # Elements of an unfolded convolution input that are held at a time: 256 MiB of float32.
 UNFOLDED_ELEMENTS = 1 << 26

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from rich.progress import track
 from torch import Tensor, nn
 
+from sparse_core.common.surgery import Select, check_names, is_parametrised, replace_modules
 from sparse_core.nm.blocks import BlockSparseLinear
 from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.convert_report import ConversionReport, ConvertedLayer, SkippedLayer
@@ -18,7 +19,6 @@ from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern, Pattern
 from sparse_core.nm.quantise import SparseLinearInt8
 from sparse_core.nm.selection import selected_layers
 from sparse_core.nm.weights import Conv1D, as_linear, is_plain_linear, outputs_first
-from sparse_core.surgery import Select, check_names, is_parametrised, replace_modules
 
 PackedModule = SparseLinear | SparseLinearInt8 | BlockSparseLinear
 """The layers that :func:`sparsify` puts in."""

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import nn
 
+from sparse_core.common.table import Column, Report, Table, share_saved
 from sparse_core.nm.pattern import Pattern
-from sparse_core.table import Column, Report, Table, share_saved
 
 
 @dataclass(frozen=True)

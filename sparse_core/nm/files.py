@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from sparse_core.files import read_tensors, write_tensors
+from sparse_core.common.files import read_tensors, write_tensors
+from sparse_core.common.surgery import replace_modules, shapes_of, state_difference
 from sparse_core.nm.convert import PackedModule, require_packed_layers
 from sparse_core.nm.encoder_layers import call_packed_layers
 from sparse_core.nm.layer_record import LayerRecord, record_of
 from sparse_core.nm.quantise import SparseLinearInt8
 from sparse_core.nm.weights import as_linear
-from sparse_core.surgery import replace_modules, shapes_of, state_difference
 
 FORMAT = "sparsight-nm"
 VERSION = "1"

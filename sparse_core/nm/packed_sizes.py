@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from sparse_core.common.table import Report, Table, share_saved
 from sparse_core.nm.convert import require_packed_layers
 from sparse_core.nm.files import read_packed, split_tied
 from sparse_core.nm.layer_record import LayerRecord, record_of
-from sparse_core.table import Report, Table, share_saved
 
 # Tensors of a layer that stand for its dense weight; the others, bias and extra state, stay as they are.
 _WEIGHT = ("values", "metadata", "weight_scale", "activation_scale", "row_ptr", "col")

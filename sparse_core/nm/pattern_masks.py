@@ -8,10 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from sparse_core.common.surgery import Select, weight_parameter
 from sparse_core.nm.masks import block_mask, nm_mask
 from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern, Pattern
 from sparse_core.nm.selection import selected_layers
-from sparse_core.surgery import Select, weight_parameter
 
 
 def pattern_mask(
@@ -53,7 +53,7 @@ def magnitude_masks(
     Args:
         model: any module.
         pattern: n:m or blocks for all layers, or one for each name.
-        select: which layers, see :data:`sparse_core.surgery.Select`.
+        select: which layers, see :data:`sparse_core.common.surgery.Select`.
 
     Returns:
         Bool masks by dotted name, for :func:`sparse_core.nm.training.attach_masks`.

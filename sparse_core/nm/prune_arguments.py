@@ -7,13 +7,13 @@ from typing import Any, Literal, cast, get_args
 
 from torch import Tensor, nn
 
+from sparse_core.common.surgery import Select, Selection, is_parametrised, own_weight
 from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.one_shot import Method
 from sparse_core.nm.pattern import Block, NMPattern, Pattern
 from sparse_core.nm.scores import GradientScore, magnitude
 from sparse_core.nm.selection import selected_layers
 from sparse_core.nm.weights import MASKABLE, outputs_first
-from sparse_core.surgery import Select, Selection, is_parametrised, own_weight
 
 Score = Literal["magnitude", "gradient", "wanda", "sparsegpt"]
 WITH_INPUTS = ("wanda", "sparsegpt")

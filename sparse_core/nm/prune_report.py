@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from sparse_core.common.table import Column, Report, Table, cell, left_out
 from sparse_core.nm.pattern import Pattern
-from sparse_core.table import Column, Report, Table, cell, left_out
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import torch
 from rich.progress import track
 from torch import Tensor, nn
 
+from sparse_core.common.surgery import Select
 from sparse_core.nm.calibration import InputStatistics, collect_inputs
 from sparse_core.nm.one_shot import PrunedWeight, PruneOptions, prune_weight
 from sparse_core.nm.pattern import TWO_FOUR, Pattern
@@ -25,7 +26,6 @@ from sparse_core.nm.prune_arguments import (
 from sparse_core.nm.prune_report import LayerReport, PruneReport
 from sparse_core.nm.scores import GradientScore
 from sparse_core.nm.weights import outputs_first
-from sparse_core.surgery import Select
 
 
 @overload
@@ -94,7 +94,7 @@ def prune(
         calibration: batches from which statistics are collected where none are given; models only.
         sequential: collect the statistics of each layer after the layers before it are pruned, as in the
             SparseGPT paper; runs the batches once for each layer and holds them in memory.
-        select: which layers of a model, see :data:`sparse_core.surgery.Select`.
+        select: which layers of a model, see :data:`sparse_core.common.surgery.Select`.
         compensate: scale each output row, see :func:`compensate_scale`: by least squares where the inputs'
             Hessian is known, else so that its norm stays.
         damping: of SparseGPT.

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sparse_core.common.surgery import Select, choose_layers, weight_parameter
 from sparse_core.nm.weights import MASKABLE
-from sparse_core.surgery import Select, choose_layers, weight_parameter
 
 
 def score_dtype(weight: Tensor) -> torch.dtype:
@@ -73,7 +73,7 @@ class GradientScore:
 
     Args:
         model: its layers are watched; where a weight is parametrised, the tensor that is trained.
-        select: which layers, see :data:`sparse_core.surgery.Select`.
+        select: which layers, see :data:`sparse_core.common.surgery.Select`.
         momentum: share of the old average that stays, 0 to below 1; 0 keeps only the last update.
 
     Raises:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from torch import nn
 
+from sparse_core.common.surgery import Rule, Select, Selection, check_names, choose_layers, weight_parameter
 from sparse_core.nm.pattern import Block, NMPattern, Pattern
 from sparse_core.nm.weights import outputs_first
-from sparse_core.surgery import Rule, Select, Selection, check_names, choose_layers, weight_parameter
 
 PRUNABLE: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d)
 
@@ -29,9 +29,9 @@ def selected_layers(
         model: any module; it is not changed.
         pattern: n:m or blocks for all layers, or one for each name; a name that is missing or has ``None``
             stays dense.
-        select: which layers, see :data:`sparse_core.surgery.Select`.
+        select: which layers, see :data:`sparse_core.common.surgery.Select`.
         types: classes to look for; subclasses count.
-        rule, replacing: see :func:`sparse_core.surgery.choose_layers`.
+        rule, replacing: see :func:`sparse_core.common.surgery.choose_layers`.
         nothing: what the error begins with when there is none.
 
     Raises:

@@ -11,12 +11,12 @@ import torch
 from rich.progress import track
 from torch import Tensor, nn
 
+from sparse_core.common.surgery import Select, choose_layers, is_parametrised, weight_parameter
 from sparse_core.nm.forward_pass import evaluation_mode
 from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern, Pattern
 from sparse_core.nm.pattern_masks import pattern_mask
 from sparse_core.nm.selection import PRUNABLE
 from sparse_core.nm.sensitivity_report import Hessian, LayerSensitivity, SensitivityReport
-from sparse_core.surgery import Select, choose_layers, is_parametrised, weight_parameter
 
 # How torch refuses the second derivative of one of its kernels, and of an autograd.Function.
 _ONCE_DIFFERENTIABLE = ("is not implemented", "differentiate twice")
@@ -56,7 +56,7 @@ def layer_sensitivity(
         patterns: one or several; a layer gets an entry for each that fits.
         order: 1 or 2.
         hessian: of the second order.
-        select: which layers, see :data:`sparse_core.surgery.Select`.
+        select: which layers, see :data:`sparse_core.common.surgery.Select`.
         progress: show a bar over the batches.
 
     Returns:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from sparse_core.common.table import Report, Table, left_out
 from sparse_core.nm.pattern import Pattern
-from sparse_core.table import Report, Table, left_out
 
 Hessian = Literal["fisher", "exact"]
 

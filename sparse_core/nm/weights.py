@@ -12,7 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from sparse_core.surgery import own_weight
+from sparse_core.common.surgery import own_weight
 
 
 def _conv1d_class(module: nn.Module) -> type[nn.Module] | None:

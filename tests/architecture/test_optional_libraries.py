@@ -48,7 +48,7 @@ print(json.dumps({{"boxes": len(found.scores), "blocked": sorted(Blocked.names &
 REQUESTS = """
 import torch
 from sparse_core.conv import SparseTensor, SubmanifoldConv2d, build_table
-from sparse_core.libraries import module_available
+from sparse_core.common.libraries import module_available
 from sparse_core.errors import ImplementationError
 
 cells = torch.tensor([[0, 1, 1], [0, 1, 2]])

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from examples import EXAMPLES, Example
 from sparse_core.errors import ImplementationError
-from sparse_core.op import Impl, Op, ops
+from sparse_core.kernels.op import Impl, Op, ops
 from tests.sparse_core.oracles.spconv_on_cpu import leave_out_gpu_kernels
 
 DEVICE = torch.device(sys.argv[1])

@@ -31,7 +31,7 @@ from perception.model.network import make_network
 from perception.model.weights import load_weights, save_weights
 from perception.train.frames import TrainingFrame
 from perception.train.trainer import Trainer
-from sparse_core.op import ops, table
+from sparse_core.kernels.op import ops, table
 
 
 def op(copy: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from memory.query import Query
 from memory.store import MemoryStore
 from memory.tiers import TierOptions
 from memory.types import Memory
-from sparse_core import files
+from sparse_core.common import files
 
 DIM = 16
 CONFIG = StoreConfig(index_from=30, tiers=TierOptions(recent=4, background=False))

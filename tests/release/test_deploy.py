@@ -16,7 +16,7 @@ import tomllib
 
 from memory.cli.commands import COMMANDS as RECALL
 from perception.cli.commands import COMMANDS as PERCEIVE
-from sparse_core.commands import declare
+from sparse_core.common.commands import declare
 
 
 def unit(path: Path) -> ConfigParser:

@@ -28,7 +28,7 @@ from memory.index.cuda.codes import (
     distances,
     row_codes,
 )
-from sparse_core.op import Impl, Op, by_torch, by_triton
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 #: Rows of a cell, nearly.
 ROWS_PER_CELL = 48

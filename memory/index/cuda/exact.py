@@ -7,7 +7,7 @@ from torch import Tensor
 
 from memory.index.cuda.keys import Ranked, keys_of, ranked
 from memory.index.cuda.rerank import K_LIMIT, best_keys, rerank_top
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 _CELLS_AT_ONCE = 1 << 25
 #: More than k are scored again, since products of matrices round otherwise.

@@ -32,7 +32,7 @@ from memory.index.neighbours import (
     check_units,
     nothing,
 )
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 Method = Literal["cells", "scan"]
 _KIND = "cuda"

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from memory.index.cuda.keys import MISSING, Ranked, keys_of, ranked
-from sparse_core.op import Impl, Op, by_torch, by_triton
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 _CELLS_AT_ONCE = 1 << 24
 #: Keys that one program ranks, and neighbours at most.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from memory.index.cuda.codes import BINS, DIRECTIONS, NEVER, WORDS, asked_levels, distances
-from sparse_core.op import Impl, Op, by_torch, by_triton
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 _SLOTS_AT_ONCE = 1 << 16
 

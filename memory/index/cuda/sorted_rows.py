@@ -17,7 +17,7 @@ from memory.index.cuda.rows import DeviceRows
 from memory.index.cuda.scan import scan_top
 from memory.index.effort import Effort
 from memory.index.neighbours import Among, Ids, check_ids
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 #: Rows behind the cells that every query is compared with; more are sorted in at the next search.
 TAIL_LIMIT = 4096

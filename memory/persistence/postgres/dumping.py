@@ -11,7 +11,7 @@ from psycopg import conninfo
 
 from memory.errors import StoreError
 from memory.persistence.postgres import local
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 
 #: Name of the file.
 FILE_NAME = "store.dump"

@@ -14,7 +14,7 @@ from perception.model.backbone import SparseBackbone
 from perception.model.layers import SparseBlock
 from perception.stages.backbone.units import Unit, pack_block, pack_unit, usual_rows
 from sparse_core.conv.grid import FixedGrid, FixedHash, GridLevel, TableRequest, neighbour_tables, pyramid
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 #: A bit a cell, or hashed.
 CellGrid = FixedGrid | FixedHash

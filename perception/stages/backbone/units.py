@@ -11,7 +11,7 @@ from perception.model.layers import DenseBlock, DenseUnit, SparseBlock, SparseUn
 from sparse_core.conv.convolution import ConvolutionConfig, fixed_convolution, pack_weight
 from sparse_core.conv.convolution.plan import Shape
 from sparse_core.conv.convolution.tuned import chosen_config
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 
 class Unit(NamedTuple):

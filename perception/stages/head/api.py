@@ -15,7 +15,7 @@ from torch import Tensor
 from perception.stages.head import reference
 from perception.stages.head.types import FEATURE_DTYPES, BoxWeights, HeatWeights, Peaks, UpWeights
 from sparse_core.conv.grid.layout import FixedGrid
-from sparse_core.op import Impl, Op, by_torch, by_triton
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 HEAD: Op[()] = Op("head", __package__, by_triton(), by_torch(), gradient=False)
 

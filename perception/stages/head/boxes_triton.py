@@ -14,7 +14,7 @@ from torch import Tensor
 
 from perception.stages.head.tiles import TILES, depth_for, precision_of
 from perception.stages.head.types import BoxWeights
-from sparse_core.launches import begin_next, dependent, wait_for_launch
+from sparse_core.kernels.launches import begin_next, dependent, wait_for_launch
 
 
 @triton.jit

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from perception.stages.head.types import Peaks
-from sparse_core.launches import begin_next, dependent, wait_for_launch
+from sparse_core.kernels.launches import begin_next, dependent, wait_for_launch
 
 #: Largest frame, in scores, that is cut into blocks of so many; the last serves all.
 _BLOCKS = ((2**17, 128), (2**21, 512), (2**31, 1024))

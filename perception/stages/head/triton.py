@@ -18,7 +18,7 @@ from perception.stages.head.tiles import TILES, depth_for, precision_of
 from perception.stages.head.types import HeatWeights, UpWeights
 from sparse_core.conv.grid.layout import FixedGrid, padded_width
 from sparse_core.conv.grid.triton import row_of
-from sparse_core.launches import begin_next, dependent, wait_for_launch
+from sparse_core.kernels.launches import begin_next, dependent, wait_for_launch
 
 
 @triton.jit

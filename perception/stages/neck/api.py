@@ -10,7 +10,7 @@ from torch import Tensor
 from perception.stages.neck import reference
 from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps
 from sparse_core.conv.grid.layout import FixedGrid
-from sparse_core.op import Impl, Op, by_torch, by_triton
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 _MOST_LISTS = 31
 NECK: Op[()] = Op("neck", __package__, by_triton(), by_torch(), gradient=False)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from perception.stages.backbone.units import Unit
 from perception.stages.head.types import HeatWeights
-from sparse_core import nvrtc
+from sparse_core.kernels import nvrtc
 
 _SOURCE = Path(__file__).with_name("hopper.cu")
 #: Output channels of a thread block, the largest that divides them first.

@@ -16,7 +16,7 @@ from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps, list
 from perception.stages.neck.weights import NeckWeights
 from sparse_core.conv.convolution import fixed_convolution
 from sparse_core.conv.grid import DenseGrid, FixedGrid, FixedHash, grid_from_cells, neighbour_table
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 _KERNEL = (3, 3)
 

@@ -10,7 +10,7 @@ from perception.stages.head.types import HeatWeights
 from perception.stages.neck import hopper
 from sparse_core.conv.convolution import fixed_convolution
 from sparse_core.conv.convolution.api import FIXED_CONVOLUTION
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 
 class MapConvolution:

@@ -12,7 +12,7 @@ from perception.stages.head import fixed_up
 from perception.stages.neck.maps import MapConvolution
 from perception.stages.neck.weights import NeckWeights
 from sparse_core.conv.grid import DenseGrid, FixedGrid, TableRequest, neighbour_tables
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 
 class WholeNeck:

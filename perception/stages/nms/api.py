@@ -9,7 +9,7 @@ from perception.boxes import Metric
 from perception.nms import check_options
 from perception.stages.nms import reference
 from perception.stages.nms.common import FEW_BOXES, NmsIndices, Suppressed, fused_scores
-from sparse_core.op import Impl, Op, by_torch, by_triton
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 #: Boxes a frame, since a pair of ranks is one int32.
 MAX_BOXES = 32768

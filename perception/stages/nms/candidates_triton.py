@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from perception.stages.nms.triton import double_of, usable
-from sparse_core.launches import begin_next, wait_for_launch
+from sparse_core.kernels.launches import begin_next, wait_for_launch
 
 #: Numbers of a frame: pairs found, boxes put aside, better boxes left out, boxes kept, programs done.
 NUMBERS = tl.constexpr(8)

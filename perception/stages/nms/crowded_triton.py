@@ -21,7 +21,7 @@ from perception.stages.nms.candidates_triton import (
 from perception.stages.nms.greedy_triton import better_first, is_crowded
 from perception.stages.nms.overlap_triton import iou_of
 from perception.stages.nms.triton import double_of, roughly_over
-from sparse_core.launches import begin_next, wait_for_launch
+from sparse_core.kernels.launches import begin_next, wait_for_launch
 
 
 @triton.jit

@@ -25,7 +25,7 @@ from perception.stages.nms.candidates_triton import (
 )
 from perception.stages.nms.overlap_triton import iou_of
 from perception.stages.nms.triton import double_of, roughly_over
-from sparse_core.launches import begin_next, wait_for_launch
+from sparse_core.kernels.launches import begin_next, wait_for_launch
 
 #: More programs than settle the boxes of a frame; the number of open boxes is counted in multiples of it.
 _PROGRAMS = tl.constexpr(4096)

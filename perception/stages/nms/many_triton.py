@@ -22,7 +22,7 @@ from perception.stages.nms.candidates_triton import (
 from perception.stages.nms.crowded_triton import crowd_choice_kernel, crowd_table_kernel
 from perception.stages.nms.greedy_triton import decide_kernel, overlap_pairs_kernel, rank_kernel
 from perception.stages.nms.triton import double_bits
-from sparse_core.launches import dependent
+from sparse_core.kernels.launches import dependent
 
 #: Fewer boxes are all compared, without a hash.
 _HASHED_FROM = 512

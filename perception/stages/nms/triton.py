@@ -21,7 +21,7 @@ from torch import Tensor
 from perception.boxes import MAX_FIELD, Metric
 from perception.stages.nms.common import Suppressed
 from perception.stages.nms.overlap_triton import iou_of
-from sparse_core.launches import begin_next, dependent, wait_for_launch
+from sparse_core.kernels.launches import begin_next, dependent, wait_for_launch
 
 #: Boxes of a word of the table, and boxes a program compares with these.
 _WORD, _TILE = 32, 8

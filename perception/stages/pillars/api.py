@@ -11,7 +11,7 @@ from perception.stages.pillars.types import FixedPillars, LocatedPoints, PillarW
 from perception.stages.pillars.weights import EncoderWeights
 from sparse_core.conv.grid import grid_from_bits
 from sparse_core.conv.grid.layout import FixedGrid
-from sparse_core.op import Impl, Op, by_torch, by_triton
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 PILLARS: Op[()] = Op("pillars", __package__, by_triton(), by_torch(), gradient=False)

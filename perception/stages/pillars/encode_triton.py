@@ -21,7 +21,7 @@ from perception.stages.pillars.types import FIXED_POINT, LocatedPoints
 from perception.stages.pillars.weights import EncoderWeights
 from sparse_core.conv.grid.layout import FixedGrid
 from sparse_core.conv.grid.triton import row_of
-from sparse_core.launches import begin_next, dependent, wait_for_launch
+from sparse_core.kernels.launches import begin_next, dependent, wait_for_launch
 
 #: Points that are added up together if they share a pillar, and groups of them that a program takes at a
 #: time: a thread a point, and a single warp, so that nothing waits at barriers.

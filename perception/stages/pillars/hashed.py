@@ -16,7 +16,7 @@ from perception.stages.pillars.common import mean_of, whole
 from perception.stages.pillars.weights import EncoderWeights
 from sparse_core.conv.grid import fixed_hash
 from sparse_core.conv.grid.layout import FixedHash
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 
 class HashedPillars(NamedTuple):

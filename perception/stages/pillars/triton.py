@@ -17,7 +17,7 @@ from perception.config import PillarConfig
 from perception.stages.pillars.types import FIXED_POINT, TILE, FixedPillars, LocatedPoints, PillarWorkspace
 from sparse_core.conv.grid.layout import FixedGrid
 from sparse_core.conv.grid.triton import row_of
-from sparse_core.launches import begin_next, dependent, wait_for_launch
+from sparse_core.kernels.launches import begin_next, dependent, wait_for_launch
 
 #: Points of a program: few, so that a single frame reaches every multiprocessor.
 _POINTS = 128

@@ -11,7 +11,7 @@ from perception.stages.pillars.types import FixedPillars
 from perception.stages.refine import reference
 from perception.stages.refine.common import RefinedBoxes, RefineTiles, RefineWorkspace
 from perception.stages.refine.weights import PackedRefine
-from sparse_core.op import Impl, Op, by_torch, by_triton
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 REFINE: Op[()] = Op("refine", __package__, by_triton(), by_torch(), gradient=False)
 

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from sparse_core.conv.grid.triton import popcount
-from sparse_core.launches import begin_next, wait_for_launch
+from sparse_core.kernels.launches import begin_next, wait_for_launch
 
 
 @triton.jit

@@ -21,7 +21,7 @@ from perception.stages.refine.common import RefinedBoxes, RefineTiles, RefineWor
 from perception.stages.refine.weights import PackedRefine
 from sparse_core.conv.coordinates.common import linear_keys
 from sparse_core.conv.grid.layout import FixedHash
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 #: Points under a box that are looked at: of more, every so manieth, as where the dynamic step thins them.
 MOST_POINTS = 8192

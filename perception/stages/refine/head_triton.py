@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from perception.stages.refine.crop_triton import source_rows
-from sparse_core.launches import begin_next, wait_for_launch
+from sparse_core.kernels.launches import begin_next, wait_for_launch
 
 
 @triton.jit

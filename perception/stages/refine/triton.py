@@ -16,7 +16,7 @@ from perception.stages.refine.head_triton import hidden_kernel, out_kernel
 from perception.stages.refine.points_triton import points_kernel
 from perception.stages.refine.weights import PackedRefine
 from sparse_core.conv.grid.layout import padded_width
-from sparse_core.launches import dependent
+from sparse_core.kernels.launches import dependent
 
 #: Three products of split numbers lose a few parts in 10^7, and run on tensor cores.
 _PRECISION = "tf32x3"

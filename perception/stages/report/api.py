@@ -7,7 +7,7 @@ from torch import Tensor
 
 from perception.stages.report import reference
 from perception.stages.report.common import ReportRules
-from sparse_core.op import Impl, Op, by_torch, by_triton
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 REPORT: Op[()] = Op("report", __package__, by_triton(), by_torch(), gradient=False)
 

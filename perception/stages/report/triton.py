@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from perception.stages.report.common import LEAST_SHARE, ReportLayout, ReportRules
-from sparse_core.launches import dependent, wait_for_launch
+from sparse_core.kernels.launches import dependent, wait_for_launch
 
 #: Boxes a program writes, and boxes it compares these with at a time.
 _OWN, _OTHERS = 8, 64

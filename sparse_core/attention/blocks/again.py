@@ -16,7 +16,7 @@ from sparse_core.attention.blocks import hopper
 from sparse_core.attention.blocks.plan import Lists
 from sparse_core.attention.operands import AttentionShape, default_scale
 from sparse_core.attention.pattern import BlockPattern
-from sparse_core.gradients import perhaps_followed
+from sparse_core.kernels.gradients import perhaps_followed
 
 #: Bulk copies read from addresses that this divides.
 _ALIGNED = 16

@@ -12,7 +12,7 @@ from sparse_core.attention.dropout import drawn_seed
 from sparse_core.attention.grid import BlockGrid
 from sparse_core.attention.operands import AttentionOptions, AttentionShape
 from sparse_core.attention.pattern import BlockPattern
-from sparse_core.operators import operator
+from sparse_core.kernels.operators import operator
 
 #: Patterns that only compiled code has used; each is kept, with what was prepared of it.
 _MOST_KEPT = 8

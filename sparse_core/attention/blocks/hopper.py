@@ -11,11 +11,11 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from sparse_core import nvrtc, relaunch
 from sparse_core.attention.blocks.plan import Lists, WorkList
 from sparse_core.attention.operands import AttentionShape
 from sparse_core.errors import ImplementationError
-from sparse_core.relaunch import Relaunch, Span
+from sparse_core.kernels import nvrtc, relaunch
+from sparse_core.kernels.relaunch import Relaunch, Span
 
 _SOURCE = Path(__file__).with_name("hopper.cu")
 _THREADS = 384

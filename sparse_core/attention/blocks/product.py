@@ -10,7 +10,7 @@ from torch import Tensor
 from sparse_core.attention.blocks.plan import Lists, lists_of
 from sparse_core.attention.operands import AttentionOptions, AttentionResult, AttentionShape
 from sparse_core.attention.pattern import BlockPattern
-from sparse_core.gradients import followed, once_differentiable
+from sparse_core.kernels.gradients import followed, once_differentiable
 
 
 def attend(

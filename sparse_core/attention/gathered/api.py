@@ -16,7 +16,7 @@ from sparse_core.attention.operands import (
     default_scale,
     padded_dims,
 )
-from sparse_core.op import Impl, Op, by_torch, by_triton
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 
 def _has_kernels(kind: str, dtype: torch.dtype) -> str | None:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from sparse_core.attention.gathered import triton as kernels
 from sparse_core.attention.operands import AttentionResult
-from sparse_core.gradients import followed, once_differentiable
-from sparse_core.operators import operator
+from sparse_core.kernels.gradients import followed, once_differentiable
+from sparse_core.kernels.operators import operator
 
 
 def gathered_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, *, scale: float) -> AttentionResult:

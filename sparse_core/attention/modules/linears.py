@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from torch import nn
 
-from sparse_core.surgery import replace_modules, share_weight
+from sparse_core.common.surgery import replace_modules, share_weight
 
 Linears = Literal["dense", "2:4", "2:4-training"]
 """``nn.Linear``, ``sparse_core.nm.SparseLinear`` or ``sparse_core.nm.SparseTrainingLinear``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparse_core.table import Report, Table, cell
+from sparse_core.common.table import Report, Table, cell
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from sparse_core.table import Table, cell
+from sparse_core.common.table import Table, cell
 
 Order = Literal["shallow", "deep"]
 

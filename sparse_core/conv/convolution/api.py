@@ -10,7 +10,7 @@ from sparse_core.conv.convolution.plan import TRITON_DTYPES, ConvolutionConfig
 from sparse_core.conv.convolution.types import Epilogue
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.errors import ImplementationError
-from sparse_core.op import Impl, Op, by_torch, by_triton
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 
 def _has_kernels(kind: str, features: torch.dtype, weight: torch.dtype) -> str | None:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import torch
 
-from sparse_core.choices import Tuner, device_name
 from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
+from sparse_core.kernels.choices import Tuner, device_name
 
 
 class Choice(NamedTuple):

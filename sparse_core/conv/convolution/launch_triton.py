@@ -9,7 +9,7 @@ from torch import Tensor
 from sparse_core.conv.convolution.kernels_triton import convolve_kernel
 from sparse_core.conv.convolution.plan import ConvolutionConfig
 from sparse_core.conv.convolution.types import Epilogue
-from sparse_core.launches import dependent
+from sparse_core.kernels.launches import dependent
 
 _MOST_OFFSET = 2**31 - 1
 

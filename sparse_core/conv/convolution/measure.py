@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from sparse_core.choices import replay_times
 from sparse_core.conv.convolution import plan
 from sparse_core.conv.convolution.choice import Choice, row_bucket
 from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
 from sparse_core.conv.convolution.types import Epilogue
+from sparse_core.kernels.choices import replay_times
 
 #: Share of the table's entries that name an input, as on the levels of a real scan.
 _PRESENT = 0.7

@@ -21,7 +21,7 @@ from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
 from sparse_core.conv.convolution.tuned import chosen_config
 from sparse_core.conv.convolution.types import Epilogue
 from sparse_core.conv.table import NeighbourTable
-from sparse_core.gradients import once_differentiable
+from sparse_core.kernels.gradients import once_differentiable
 
 
 def convolve(

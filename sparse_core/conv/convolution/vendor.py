@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from sparse_core.common.libraries import missing, module_available
 from sparse_core.conv.geometry import output_shape
 from sparse_core.conv.tensor import SparseTensor
 from sparse_core.errors import ImplementationError
-from sparse_core.libraries import missing, module_available
 
 _HINT = "pip install 'sparsight[spconv]'"
 

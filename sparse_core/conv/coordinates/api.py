@@ -12,7 +12,7 @@ from torch import Tensor
 from sparse_core.conv.coordinates import reference
 from sparse_core.conv.coordinates.common import MARGIN, coordinates_from_keys, linear_keys
 from sparse_core.errors import CapacityWarning
-from sparse_core.op import Impl, Op, by_torch, by_triton
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 BUILD_TABLE: Op[()] = Op("build_table", __package__, by_triton(), by_torch(), gradient=False)
 

@@ -21,7 +21,7 @@ from sparse_core.conv.grid.layout import (
     checked_shape,
     word_count,
 )
-from sparse_core.op import Impl, Op, by_torch, by_triton
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 GRIDS: Op[()] = Op("grids", __package__, by_triton(), by_torch(), gradient=False)
 

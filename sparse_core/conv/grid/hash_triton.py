@@ -17,7 +17,7 @@ from torch import Tensor
 from sparse_core.conv.coordinates.common import MARGIN
 from sparse_core.conv.coordinates.triton import first_slot
 from sparse_core.conv.grid.layout import FixedHash, GridLevel
-from sparse_core.launches import launch as _launch
+from sparse_core.kernels.launches import launch as _launch
 
 _BLOCK = 128
 _MARGIN = tl.constexpr(MARGIN)

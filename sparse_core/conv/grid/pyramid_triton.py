@@ -18,8 +18,8 @@ from torch import Tensor
 
 from sparse_core.conv.grid.layout import WORD, FixedGrid, GridLevel, padded_width, word_count
 from sparse_core.conv.grid.levels_triton import bits_kernel, rows_kernel, window_kernel
-from sparse_core.launches import dependent
-from sparse_core.launches import launch as _launch
+from sparse_core.kernels.launches import dependent
+from sparse_core.kernels.launches import launch as _launch
 
 #: Words of a program and its warps, up to so many words of the first level: every program adds up the counts
 #: of all blocks, so blocks grow with the grid. Lower levels take smaller ones: their words have more to read.

@@ -19,8 +19,8 @@ from torch import Tensor
 from sparse_core.conv.grid.hash_triton import key_of, place_of, row_of_hash
 from sparse_core.conv.grid.layout import DenseGrid, FixedGrid, FixedHash, Grid
 from sparse_core.conv.grid.triton import row_of
-from sparse_core.launches import dependent, wait_for_launch
-from sparse_core.launches import launch as _launch
+from sparse_core.kernels.launches import dependent, wait_for_launch
+from sparse_core.kernels.launches import launch as _launch
 
 #: Rows of a program, a thread each.
 _BLOCK = 64

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.launches import launch as _launch
+from sparse_core.kernels.launches import launch as _launch
 
 
 @triton.jit

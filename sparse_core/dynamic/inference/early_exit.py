@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from sparse_core.common.table import Report, Table, cell
 from sparse_core.dynamic.inference.calibration import confidence_of, fit_temperature, threshold_for_accuracy
 from sparse_core.dynamic.ranking import check_batch
-from sparse_core.table import Report, Table, cell
 
 
 class ExitResult(NamedTuple):

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import nn
 
+from sparse_core.common.surgery import Select
 from sparse_core.nm.convert import sparsify
 from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern
 from sparse_core.nm.pruning import prune
-from sparse_core.surgery import Select
 
 #: Dense, 2:4, and blocks at 75 and 90 %, best quality first.
 LEVELS: dict[str, NMPattern | Block | None] = {

@@ -9,12 +9,12 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 import torch
 from torch import Tensor, nn
 
+from sparse_core.common.surgery import Select, choose_layers, is_parametrised, replace_modules
+from sparse_core.common.table import Report, Table, cell, left_out
 from sparse_core.dynamic.rigl.budgets import Budget, layer_densities
 from sparse_core.dynamic.rigl.grid import Structure
 from sparse_core.dynamic.rigl.layers import RigLConv2d, RigLLinear
 from sparse_core.dynamic.rigl.stored import Execution
-from sparse_core.surgery import Select, choose_layers, is_parametrised, replace_modules
-from sparse_core.table import Report, Table, cell, left_out
 
 Keep = Literal["random", "magnitude"]
 

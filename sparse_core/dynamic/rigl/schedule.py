@@ -12,10 +12,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from sparse_core.common.table import Report, Table
 from sparse_core.dynamic.rigl.carry import carry_state
 from sparse_core.dynamic.rigl.exchange import exchange_cells
 from sparse_core.dynamic.rigl.stored import SparseTrainedLayer
-from sparse_core.table import Report, Table
 
 Method = Literal["rigl", "set"]
 Drop = Literal["magnitude", "magnitude-gradient"]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats.assemble.common import Assembled, Assembly
-from sparse_core.gradients import followed
-from sparse_core.op import Impl, Implementation, Op, by_torch, by_triton
+from sparse_core.kernels.gradients import followed
+from sparse_core.kernels.op import Impl, Implementation, Op, by_torch, by_triton
 
 _INT32_MAX = torch.iinfo(torch.int32).max
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from sparse_core.autocast import without_autocast
 from sparse_core.formats.base import SparseMatrix
+from sparse_core.kernels.autocast import without_autocast
 from sparse_core.linalg.eigen.result import EigenResult
 from sparse_core.linalg.krylov.problem import (
     Operand,

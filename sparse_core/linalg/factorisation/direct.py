@@ -13,11 +13,11 @@ import torch
 from scipy.sparse.linalg import splu
 from torch import Tensor
 
+from sparse_core.common.libraries import missing, module_available
 from sparse_core.formats import CSR
-from sparse_core.libraries import missing, module_available
+from sparse_core.kernels.op import Impl, Implementation, Op, by_torch
 from sparse_core.linalg.factorisation.pattern import check_factorisable, check_same_structure
 from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
-from sparse_core.op import Impl, Implementation, Op, by_torch
 
 
 def _cholmod(kind: str) -> str | None:

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from sparse_core.autocast import without_autocast
+from sparse_core.kernels.autocast import without_autocast
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 from sparse_core.linalg.krylov.conjugate_gradient import ConjugateGradient
 from sparse_core.linalg.krylov.loop import run
 from sparse_core.linalg.krylov.problem import GraphOptions, Operand, prepare
 from sparse_core.linalg.krylov.result import SolveResult
-from sparse_core.op import Impl, Op, by_torch, by_triton
 
 
 def _fuses(kind: str, shape: torch.Size, dtype: torch.dtype) -> str | None:

@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from sparse_core.autocast import without_autocast
 from sparse_core.formats import CSR
 from sparse_core.formats.base import SparseMatrix
+from sparse_core.kernels.autocast import without_autocast
 from sparse_core.linalg.krylov.bicgstab import bicgstab
 from sparse_core.linalg.krylov.cg import cg
 from sparse_core.linalg.krylov.gmres import gmres

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import Unpack
 
-from sparse_core.autocast import without_autocast
+from sparse_core.kernels.autocast import without_autocast
 from sparse_core.linalg.krylov.problem import (
     LinearSystem,
     Operand,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from sparse_core.autocast import without_autocast
 from sparse_core.formats.base import SparseMatrix
+from sparse_core.kernels.autocast import without_autocast
 from sparse_core.linalg.krylov.problem import (
     Callback,
     Operand,

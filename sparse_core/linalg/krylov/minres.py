@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from sparse_core.autocast import without_autocast
+from sparse_core.kernels.autocast import without_autocast
 from sparse_core.linalg.krylov.loop import run
 from sparse_core.linalg.krylov.problem import (
     GraphOptions,

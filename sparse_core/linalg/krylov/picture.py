@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparse_core.files import replacing
+from sparse_core.common.files import replacing
 from sparse_core.linalg.krylov.result import SolveResult
 
 if TYPE_CHECKING:

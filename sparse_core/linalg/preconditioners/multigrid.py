@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sparse_core.autocast import without_autocast
+from sparse_core.common.libraries import module_available
 from sparse_core.formats import CSR
-from sparse_core.libraries import module_available
+from sparse_core.kernels.autocast import without_autocast
 from sparse_core.linalg.factorisation.pattern import check_factorisable
 from sparse_core.linalg.krylov.scaling import choose_scaling, magnitude_of, times_power
 from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sparse_core.formats import CSR
 from sparse_core.formats.indexing import pointers_from_rows
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 from sparse_core.linalg.factorisation.colouring import MulticolourOrder, multicolour_order
 from sparse_core.linalg.factorisation.pattern import Pattern, check_factorisable, pattern_of
 from sparse_core.linalg.implementation import real
@@ -16,7 +17,6 @@ from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_sid
 from sparse_core.linalg.products import spmm
 from sparse_core.linalg.spmv.plan import UNROLLED, PatternPlan, find_patterns
 from sparse_core.linalg.triangular.common import check_diagonal, diagonal_positions
-from sparse_core.op import Impl, Op, by_torch, by_triton
 
 GAUSS_SEIDEL: Op[torch.dtype] = Op(
     "gauss_seidel",

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import BSR, SparseMatrix
-from sparse_core.gradients import perhaps_followed
+from sparse_core.kernels.gradients import perhaps_followed
 
 if TYPE_CHECKING:
-    from sparse_core.launches import Launch, Noted
+    from sparse_core.kernels.launches import Launch, Noted
 
 #: Shapes of operands that a matrix remembers.
 _MOST = 32
@@ -54,7 +54,7 @@ class Again:
         dense: Tensor,
         result: Tensor,
     ) -> None:
-        from sparse_core.launches import Repeated
+        from sparse_core.kernels.launches import Repeated
 
         self.launches = len(noted)
         self._run = Repeated(noted)
@@ -137,7 +137,7 @@ def _noted(
     before: list[Noted] | None,
 ) -> Tensor:
     """The product; the matrix learns its launches, and from a second one whether they can be repeated."""
-    from sparse_core.launches import note
+    from sparse_core.kernels.launches import note
 
     with note() as notes:
         made = whole()
@@ -163,7 +163,7 @@ def _noted(
 
 def _without(launched: Launch, moving: list[Tensor]) -> Noted | None:
     """A launch without the tensors that change; None where it is not clear which of them it has."""
-    from sparse_core.launches import Noted
+    from sparse_core.kernels.launches import Noted
 
     places: list[int] = []
     found: list[tuple[int, int]] = []

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import BSR, CSR, SparseMatrix
+from sparse_core.kernels.op import Impl
+from sparse_core.kernels.operators import operator
 from sparse_core.linalg.operands import as_gradient
 from sparse_core.linalg.products.gradient import columns_of, product
 from sparse_core.linalg.sddmm.api import sampled_values
-from sparse_core.op import Impl
-from sparse_core.operators import operator
 
 #: Structures whose work plans are kept; the oldest goes first.
 _KEPT = 64

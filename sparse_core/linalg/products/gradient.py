@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import BSR, SparseMatrix
+from sparse_core.kernels.op import Impl
 from sparse_core.linalg.operands import (
     as_gradient,
     gradient_needed,
@@ -21,7 +22,6 @@ from sparse_core.linalg.spmm import api as spmm
 from sparse_core.linalg.spmm.common import side_by_side
 from sparse_core.linalg.spmv import api as spmv
 from sparse_core.linalg.structure import as_csr, at_values, transposed
-from sparse_core.op import Impl
 
 
 def product(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: str, method: str = "auto") -> Tensor:

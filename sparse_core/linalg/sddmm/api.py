@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparse_core.autocast import without_autocast
 from sparse_core.formats import CSR
+from sparse_core.kernels.autocast import without_autocast
+from sparse_core.kernels.op import Implementation, Op, by_torch, by_triton
 from sparse_core.linalg.implementation import real
 from sparse_core.linalg.sddmm.common import Pattern
-from sparse_core.op import Implementation, Op, by_torch, by_triton
 
 
 def _torch_samples(kind: str, dtype: torch.dtype, form: type) -> str | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from sparse_core.formats import CSR, SparseMatrix
+from sparse_core.kernels.op import Impl, Op, by_torch
 from sparse_core.linalg.implementation import LIBRARY
 from sparse_core.linalg.operands import check_matrix, gradient_needed
 from sparse_core.linalg.spgemm.gradient import multiply, recorded
 from sparse_core.linalg.structure import as_csr
-from sparse_core.op import Impl, Op, by_torch
 
 SPGEMM: Op[torch.dtype] = Op("spgemm", __package__, LIBRARY, by_torch(), gradient=True)
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparse_core.autocast import without_autocast
 from sparse_core.formats import CSR
+from sparse_core.kernels.autocast import without_autocast
 from sparse_core.linalg.operands import accumulation_dtype, as_gradient, gradient_needed, sum_of
 from sparse_core.linalg.spgemm import reference, vendor
 from sparse_core.linalg.spgemm.common import expand

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparse_core.autocast import without_autocast
 from sparse_core.formats import BSR, SparseMatrix
+from sparse_core.kernels.autocast import without_autocast
+from sparse_core.kernels.op import Op
 from sparse_core.linalg.implementation import PRODUCT
 from sparse_core.linalg.spmm.common import apart, side_by_side
 from sparse_core.linalg.structure import as_csr
-from sparse_core.op import Op
 
 SPMM: Op[torch.dtype] = Op("spmm", __package__, *PRODUCT, gradient=True)
 

@@ -16,8 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 from sparse_core.formats import CSR
-from sparse_core.launches import launch as _launch
-from sparse_core.launches import scratch
+from sparse_core.kernels.launches import launch as _launch
+from sparse_core.kernels.launches import scratch
 from sparse_core.linalg.operands import accumulation_dtype
 from sparse_core.linalg.spmm.common import apart, side_by_side
 from sparse_core.linalg.structure import cut_rows

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparse_core.autocast import without_autocast
 from sparse_core.formats import SparseMatrix
+from sparse_core.kernels.autocast import without_autocast
+from sparse_core.kernels.op import Op
 from sparse_core.linalg.implementation import PRODUCT
 from sparse_core.linalg.structure import as_csr
-from sparse_core.op import Op
 
 SPMV: Op[torch.dtype] = Op("spmv", __package__, *PRODUCT, gradient=True)
 

@@ -14,8 +14,8 @@ import triton.language as tl
 from torch import Tensor
 
 from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix
-from sparse_core.launches import dependent, scratch
-from sparse_core.launches import launch as _launch
+from sparse_core.kernels.launches import dependent, scratch
+from sparse_core.kernels.launches import launch as _launch
 from sparse_core.linalg.spmv import kernels_triton
 from sparse_core.linalg.spmv.plan import (
     MERGE_ITEMS,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import CSR
+from sparse_core.kernels.op import Impl, Implementation, Op, by_torch, by_triton
 from sparse_core.linalg.implementation import real
 from sparse_core.linalg.operands import as_gradient, check_square
 from sparse_core.linalg.preconditioner import check_right_side
@@ -15,7 +16,6 @@ from sparse_core.linalg.products import spmm
 from sparse_core.linalg.structure import at_values, row_of_entry
 from sparse_core.linalg.triangular import reference, vendor
 from sparse_core.linalg.triangular.common import System, triangular_plan, triangular_values
-from sparse_core.op import Impl, Implementation, Op, by_torch, by_triton
 
 #: By the type of the solution. The vendor keeps its form of the triangle.
 TRIANGULAR_SOLVE: Op[torch.dtype] = Op(

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sparse_core.kernels.op import Impl, Implementation, Op, by_torch, by_triton
 from sparse_core.linalg.implementation import real
 from sparse_core.linalg.operands import WORKING_DTYPES
-from sparse_core.op import Impl, Implementation, Op, by_torch, by_triton
 
 #: Fewer lanes leave most of a GPU idle for n steps; cyclic reduction is parallel within a system.
 _LANES_FOR_A_SYSTEM_EACH = 512

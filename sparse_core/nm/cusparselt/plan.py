@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from sparse_core.kernels.relaunch import Span
 from sparse_core.nm.cusparselt.compress import structured
 from sparse_core.nm.cusparselt.library import (
     DATA_TYPES,
@@ -23,7 +24,6 @@ from sparse_core.nm.cusparselt.library import (
     load,
     opaque,
 )
-from sparse_core.relaunch import Span
 
 _SOME_ADDRESS = 256
 

@@ -1,7 +1,7 @@
 """A product that was done before with these sizes: its kernels alone are launched, not the library's call.
 
 cuBLAS and cuSPARSELt take more of the host's time for a product than its launches. From its fourth call on,
-a product is these launches at other addresses (:mod:`sparse_core.recording`): same kernels, same bits.
+a product is these launches at other addresses (:mod:`sparse_core.kernels.recording`): the same bits.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn.functional import linear
 
-from sparse_core.gradients import perhaps_followed
-from sparse_core.recording import Scratch, record
-from sparse_core.relaunch import Relaunch
+from sparse_core.kernels.gradients import perhaps_followed
+from sparse_core.kernels.recording import Scratch, record
+from sparse_core.kernels.relaunch import Relaunch
 
 _CALLS_BEFORE = 2
 #: Larger results take the device longer than the host, and recording takes as much memory again, twice.

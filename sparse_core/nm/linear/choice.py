@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from sparse_core.choices import Tuner
+from sparse_core.kernels.choices import Tuner
 
 Method = Literal["dense", "cuda", "vendor"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparse_core import native
+from sparse_core.kernels import native
 from sparse_core.nm.linear.common import apply_activation
 from sparse_core.nm.packed import PackedNM
 

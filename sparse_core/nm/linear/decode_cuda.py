@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core import nvrtc
+from sparse_core.kernels import nvrtc
 from sparse_core.nm.cusparselt.layout import nibbles_from_index
 from sparse_core.nm.packed import PackedNM
 

@@ -9,8 +9,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from sparse_core.choices import device_name, replay_times
 from sparse_core.errors import ImplementationError
+from sparse_core.kernels.choices import device_name, replay_times
 from sparse_core.nm.cusparselt.library import checked_algorithms, load
 from sparse_core.nm.cusparselt.plan import plan
 from sparse_core.nm.linear import decode_cuda, execution, vendor

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from sparse_core.gradients import once_differentiable
+from sparse_core.kernels.gradients import once_differentiable
+from sparse_core.kernels.op import Implementation, Op, by_torch
 from sparse_core.nm.linear import cpu, reference
 from sparse_core.nm.linear.common import Epilogue, default_result, has_sparse_cores, readable
 from sparse_core.nm.linear.gradient import gradients
 from sparse_core.nm.packed import PackedNM
 from sparse_core.nm.pattern import NMPattern
-from sparse_core.op import Implementation, Op, by_torch
 
 if TYPE_CHECKING:
     from sparse_core.nm.linear.again import Call

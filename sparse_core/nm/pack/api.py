@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 from sparse_core.nm.cusparselt.layout import fits
 from sparse_core.nm.pack.common import Compressed24, PackedBoth
-from sparse_core.op import Impl, Op, by_torch, by_triton
 
 _TYPES = (torch.float16, torch.bfloat16)
 PRUNE_AND_PACK: Op[()] = Op("prune_and_pack", __package__, by_triton(), by_torch(), gradient=False)

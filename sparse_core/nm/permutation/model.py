@@ -9,6 +9,7 @@ import torch
 from rich.progress import track
 from torch import Tensor, nn
 
+from sparse_core.common.surgery import Select, selector
 from sparse_core.nm.forward_pass import call_model, evaluation_mode
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern, weight_matrix
 from sparse_core.nm.permutation.axes import Axis, Segment
@@ -16,7 +17,6 @@ from sparse_core.nm.permutation.graph import ChannelGraph
 from sparse_core.nm.permutation.report import ChannelGroup, PermutationReport
 from sparse_core.nm.permutation.search import Effort, permute_channels
 from sparse_core.nm.permutation.stripes import matrix_retained
-from sparse_core.surgery import Select, selector
 
 
 def permute_model(

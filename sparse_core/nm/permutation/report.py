@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from sparse_core.table import Column, Report, Table, cell
+from sparse_core.common.table import Column, Report, Table, cell
 
 
 @dataclass(frozen=True)

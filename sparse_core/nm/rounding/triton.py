@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.launches import launch as _launch
+from sparse_core.kernels.launches import launch as _launch
 
 _BLOCK = 4096
 #: Programs of the first pass: enough for every multiprocessor; each of the second reads all that they found.

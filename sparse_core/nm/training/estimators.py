@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from sparse_core.surgery import (
+from sparse_core.common.surgery import (
     Owner,
     is_parametrised,
     own_weight,

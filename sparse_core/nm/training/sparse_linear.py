@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparse_core.gradients import once_differentiable
+from sparse_core.kernels.gradients import once_differentiable
 from sparse_core.nm.linear.choice import TUNER, Choice
 from sparse_core.nm.linear.common import Epilogue, has_sparse_cores, readable
 from sparse_core.nm.pack import Compressed24, PackedBoth, prune_and_pack_both

@@ -15,7 +15,7 @@ from memory.encode import training
 from memory.encode.scene import SceneEncoder, SceneEncoderConfig
 from memory.encode.tokens import STRUCTURE, SceneTokens
 from memory.encode.training import TrainingOptions, changed_views, contrast, train_scene_encoder
-from sparse_core.interruption import Interrupted
+from sparse_core.common.interruption import Interrupted
 
 CONFIG = SceneEncoderConfig(dim=16, width=32, layers=1, heads=2, hidden=32, gates=2)
 OPTIONS = TrainingOptions(steps=8, places=8, save_every=4, seed=7)

@@ -13,7 +13,7 @@ from memory.index import Among, compiled
 from memory.index.effort import Effort
 from memory.index.evaluation import clustered
 from memory.index.lsh import LSHIndex
-from sparse_core import native
+from sparse_core.kernels import native
 
 ROWS = 6000
 

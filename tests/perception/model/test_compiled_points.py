@@ -17,7 +17,7 @@ from perception.config import PillarConfig
 from perception.model import compiled, pillars, refine
 from perception.model.pillars import make_pillars
 from perception.model.refine import CroppedPoints, crop_points
-from sparse_core import native
+from sparse_core.kernels import native
 
 pytestmark = pytest.mark.skipif(native.compiler() is None, reason="needs a C++ compiler")
 

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from perception import Detector
 from perception.train.frames import TrainingFrame
-from sparse_core import workers
+from sparse_core.common import workers
 
 ROOT = Path(__file__).parents[3]
 Street = Callable[[int], TrainingFrame]

@@ -15,8 +15,8 @@ from torch import Tensor
 from perception import Detector
 from perception.run import transfer
 from perception.run.transfer import InputBlock
-from sparse_core import native
 from sparse_core.errors import ImplementationError
+from sparse_core.kernels import native
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 4, 5])

@@ -23,7 +23,7 @@ from perception.train.curves import plot_curves
 from perception.train.frames import TrainingFrame
 from perception.train.run import train
 from perception.train.trainer import Trainer
-from sparse_core.interruption import Interrupted
+from sparse_core.common.interruption import Interrupted
 
 Street = Callable[[int], TrainingFrame]
 

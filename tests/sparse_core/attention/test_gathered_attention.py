@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparse_core import op
 from sparse_core.attention.from_mask import from_token_mask
 from sparse_core.attention.gathered import reference
 from sparse_core.attention.gathered.api import gathered_attention
 from sparse_core.attention.operands import AttentionResult
 from sparse_core.attention.reference import sparse_attention
 from sparse_core.errors import ImplementationError
+from sparse_core.kernels import op
 
 
 def listed_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, scale: float) -> AttentionResult:

@@ -111,7 +111,7 @@ def test_compiled_kernels_refuse_cpu_tensors() -> None:
 
 
 def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.op.module_available", lambda name: False)
+    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
     index = torch.zeros(1, dtype=torch.int32)
     with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
         assemble_csr(index, index, torch.ones(1), (1, 1), impl="triton")

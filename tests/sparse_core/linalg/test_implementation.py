@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from sparse_core.errors import ImplementationError
+from sparse_core.kernels.op import Op
 from sparse_core.linalg.spgemm.api import SPGEMM
 from sparse_core.linalg.spmm.api import SPMM
 from sparse_core.linalg.spmv.api import SPMV
-from sparse_core.op import Op
 
 SINGLE, HALF, COMPLEX = torch.float32, torch.bfloat16, torch.complex64
 
@@ -35,7 +35,7 @@ def test_automatic_choice(
     expected: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sparse_core.op.module_available", lambda name: triton)
+    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: triton)
     assert op.choose("auto", torch.device(device), dtype) == expected
 
 
@@ -55,6 +55,6 @@ def test_the_reference_runs_everywhere(device: str) -> None:
 def test_named_implementations_that_cannot_run(
     impl: str, device: str, dtype: torch.dtype, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparse_core.op.module_available", lambda name: True)
+    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: True)
     with pytest.raises(ImplementationError, match=f"spmm: impl={impl!r} has {message}"):
         SPMM.choose(impl, torch.device(device), dtype)

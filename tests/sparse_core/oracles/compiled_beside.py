@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparse_core.native import Beside
+from sparse_core.kernels.native import Beside
 
 #: Whether it is there at each of some calls, over and over.
 _TURNS = ([True, False], [False, True], [False, False, True])

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sparse_core.common.workers import share_tasks, sharing_threads
 from sparse_core.conv.convolution.cpu.compiled import TapOrder, plan_blocks
-from sparse_core.workers import share_tasks, sharing_threads
 
 #: Floats gathered for a block, or twice as many halves: two megabytes. Smaller blocks fit a second-level
 #: cache and share out evenly among threads, but each starts half a dozen operations.
@@ -225,8 +225,8 @@ def rows_product(
 ) -> Tensor:
     """``out = bias + rows @ matrix``, or ``out += rows @ matrix`` without a bias, part by part.
 
-    Each part is a task of :func:`~sparse_core.workers.share_tasks`, so the bits do not depend on the number
-    of threads.
+    Each part is a task of :func:`~sparse_core.common.workers.share_tasks`, so the bits do not depend on the
+    number of threads.
 
     Args:
         rows: (N, C_in).

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sparse_core import native
-from sparse_core.native import numbers
+from sparse_core.kernels import native
+from sparse_core.kernels.native import numbers
 
 _NUMBER, _COST, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 PLANNING = native.Beside(

@@ -20,11 +20,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sparse_core.common.workers import share_tasks, sharing_threads
 from sparse_core.conv.convolution.cpu.blocks import RowPool, relu_rows_, rows_of_part
 from sparse_core.conv.convolution.cpu.compiled import plan_tiles
 from sparse_core.conv.convolution.cpu.keyed import merged
 from sparse_core.conv.coordinates.common import coordinates_from_keys, linear_keys
-from sparse_core.workers import share_tasks, sharing_threads
 
 #: Cells that a tile of any shape reads before and after a cell of its own: rows, columns.
 TILE_MARGINS = ((1, 2), (1, 4))

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from sparse_core.dynamic.rigl.block_product import reference
 from sparse_core.dynamic.rigl.block_product.plan import BlockPlan, Taps
-from sparse_core.gradients import once_differentiable
-from sparse_core.op import Impl, Op, by_torch, by_triton
+from sparse_core.kernels.gradients import once_differentiable
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 BLOCK_PRODUCT: Op[()] = Op("block_product", __package__, by_triton(), by_torch(), gradient=True)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from sparse_core.op import Impl, Op, by_torch, by_triton
+from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 #: More rows than this and a general product takes over.
 MOST_ROWS = 16

@@ -32,7 +32,7 @@ from perception.stages.head import (
 )
 from sparse_core.conv.grid.layout import linear_cells, word_count
 from sparse_core.conv.grid.reference import bits_of_cells, grid_from_bits
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 IMPLEMENTATIONS: tuple[Impl, Impl] = ("triton", "reference")
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}

@@ -253,6 +253,6 @@ def test_implementations_that_do_not_exist(monkeypatch: pytest.MonkeyPatch) -> N
         fixed_peaks(heat, 1, impl="vendor")
     with pytest.raises(ValueError, match="impl must be one of"):
         fixed_peaks(heat, 1, impl="fast")  # type: ignore[arg-type]
-    monkeypatch.setattr("sparse_core.op.module_available", lambda name: False)
+    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
     with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
         fixed_peaks(heat, 1, impl="triton")

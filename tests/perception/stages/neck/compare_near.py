@@ -25,7 +25,7 @@ from perception.stages.neck import (
 from perception.stages.neck import triton as kernels
 from sparse_core.conv.convolution import ConvolutionConfig
 from sparse_core.conv.grid import grid_from_cells
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 IMPLEMENTATIONS: tuple[Impl, Impl] = ("triton", "reference")
 

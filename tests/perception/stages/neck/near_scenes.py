@@ -24,7 +24,7 @@ from sparse_core.conv.grid import (
     neighbour_table,
     pyramid,
 )
-from sparse_core.op import Impl
+from sparse_core.kernels.op import Impl
 
 KERNEL, STEP, EDGE = (3, 3), (1, 1), (1, 1)
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from perception.stages.neck.cpu import dilated_cells, padded_rows
-from sparse_core import native
 from sparse_core.conv.convolution.cpu import compiled
+from sparse_core.kernels import native
 
 
 @pytest.mark.skipif(native.compiler() is None, reason="needs a C++ compiler")

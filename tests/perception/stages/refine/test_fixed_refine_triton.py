@@ -122,6 +122,6 @@ def test_compiled_kernels_refuse_cpu_tensors() -> None:
 
 def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     one = scene(torch.device("cpu"))
-    monkeypatch.setattr("sparse_core.op.module_available", lambda name: False)
+    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
     with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
         fixed_refine(*one, map_shape=(8, 8), pillar_size_m=GRID.pillar_size_m, impl="triton")

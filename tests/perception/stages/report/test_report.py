@@ -12,9 +12,9 @@ from torch import Tensor
 from perception.boxes import wrap_angle
 from perception.config import DetectorConfig, HeadConfig, NmsConfig
 from perception.stages.report import Reported, ReportLayout, ReportRules, fixed_report
+from sparse_core.common.libraries import module_available
 from sparse_core.errors import ImplementationError
-from sparse_core.libraries import module_available
-from sparse_core.op import interpreted
+from sparse_core.kernels.op import interpreted
 
 CONFIG = DetectorConfig(
     head=HeadConfig(classes=("Car", "Pedestrian", "Cyclist")),

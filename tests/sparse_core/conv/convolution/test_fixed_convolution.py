@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from sparse_core.choices import key_of
 from sparse_core.conv import (
     ConvolutionConfig,
     SparseTensor,
@@ -24,6 +23,7 @@ from sparse_core.conv import (
 from sparse_core.conv.convolution import choice, tuned
 from sparse_core.conv.convolution.plan import Shape, candidates, default_config, fits, refinements
 from sparse_core.errors import ImplementationError
+from sparse_core.kernels.choices import key_of
 
 Sparse = Callable[..., SparseTensor]
 CASE = choice.Case("a GPU", "torch.float16", 64, 32, 9, 4096)

@@ -68,7 +68,7 @@ def test_compiled_kernels_refuse_cpu_tensors(random_sparse: Sparse) -> None:
 def test_without_triton_the_explicit_request_raises(
     random_sparse: Sparse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparse_core.op.module_available", lambda name: False)
+    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
     inputs = random_sparse((6, 6), 3, dtype=torch.float32)
     with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
         SubmanifoldConv2d(3, 4, impl="triton")(inputs)

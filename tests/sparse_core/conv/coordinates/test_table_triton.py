@@ -68,6 +68,6 @@ def test_compiled_kernels_refuse_cpu_tensors() -> None:
 
 
 def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.op.module_available", lambda name: False)
+    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
     with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
         build_table(torch.zeros(1, 3, dtype=torch.int32), (4, 4), impl="triton")

@@ -16,7 +16,6 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from sparse_core import op
 from sparse_core.conv.grid import (
     DenseGrid,
     FixedGrid,
@@ -32,6 +31,7 @@ from sparse_core.conv.grid import (
     word_count,
 )
 from sparse_core.conv.grid import triton as kernels
+from sparse_core.kernels import op
 
 HOPPER = GPUTarget("cuda", 90, 32)
 compiled: dict[str, int] = {}

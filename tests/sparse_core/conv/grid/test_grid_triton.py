@@ -104,6 +104,6 @@ def test_compiled_grids_refuse_cpu_tensors() -> None:
 
 
 def test_grids_without_triton_raise_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.op.module_available", lambda name: False)
+    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
     with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
         grid_from_bits(torch.zeros(4, dtype=torch.int32), (4, 4), 1, 4, impl="triton")

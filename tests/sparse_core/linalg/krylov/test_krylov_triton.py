@@ -61,7 +61,7 @@ def test_compiled_updates_refuse_cpu_tensors() -> None:
 
 
 def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.op.module_available", lambda name: False)
+    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
     with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
         cg(torch.eye(3), torch.ones(3), impl="triton")
 

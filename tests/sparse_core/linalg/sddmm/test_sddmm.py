@@ -159,6 +159,6 @@ def test_wrong_arguments(
 
 
 def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.op.module_available", lambda name: False)
+    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
     with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
         sddmm(PATTERN, torch.ones(4, 3), torch.ones(3, 5), impl="triton")

@@ -314,7 +314,7 @@ def test_wrong_arguments(
 
 
 def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.op.module_available", lambda name: False)
+    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
     for options in ({"impl": "triton"}, {"method": "merge"}):
         with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
             call(MATRIX, torch.ones(5), **options)

@@ -66,6 +66,6 @@ def test_compiled_kernels_refuse_cpu_tensors() -> None:
 
 
 def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.op.module_available", lambda name: False)
+    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
     with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
         triangular_solve(CSR.from_dense(torch.eye(2)), torch.ones(2), impl="triton")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparse_core.choices import key_of
+from sparse_core.kernels.choices import key_of
 from sparse_core.nm.linear import tuning
 from sparse_core.nm.linear.choice import TUNER, Case, Choice, row_bucket
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from sparse_core import native
 from sparse_core.errors import ImplementationError
+from sparse_core.kernels import native
 from sparse_core.nm.linear import cpu, nm_linear, product
 from sparse_core.nm.packed import PackedNM
 

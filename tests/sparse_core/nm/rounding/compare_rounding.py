@@ -11,9 +11,9 @@ import sys
 import torch
 from torch import Tensor
 
+from sparse_core.kernels.op import interpreted
 from sparse_core.nm.rounding import quantise_input
 from sparse_core.nm.rounding import triton as kernels
-from sparse_core.op import interpreted
 
 DEVICE = torch.device(sys.argv[1])
 # Fewer programs than blocks, so that one sees several.

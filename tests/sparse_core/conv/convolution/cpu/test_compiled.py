@@ -12,11 +12,11 @@ from drawn_cells import some_cells
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparse_core import native
 from sparse_core.conv.convolution.cpu import blocks as blocks_module
 from sparse_core.conv.convolution.cpu import compiled
 from sparse_core.conv.convolution.cpu.levels import DirectLevel, direct_level, strided_level
 from sparse_core.conv.convolution.cpu.tiles import TILE_MARGINS, TILE_SHAPES, tile_plan
+from sparse_core.kernels import native
 
 pytestmark = pytest.mark.skipif(native.compiler() is None, reason="needs a C++ compiler")
 

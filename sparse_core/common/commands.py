@@ -1,0 +1,121 @@
+"""Programs of many commands: a command's module is imported when that command is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sparse_core.common.files import describe_file_error, write_failure
+from sparse_core.common.interruption import Interrupted
+
+
+class Command(NamedTuple):
+    """One command of a program.
+
+    Attributes:
+        module: whose ``add_parser(commands)`` declares it.
+        help: a sentence or more.
+    """
+
+    module: str
+    help: str
+
+
+def declare(commands: Any, known: Mapping[str, Command], arguments: Sequence[str]) -> None:
+    """Declare all commands by their names, and what the called one takes.
+
+    Modules of commands import what they work with, which takes seconds: ``--help`` imports none of them.
+
+    Args:
+        commands: of ``argparse.ArgumentParser.add_subparsers``.
+        known: the commands by name.
+        arguments: of the program; the first that is no option names the command.
+    """
+    called = next((word for word in arguments if not word.startswith("-")), None)
+    for name, command in known.items():
+        if name == called:
+            importlib.import_module(command.module).add_parser(commands)
+        else:
+            commands.add_parser(name, help=command.help)
+
+
+def run_command(program: str, options: Any, errors: tuple[type[Exception], ...]) -> int:
+    """Run the command that was called and print its error as one line.
+
+    Args:
+        program: its name, which begins the line.
+        options: of the command; ``options.run`` is called with them.
+        errors: that the user can act on; others are raised.
+
+    Returns:
+        The exit status: of the command; 1 if nobody reads its output, 2 after an error, 130 or 143 after a
+        signal.
+    """
+    try:
+        status = int(options.run(options))
+        sys.stdout.flush()  # Here, where a full disk behind it gets its line.
+        return status
+    except BrokenPipeError:
+        # The reader of the output has ended.
+        _discard_output()
+        return 1
+    except errors as error:
+        print(f"{program} {options.command}: {failure(error, options)}", file=sys.stderr)
+        failed = write_failure(error)
+        if failed is not None and failed.filename is None:
+            _discard_output()
+        return 2
+    except Interrupted as error:
+        print(f"{program} {options.command}: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print(f"{program} {options.command}: interrupted", file=sys.stderr)
+        return 130
+
+
+def _discard_output() -> None:
+    """Write nothing more to the standard output, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def failure(error: Exception, options: Any = None) -> str:
+    """Return the line that a program prints when a command fails.
+
+    Args:
+        error: of the command.
+        options: of the command. One that has ``--resume`` resumes what it writes to ``options.out``.
+    """
+    failed = write_failure(error) or error
+    if not isinstance(failed, OSError):
+        return str(failed)
+    folder = getattr(options, "out", None)
+    resume = (
+        hasattr(options, "resume")
+        and folder is not None
+        and failed.filename is not None
+        and Path(os.fsdecode(failed.filename)).is_relative_to(folder)
+    )
+    return describe_file_error(failed, resume=resume)
+
+
+@contextmanager
+def reported_file_errors(program: str) -> Iterator[None]:
+    """End a program with one line where a file fails, for programs without further commands.
+
+    Args:
+        program: its name, which begins the line.
+
+    Raises:
+        SystemExit: with the line, and exit status 1.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, OSError) and write_failure(error) is None:
+            raise
+        raise SystemExit(f"{program}: {failure(error)}") from error

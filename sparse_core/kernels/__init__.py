@@ -1,0 +1,1 @@
+"""How kernels are declared, compiled, chosen and launched; used by every op of :mod:`sparse_core`."""

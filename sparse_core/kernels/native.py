@@ -1,0 +1,180 @@
+"""C++ for the processor at hand, compiled when it is first needed with the compiler of the machine.
+
+For the few loops that need instructions which torch does not use. Without a compiler nothing of it runs, and
+the implementation that would have used it says so. Libraries are kept beside what tuners measured.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.util
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from sparse_core.common.files import cache_folder
+from sparse_core.errors import ImplementationError
+
+_FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-pthread")
+_SECONDS = 120
+_LOG = logging.getLogger(__name__)
+
+
+@cache
+def compiler() -> str | None:
+    """Path of the C++ compiler: ``$CXX``, else ``c++``, ``g++`` or ``clang++``; None without any."""
+    named = os.environ.get("CXX")
+    names = [named] if named else ["c++", "g++", "clang++"]
+    return next((path for path in map(shutil.which, names) if path is not None), None)
+
+
+@cache
+def load(source: Path, flags: Sequence[str] = ()) -> ctypes.CDLL:
+    """The library of a C++ file.
+
+    Args:
+        source: with ``extern "C"`` functions.
+        flags: of the compiler, such as instructions that the caller knows the processor to have.
+
+    Raises:
+        ImplementationError: there is no compiler, or it fails; says what it said.
+    """
+    library = _built(source, tuple(flags))
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError as error:
+        raise ImplementationError(f"{library} cannot be loaded ({error}): remove it") from error
+
+
+class Beside:
+    """A library that a thread of its own compiles while its users do without: what is quicker compiled, and
+    the same without.
+
+    Args:
+        source: of the library, see :func:`load`.
+        functions: by name what each returns, and what it takes.
+        instead: what is done without a compiler, for the log.
+        flags: of the compiler.
+    """
+
+    def __init__(
+        self,
+        source: Path,
+        functions: Mapping[str, tuple[Any, Sequence[Any]]],
+        instead: str,
+        flags: Sequence[str] = (),
+    ) -> None:
+        self._source, self._functions, self._instead, self._flags = source, functions, instead, tuple(flags)
+        self._library: ctypes.CDLL | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def library(self) -> ctypes.CDLL | None:
+        """The library; None before it is compiled, which the first call begins, and without a compiler."""
+        if self._library is None and self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    # A process that ends waits for it: what is half compiled the next one would begin anew.
+                    self._thread = threading.Thread(target=self._compile, name=f"compile {self._source.name}")
+                    self._thread.start()
+        return self._library
+
+    def ready(self) -> bool:
+        """Wait until it is compiled; whether it is there."""
+        self.library()
+        if self._thread is not None:
+            self._thread.join()
+        return self._library is not None
+
+    def _compile(self) -> None:
+        try:
+            library = load(self._source, self._flags)
+        except ImplementationError as error:
+            _LOG.info("%s: %s", self._instead, error)
+            return
+        for name, (returned, arguments) in self._functions.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = returned, list(arguments)
+        self._library = library
+
+
+def numbers(*values: int) -> ctypes.Array[ctypes.c_int64]:
+    """Whole numbers as functions take them: an array of 64 bits each."""
+    return (ctypes.c_int64 * len(values))(*values)
+
+
+@cache
+def load_module(source: Path) -> ModuleType:
+    """The Python module of a C++ file, which is called quicker than through ctypes.
+
+    Args:
+        source: with the function ``PyInit_NAME``, NAME being the file's; may include ``Python.h``.
+
+    Raises:
+        ImplementationError: there is no compiler, or it fails (without Python's headers, say).
+    """
+    headers = sysconfig.get_path("include", "posix_prefix")
+    library = _built(source, (f"-I{headers}", f"-DINTERPRETER={sysconfig.get_config_var('SOABI')}"))
+    described = importlib.util.spec_from_file_location(source.stem, library)
+    if described is None or described.loader is None:
+        raise ImplementationError(f"{library} is no module of Python: remove it")
+    module = importlib.util.module_from_spec(described)
+    try:
+        described.loader.exec_module(module)
+    except ImportError as error:
+        raise ImplementationError(f"{library} cannot be loaded ({error}): remove it") from error
+    return module
+
+
+def _built(source: Path, flags: tuple[str, ...]) -> Path:
+    """The shared library of a source, compiled unless it was before."""
+    text = source.read_bytes()
+    said = b"\0".join([text, *(flag.encode() for flag in (*_FLAGS, *flags)), platform.machine().encode()])
+    name = f"{source.stem}-{hashlib.sha256(said).hexdigest()[:16]}.so"
+    library = _folder() / name
+    if not library.exists():
+        _compile(source, flags, library)
+    return library
+
+
+def _folder() -> Path:
+    """Where libraries are kept; a folder of this process where that cannot be written."""
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="sparsight-"))
+
+
+def _compile(source: Path, flags: Sequence[str], library: Path) -> None:
+    program = compiler()
+    if program is None:
+        raise ImplementationError(f"{source.name} needs a C++ compiler: install g++, or name one in CXX")
+    handle, unfinished = tempfile.mkstemp(suffix=".so", dir=library.parent)
+    os.close(handle)
+    try:
+        command = [program, *_FLAGS, *flags, str(source), "-o", unfinished]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        if done.returncode:
+            lines = "\n".join(done.stderr.splitlines()[:5])
+            raise ImplementationError(f"{program} cannot compile {source.name}:\n{lines}")
+        # Processes that compile at the same time write the same.
+        os.replace(unfinished, library)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ImplementationError(f"{program} cannot compile {source.name}: {error}") from error
+    finally:
+        Path(unfinished).unlink(missing_ok=True)

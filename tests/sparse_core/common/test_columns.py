@@ -1,0 +1,59 @@
+"""Columns in which something stands; what the memory makes of them is tested with its tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sparse_core.common.columns import standing_columns
+
+
+def pole(x: float, y: float, height_m: float, count: int = 40) -> np.ndarray:
+    rng = np.random.default_rng(int(abs(x * 7 + y)))
+    around = rng.normal(0.0, 0.1, (count, 3)) + np.array([x, y, 0.0])
+    around[:, 2] = np.linspace(-1.7, height_m - 1.7, count)
+    return around
+
+
+def test_what_stands_the_nearest_first_in_any_order_of_points() -> None:
+    points = np.concatenate([pole(-21, 2, 2.0), pole(6, -2, 3.0), pole(14, 2, 0.3), pole(60, 2, 3.0)])
+    found = standing_columns(points)
+    assert found.boxes.shape == (2, 7)
+    assert (found.boxes.dtype, found.scores.dtype) == (np.float32, np.float32)
+    np.testing.assert_allclose(found.boxes[:, :2], [[6, -2], [-21, 2]], atol=0.2)
+    np.testing.assert_allclose(found.boxes[:, 5], [3.0, 2.0], atol=1e-6)
+    other = standing_columns(points[np.random.default_rng(1).permutation(len(points))])
+    np.testing.assert_array_equal(found.boxes, other.boxes)
+    np.testing.assert_array_equal(found.scores, other.scores)
+
+
+@pytest.mark.parametrize("step", [0.0, 0.001, 0.5])
+def test_single_precision_in_any_order_is_what_double_is(step: float) -> None:
+    rng = np.random.default_rng(3)
+    points = rng.normal(0.0, [20.0, 20.0, 1.0], (4000, 3)).astype(np.float32)
+    if step:
+        # Many are equal in some of their numbers, and some in all.
+        points = (np.round(points / step) * step).astype(np.float32)
+    points[:5] = -0.0
+    found = standing_columns(points)
+    double = standing_columns(points.astype(np.float64))
+    shuffled = standing_columns(points[rng.permutation(len(points))])
+    for other in (double, shuffled):
+        np.testing.assert_array_equal(found.boxes, other.boxes)
+        np.testing.assert_array_equal(found.scores, other.scores)
+    assert len(found.boxes) > 20
+
+
+def test_any_number_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = np.concatenate([pole(-21, 2, 2.0), pole(6, -2, 3.0), pole(400, 2, 3.0)])
+    assert standing_columns(points, cell_m=0.5, range_m=1000.0).boxes[-1, 0] > 399.0
+    few = standing_columns(points)
+    monkeypatch.setattr("sparse_core.common.columns._FEW_CELLS", 0)
+    np.testing.assert_array_equal(few.boxes, standing_columns(points).boxes)
+
+
+def test_nothing_and_one_point() -> None:
+    for points in (np.zeros((0, 4)), np.zeros((1, 3)), np.full((5, 3), 1e9)):
+        assert standing_columns(points).boxes.shape == (0, 7)
+    with pytest.raises(ValueError, match="points must be finite"):
+        standing_columns(np.full((2, 3), np.nan))
