@@ -76,14 +76,14 @@ test-all: $(READY) browser  ## also the slow tests
 	$(PYTEST) -m "slow or not slow"
 
 bench: $(READY)  ## sparse against dense on this machine, results in build/benchmarks
-	$(BIN)/python benchmarks/bench_detector.py --device cpu --data "$(DATA)"
-	$(BIN)/python benchmarks/bench_conv.py --device cpu --data "$(DATA)"
-	$(BIN)/python benchmarks/bench_nms.py --device cpu
-	$(BIN)/python benchmarks/bench_spmv.py --device cpu
-	$(BIN)/python benchmarks/bench_block_spmm.py --device cpu
-	$(BIN)/python benchmarks/bench_assembly.py --device cpu
-	$(BIN)/python benchmarks/bench_solvers.py --device cpu
-	$(BIN)/python benchmarks/bench_formats.py --device cpu
+	$(BIN)/python benchmarks/detector/detector.py --device cpu --data "$(DATA)"
+	$(BIN)/python benchmarks/sparse/conv.py --device cpu --data "$(DATA)"
+	$(BIN)/python benchmarks/detector/nms.py --device cpu
+	$(BIN)/python benchmarks/sparse/spmv.py --device cpu
+	$(BIN)/python benchmarks/sparse/block_spmm.py --device cpu
+	$(BIN)/python benchmarks/sparse/assembly.py --device cpu
+	$(BIN)/python benchmarks/sparse/solvers.py --device cpu
+	$(BIN)/python benchmarks/sparse/formats.py --device cpu
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -22,11 +22,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import bench_formats, bench_nm_linear, bench_solvers, bench_sparse_attention
-from benchmarks.environment import ROOT, full_commit, source_digest_of
-from benchmarks.published import BLOCKS
-from benchmarks.results import RESULTS
-from benchmarks.results import publish as publish_result
+from benchmarks.attention import sparse_attention as bench_sparse_attention
+from benchmarks.layers import nm_linear as bench_nm_linear
+from benchmarks.lib.environment import ROOT, full_commit, source_digest_of
+from benchmarks.lib.results import RESULTS
+from benchmarks.lib.results import publish as publish_result
+from benchmarks.publish.blocks import BLOCKS
+from benchmarks.sparse import formats as bench_formats
+from benchmarks.sparse import solvers as bench_solvers
 
 #: Blocks of each file, by the name in their markers.
 FILES: dict[str, tuple[str, ...]] = {

@@ -10,9 +10,9 @@ from rich.progress import track
 
 from perception import Detector
 from perception.data import open_data_set
-from perception.evaluate.judge_kitti import detections_to_objects
 from perception.evaluate.kitti import evaluate_kitti
-from perception.evaluate.report import format_table, plot_precision_recall
+from perception.evaluate.kitti.judge import detections_to_objects
+from perception.evaluate.reports.result import format_table, plot_precision_recall
 from sparse_core.common.commands import reported_file_errors
 
 

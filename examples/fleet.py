@@ -15,7 +15,7 @@ from memory.errors import ForkedStoreError
 from memory.merging.robots import seen_by
 from memory.questions import Questions
 from memory.sync import Inbox, Outbox, pull, sync
-from memory.withdrawing import withdraw
+from memory.upkeep.withdrawal import withdraw
 
 random = np.random.default_rng(0)
 nine = round(datetime(2026, 1, 6, 9, tzinfo=UTC).timestamp()) * 10**9

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from memory.errors import StoreReadOnlyError
-from memory.forgetting import Policy
 from memory.importance import ImportanceWeights
 from memory.index.kinds import check_store_kind
 from memory.merging import MergeOptions
-from memory.reservoir import LONGEST_S, ReservoirConfig
-from memory.tiers import TierOptions
+from memory.observe.reservoir import LONGEST_S, ReservoirConfig
+from memory.search.tiers import TierOptions
 from memory.types import check_integer, check_numbers
+from memory.upkeep.forgetting import Policy
 from sparse_core.common.files import write_file
 
 FILE_NAME = "config.json"

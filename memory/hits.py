@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from memory.ordering import Found, distances
 from memory.query import Query
+from memory.search.ranking import Found, distances
 from memory.types import Hit, Memory, positions_of
 
 

@@ -10,21 +10,21 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from memory import aligning
-from memory.aligning import Aligned
-from memory.care import Care, Consolidated
 from memory.config import FILE_NAME as CONFIG_NAME
 from memory.config import StoreConfig, is_empty
 from memory.index.kinds import KINDS
 from memory.merging.alignment import AlignOptions
 from memory.merging.motion import Motion
-from memory.observer import Kept, Observed, Observer
+from memory.observe.observer import Kept, Observed, Observer
 from memory.persistence.database import Database
-from memory.persistence.integrity import CheckReport
+from memory.persistence.log.operations import Trimmed
 from memory.persistence.opening import open_database
-from memory.persistence.operations import Trimmed
-from memory.reader import INDEX_FOLDER, StoreReader
+from memory.persistence.sqlite.repair.checks import CheckReport
+from memory.search.reader import INDEX_FOLDER, StoreReader
 from memory.types import Memory, State
+from memory.upkeep import map_alignment as aligning
+from memory.upkeep.care import Care, Consolidated
+from memory.upkeep.map_alignment import Aligned
 from memory.wording import stem
 
 __all__ = ["Consolidated", "Kept", "MemoryStore", "Observed", "Trimmed"]

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.folding import terms, words
+from memory.terms import terms, words
 
 Kind = Literal["object", "place", "event", "note"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

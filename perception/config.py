@@ -22,7 +22,7 @@ import yaml
 from perception.class_names import check_known, same_class, unknown_class
 from perception.errors import ConfigError
 from perception.geometry import BirdsEyeGrid, OpenGrid
-from perception.kinds import class_of
+from perception.registry import class_of
 from sparse_core.common.files import write_file
 from sparse_core.kernels.op import Impl
 
@@ -182,7 +182,7 @@ class BackboneConfig:
     """Backbone: residual stages at 1, 1/2, 1/4 … of the pillar grid, then one stride into the neck.
 
     Attributes:
-        kind: of detector, in :data:`~perception.kinds.KINDS`. ``"sparse"`` computes at active pillars only;
+        kind: of detector, in :data:`~perception.registry.KINDS`. ``"sparse"`` computes at active pillars only;
             ``"dense"`` is the same network on the full grid.
         channels: width of each stage.
         blocks: residual blocks (two 3x3 convolutions each) of each stage.

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from perception.checkpoints.weights import load_weights
 from perception.config import DetectorConfig
 from perception.device import usable_device
 from perception.model.network import Network
 from perception.model.ranging import in_range
-from perception.model.weights import load_weights
 from perception.run.eager import EagerRunner
 from perception.run.precision import PRECISIONS, Precision, usable_precision
 from perception.run.results import FrameResult, Reporter

@@ -14,7 +14,7 @@ from pathlib import Path
 from memory import MemoryStore
 from memory.errors import SyncError
 from memory.sync import Outbox, sync
-from memory.sync.remote import Service
+from memory.sync.service import Service
 from sparse_core.common.commands import reported_file_errors
 from yard.world import DIM, Yard
 

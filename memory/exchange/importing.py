@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from memory.errors import DataError
-from memory.exchange.repeated import OPERATION, imported_before, told_apart
+from memory.exchange.history import OPERATION, imported_before, told_apart
 from memory.exchange.sources import Entry, Source
 from memory.persistence.database import Database
 from memory.store import Kept, MemoryStore

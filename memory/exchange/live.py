@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from memory.exchange.detections import DetectionOptions
+from memory.exchange.history import imported_before
 from memory.exchange.importing import WAIT_S
 from memory.exchange.jsonl import StreamLines
-from memory.exchange.repeated import imported_before
 from memory.exchange.sources import DetectionLines, Entry
-from memory.exchange.tracked import sights_of
+from memory.exchange.track_lines import sights_of
 from memory.merging.tracked import tracks_of
 from memory.store import MemoryStore
 from memory.tracks import TrackMemories

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 
 from memory.index.base import Asked, RowIndex
 from memory.index.buckets import Buckets, build_buckets
-from memory.index.compiled import CompiledTables
 from memory.index.effort import EXACT, USUAL, Effort
 from memory.index.files import IndexFile
-from memory.index.growing import GrowingRows
 from memory.index.hashing import (
     FAMILIES,
     SKETCH_WORDS,
@@ -24,8 +22,9 @@ from memory.index.hashing import (
     differing_bits,
     function_pairs,
 )
+from memory.index.native_search import CompiledTables
 from memory.index.neighbours import Floats, Neighbours, best, check_dim, joined, single
-from memory.index.rows import Rows
+from memory.index.rows import GrowingRows, Rows
 
 # A merge takes in neighbours that are not this many times larger than what is merged.
 _MERGE_RATIO = 4

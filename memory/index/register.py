@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from memory.index.growing import GrowingRows
 from memory.index.neighbours import Ids, Positions, check_ids
+from memory.index.rows import GrowingRows
 
 
 class Register:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from memory.index.compiled import nearest_rows
-from memory.index.growing import GrowingRows
+from memory.index.native_search import nearest_rows
 from memory.index.neighbours import (
     Floats,
     Ids,
@@ -21,7 +20,7 @@ from memory.index.neighbours import (
     nothing,
     single,
 )
-from memory.index.register import Register
+from memory.index.rows import GrowingRows, Register
 
 # Scores held at once by exact products: they stay in the cache, and so many rows are looked through at once.
 SCORES_AT_ONCE = 1 << 18

@@ -15,8 +15,9 @@ from itertools import repeat
 from typing import Any
 from zlib import crc32
 
-from memory.persistence import meta, single_bits
-from memory.persistence.connection import transaction
+from memory.persistence import meta
+from memory.persistence.sqlite.connection import transaction
+from memory.persistence.sqlite.repair import bits as single_bits
 
 #: What a number that is NULL counts as, and a text or blob.
 NO_NUMBER, NO_TEXT = -(2**63), b"\xff"
@@ -162,7 +163,7 @@ def memory_sum(id: int, scalars: Sequence[Any], access: Sequence[Any], parts: Se
 
     Args:
         id: of the memory.
-        scalars, access: as of an :class:`memory.persistence.records.Image`.
+        scalars, access: as of an :class:`memory.persistence.rows.Image`.
         parts: encoders that it has vectors of, and whether it has visits.
 
     Raises:

@@ -15,18 +15,20 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from memory.merging.motion import Motion
-from memory.persistence import integrity, journal, meta, operations, poses
-from memory.persistence.batches import Batch
-from memory.persistence.contract import Connection
-from memory.persistence.copying import Progress
+from memory.persistence import meta, poses
 from memory.persistence.ids import check_ids
-from memory.persistence.operations import Addition, Applied, Trimmed
+from memory.persistence.log import journal, operations
+from memory.persistence.log.batches import Batch
+from memory.persistence.log.observations import Pending, Sights
+from memory.persistence.log.operations import Addition, Applied, Trimmed
+from memory.persistence.log.reception import Known, Received, receive
+from memory.persistence.log.trust import check_trust, trust_in
 from memory.persistence.queries import SETTINGS, Queries
-from memory.persistence.received import Known, Received, receive
-from memory.persistence.records import Prepared, prepare
-from memory.persistence.sights import Pending, Sights
-from memory.persistence.tables import check_new
-from memory.persistence.trust import check_trust, trust_in
+from memory.persistence.rows import Prepared, prepare
+from memory.persistence.sql import Connection
+from memory.persistence.sqlite.repair import checks as integrity
+from memory.persistence.sqlite.tables import check_new
+from memory.persistence.sqlite.upkeep import Progress
 from memory.types import STATES, Memory, State, check_choice, check_integer
 
 
@@ -196,7 +198,7 @@ class Database(Queries):
     def align(
         self, robot: str, map_id: str, frame: Motion, *, detail: Mapping[str, Any] | None = None
     ) -> Applied:
-        """See :func:`memory.persistence.operations.align`."""
+        """See :func:`memory.persistence.log.operations.align`."""
         applied = self._write(
             lambda connection: operations.align(
                 connection, self._counters, robot, map_id, frame, dict(detail or {})
@@ -212,7 +214,7 @@ class Database(Queries):
         return self._write(lambda connection: trust_in(connection, self._counters, told)).generation
 
     def receive(self, batch: Batch, known: Known, *, may_undo: bool = True) -> Received:
-        """See :func:`memory.persistence.received.receive`; returns when it is on the disk."""
+        """See :func:`memory.persistence.log.reception.receive`; returns when it is on the disk."""
         return self._write(
             lambda connection: receive(connection, self._counters, known, batch, may_undo=may_undo)
         )
@@ -245,7 +247,7 @@ class Database(Queries):
         until: int = 2**62,
     ) -> Trimmed:
         """Drop what is kept for undoing old operations, up to a generation; without one, up to that of
-        :func:`memory.persistence.operations.last_trimmable`. The room is used again.
+        :func:`memory.persistence.log.operations.last_trimmable`. The room is used again.
         """
         last = None if generation is None else check_integer("generation", generation)
 

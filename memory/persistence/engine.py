@@ -15,14 +15,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence import checksums, places, poses, reading, scanning, tables
+from memory.persistence import checksums, poses
+from memory.persistence import rows as scanning
 from memory.persistence.checksums import Layout
-from memory.persistence.contract import Connection
 from memory.persistence.filters import Condition
-from memory.persistence.reading import Order, TextHits
-from memory.persistence.records import Image, Prepared, Slot
-from memory.persistence.scanning import Columns
-from memory.persistence.tables import Vectors
+from memory.persistence.rows import Columns, Image, Prepared, Slot
+from memory.persistence.sql import Connection
+from memory.persistence.sqlite import places, tables
+from memory.persistence.sqlite import search as reading
+from memory.persistence.sqlite.search import Order, TextHits
+from memory.persistence.sqlite.tables import Vectors
 from memory.query import Filter
 
 

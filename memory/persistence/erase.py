@@ -7,8 +7,9 @@ import sqlite3
 from collections.abc import Iterator
 
 from memory.errors import CorruptStoreError, EraseError
-from memory.persistence import meta, places, text_index
-from memory.persistence.connection import transaction
+from memory.persistence import meta
+from memory.persistence.sqlite import places, text_index
+from memory.persistence.sqlite.connection import transaction
 
 #: Name in ``meta`` of the note that something is to be erased.
 NOTE = "scrub"

@@ -12,14 +12,17 @@ from pathlib import Path
 from typing_extensions import Self
 
 from memory.errors import StoreClosedError, StoreReadOnlyError
-from memory.persistence import checksums, erase, files, lost
-from memory.persistence.connection import Readers, connect_reader, connect_writer, translated
-from memory.persistence.journal import Counters
-from memory.persistence.kept import KeptMemories
-from memory.persistence.lock import WriterLock
-from memory.persistence.migrations import migrate
-from memory.persistence.opened import Opened
-from memory.persistence.writer import Writer
+from memory.persistence import checksums
+from memory.persistence.cache import KeptMemories
+from memory.persistence.log.journal import Counters
+from memory.persistence.queries import Opened
+from memory.persistence.sqlite import files
+from memory.persistence.sqlite import upkeep as erase
+from memory.persistence.sqlite.connection import Readers, connect_reader, connect_writer, translated
+from memory.persistence.sqlite.lock import WriterLock
+from memory.persistence.sqlite.migrations import migrate
+from memory.persistence.sqlite.repair import losses as lost
+from memory.persistence.sqlite.writer import Writer
 from memory.types import check_integer
 
 

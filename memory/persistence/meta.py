@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from memory.persistence.contract import Connection
+from memory.persistence.sql import Connection
 
 #: Seed of the checksums of ``meta``.
 SEED = 11

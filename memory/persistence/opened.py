@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from typing_extensions import Self
 
-from memory.persistence.commits import Commits
-from memory.persistence.journal import Counters
+from memory.persistence.log.journal import Counters
+from memory.persistence.log.writer import Commits
 
 Result = TypeVar("Result")
 

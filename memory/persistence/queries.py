@@ -10,23 +10,24 @@ from numpy.typing import NDArray
 
 from memory.errors import UnknownMemoryError
 from memory.merging.motion import Motion
-from memory.persistence import journal, meta, sights, tables, visits, vocabulary
+from memory.persistence import meta, visits, vocabulary
+from memory.persistence.cache import KeptMemories
 from memory.persistence.engine import engine_of
-from memory.persistence.frames import read_frames
 from memory.persistence.ids import check_ids, id_array
-from memory.persistence.journal import Changes, LogEntry
-from memory.persistence.kept import KeptMemories
-from memory.persistence.opened import Opened
-from memory.persistence.reading import Order, TextHits
-from memory.persistence.received import Known, shared_ids
-from memory.persistence.records import DEFAULT_SLOT
-from memory.persistence.scanning import Columns
-from memory.persistence.seen import select_seen
-from memory.persistence.sights import Sighted
-from memory.persistence.statistics import Stats
-from memory.persistence.tables import Vectors
-from memory.persistence.trust import Trusts
-from memory.persistence.visits import Overlapping
+from memory.persistence.log import journal
+from memory.persistence.log import observations as sights
+from memory.persistence.log.alignment import read_frames
+from memory.persistence.log.journal import Changes, LogEntry
+from memory.persistence.log.observations import Sighted
+from memory.persistence.log.reception import Known, shared_ids
+from memory.persistence.log.trust import Trusts
+from memory.persistence.queries import Opened
+from memory.persistence.reports import Stats
+from memory.persistence.rows import DEFAULT_SLOT, Columns
+from memory.persistence.sqlite import tables
+from memory.persistence.sqlite.search import Order, TextHits
+from memory.persistence.sqlite.tables import Vectors
+from memory.persistence.visits import Overlapping, select_seen
 from memory.query import Filter
 from memory.types import Memory, check_integer
 
@@ -73,7 +74,7 @@ class Queries(Opened):
 
     def seen(self, filter: Filter, *, limit: int | None = None) -> tuple[NDArray[np.int64], int]:
         """What matches and was seen within ``between_ns``, see
-        :func:`memory.persistence.seen.select_seen`.
+        :func:`memory.persistence.visits.select_seen`.
         """
         with self._read() as connection:
             return select_seen(connection, filter, limit=limit)

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.persistence import poses
-from memory.persistence.records import SLOTS, Slot
-from memory.persistence.tables import Vectors, as_vectors, chunks
+from memory.persistence.rows import SLOTS, Slot
+from memory.persistence.sqlite.tables import Vectors, as_vectors, chunks
 from memory.types import MOST_COUNT
 
 #: Rows that are read at a time.

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.persistence import visits
-from memory.persistence.contract import Connection
 from memory.persistence.engine import engine_of
-from memory.persistence.reading import among
+from memory.persistence.sql import Connection
+from memory.persistence.sqlite.search import among
 from memory.query import Filter
 
 

@@ -22,8 +22,8 @@ from memory.persistence.checksums import (
     VECTOR,
     Layout,
 )
-from memory.persistence.journal import read_changes
-from memory.persistence.records import SLOTS
+from memory.persistence.log.journal import read_changes
+from memory.persistence.rows import SLOTS
 
 #: Problems that are listed of each sort.
 SHOWN = 20

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError
 from memory.persistence.checksums import VISITED
-from memory.persistence.contract import Connection
+from memory.persistence.sql import Connection
 from memory.types import MOST_COUNT, Visit, check_visits
 
 #: Bytes of a visit: first_ns, last_ns and sights.

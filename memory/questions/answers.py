@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.robots import seen_by
-from memory.plain import UNTOLD, to_plain
+from memory.plain_values import UNTOLD, to_plain
 from memory.questions.visits import first_within
 from memory.types import Hit, Memory, State
 from memory.wording.words import (

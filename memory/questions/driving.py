@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from memory.observer import AWAY
+from memory.observe.observer import AWAY
 from memory.questions.answers import DrivePose
 from memory.questions.meaning import Meanings, Meant
 from memory.questions.whereabouts import LATEST_SEEN

@@ -14,15 +14,18 @@ from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.routing import Match, Mount
 from starlette.staticfiles import StaticFiles
 
-from memory.serve import mapping, memories, operations, path, syncing, watching
 from memory.serve.answers import problem_answer
-from memory.serve.direct import Direct
+from memory.serve.direct_routes import Direct
 from memory.serve.errors import Problem, invalid
 from memory.serve.guard import Guard
 from memory.serve.metrics import Metrics
 from memory.serve.names import check_parameters
+from memory.serve.openapi.document import openapi
 from memory.serve.options import ServeOptions
-from memory.serve.schema import openapi
+from memory.serve.routes import map_points as mapping
+from memory.serve.routes import memories, operations, path
+from memory.serve.routes import metrics as watching
+from memory.serve.routes import sync as syncing
 from memory.serve.service import Service
 from memory.store import MemoryStore
 

@@ -1,8 +1,8 @@
 """What one store has and another should: sent batch by batch, and there once, whatever breaks between."""
 
-from memory.persistence.batches import Batch, Position
+from memory.persistence.log.batches import Batch, Position
 from memory.sync.inbox import Inbox, Receiver
 from memory.sync.outbox import Outbox
-from memory.sync.running import SyncReport, pull, sync
+from memory.sync.transfer import SyncReport, pull, sync
 
 __all__ = ["Batch", "Inbox", "Outbox", "Position", "Receiver", "SyncReport", "pull", "sync"]

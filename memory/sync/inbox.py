@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from memory.persistence.batches import Batch, Position
 from memory.persistence.database import Database
-from memory.persistence.received import Known, Received
+from memory.persistence.log.batches import Batch, Position
+from memory.persistence.log.reception import Known, Received
 
 #: Points of a history that are told to a sender, which looks for the newest that it knows.
 MOST_POINTS = 100
@@ -47,7 +47,7 @@ class Inbox:
             )
 
     def receive(self, batch: Batch) -> Received:
-        """Do what a batch says, see :func:`memory.persistence.received.receive`."""
+        """Do what a batch says, see :func:`memory.persistence.log.reception.receive`."""
         with self._lock:
             return self._database.receive(batch, self._of(batch.store), may_undo=self._may_undo)
 

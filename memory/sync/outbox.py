@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import ForkedStoreError
-from memory.persistence.batches import Batch, Partial, Point, Position, ids_of, runs_of
 from memory.persistence.database import Database
-from memory.persistence.journal import joined
-from memory.persistence.received import Known
+from memory.persistence.log.batches import Batch, Partial, Point, Position, ids_of, runs_of
+from memory.persistence.log.journal import joined
+from memory.persistence.log.reception import Known
 from memory.types import check_text
 
 #: Memories of a batch.

@@ -13,7 +13,7 @@ import numpy as np
 
 from perception.cli import main
 from perception.cli.console import OUTPUT, add_command
-from perception.cli.pages import PAGE
+from perception.cli.detect.pages import PAGE
 from perception.data import Frame
 from perception.data.own import OwnWriter
 from perception.data.sample import LEAST_POINTS, SampleFrame, sample_frames

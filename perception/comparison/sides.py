@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from perception.checkpoints.weights import load_weights
 from perception.detector import Detector
-from perception.model.weights import load_weights
 from sparse_core.common.libraries import module_available
 from sparse_core.errors import ImplementationError
 

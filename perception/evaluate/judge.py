@@ -13,8 +13,8 @@ import numpy as np
 from perception.boxes import points_in_boxes
 from perception.data import DataSet, Frame
 from perception.evaluate.box_table import Rows
-from perception.evaluate.boxes_result import MatchRule
-from perception.evaluate.kitti_frames import MissingResults
+from perception.evaluate.boxes.result import MatchRule
+from perception.evaluate.kitti.frames import MissingResults
 from perception.evaluate.resampling import Sampler
 from perception.types import Boxes3D, Detections
 

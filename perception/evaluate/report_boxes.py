@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from perception.evaluate.box_table import Float64Array
-from perception.evaluate.boxes_result import BoxesResult
-from perception.evaluate.figure import new_figure, save_figure
-from perception.evaluate.nuscenes_result import ERRORS, SAMPLE_COUNT, NuScenesResult
+from perception.evaluate.boxes.result import BoxesResult
+from perception.evaluate.nuscenes.result import ERRORS, SAMPLE_COUNT, NuScenesResult
+from perception.evaluate.reports.figure import new_figure, save_figure
 from sparse_core.common.table import Table, cell
 
 _COLUMNS, _PANEL_WIDTH_PX, _PANEL_HEIGHT_PX = 5, 300, 340

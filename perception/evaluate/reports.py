@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perception.evaluate.boxes_result import BoxesResult
+from perception.evaluate.boxes.result import BoxesResult
 from perception.evaluate.judge import Result
-from perception.evaluate.kitti_result import KittiResult
-from perception.evaluate.nuscenes_result import NuScenesResult
-from perception.evaluate.report import format_table, plot_precision_recall
-from perception.evaluate.report_boxes import boxes_tables, nuscenes_tables, plot_boxes, plot_nuscenes
+from perception.evaluate.kitti.result import KittiResult
+from perception.evaluate.nuscenes.result import NuScenesResult
+from perception.evaluate.reports.result import (
+    boxes_tables,
+    format_table,
+    nuscenes_tables,
+    plot_boxes,
+    plot_nuscenes,
+    plot_precision_recall,
+)
 from sparse_core.common.table import Table
 
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from perception.errors import CheckpointError, ConfigError
+from perception.export.cells import Cells, Chunks
 from perception.export.layers import BackboneRows, GatheredBackbone, Rows
-from perception.export.near import NearNeck
+from perception.export.neck import NearNeck
 from perception.export.refinement import Refinement, SortedPoints
-from perception.export.runs import Cells, Chunks
 from perception.export.suppression import first_kept, survivors
 from perception.model.backbone import BackboneMaps, DenseBackbone, SparseBackbone
 from perception.model.network import Network

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from perception.export.runs import CellRows, Cells
+from perception.export.cells import CellRows, Cells
 from perception.model.backbone import SparseBackbone
 from perception.model.layers import PointUnit, SparseBlock, SparseUnit
 

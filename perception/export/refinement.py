@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from perception.export.cells import Chunks, spread
 from perception.export.layers import Rows
-from perception.export.runs import Chunks, spread
 from perception.geometry import BirdsEyeGrid
 from perception.model.layers import PointUnit
 from perception.model.refine import (

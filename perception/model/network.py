@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from perception.config import DetectorConfig, EmbeddingConfig
 from perception.errors import CheckpointError
-from perception.kinds import class_of
 from perception.model.backbone import DenseBackbone, SparseBackbone
 from perception.model.embedding import EmbeddingHead
 from perception.model.encoder import PillarEncoder
@@ -19,6 +18,7 @@ from perception.model.layers import fold_batch_norms
 from perception.model.neck import Neck
 from perception.model.pillars import Pillars
 from perception.model.refine import RefineOutput, RefineStage, turned
+from perception.registry import class_of
 
 
 class NetworkMaps(NamedTuple):

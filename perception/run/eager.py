@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from perception.config import DetectorConfig, Limits
 from perception.geometry import GroundGrid
-from perception.kinds import class_of
 from perception.model.backbone import BackboneMaps
 from perception.model.head import Proposals
 from perception.model.listed_map import ListedMap
@@ -21,6 +20,7 @@ from perception.model.network import Network
 from perception.model.pillars import Pillars, make_pillars
 from perception.model.refine import RefineStage, turned
 from perception.nms import rotated_nms
+from perception.registry import class_of
 from perception.run.profile import clocked
 from perception.run.program import StageRunner, Steps, at_once, run_frame
 from perception.run.results import FrameResult

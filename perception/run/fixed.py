@@ -18,11 +18,11 @@ from perception.config import DetectorConfig
 from perception.model.backbone import SparseBackbone
 from perception.model.network import Network
 from perception.model.refine import RefineStage
-from perception.run.graph_steps import FixedScans, FrameBoxes, GraphSteps
+from perception.run.batch import FixedScans, FrameBoxes, GraphSteps
 from perception.stages.backbone.fixed import FixedLevels, LevelTables
 from perception.stages.head import fixed_boxes, fixed_peaks, pack_boxes, pack_heat
 from perception.stages.neck import NearNeck, NeckWeights, WholeNeck
-from perception.stages.neck.listed import NearPlan
+from perception.stages.neck.gpu_bounded import NearPlan
 from perception.stages.nms import Suppressed
 from perception.stages.pillars import (
     EncoderWeights,

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from perception.config import DetectorConfig, Limits
-from perception.kinds import class_of
 from perception.model.network import Network
+from perception.registry import class_of
 from perception.run import transfer
-from perception.run.graph_steps import FixedScans, FrameBoxes
-from perception.run.hashed import HashSteps
+from perception.run.batch import FixedScans, FrameBoxes
 from perception.run.profile import AnySteps, clocked, replayed
 from perception.run.results import FrameResult
 from perception.run.transfer import InputBlock, OutputBlock
+from perception.run.unbounded import HashSteps
 from perception.stages.neck import list_reach, work_share
 from perception.stages.report import Reported, ReportLayout, ReportRules, fixed_report
 from sparse_core.common.libraries import module_available
@@ -33,7 +33,7 @@ from sparse_core.kernels.op import Impl
 
 Overflow = Literal["grow", "warn"]
 
-#: What first frames of the shipped weights compile, the longest first (``benchmarks/list_kernels.py``).
+#: What first frames of the shipped weights compile, the longest first (``benchmarks/detector/list_kernels.py``).
 _KERNELS = Path(__file__).with_name("kernels.json")
 #: Smallest room for points and for pillars of a frame.
 _LEAST_POINTS, _LEAST_PILLARS = 1 << 15, 1 << 13

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from perception.run.graph_steps import FixedScans, GraphSteps
+from perception.run.batch import FixedScans, GraphSteps
 from perception.run.program import StageRunner
 
 #: Of any states.

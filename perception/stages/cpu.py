@@ -14,9 +14,9 @@ from perception.model.layers import DenseUnit, SparseUnit
 from perception.model.listed_map import ListedMap
 from perception.model.network import Network
 from perception.stages.backbone.cpu import BackboneRows, PlannedBackbone
-from perception.stages.neck.cpu import PlannedNeck
-from perception.stages.neck.keyed import KeyedNeck
-from perception.stages.packed import WeightWatch
+from perception.stages.neck.cpu_bounded import PlannedNeck
+from perception.stages.neck.cpu_unbounded import KeyedNeck
+from perception.stages.weight_watch import WeightWatch
 from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.conv.convolution.cpu.blocks import RowPool
 from sparse_core.conv.convolution.cpu.levels import fits

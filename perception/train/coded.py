@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.compression import Coding, CompressedWeight, compress, quantise_groups
-from sparse_core.compression.layouts import Layout, pad_columns
+from sparse_core.compression.model import Layout, pad_columns
 from sparse_core.nm import NMPattern
 
 

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from perception.checkpoints.compression import INNER, PATTERN, inner_layers, kept_masks
+from perception.checkpoints.weights import load_weights
 from perception.config import DetectorConfig
 from perception.errors import CheckpointError
-from perception.model.compression import INNER, PATTERN, inner_layers, kept_masks
 from perception.model.network import Network, make_network
-from perception.model.weights import load_weights
 from perception.train.coded import RoundedWeight, SharedWeight
 from perception.train.transfer import Transfer, same_classes, transfer_weights
 from sparse_core.compression import Coding, compress, prune_in_one_pass
-from sparse_core.compression.coding import INTEGER_BITS
-from sparse_core.compression.layouts import layout_of
+from sparse_core.compression.model import layout_of
+from sparse_core.nm.packing.coding import INTEGER_BITS
 from sparse_core.nm.training import attach_masks
 
 Masks = dict[str, Tensor]

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention import cpu, reference, vendor
-from sparse_core.attention.blocks.again import again
-from sparse_core.attention.blocks.product import attend
 from sparse_core.attention.dropout import drawn_seed
+from sparse_core.attention.gpu.attention import attend
+from sparse_core.attention.gpu.launch_plans import again
 from sparse_core.attention.operands import (
     KERNEL_TYPES,
     AttentionImpl,
@@ -20,7 +20,7 @@ from sparse_core.attention.operands import (
     checked_options,
     padded_dims,
 )
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.scores import ScoreFunction
 from sparse_core.kernels.op import Implementation, Op, by_torch, by_triton
 

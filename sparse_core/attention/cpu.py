@@ -15,7 +15,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sparse_core.attention.masked_product import all_finite, masked_scores, weighted_sum
+from sparse_core.attention.masked_arithmetic import (
+    all_finite,
+    masked_scores,
+    masked_softmax,
+    run_chunk,
+    take,
+    weighted_sum,
+)
 from sparse_core.attention.operands import (
     AttentionResult,
     arithmetic_dtype,
@@ -23,8 +30,7 @@ from sparse_core.attention.operands import (
     check_pattern,
     default_scale,
 )
-from sparse_core.attention.pattern import BlockPattern
-from sparse_core.attention.softmax import masked_softmax, run_chunk, take
+from sparse_core.attention.patterns.pattern import BlockPattern
 
 #: Queries of a tile, where a pattern has masks: few share more of their keys, many read each key less often.
 _TILE = 32

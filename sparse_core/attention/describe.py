@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from sparse_core.attention.description import PatternDescription
-from sparse_core.attention.grid import FULL
-from sparse_core.attention.pattern import BlockPattern, operations
+from sparse_core.attention.patterns.description import PatternDescription
+from sparse_core.attention.patterns.grid import FULL
+from sparse_core.attention.patterns.pattern import BlockPattern, operations
 
 
 def describe(pattern: BlockPattern) -> PatternDescription:

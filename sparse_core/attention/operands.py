@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.pattern import BlockPattern
 
 AttentionImpl = Literal["auto", "reference", "triton", "cuda", "cpu", "vendor"]
 """``"cuda"``: forward by a CUDA kernel for Hopper, backward by Triton; ``"cpu"``: keys gathered for tiles of

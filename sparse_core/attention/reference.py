@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.dropout import drawn_seed, kept_weights, row_states
-from sparse_core.attention.masked_product import masked_scores, weighted_sum
+from sparse_core.attention.masked_arithmetic import (
+    CHUNK_SCORES,
+    KEPT_SCORES,
+    masked_scores,
+    masked_softmax,
+    run_chunk,
+    take,
+    weighted_sum,
+)
 from sparse_core.attention.operands import (
     AttentionResult,
     AttentionShape,
@@ -17,9 +25,8 @@ from sparse_core.attention.operands import (
     check_operands,
     checked_options,
 )
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.scores import ScoreFunction
-from sparse_core.attention.softmax import CHUNK_SCORES, KEPT_SCORES, masked_softmax, run_chunk, take
 
 
 def sparse_attention(

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.grid import FULL
-from sparse_core.attention.masked_product import all_finite
+from sparse_core.attention.masked_arithmetic import all_finite
 from sparse_core.attention.operands import (
     AttentionResult,
     AttentionShape,
@@ -18,7 +17,8 @@ from sparse_core.attention.operands import (
     check_pattern,
     default_scale,
 )
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.grid import FULL
+from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.scores import ScoreFunction
 from sparse_core.errors import ImplementationError
 

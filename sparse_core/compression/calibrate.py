@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from sparse_core.common.surgery import Select, choose_layers
 from sparse_core.common.table import Column, Report, Table, left_out
-from sparse_core.compression.layouts import (
+from sparse_core.compression.model import (
     COMPRESSIBLE,
     SPARSE_CONVOLUTIONS,
     MatrixView,
@@ -198,7 +198,7 @@ def input_rows(module: nn.Module, inputs: tuple[Any, ...], channels_last: bool =
     """The rows that the matrix of a layer's weight multiplies, some at a time: (rows, columns).
 
     Args:
-        module: a layer of :data:`sparse_core.compression.layouts.COMPRESSIBLE` without groups.
+        module: a layer of :data:`sparse_core.compression.model.COMPRESSIBLE` without groups.
         inputs: arguments of its forward.
         channels_last: columns of a Conv2d in the order (kernel height, kernel width, in).
     """

@@ -17,13 +17,13 @@ from sparse_core.common.surgery import (
     shapes_of,
     state_difference,
 )
-from sparse_core.compression.coding import Coding, as_coding
 from sparse_core.compression.compress import compress
-from sparse_core.compression.layouts import COMPRESSIBLE, SPARSE_CONVOLUTIONS, layout_of
-from sparse_core.compression.positions import IndexCoding
-from sparse_core.compression.report import CompressionReport, LayerCompression, describe_weight
-from sparse_core.compression.weight import CompressedWeight
-from sparse_core.nm.files import split_tied
+from sparse_core.compression.model import COMPRESSIBLE, SPARSE_CONVOLUTIONS, layout_of
+from sparse_core.nm.layers.files import split_tied
+from sparse_core.nm.packing.coding import Coding, as_coding
+from sparse_core.nm.packing.compressed_weight import CompressedWeight
+from sparse_core.nm.packing.positions import IndexCoding
+from sparse_core.nm.packing.report import CompressionReport, LayerCompression, describe_weight
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 
 

@@ -42,7 +42,7 @@ class SparseMatrix(Operators):
     values: Tensor
     _structure_cache: dict[str, Any]
     _values_cache: dict[str, tuple[tuple[Tensor, ...], tuple[int, ...], Any]]
-    #: What products with dense operands of a shape and type were, see sparse_core.linalg.products.again.
+    #: What products with dense operands of a shape and type were, see sparse_core.linalg.products.launch_plans.
     _again: dict[Any, Any]
 
     def __init__(self, shape: tuple[int, int]) -> None:

@@ -8,7 +8,7 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from sparse_core.formats.claims import check_claim
+from sparse_core.formats.storage.claims import check_claim
 
 
 def check_archive(stream: IO[bytes]) -> int:

@@ -28,8 +28,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparse_core.kernels import relaunch
-from sparse_core.kernels.relaunch import Place, Placed
+from sparse_core.kernels import launch_plan as relaunch
+from sparse_core.kernels.launch_plan import Place, Placed
 
 
 @triton.jit

@@ -2,7 +2,7 @@
 
 A product by cuBLAS or cuSPARSELt is often one kernel, and its launch a small part of what the call takes on
 the host. The call is recorded into a CUDA graph that is never run, twice, on tensors of no use; from the
-graph's nodes comes what the driver was given (:mod:`sparse_core.kernels.relaunch`). A call of many kernels,
+graph's nodes comes what the driver was given (:mod:`sparse_core.kernels.launch_plan`). A call of many kernels,
 one with memory of the library's own among its arguments, or one that cannot be recorded is left alone.
 """
 
@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from sparse_core.errors import ImplementationError
-from sparse_core.kernels import nvrtc, relaunch
-from sparse_core.kernels.relaunch import Clearing, Launch, Relaunch, Span
+from sparse_core.kernels import launch_plan as relaunch
+from sparse_core.kernels import nvrtc
+from sparse_core.kernels.launch_plan import Clearing, Launch, Relaunch, Span
 
 _KERNEL, _MEMSET = 0, 2  # CU_GRAPH_NODE_TYPE_
 #: A call of more takes the device longer than the host.

@@ -1,4 +1,4 @@
-"""The integer program of :func:`sparse_core.nm.allocation.allocate`, solved by HiGHS through scipy."""
+"""The integer program of :func:`sparse_core.nm.pruning.allocation.allocate`, solved by HiGHS through scipy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from sparse_core.nm.allocation_report import LayerAllocation
+from sparse_core.nm.pruning.allocation import LayerAllocation
 
 RELATIVE_GAP = 1e-7
 """Proof that HiGHS is asked for; none at all takes it minutes for hundreds of layers and changes nothing."""

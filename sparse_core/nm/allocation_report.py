@@ -1,4 +1,4 @@
-"""What :func:`sparse_core.nm.allocation.allocate` chose, as data and as a table."""
+"""What :func:`sparse_core.nm.pruning.allocation.allocate` chose, as data and as a table."""
 
 from __future__ import annotations
 

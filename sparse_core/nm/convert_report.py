@@ -53,7 +53,7 @@ class SkippedLayer:
 
 @dataclass(frozen=True)
 class ConversionReport(Report):
-    """The result of :func:`sparse_core.nm.convert.sparsify`; ``str(report)`` is a table.
+    """The result of :func:`sparse_core.nm.layers.conversion.sparsify`; ``str(report)`` is a table.
 
     Attributes:
         model: the converted model: the one given, a copy, or the new layer where the model was one layer.

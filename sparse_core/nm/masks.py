@@ -150,7 +150,7 @@ def _ranked(weight: Tensor, score: Tensor | str, *, check_nan: bool) -> Tensor:
     else:
         raise ValueError(
             f"score must be 'magnitude' or a tensor of the weight's shape, got {score!r}:"
-            " sparse_core.nm.scores computes the others"
+            " sparse_core.nm.pruning.scores computes the others"
         )
     if not ranked.is_floating_point():
         return ranked

@@ -10,9 +10,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from sparse_core.common.table import Report, Table, share_saved
-from sparse_core.nm.convert import require_packed_layers
-from sparse_core.nm.files import read_packed, split_tied
-from sparse_core.nm.layer_record import LayerRecord, record_of
+from sparse_core.nm.layers.conversion import require_packed_layers
+from sparse_core.nm.layers.files import read_packed, split_tied
+from sparse_core.nm.packing.state_files import LayerRecord, record_of
 
 # Tensors of a layer that stand for its dense weight; the others, bias and extra state, stay as they are.
 _WEIGHT = ("values", "metadata", "weight_scale", "activation_scale", "row_ptr", "col")
@@ -76,10 +76,10 @@ def packed_size_report(source: nn.Module | str | os.PathLike[str]) -> PackedSize
     """Compare bytes of a converted model, or of a file of one, with those of the dense model.
 
     Args:
-        source: a model with packed layers, or a file of :func:`sparse_core.nm.files.save_packed`.
+        source: a model with packed layers, or a file of :func:`sparse_core.nm.layers.files.save_packed`.
 
     Raises:
-        FileNotFoundError, ValueError: as for :func:`sparse_core.nm.files.read_packed`; ``ValueError`` also
+        FileNotFoundError, ValueError: as for :func:`sparse_core.nm.layers.files.read_packed`; ``ValueError`` also
             for a model without packed layers.
     """
     if isinstance(source, nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sparse_core.common.surgery import Select, weight_parameter
 from sparse_core.nm.masks import block_mask, nm_mask
 from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern, Pattern
-from sparse_core.nm.selection import selected_layers
+from sparse_core.nm.pruning.selection import selected_layers
 
 
 def pattern_mask(

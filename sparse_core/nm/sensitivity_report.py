@@ -1,4 +1,4 @@
-"""What :func:`sparse_core.nm.sensitivity.layer_sensitivity` found, as data and as a table."""
+"""What :func:`sparse_core.nm.pruning.sensitivity.layer_sensitivity` found, as data and as a table."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from memory.encode.image import pixels
 from memory.errors import StoreError
 from memory.index import calibration
 from memory.index.kinds import KINDS, cuda_on, faiss_on
-from memory.persistence.postgres import local
+from memory.persistence.postgres import server as local
 
 #: Engines that a store is tested on: all of it on a server takes minutes.
 ENGINES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.slow))

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from memory.importance import ImportanceWeights
 
 from memory.config import FILE_NAME, StoreConfig
-from memory.forgetting import Policy
-from memory.importance import ImportanceWeights
 from memory.merging import MergeOptions
-from memory.reservoir import ReservoirConfig
+from memory.observe.reservoir import ReservoirConfig
+from memory.upkeep.forgetting import Policy
 
 FULL = StoreConfig(
     importance=ImportanceWeights(novelty=0.9),

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import bench_drive
-from benchmarks.published import BLOCKS
+from benchmarks.memory import drive as bench_drive
+from benchmarks.publish.blocks import BLOCKS
 from memory import Memory, MemoryStore
 from memory.merging import MergeOptions
-from memory.presence import PresenceOptions, look_again
-from memory.visibility import Views
+from memory.observe.presence import PresenceOptions, look_again
+from memory.observe.views import Views
 from perception import Detections, PointCloud
 
 SECOND_NS, DAY_NS = 10**9, 24 * 3600 * 10**9
@@ -219,7 +219,7 @@ def test_the_benchmark_runs_and_goes_on_where_it_stopped(
         assert store["questions"]["right"] == other["stores"][name]["questions"]["right"]
         kinds = first["summary"][name]["kinds"]
         assert sum(kind["right"] for kind in kinds.values()) == store["questions"]["right"]
-    monkeypatch.setattr("benchmarks.published_text.RESULTS", tmp_path)
+    monkeypatch.setattr("benchmarks.publish.text.RESULTS", tmp_path)
     for name in ("drive", "drive-kinds"):
         assert [line.split("|")[1].strip() for line in BLOCKS[name]().splitlines()[2:]] == [
             "ours",

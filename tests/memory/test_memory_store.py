@@ -23,11 +23,11 @@ from memory.errors import (
     UndoError,
     UnknownMemoryError,
 )
-from memory.forgetting import Policy
+from memory.observe.reservoir import ReservoirConfig
 from memory.query import Filter, Query
-from memory.reservoir import ReservoirConfig
 from memory.store import MemoryStore
 from memory.types import Memory
+from memory.upkeep.forgetting import Policy
 
 DIM = 16
 S = 1_000_000_000

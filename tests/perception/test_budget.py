@@ -18,12 +18,12 @@ from perception import Detections, Detector, PointCloud
 from perception.budget import BudgetedDetector, Level, default_levels, important_points, thinned
 from perception.budget import detector as budget_module
 from perception.budget.selection import TYPICAL_TOP_M
+from perception.checkpoints.weights import load_weights
 from perception.config import DetectorConfig, PillarConfig
 from perception.model.layers import SparseBlock
 from perception.model.network import Network
 from perception.model.pillars import make_pillars
-from perception.model.weights import load_weights
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from sparse_core.dynamic import BudgetWarning, EnergyMeter
 from sparse_core.errors import EnergyUnavailableError
 

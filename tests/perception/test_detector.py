@@ -15,14 +15,14 @@ import pytest
 import torch
 
 from perception import Detections, Detector, PointCloud
+from perception.checkpoints.weights import load_weights, shipped_weights
 from perception.config import DetectorConfig
 from perception.errors import ConfigError, DataError
 from perception.model.network import Network
-from perception.model.weights import load_weights, shipped_weights
 from perception.run.eager import densest_first
 from perception.run.precision import has_bfloat16
 from perception.run.results import FrameResult
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from perception.types import FloatArray
 from sparse_core.errors import CapacityWarning
 

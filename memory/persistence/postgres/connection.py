@@ -62,7 +62,7 @@ def placeholders(sql: str) -> str:
 
 
 class ServerConnection:
-    """A connection in the words of :class:`memory.persistence.contract.Connection`.
+    """A connection in the words of :class:`memory.persistence.sql.Connection`.
 
     It takes one of the server's from the pool for a transaction and gives it back afterwards, so that a
     server that was started anew is no reason to open the store again.

@@ -24,9 +24,9 @@ from memory.errors import (
     StoreVersionError,
 )
 from memory.persistence import meta
-from memory.persistence.integrity import CheckReport
-from memory.persistence.journal import STORE, Counters
-from memory.persistence.postgres import checking, nearest, schema
+from memory.persistence.log.journal import STORE, Counters
+from memory.persistence.postgres import checks as checking
+from memory.persistence.postgres import nearest, schema
 from memory.persistence.postgres.address import without_password
 from memory.persistence.postgres.connection import (
     AGAIN_S,
@@ -41,9 +41,10 @@ from memory.persistence.postgres.connection import (
 from memory.persistence.postgres.images import add_slot
 from memory.persistence.postgres.upkeep import Upkeep
 from memory.persistence.postgres.writer import ServerWriter
-from memory.persistence.records import DEFAULT_SLOT
-from memory.persistence.statistics import Stats
-from memory.persistence.tables import read_slots
+from memory.persistence.reports import Stats
+from memory.persistence.rows import DEFAULT_SLOT
+from memory.persistence.sqlite.repair.checks import CheckReport
+from memory.persistence.sqlite.tables import read_slots
 from memory.query import Filter
 from memory.types import check_integer
 
@@ -187,7 +188,7 @@ class Database(Upkeep):
             self._pool.close()
 
     def interrupt(self) -> None:
-        """See :meth:`memory.persistence.opened.Opened.interrupt`."""
+        """See :meth:`memory.persistence.queries.Opened.interrupt`."""
         self._readers.interrupt()
         if self._writer is not None and not self._closed:
             self._writer.connection.cancel()

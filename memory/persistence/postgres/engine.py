@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from memory.persistence import reading
-from memory.persistence.postgres import images, searching
+from memory.persistence.postgres import images
+from memory.persistence.postgres import search as searching
+from memory.persistence.sqlite import search as reading
 
 
 class PostgresEngine:

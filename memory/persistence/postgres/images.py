@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from memory.errors import DimensionError, UnknownMemoryError
 from memory.persistence import checksums, poses, visits
 from memory.persistence.postgres import words
-from memory.persistence.records import ACCESS, DEFAULT_SLOT, SCALARS, SLOTS, TEXTS, Image, Prepared, Slot
-from memory.persistence.tables import Vectors, as_vectors
+from memory.persistence.rows import ACCESS, DEFAULT_SLOT, SCALARS, SLOTS, TEXTS, Image, Prepared, Slot
+from memory.persistence.sqlite.tables import Vectors, as_vectors
 
 LABEL, CAPTION = SCALARS.index("label"), TEXTS.index("caption")
 PLACE = ("x", "y", "z", "yaw", "covariance")

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.persistence.filters import Condition, judge
-from memory.persistence.postgres import parts, searching
-from memory.persistence.reading import where
-from memory.persistence.records import Slot
+from memory.persistence.postgres import parts
+from memory.persistence.postgres import search as searching
+from memory.persistence.rows import Slot
+from memory.persistence.sqlite.search import where
 from memory.query import Filter
 
 #: Numbers of a vector that the server's index takes.

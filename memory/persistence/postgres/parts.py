@@ -1,7 +1,7 @@
 """A store on a server in parts: memories that were added in different months lie in different tables.
 
 Ids rise with the time of adding, so a part is a stretch of ids: what is looked up by id is looked up in one
-table, and a part can be dropped whole (:mod:`memory.archiving`). Every function works within the caller's
+table, and a part can be dropped whole (:mod:`memory.archive`). Every function works within the caller's
 transaction.
 """
 
@@ -12,11 +12,11 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from memory.errors import StoreLockedError
-from memory.persistence import journal
 from memory.persistence.engine import engine_of
-from memory.persistence.journal import Counters
-from memory.persistence.migrations import Migration
+from memory.persistence.log import journal
+from memory.persistence.log.journal import Counters
 from memory.persistence.postgres import words
+from memory.persistence.sqlite.migrations import Migration
 
 #: Tables that are parted.
 PARTED = ("memory", "embedding", "visited")

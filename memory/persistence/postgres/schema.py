@@ -1,6 +1,6 @@
 """The tables of a store on a server, version by version.
 
-Append only, as :mod:`memory.persistence.migrations`: the number of the last version that ran is in ``meta``
+Append only, as :mod:`memory.persistence.sqlite.migrations`: the number of the last version that ran is in ``meta``
 under ``schema``. The tables stand in the first schema of the connection's ``search_path``.
 """
 
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from memory.errors import StoreVersionError
 from memory.persistence import meta
-from memory.persistence.contract import Connection
-from memory.persistence.migrations import Migration
 from memory.persistence.postgres import words
 from memory.persistence.postgres.access import GUARDED, SETTLED
 from memory.persistence.postgres.parts import IN_PARTS
+from memory.persistence.sql import Connection
+from memory.persistence.sqlite.migrations import Migration
 
 #: Name in ``meta`` of the version.
 SCHEMA = "schema"

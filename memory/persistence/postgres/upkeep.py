@@ -11,13 +11,15 @@ from psycopg import conninfo
 from psycopg_pool import ConnectionPool
 
 from memory.errors import EraseError, StoreError
-from memory.persistence import database, erase, meta
-from memory.persistence.copying import Progress
-from memory.persistence.postgres import access, dumping, nearest, parts, schema
+from memory.persistence import database, meta
+from memory.persistence.postgres import access, nearest, parts, schema
+from memory.persistence.postgres import dump as dumping
 from memory.persistence.postgres.access import Access
 from memory.persistence.postgres.connection import translated
 from memory.persistence.postgres.parts import Part
-from memory.persistence.tables import read_slots
+from memory.persistence.sqlite import upkeep as erase
+from memory.persistence.sqlite.tables import read_slots
+from memory.persistence.sqlite.upkeep import Progress
 from memory.types import check_text
 
 #: Seconds that an erasure waits for readers.
@@ -104,7 +106,7 @@ class Upkeep(database.Database):
             return [id for (id,) in connection.execute(sql).fetchall()]
 
     def drop_part(self, part: Part, generation: int, file: str) -> int:
-        """Drop a part that was written to a file, see :func:`memory.archiving.archive`.
+        """Drop a part that was written to a file, see :func:`memory.archive.archive`.
 
         Raises:
             StoreLockedError: memories of it were changed since the generation, or a reader was in the way.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memory.persistence.commits import Commits
-from memory.persistence.journal import Counters
+from memory.persistence.log.journal import Counters
+from memory.persistence.log.writer import Commits
 from memory.persistence.postgres.connection import ServerConnection
 
 

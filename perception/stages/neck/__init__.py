@@ -1,11 +1,11 @@
 """The neck and the heat map near active cells only, exactly: elsewhere they are those of an empty scene."""
 
 from perception.stages.neck.api import near_lists, near_tables
-from perception.stages.neck.listed import NearNeck
-from perception.stages.neck.maps import MapConvolution
-from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps, list_reach, work_share
+from perception.stages.neck.empty import EmptyMaps, NearTables, WrittenMaps, list_reach, work_share
+from perception.stages.neck.gpu_bounded import NearNeck
+from perception.stages.neck.gpu_dense import WholeNeck
+from perception.stages.neck.map_convolution import MapConvolution
 from perception.stages.neck.weights import NeckWeights
-from perception.stages.neck.whole import WholeNeck
 
 __all__ = [
     "EmptyMaps",

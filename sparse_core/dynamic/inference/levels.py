@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from sparse_core.common.surgery import Select
-from sparse_core.nm.convert import sparsify
+from sparse_core.nm.layers.conversion import sparsify
 from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern
 from sparse_core.nm.pruning import prune
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.common.table import Report, Table
-from sparse_core.dynamic.rigl.carry import carry_state
 from sparse_core.dynamic.rigl.exchange import exchange_cells
-from sparse_core.dynamic.rigl.stored import SparseTrainedLayer
+from sparse_core.dynamic.rigl.optimiser_state import carry_state
+from sparse_core.dynamic.rigl.sparse_layer import SparseTrainedLayer
 
 Method = Literal["rigl", "set"]
 Drop = Literal["magnitude", "magnitude-gradient"]

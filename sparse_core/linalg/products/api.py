@@ -10,8 +10,8 @@ from torch import Tensor
 from sparse_core.formats import BSR, COO, CSR, SparseMatrix
 from sparse_core.kernels.op import Impl
 from sparse_core.linalg.operands import check_dense, check_matrix
-from sparse_core.linalg.products.again import again
 from sparse_core.linalg.products.gradient import product, samples
+from sparse_core.linalg.products.launch_plans import again
 
 PatternT = TypeVar("PatternT", CSR, COO, BSR)
 

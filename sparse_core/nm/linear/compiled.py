@@ -11,7 +11,7 @@ from sparse_core.kernels.operators import operator
 from sparse_core.nm.linear.execution import PreparedWeight, owner_of
 from sparse_core.nm.linear.gradient import gradients
 from sparse_core.nm.linear.product import product
-from sparse_core.nm.packed import DENSE_VERSION, PackedNM
+from sparse_core.nm.packing.packed_weight import DENSE_VERSION, PackedNM
 from sparse_core.nm.pattern import NMPattern
 
 

@@ -14,11 +14,11 @@ from sparse_core.kernels.op import Implementation, Op, by_torch
 from sparse_core.nm.linear import cpu, reference
 from sparse_core.nm.linear.common import Epilogue, default_result, has_sparse_cores, readable
 from sparse_core.nm.linear.gradient import gradients
-from sparse_core.nm.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.pattern import NMPattern
 
 if TYPE_CHECKING:
-    from sparse_core.nm.linear.again import Call
+    from sparse_core.nm.linear.launch_plans import Call
 
 
 def _has_sparse_cores(kind: str, pattern: NMPattern, dtype: torch.dtype, index: int | None) -> str | None:

@@ -14,7 +14,7 @@ from sparse_core.nm.forward_pass import call_model, evaluation_mode
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern, weight_matrix
 from sparse_core.nm.permutation.axes import Axis, Segment
 from sparse_core.nm.permutation.graph import ChannelGraph
-from sparse_core.nm.permutation.report import ChannelGroup, PermutationReport
+from sparse_core.nm.permutation.model import ChannelGroup, PermutationReport
 from sparse_core.nm.permutation.search import Effort, permute_channels
 from sparse_core.nm.permutation.stripes import matrix_retained
 

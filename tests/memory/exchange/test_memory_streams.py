@@ -11,9 +11,9 @@ import pytest
 
 from memory.errors import DataError
 from memory.exchange import importing, jsonl
+from memory.exchange.formats import open_source, open_stream
+from memory.exchange.history import told_apart
 from memory.exchange.importing import import_source
-from memory.exchange.opening import open_source, open_stream
-from memory.exchange.repeated import told_apart
 from memory.exchange.sources import Entry
 from memory.persistence.queries import EVERYTHING
 from memory.persistence.sqlite import Database

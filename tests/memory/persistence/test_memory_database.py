@@ -20,8 +20,10 @@ from memory.errors import (
     UndoError,
     UnknownMemoryError,
 )
-from memory.persistence import operations, places, poses, reading
-from memory.persistence.sqlite import Database
+from memory.persistence import poses
+from memory.persistence.log import operations
+from memory.persistence.sqlite import Database, places
+from memory.persistence.sqlite import search as reading
 from memory.query import Filter
 from memory.types import Memory
 

@@ -12,11 +12,12 @@ import pytest
 from memory.config import FILE_NAME
 from memory.index import files as index_files
 from memory.merging.visits import VISIT_GAP_S
-from memory.persistence import connection, operations, places, poses
-from memory.persistence.migrations import APPLICATION_ID, MIGRATIONS
-from memory.persistence.records import SLOTS
-from memory.persistence.sqlite import Database
-from memory.reservoir import FORMAT
+from memory.observe.reservoir import FORMAT
+from memory.persistence import poses
+from memory.persistence.log import operations
+from memory.persistence.rows import SLOTS
+from memory.persistence.sqlite import Database, connection, places
+from memory.persistence.sqlite.migrations import APPLICATION_ID, MIGRATIONS
 from memory.types import MOST_VISITS, Memory
 
 PAGE = (Path(__file__).parents[3] / "docs" / "memory-format.md").read_text(encoding="utf-8")

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from memory.errors import UndoError, UnknownMemoryError
-from memory.persistence import places, reading
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite import Database, places
+from memory.persistence.sqlite import search as reading
 from memory.query import Filter
 from memory.types import Memory
 

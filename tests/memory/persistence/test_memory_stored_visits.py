@@ -13,8 +13,8 @@ import pytest
 
 from memory.errors import CorruptStoreError, StoreVersionError
 from memory.merging import fuse
-from memory.persistence.migrations import MIGRATIONS
 from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.migrations import MIGRATIONS
 from memory.query import Filter
 from memory.questions import Questions
 from memory.store import MemoryStore

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from memory.errors import StoreError
-from memory.persistence.postgres import local
+from memory.persistence.postgres import server as local
 
 
 def serve(folder: Path) -> tuple[subprocess.Popen[str], str]:

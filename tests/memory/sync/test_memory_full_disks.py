@@ -17,7 +17,7 @@ import pytest
 
 from memory import Memory, MemoryStore
 from memory.errors import StoreError, StoreFullError
-from memory.persistence.postgres import local
+from memory.persistence.postgres import server as local
 from memory.sync import Inbox, Outbox, sync
 
 DIM = 64

@@ -18,9 +18,9 @@ from robot_processes import killed, labels_of, serve, start_again
 
 from memory import Memory, MemoryStore
 from memory.errors import RecallError, StaleSyncError, SyncError
-from memory.persistence.postgres import local
+from memory.persistence.postgres import server as local
 from memory.sync import Inbox, Outbox, sync
-from memory.sync.remote import Service
+from memory.sync.service import Service
 
 DIM = 4
 
@@ -125,7 +125,7 @@ import sys, time
 from memory import Memory, MemoryStore
 from memory.errors import RecallError
 from memory.sync import Inbox, Outbox, sync
-from memory.sync.remote import Service
+from memory.sync.service import Service
 import numpy as np
 folder, address = sys.argv[1:]
 

@@ -25,7 +25,7 @@ from memory.errors import StoreError, SyncError
 from memory.persistence.postgres.connection import ALIVE, options_of
 from memory.persistence.postgres.database import Database
 from memory.sync import Inbox, Outbox, Receiver, sync
-from memory.sync.remote import Service
+from memory.sync.service import Service
 
 DIM = 4
 Seen = tuple[str, str, tuple[float, ...], str]

@@ -14,7 +14,7 @@ from memory.cli import main
 from memory.merging.robots import seen_by
 from memory.questions import Questions
 from memory.sync import Inbox, Outbox, sync
-from memory.withdrawing import Withdrawn, withdraw
+from memory.upkeep.withdrawal import Withdrawn, withdraw
 
 DIM = 8
 LOOK = np.eye(DIM)[0]

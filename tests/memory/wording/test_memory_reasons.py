@@ -14,8 +14,8 @@ import pytest
 
 from memory.config import StoreConfig
 from memory.errors import StoreVersionError
+from memory.observe.reservoir import ReservoirConfig
 from memory.persistence.sqlite import Database
-from memory.reservoir import ReservoirConfig
 from memory.store import MemoryStore
 from memory.types import Memory
 from memory.wording.reasons import (

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from perception.checkpoints.weights import save_weights
 from perception.comparison import Side, compare
 from perception.comparison.sides import DENSE, SPARSE, SPCONV
 from perception.config import DetectorConfig
 from perception.model.network import Network
-from perception.model.weights import save_weights
 
 Perceive = Callable[..., Any]
 CPU = torch.device("cpu")

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from perception import Detector, PointCloud
+from perception.checkpoints.weights import save_weights
 from perception.cli.train import resolve_config
-from perception.cli.train_embedding import trains_embedding
+from perception.cli.train.embedding import trains_embedding
 from perception.config import load_config, save_config
 from perception.data import CameraCalibration, objects_from_boxes
 from perception.data.kitti import write_calibration
 from perception.io import save_point_cloud
 from perception.model.embedding import load_embedding
 from perception.model.network import Network
-from perception.model.weights import save_weights
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from perception.train.identity import IdentityConfig
 
 Perceive = Callable[..., Any]

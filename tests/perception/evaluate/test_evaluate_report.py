@@ -11,7 +11,7 @@ from rich.console import Console
 
 from perception.errors import DataError
 from perception.evaluate.kitti import KittiResult, evaluate_kitti
-from perception.evaluate.report import format_table, plot_precision_recall
+from perception.evaluate.reports.result import format_table, plot_precision_recall
 
 
 def text_of(result: KittiResult) -> str:

@@ -12,15 +12,15 @@ from torch import Tensor
 
 from perception import Detector
 from perception.boxes import wrap_angle
+from perception.checkpoints.weights import load_weights
 from perception.config import BackboneConfig, DetectorConfig
 from perception.errors import CheckpointError, ConfigError
+from perception.export.cells import Cells, Chunks, spread
 from perception.export.frame import ExportSteps
-from perception.export.runs import Cells, Chunks, spread
 from perception.export.suppression import survivors
 from perception.model.network import Network
-from perception.model.weights import load_weights
 from perception.nms import rotated_nms
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from perception.types import Detections
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perception.config import BackboneConfig
-from perception.kinds import class_of
 from perception.model.backbone import DenseBackbone, SparseBackbone
 from perception.model.layers import DenseUnit, PointUnit, SparseBlock, SparseUnit, fold_batch_norms
+from perception.registry import class_of
 from sparse_core.conv import SparseTensor
 
 CONFIG = BackboneConfig(channels=(8, 12, 16), blocks=(1, 2, 1), impl="reference")

@@ -12,16 +12,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from perception import Detector
+from perception.checkpoints.compression import compress_network, save_compressed_weights
+from perception.checkpoints.weights import load_weights, save_weights, shipped_weights
 from perception.config import DetectorConfig
 from perception.errors import CheckpointError, ConfigError
-from perception.model.compression import compress_network, save_compressed_weights
 from perception.model.embedding import EmbeddingHead, embedding_path, load_embedding, save_embedding
 from perception.model.level import Level
 from perception.model.network import Network
 from perception.model.thinning import thinned
-from perception.model.weights import load_weights, save_weights, shipped_weights
 from perception.run.graph import FrameRunner
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 
 Street = Callable[[int], TrainingFrame]
 

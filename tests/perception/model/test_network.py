@@ -12,7 +12,7 @@ from torch import Tensor
 from perception.config import DetectorConfig
 from perception.model.network import Network
 from perception.model.pillars import Pillars, make_pillars
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 
 Street = Callable[[int], TrainingFrame]
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from sparse_core.attention import reference
 from sparse_core.attention.dropout import kept_weights, row_states
-from sparse_core.attention.from_mask import from_block_mask, from_token_mask
 from sparse_core.attention.operands import AttentionResult
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.masks import from_block_mask, from_token_mask
+from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.reference import sparse_attention
 
 

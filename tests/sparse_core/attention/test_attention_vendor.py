@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention import reference, vendor
-from sparse_core.attention.builders import bigbird, full, local_window, random_blocks
-from sparse_core.attention.from_mask import from_block_mask, from_token_mask
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.builders import bigbird, full, local_window, random_blocks
+from sparse_core.attention.patterns.masks import from_block_mask, from_token_mask
+from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.errors import ImplementationError
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparse_core.attention.from_mask import from_block_mask
+from sparse_core.attention.patterns.masks import from_block_mask
 from sparse_core.attention.reference import sparse_attention
 from sparse_core.attention.selection import dynamic_blocks, top_k_blocks
 

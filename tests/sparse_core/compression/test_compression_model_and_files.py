@@ -13,10 +13,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from sparse_core.compression.files import load_compressed, save_compressed
-from sparse_core.compression.layers import compressed_layers
 from sparse_core.compression.model import CompressedModel, compress_model
 from sparse_core.conv import SubmanifoldConv2d
+from sparse_core.nm.layers.compressed_layers import compressed_layers
+from sparse_core.nm.packing.files import load_compressed, save_compressed
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 
 

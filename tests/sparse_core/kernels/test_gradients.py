@@ -17,12 +17,11 @@ from perception.model.segments import _SegmentReduce
 from perception.train.ranks import Ranks
 from perception.train.synchronised import _Normalise
 from sparse_core.attention.cpu import _Gate
-from sparse_core.attention.masked_product import masked_scores, weighted_sum
-from sparse_core.compression.codebook import lookup
+from sparse_core.attention.masked_arithmetic import masked_scores, weighted_sum
 from sparse_core.conv.convolution.reference import sparse_convolution
 from sparse_core.conv.pooling import SparseAvgPool2d, SparseMaxPool2d
 from sparse_core.conv.table import NeighbourTable
-from sparse_core.dynamic.activations.masking import masked
+from sparse_core.dynamic.activations.masks import masked
 from sparse_core.dynamic.rigl.block_product.api import block_convolution, block_linear
 from sparse_core.dynamic.rigl.block_product.plan import Taps, plan_blocks
 from sparse_core.dynamic.rigl.grid import plan_grid, random_cells
@@ -30,6 +29,7 @@ from sparse_core.formats import BSR, COO, CSR, ELL
 from sparse_core.formats.assemble import assemble_csr
 from sparse_core.kernels.gradients import once_differentiable
 from sparse_core.linalg import sddmm, solve, spgemm, spmm, spmv, triangular_solve, tridiagonal_solve
+from sparse_core.nm.packing.codebook import lookup
 from sparse_core.nm.training.estimators import masked_weight
 from sparse_core.nm.training.sparse_linear import SparseTrainingLinear
 
@@ -130,13 +130,13 @@ TWICE: dict[str, dict[str, Callable[[], Case]]] = {
     "sparse_core.attention.cpu._Gate": {
         "masked": lambda: (gated, (numbers(2, 4), numbers(3, 4), numbers(3, 4)))
     },
-    "sparse_core.attention.masked_product._Scores": {
+    "sparse_core.attention.masked_arithmetic._Scores": {
         "masked": lambda: (
             lambda q, k: masked_scores(q, k, PAIRS).masked_fill(~PAIRS, 0) ** 2,
             (numbers(2, 4), numbers(3, 4)),
         ),
     },
-    "sparse_core.attention.masked_product._WeightedSum": {
+    "sparse_core.attention.masked_arithmetic._WeightedSum": {
         "masked": lambda: (
             lambda w, table: weighted_sum(w.masked_fill(~PAIRS, 0), table, PAIRS),
             (numbers(2, 3), numbers(3, 4)),
@@ -209,7 +209,7 @@ TWICE: dict[str, dict[str, Callable[[], Case]]] = {
         ),
     },
     "sparse_core.formats.assemble.api._GatherGradient": {"duplicates": lambda: (assembled, (numbers(5),))},
-    "sparse_core.compression.codebook._Lookup": {
+    "sparse_core.nm.packing.codebook._Lookup": {
         "zero": lambda: (lambda c: lookup(c, CODES, zero=True) ** 2, (numbers(2),)),
         "all": lambda: (lambda c: lookup(c, CODES, zero=False) ** 2, (numbers(3),)),
     },
@@ -217,7 +217,7 @@ TWICE: dict[str, dict[str, Callable[[], Case]]] = {
 }
 #: Estimators: their gradient is not that of the function, so only the second order has an answer.
 ESTIMATORS: dict[str, Callable[[], Case]] = {
-    "sparse_core.dynamic.activations.masking._StraightThrough": lambda: (
+    "sparse_core.dynamic.activations.masks._StraightThrough": lambda: (
         lambda x: masked(x, MASK, "straight-through"),
         (numbers(4),),
     ),
@@ -252,7 +252,7 @@ def pruned_linear() -> Case:
 
 #: None where no CPU runs it.
 REFUSED: dict[str, Callable[[], Case] | None] = {
-    "sparse_core.attention.blocks.product._Attention": None,
+    "sparse_core.attention.gpu.attention._Attention": None,
     "sparse_core.attention.gathered.gradient._Attention": None,
     "sparse_core.conv.convolution.triton._Convolution": None,
     "sparse_core.nm.linear.product._Product": None,

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from sparse_core.kernels import nvrtc
+from sparse_core.kernels.launch_plan import Span
 from sparse_core.kernels.recording import record
-from sparse_core.kernels.relaunch import Span
 
 pytestmark = pytest.mark.gpu
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from sparse_core.nm.masks import block_mask, nm_mask
+from sparse_core.nm.masks import block_mask, magnitude_masks, nm_mask, pattern_mask
 from sparse_core.nm.pattern import Block, NMPattern
-from sparse_core.nm.pattern_masks import magnitude_masks, pattern_mask
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

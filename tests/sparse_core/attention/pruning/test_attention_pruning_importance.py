@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparse_core.attention.builders import full, local_window, random_blocks
-from sparse_core.attention.from_mask import from_token_mask
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.builders import full, local_window, random_blocks
+from sparse_core.attention.patterns.masks import from_token_mask
+from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.pruning import importance as importance_module
 from sparse_core.attention.pruning.average import BlockImportance
 from sparse_core.attention.pruning.importance import Measure, block_importance

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sparse_core.attention.builders import local_window
 from sparse_core.attention.operands import AttentionResult
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.builders import local_window
+from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.pruning.importance import block_importance
 from sparse_core.attention.pruning.pruner import AttentionPruner
 from sparse_core.attention.pruning.report import PruningReport

@@ -1,0 +1,71 @@
+"""``recall init``: make a store."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from memory.cli.console import DIM, UsageError, add_command, print_json, say, shown, split_words
+from memory.config import StoreConfig
+from memory.errors import NotAStoreError
+from memory.index.kinds import STORE_KINDS
+from memory.persistence.opening import open_database
+from memory.persistence.sqlite.files import FILE_NAME
+from memory.store import MemoryStore
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(commands, "init", run)
+    parser.add_argument("--dim", type=int, default=DIM, help=f"length of the vectors (default: {DIM})")
+    parser.add_argument("--config", type=Path, help="JSON file with settings, as config.json of a store")
+    parser.add_argument(
+        "--index", choices=STORE_KINDS, help="what finds similar vectors, see recall indexes (default: lsh)"
+    )
+    parser.add_argument("--capacity", type=int, help="most memories of a map; consolidate holds it")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Make it, unless there is one."""
+    folder, _ = split_words(options)
+    if _is_there(folder):
+        raise UsageError(f"{shown(folder)} holds a store already")
+    if options.capacity is not None and options.capacity < 1:
+        raise UsageError(f"--capacity must be at least 1, got {options.capacity}")
+    config = StoreConfig() if options.config is None else _read_config(options.config)
+    if options.capacity is not None:
+        config = dataclasses.replace(config, capacity=options.capacity)
+    if options.index is not None:
+        config = dataclasses.replace(config, index=options.index)
+    with MemoryStore.open(folder, dim=options.dim, config=config) as store:
+        made = {"store": shown(folder if store.database.shared else store.folder), "dim": store.dim}
+    where = f"in {folder / 'config.json'}" if isinstance(folder, Path) else "in the database"
+    if options.json:
+        print_json(made)
+    else:
+        say(f"made {shown(folder)}: vectors of {made['dim']} numbers; settings {where}")
+    return 0
+
+
+def _is_there(place: Path | str) -> bool:
+    """Whether there is a store; tables on a server are looked at, which may be those of another release."""
+    if isinstance(place, Path):
+        return (place / FILE_NAME).exists()
+    try:
+        open_database(place, readonly=True).close()
+    except NotAStoreError:
+        return False
+    return True
+
+
+def _read_config(path: Path) -> StoreConfig:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("expected a JSON object")
+        return StoreConfig.from_json(found)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

@@ -1,0 +1,44 @@
+"""``recall archive``: months of a store on a server into files, and out of the store."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from memory.cli.console import UsageError, add_command, counted, print_json, progress, say, split_words
+from memory.exchange.times import parse_time
+from memory.persistence.opening import open_database
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(commands, "archive", run, words="FOLDER")
+    parser.add_argument(
+        "--before",
+        required=True,
+        help="months that ended before: ISO 8601 (UTC without a zone) or nanoseconds",
+    )
+    parser.add_argument("--parquet", action="store_true", help="write Parquet instead of JSONL")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the files, drop the months."""
+    place, words = split_words(options, least=1, most=1)
+    before = parse_time(options.before)
+    with open_database(place, create=False) as database, progress("archiving") as report:
+        if not database.shared:
+            raise UsageError("a folder has no months to drop: recall export --between, then recall forget")
+        from memory.archive import archive
+        from memory.persistence.postgres.upkeep import Upkeep
+
+        assert isinstance(database, Upkeep)
+        suffix = ".parquet" if options.parquet else ".jsonl"
+        found = archive(database, words[0], before_ns=before, suffix=suffix, progress=report)
+    if options.json:
+        print_json([{**each._asdict(), "file": str(each.file)} for each in found])
+        return 0
+    for each in found:
+        say(f"{each.month}: {counted(each.memories)} in {each.file}")
+    if not found:
+        say(f"no month ended before {options.before}: recall consolidate begins them")
+    return 0

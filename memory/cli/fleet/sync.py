@@ -1,0 +1,171 @@
+"""``recall sync``: bring what a store has to another, and what others saw back."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from memory.cli.console import (
+    UsageError,
+    add_command,
+    counted,
+    holds_store,
+    place,
+    print_json,
+    progress,
+    remark,
+    say,
+    shown,
+    split_words,
+)
+from memory.cli.service.serve import TOKEN_VARIABLE
+from memory.errors import ForkedStoreError, StoreError, SyncError
+from memory.persistence.database import Database
+from memory.persistence.log.reception import LATE_NS
+from memory.persistence.opening import open_database
+from memory.sync import Inbox, Outbox, Receiver, SyncReport, pull, sync
+from memory.sync.outbox import PORTION
+from memory.sync.service import Service, is_service
+from memory.wording.words import duration
+
+#: Seconds after which a target that cannot be reached is tried again: doubled each time up to the last.
+_PAUSES_S = (1.0, 60.0)
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(commands, "sync", run, words="TARGET")
+    parser.add_argument(
+        "--robot", metavar="NAME", help="whose memories they are there (default: name of the store's folder)"
+    )
+    parser.add_argument(
+        "--pull",
+        action="store_true",
+        help="then bring back what others saw in this store's maps, which is kept apart from its own",
+    )
+    parser.add_argument(
+        "--follow", type=float, nargs="?", const=10.0, metavar="S",
+        help="go on: again every S seconds (default: 10), and after a break when the target is back",
+    )  # fmt: skip
+    parser.add_argument(
+        "--batch", type=int, default=PORTION, metavar="N", help="memories at once (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--limit-rate", type=float, metavar="KB", help="kilobytes a second at most, to a service"
+    )
+    parser.add_argument("--token", help=f"of the service (better: ${TOKEN_VARIABLE})")
+    parser.add_argument(
+        "--forked",
+        action="store_true",
+        help="go on though this store was put back as it had been before: what had come since stays there",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Send, and perhaps go on."""
+    folder, words = split_words(options, least=1, most=1)
+    target = words[0]
+    _check(options, folder, target)
+    robot = options.robot or (Path(folder).absolute().name if isinstance(folder, Path) else "")
+    if not robot:
+        raise UsageError("a store on a server has no name of its own: give --robot")
+    pause = _PAUSES_S[0]
+    while True:
+        try:
+            _once(folder, target, robot, options)
+            pause = _PAUSES_S[0]
+        except ForkedStoreError:
+            raise
+        except (SyncError, StoreError) as error:
+            if options.follow is None:
+                raise
+            remark(f"{error}; trying again in {pause:.0f} s")
+            # Not all robots of a fleet at once.
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, _PAUSES_S[1])
+            continue
+        if options.follow is None:
+            return 0
+        time.sleep(options.follow)
+
+
+def _check(options: argparse.Namespace, folder: Path | str, target: str) -> None:
+    if not holds_store(folder):
+        raise UsageError(f"there is no store in {shown(folder)}")
+    if not is_service(target) and not holds_store(target):
+        raise UsageError(f"there is no store at {shown(target)}: recall init makes one")
+    if options.limit_rate is not None and not is_service(target):
+        raise UsageError("--limit-rate is for a service: http://host:port")
+    for name in ("follow", "limit_rate"):
+        if getattr(options, name) is not None and not 0.0 < getattr(options, name) < float("inf"):
+            raise UsageError(f"--{name.replace('_', '-')} must be above 0, got {getattr(options, name)}")
+    if options.batch < 1:
+        raise UsageError(f"--batch must be at least 1, got {options.batch}")
+
+
+def _once(folder: Path | str, target: str, robot: str, options: argparse.Namespace) -> None:
+    with _receiver(target, options) as (receiver, there):
+        with open_database(folder, readonly=True) as database, progress(f"sending {robot}") as report:
+            outbox = Outbox(database, robot, portion=options.batch, forked=options.forked)
+            sent = sync(outbox, receiver, progress=report)
+        got = None
+        if options.pull:
+            with open_database(folder, create=False) as database, progress("bringing back") as report:
+                got = pull(there, database, name=_name(target), progress=report)
+    if options.json:
+        print_json({"sent": sent.to_json(), "pulled": None if got is None else got.to_json()})
+        return
+    if sent.batches or options.follow is None:
+        say(f"sent as {robot}: {_sentence(sent)}")
+    if got is not None and (got.batches or options.follow is None):
+        say(f"brought back: {_sentence(got)}")
+    if abs(sent.ahead_ns) > LATE_NS:
+        apart = duration(abs(sent.ahead_ns) / 1e9)
+        remark(
+            f"this clock is {apart} {'ahead of' if sent.ahead_ns > 0 else 'behind'} that of the other side"
+        )
+    if sent.future:
+        remark(f"{counted(sent.future)} of {robot} will only have been seen in the future: look at its clock")
+    if sent.kept:
+        changes = counted(sent.kept, "change was", "changes were")
+        remark(f"{changes} not made there, of what was forgotten, erased or merged for good")
+
+
+@contextlib.contextmanager
+def _receiver(target: str, options: argparse.Namespace) -> Iterator[tuple[Receiver, Database | Service]]:
+    """The other side, and what it is."""
+    if is_service(target):
+        token = options.token if options.token is not None else os.environ.get(TOKEN_VARIABLE) or None
+        rate = None if options.limit_rate is None else 1000 * options.limit_rate
+        with contextlib.closing(Service(target, token=token, rate=rate)) as service:
+            yield service, service
+        return
+    with open_database(place(target), create=False) as database:
+        yield Inbox(database, may_undo=not database.guarded), database
+
+
+def _name(target: str) -> str:
+    """As what a robot has the other store's memories."""
+    return (
+        "shared"
+        if is_service(target) or not isinstance(place(target), Path)
+        else Path(target).absolute().name
+    )
+
+
+def _sentence(report: SyncReport) -> str:
+    if not report.batches:
+        return "nothing new"
+    parts = [f"{counted(report.added)} new"]
+    parts += [
+        f"{count:,} {what}"
+        for what, count in (("changed", report.changed), ("gone", report.removed))
+        if count
+    ]
+    return ", ".join(parts)

@@ -1,0 +1,221 @@
+"""``recall ask``: questions that people ask, answered in a sentence."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from memory.cli.change.add import read_vector
+from memory.cli.console import UsageError, add_command, print_json, say, split_words
+from memory.cli.filters import add_filter_options, between, filter_values
+from memory.cli.search.looks import look_of_text, looks_of
+from memory.exchange.times import parse_time
+from memory.questions import Questions
+from memory.questions.answers import Similar
+from memory.questions.recognising import SeenBefore
+from memory.questions.replying import ReplyOptions, answer_of, reply
+from memory.questions.times import Span
+from memory.questions.understanding import Understood, understand
+from memory.store import MemoryStore
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(commands, "ask", run, words="QUESTION")
+    add_filter_options(parser)
+    parser.add_argument("--embedding", metavar="FILE", help="WHAT as a vector: .npy file or JSON list")
+    parser.add_argument(
+        "--like",
+        metavar="ID|FILE",
+        help="what 'this' is: a memory, or all that the last line of a detections.jsonl shows (- for a pipe)",
+    )
+    parser.add_argument(
+        "--like-text",
+        metavar="TEXT",
+        help="for similar: pictures that look like what is said, by --encoder (default: class-names)",
+    )
+    parser.add_argument("--encoder", help="for similar: whose vectors are compared")
+    parser.add_argument("--since", metavar="TIME", help="for changed and summarise")
+    parser.add_argument(
+        "--now",
+        metavar="TIME",
+        help="what yesterday and this morning count from: a time, or newest for that of the newest memory"
+        " (default: the computer's clock)",
+    )
+    parser.add_argument("--k", "-k", type=int, default=10, help="most answers (default: 10)")
+    parser.add_argument("--gap", type=float, default=60.0, metavar="S", help="pause that ends a visit")
+    parser.add_argument("--distance", type=float, metavar="M", help="for go-to: how far to stop before it")
+    parser.add_argument(
+        "--coming-from", nargs="+", type=float, metavar="M", help="for go-to: x y of the robot"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer; the status is 0 also where nothing is known."""
+    folder, words = split_words(options, least=1, most=None)
+    named = words[0] in _ASKED and len(words) <= 2 and (len(words) == 1 or words[0] in _ABOUT_SOMETHING)
+    if options.like_text is not None and (options.like is not None or options.embedding is not None):
+        raise UsageError("--like-text, --like and --embedding are three ways to say the same; give one")
+    if options.like is not None and not options.like.isdecimal():
+        return _ask_of_scan(folder, words, options)
+    if options.like is not None:
+        if (named and words[0] not in _ABOUT_NEWEST) or (len(words) > 1 and named):
+            raise UsageError("--like ID is for similar, seen-before and been-here, in the place of their ID")
+        words = [*words, options.like] if named else words
+    for name in _unused(words[0] if named else "", options):
+        raise UsageError(f"{words[0] if named else 'a question in words'} does not take --{name}")
+    what = _what(words, options) if named else None
+    encoder = options.encoder or "default"
+    if options.like_text is not None:
+        if what is not None:
+            raise UsageError("give an ID or --like-text, not both")
+        encoder, what = look_of_text(options.like_text, options.encoder)
+    with MemoryStore.open(folder, readonly=True) as store:
+        questions, more = Questions(store, encoder=encoder), _reply_options(options)
+        if named:
+            answer = answer_of(questions, _understood(words[0], what, options), more)
+            if options.like_text is not None and isinstance(answer, Similar):
+                answer = replace(answer, what=repr(options.like_text))
+            sentence = str(answer)
+        else:
+            asked = understand(" ".join(words), _now(store, options.now))
+            found = reply(questions, _about(asked, options), more)
+            sentence, answer = found.sentence, found.answer
+    if options.json:
+        print_json(answer.to_json() if named else {"sentence": sentence, **answer.to_json()})
+    else:
+        say(sentence)
+    return 0
+
+
+def _ask_of_scan(folder: Path | str, words: list[str], options: argparse.Namespace) -> int:
+    """The same question of all that a scan shows: what is not stored has no visit of its own."""
+    named = words[0] in _ABOUT_NEWEST and len(words) == 1
+    answers = []
+    with MemoryStore.open(folder, readonly=True) as store:
+        question = (
+            _ASKED[words[0]] if named else understand(" ".join(words), _now(store, options.now)).question
+        )
+        if question not in (_ASKED[name] for name in _ABOUT_NEWEST):
+            raise UsageError("--like FILE says what 'this' is, as in 'have I seen this before?'")
+        for look in looks_of(options.like, "place" if question == "been_here" else "object"):
+            encoder, vector = next(iter(look.embeddings.items()), ("default", look.embedding))
+            asked = Understood(question, what=vector, map_id=options.map)
+            found = answer_of(Questions(store, encoder=encoder), asked, _reply_options(options))
+            if isinstance(found, SeenBefore | Similar):
+                answers.append(replace(found, what=f"what looks like this ({look.caption})"))
+    if options.json:
+        print_json({"answers": [answer.to_json() for answer in answers]})
+    else:
+        say("\n".join(map(str, answers)))
+    return 0
+
+
+def _about(asked: Understood, options: argparse.Namespace) -> Understood:
+    """A question in words with the map and the memory that options say."""
+    if options.like is not None:
+        if asked.question not in (_ASKED[name] for name in _ABOUT_NEWEST) or asked.what is not None:
+            raise UsageError("--like ID says what 'this' is, as in 'have I seen this before?'")
+        asked = replace(asked, what=int(options.like))
+    return replace(asked, map_id=asked.map_id or options.map)
+
+
+def _now(store: MemoryStore, said: str | None) -> int:
+    """What times in words count from."""
+    if said == "newest":
+        return store.newest_ns
+    return time.time_ns() if said is None else parse_time(said)
+
+
+def _reply_options(options: argparse.Namespace) -> ReplyOptions:
+    return ReplyOptions(
+        labels=options.label,
+        kinds=options.kind,
+        polygon=filter_values(options)["polygon"],
+        states=options.state,
+        k=options.k,
+        gap_s=options.gap,
+        distance_m=1.0 if options.distance is None else options.distance,
+        coming_from=None if options.coming_from is None else tuple(options.coming_from),
+    )
+
+
+def _understood(question: str, what: Any, options: argparse.Namespace) -> Understood:
+    """A question that was asked by its name."""
+    for needed in _NEEDS.get(question, ()):
+        if getattr(options, needed) is None:
+            raise UsageError(f"{question} needs {_USAGE[question]}")
+    if question in _ABOUT_NEWEST and isinstance(what, str):
+        raise UsageError(f"{question} takes the id of a memory, or --embedding")
+    span = between(options.between)
+    return Understood(
+        _ASKED[question],
+        what=options.text if question == "between" else what,
+        near=None if options.near is None else tuple(options.near),
+        radius_m=options.radius,
+        between=None if span is None else Span(*span),
+        since=None if options.since is None else parse_time(options.since),
+        map_id=options.map,
+    )
+
+
+def _what(words: list[str], options: argparse.Namespace) -> Any:
+    question, rest = words[0], words[1:]
+    if options.embedding is not None:
+        if rest:
+            raise UsageError("give WHAT or --embedding, not both")
+        return read_vector(options.embedding)
+    if question in _ABOUT_SOMETHING and not rest and question not in ("how-many", *_ABOUT_NEWEST):
+        raise UsageError(f"{question} what? Give a label, words or an id")
+    return (int(rest[0]) if rest[0].isdecimal() else rest[0]) if rest else None
+
+
+def _unused(question: str, options: argparse.Namespace) -> list[str]:
+    """Options that were given and say nothing here."""
+    usual = {"k": 10, "gap": 60.0, "min_confidence": 0.0}
+    every = {name for names in _TAKES.values() for name in names} | {"min_confidence", "embedding"}
+    useful = {"map", *_TAKES.get(question, ()), *(("embedding",) if question in _ABOUT_SOMETHING else ())}
+    given = (name for name in every - useful if getattr(options, name) != usual.get(name))
+    return sorted(name.replace("_", "-") for name in given)
+
+
+#: Names of questions on the command line.
+_ASKED = {
+    "last-seen": "last_seen",
+    "first-seen": "first_seen",
+    "near": "near",
+    "between": "between",
+    "changed": "changed_since",
+    "how-often": "how_often",
+    "how-many": "how_many",
+    "still-there": "still_there",
+    "summarise": "summarise",
+    "similar": "similar_situations",
+    "seen-before": "seen_before",
+    "been-here": "been_here",
+    "go-to": "pose_to",
+}
+_NEEDS = {"near": ("near", "radius"), "between": ("between",), "changed": ("since",)}
+_USAGE = {"near": "--near and --radius", "between": "--between FROM TO", "changed": "--since"}
+#: Options that a question takes beside the map; --embedding is checked with WHAT.
+_TAKES = {
+    "": ("now", "label", "kind", "state", "k", "gap", "distance", "coming_from"),
+    "near": ("near", "radius", "label", "kind", "state", "k"),
+    "between": ("between", "near", "radius", "label", "kind", "state", "text", "k"),
+    "changed": ("since", "near", "radius"),
+    "how-often": ("between", "gap"),
+    "how-many": ("between", "near", "radius"),
+    "summarise": ("since", "near", "radius", "polygon"),
+    "similar": ("kind", "state", "k", "like_text", "encoder"),
+    "seen-before": ("kind", "k", "gap"),
+    "been-here": ("k", "gap"),
+    "go-to": ("distance", "coming_from"),
+}
+#: Questions about a memory, without its id about the newest one that has a vector.
+_ABOUT_NEWEST = ("similar", "seen-before", "been-here")
+_ABOUT_SOMETHING = (
+    "last-seen", "first-seen", "how-often", "how-many", "still-there", "go-to", *_ABOUT_NEWEST,
+)  # fmt: skip

@@ -1,0 +1,108 @@
+"""``recall query``: find memories."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.cli.change.add import read_vector
+from memory.cli.console import add_command, counted, output, print_json, remark, split_words
+from memory.cli.filters import add_filter_options, check_labels, filter_values
+from memory.cli.listing import hit_to_json, hits_table
+from memory.cli.search.looks import look_of_text
+from memory.persistence.opening import open_database
+from memory.query import ORDERS, Query
+from memory.store import MemoryStore
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(commands, "query", run)
+    add_filter_options(parser)
+    parser.add_argument("--like", type=int, metavar="ID", help="similar to this memory")
+    parser.add_argument("--embedding", metavar="FILE", help="similar to a vector: .npy file or JSON list")
+    parser.add_argument(
+        "--like-text",
+        metavar="TEXT",
+        help="pictures that look like what is said, by --encoder (default for this: class-names)",
+    )
+    parser.add_argument("--encoder", help="whose vectors are compared")
+    parser.add_argument("--k", "-k", type=int, default=10, help="most hits (default: 10)")
+    parser.add_argument("--order", choices=ORDERS, help="default: relevance where something is compared")
+    parser.add_argument(
+        "--aggregate", action="store_true", help="also attention: weights, what they add up to"
+    )
+    parser.add_argument("--plan", action="store_true", help="also say which index answered, and how")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the hits."""
+    folder, _ = split_words(options)
+    encoder, vector = _compared(options)
+    query = Query(
+        **filter_values(options),
+        near=None if options.near is None else tuple(options.near),
+        radius_m=options.radius,
+        embedding=vector,
+        like=options.like,
+        encoder=encoder,
+        k=options.k,
+        order=options.order,
+        aggregate=options.aggregate,
+    )
+    context = None
+    with MemoryStore.open(folder, readonly=True) as store:
+        if query.aggregate and (query.embedding is not None or query.like is not None):
+            context = store.context(query)
+            hits = context.hits
+        else:
+            hits = store.query(query)
+        plan = store.explain(query) if options.plan else None
+    if not hits and options.label:
+        _say_unknown(folder, options.label)
+    if options.json:
+        answer: dict[str, Any] = {"hits": [hit_to_json(hit) for hit in hits]}
+        if plan is not None:
+            answer["plan"] = plan._asdict()
+        if context is not None:
+            answer |= {"context": context.vector.tolist(), "attended": len(context.ids)}
+        print_json(answer)
+        return 0
+    if plan is not None:
+        remark(f"{plan.answered or 'no index'} ({plan.reason})")
+    if hits:
+        if hits[0].reason:
+            remark(hits[0].reason)
+        output().print(hits_table(counted(len(hits)), hits))
+        if context is not None:
+            share = sum(hit.attention or 0.0 for hit in hits)
+            output().print(
+                f"{share:.0%} of the attention; the rest is on {len(context.ids) - len(hits)} others"
+            )
+    else:
+        output().print("nothing found")
+    return 0
+
+
+def _say_unknown(folder: Path | str, labels: Sequence[str]) -> None:
+    """Say on standard error which label no memory has: the store has nothing to find then."""
+    with open_database(folder, readonly=True) as database:
+        try:
+            check_labels(database, labels)
+        except ValueError as error:
+            remark(str(error))
+
+
+def _compared(options: argparse.Namespace) -> tuple[str, NDArray[np.float32] | None]:
+    """Name of the encoder, and the vector that memories are compared with."""
+    if options.like_text is None:
+        vector = None if options.embedding is None else read_vector(options.embedding)
+        return options.encoder or "default", vector
+    if options.embedding is not None or options.like is not None:
+        raise ValueError("--like-text, --like and --embedding are three ways to say the same; give one")
+    return look_of_text(options.like_text, options.encoder)

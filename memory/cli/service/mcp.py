@@ -1,0 +1,66 @@
+"""``recall mcp``: the store's questions as tools for language models, over standard input and output."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+from memory import MemoryStore
+from memory.cli.console import UsageError, add_command, split_words
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(
+        commands,
+        "mcp",
+        run,
+    )
+    parser.add_argument("--readonly", action="store_true", help="no tool that changes anything")
+    parser.add_argument(
+        "--scans",
+        type=Path,
+        default=Path(),
+        metavar="FOLDER",
+        help="scans that objects may be detected in; nothing outside of it is read (default: this folder)",
+    )
+    parser.add_argument("--memory-only", action="store_true", help="no tools of other packages")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until the input ends, or the process is asked to."""
+    folder, _ = split_words(options)
+    if not options.scans.is_dir():
+        raise UsageError(f"--scans {options.scans}: no such folder")
+    try:
+        from memory.serve.mcp.server import create_tool_server, serve_stdio
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "pydantic"):
+            raise
+        raise ImportError("tools for language models need mcp 2: pip install 'sparsight[mcp]'") from error
+
+    import anyio
+
+    with MemoryStore.open(folder, readonly=options.readonly, create=False) as store:
+        server = create_tool_server(store, scans=None if options.memory_only else options.scans)
+        _close_when_asked(store)
+        anyio.run(serve_stdio, server)
+    return 0
+
+
+def _close_when_asked(store: MemoryStore) -> None:
+    """Close the store on a signal: a thread that waits for input cannot be told to end."""
+
+    def end(number: int, frame: object) -> None:
+        def close() -> None:
+            store.close()
+            os._exit(0)
+
+        threading.Thread(target=close).start()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)

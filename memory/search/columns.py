@@ -1,0 +1,253 @@
+"""Columns of all memories in RAM, for filters that take microseconds; a cache over the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.persistence.database import Database
+from memory.persistence.filters import judge
+from memory.persistence.rows import Columns
+from memory.query import Filter
+
+_FIRST_ROOM = 1024
+_FIELDS: dict[str, tuple[type, tuple[int, ...]]] = {
+    "ids": (np.int64, ()),
+    "time_ns": (np.int64, ()),
+    "positions": (np.float64, (3,)),
+    "confidence": (np.float64, ()),
+    "marked": (np.bool_, ()),
+    "counts": (np.int64, ()),
+    "map_ids": (np.int32, ()),
+    "labels": (np.int32, ()),
+    "kinds": (np.int32, ()),
+    "states": (np.int32, ()),
+    "alive": (np.bool_, ()),
+}
+_CODED = ("map_ids", "labels", "kinds", "states")
+
+
+class ColumnCache:
+    """What filters look at, by rising id.
+
+    A write of a few memories costs a few microseconds: new ids are larger than all before and go to the end,
+    removed rows are marked. One thread changes the cache at a time; readers must not run meanwhile.
+
+    Attributes:
+        generation: of the store that the cache shows.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._count = 0
+        self._dead = 0
+        # Whether no memory is older than one before it, as a robot's are.
+        self._in_time = True
+        self._codes: dict[str, dict[str, int]] = {name: {} for name in _CODED}
+        self._arrays: dict[str, NDArray] = {
+            name: np.zeros((_FIRST_ROOM, *rest), kind) for name, (kind, rest) in _FIELDS.items()
+        }
+
+    @classmethod
+    def of(cls, database: Database) -> ColumnCache:
+        """The cache of a store as it is now."""
+        cache = cls()
+        cache.generation = database.generation
+        after = 0
+        while len((columns := database.scan_columns(after)).ids):
+            cache._append(columns)
+            after = int(columns.ids[-1])
+        # What came in between is caught up with.
+        cache.follow(database)
+        return cache
+
+    def __len__(self) -> int:
+        return self._count - self._dead
+
+    def follow(self, database: Database) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Catch up with the store; ids that were added, removed and changed since."""
+        changes = database.changes(self.generation)
+        if changes.generation != self.generation:
+            self._leave_out(changes.removed)
+            rows = self.rows(changes.moved)
+            known = rows >= 0
+            present = np.concatenate([changes.added, changes.revised, changes.moved[~known]])
+            self._put(database.columns(np.sort(present).tolist()))
+            if known.any():
+                # A new pose is all that such a memory has: a million of them are read in a moment.
+                poses = database.poses(changes.moved[known])
+                self._arrays["positions"][self.rows(changes.moved[known])] = poses[:, :3]
+            self.generation = changes.generation
+        return changes.added, changes.removed, changes.changed
+
+    def column(self, name: str) -> NDArray:
+        """A column of all rows, removed ones included; strings are coded, see :meth:`code`."""
+        return self._arrays[name][: self._count]
+
+    def code(self, column: str, name: str) -> int:
+        """The number that stands for a string of a column; -1 for one that no memory has."""
+        return self._codes[column].get(name, -1)
+
+    def names(self, column: str) -> list[str]:
+        """The strings of a column by their numbers."""
+        return list(self._codes[column])
+
+    def rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(ids,) rows of living memories, -1 where there is none."""
+        if not self._count:
+            return np.full(len(ids), -1, np.int64)
+        known = self.column("ids")
+        if known[-1] - known[0] == self._count - 1:
+            # Without a gap, as they are while nothing is forgotten.
+            found: NDArray[np.int64] = np.clip(ids - known[0], 0, self._count - 1)
+        else:
+            found = np.minimum(np.searchsorted(known, ids), self._count - 1)
+        found[(known[found] != ids) | ~self.column("alive")[found]] = -1
+        return found
+
+    def matches(self, filter: Filter, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
+        """Which rows pass everything in the filter but its text.
+
+        Args:
+            filter: structural.
+            rows: to look at; all by default.
+
+        Returns:
+            (rows,) bool; False for removed ones.
+        """
+
+        if rows is None and filter.between_ns is not None and self._in_time:
+            # Times that rise: a stretch of rows is all that has to be looked at.
+            first, last = filter.between_ns
+            time = self.column("time_ns")
+            # Not last + 1, which the largest number of 64 bits does not have.
+            start, stop = np.searchsorted(time, first, "left"), np.searchsorted(time, last, "right")
+            found = np.zeros(self._count, np.bool_)
+            stretch = slice(int(start), max(int(start), int(stop)))
+            found[stretch] = self._matches(replace(filter, between_ns=None), stretch)
+            return found
+        return self._matches(filter, slice(self._count) if rows is None else rows)
+
+    def _matches(self, filter: Filter, rows: NDArray[np.int64] | slice) -> NDArray[np.bool_]:
+        """Which of some rows pass."""
+
+        def part(name: str) -> NDArray:
+            return self.column(name)[rows]
+
+        kept: NDArray[np.bool_] = part("alive").copy()
+        if filter.between_ns is not None:
+            time = part("time_ns")
+            kept &= (time >= filter.between_ns[0]) & (time <= filter.between_ns[1])
+        if filter.map_id is not None:
+            kept &= part("map_ids") == self.code("map_ids", filter.map_id)
+        for column, wanted in (
+            ("labels", filter.labels),
+            ("kinds", filter.kinds),
+            ("states", filter.states),
+        ):
+            if wanted is not None:
+                kept &= self._is_any(part(column), column, wanted)
+        if filter.min_confidence > 0.0:
+            kept &= part("confidence") >= filter.min_confidence
+        if filter.marked is not None:
+            kept &= part("marked") == filter.marked
+        if filter.bounds is not None and kept.any():
+            kept &= _within(part("positions")[:, :2], filter, kept)
+        return kept
+
+    def _is_any(self, codes: NDArray[np.int32], column: str, wanted: Iterable[str]) -> NDArray[np.bool_]:
+        known = {self.code(column, name) for name in wanted} - {-1}
+        if len(known) > 8:
+            return np.isin(codes, np.array(sorted(known), dtype=np.int32))
+        found = np.zeros(len(codes), np.bool_)
+        for code in known:
+            found |= codes == code
+        return found
+
+    def _put(self, columns: Columns) -> None:
+        """Overwrite rows that are there, removed ones included, and append the others."""
+        if not len(columns.ids):
+            return
+        known = self.column("ids")
+        place = np.searchsorted(known, columns.ids)
+        there = np.zeros(len(place), np.bool_)
+        inside = place < self._count
+        there[inside] = known[place[inside]] == columns.ids[inside]
+        last = int(known[-1]) if self._count else -1
+        if (~there & (columns.ids <= last)).any():
+            # Undone removals of what was gone before the cache was made.
+            self._merge(columns, there)
+            return
+        self._dead -= int((~self.column("alive")[place[there]]).sum())
+        before = self.column("time_ns")[place[there]]
+        self._write(place[there], columns, np.flatnonzero(there))
+        if (before != self.column("time_ns")[place[there]]).any():
+            self._in_time = _rises(self.column("time_ns"))
+        self._append(columns, np.flatnonzero(~there))
+
+    def _merge(self, columns: Columns, there: NDArray[np.bool_]) -> None:
+        missing = np.flatnonzero(~there)
+        start = self._count
+        self._append(columns, missing)
+        order = np.argsort(self.column("ids"), kind="stable")
+        for name in _FIELDS:
+            self._arrays[name][: self._count] = self.column(name)[order]
+        self._in_time = _rises(self.column("time_ns"))
+        assert self._count == start + len(missing)
+        self._put(_some(columns, np.flatnonzero(there)))
+
+    def _append(self, columns: Columns, some: NDArray[np.int64] | None = None) -> None:
+        some = np.arange(len(columns.ids)) if some is None else some
+        needed = self._count + len(some)
+        if needed > len(self._arrays["ids"]):
+            for name, array in self._arrays.items():
+                larger = np.zeros((max(needed, 2 * len(array)), *array.shape[1:]), array.dtype)
+                larger[: self._count] = array[: self._count]
+                self._arrays[name] = larger
+        place = np.arange(self._count, needed)
+        self._count = needed
+        self._write(place, columns, some)
+        self._in_time &= _rises(self.column("time_ns")[max(int(place[0]) - 1, 0) if len(place) else needed :])
+
+    def _write(self, place: NDArray[np.integer], columns: Columns, some: NDArray[np.integer]) -> None:
+        for name in _FIELDS:
+            if name == "alive":
+                self._arrays[name][place] = True
+            elif name in _CODED:
+                codes = self._codes[name]
+                texts = getattr(columns, name)
+                self._arrays[name][place] = [codes.setdefault(texts[row], len(codes)) for row in some]
+            else:
+                self._arrays[name][place] = getattr(columns, name)[some]
+
+    def _leave_out(self, ids: NDArray[np.int64]) -> None:
+        rows = self.rows(ids)
+        rows = rows[rows >= 0]
+        self._arrays["alive"][rows] = False
+        self._dead += len(rows)
+
+
+def _rises(times: NDArray[np.int64]) -> bool:
+    """Whether no time is before the one that precedes it."""
+    return bool((times[1:] >= times[:-1]).all())
+
+
+def _some(columns: Columns, rows: NDArray[np.integer]) -> Columns:
+    """These rows of the columns."""
+    parts: dict[str, Any] = {
+        name: part[rows] if isinstance(part, np.ndarray) else [part[row] for row in rows]
+        for name, part in columns._asdict().items()
+    }
+    return Columns(**parts)
+
+
+def _within(points: NDArray[np.float64], filter: Filter, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which points lie in the filter's box, circle and polygon; False where they are no candidates."""
+    assert filter.bounds is not None
+    x0, y0, x1, y1 = filter.bounds
+    x, y = points[:, 0], points[:, 1]
+    return judge(points, filter, candidates & (x >= x0) & (x <= x1) & (y >= y0) & (y <= y1))

@@ -1,0 +1,344 @@
+"""Finding memories: which filter, which index, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.errors import UnknownMemoryError
+from memory.index import Among, Neighbours, Plan, plan
+from memory.index.effort import HIGH, THOROUGH
+from memory.index.neighbours import unit_rows
+from memory.index.tiered import TieredIndex
+from memory.persistence.database import Database
+from memory.persistence.deadline import without_limit
+from memory.persistence.filters import in_polygon
+from memory.persistence.queries import EVERYTHING
+from memory.query import Filter, Query
+from memory.search.columns import ColumnCache
+from memory.search.indexes import DEFAULT, Indexes
+from memory.search.ranking import Found, first, ordered
+from memory.search.relevance import FUSED, Succession, fits, fuse, sentence_of
+from memory.search.tiers import TierOptions
+from memory.wording.sentences import Sentence
+
+#: Of fewer memories than this share an index finds enough, but not the nearest: all that match are compared.
+_LEAST_SHARE = 1 / 32
+#: More hits than any store has.
+MOST_HITS = 2**62
+#: Nanoseconds of one core in which something is searched in a moment.
+_MOMENT_NS = 2e6
+#: Memories that caches catch up with in a moment.
+_LITTLE = 32
+
+
+class Retriever:
+    """Caches over a store that answer queries; they follow it before each answer.
+
+    Args:
+        database: the truth.
+        index_from: vectors above which there is an index instead of comparing all.
+        index: which one, see :mod:`memory.index.kinds`.
+        tiers: which vectors stay out of the index, and how they move there.
+
+    Attributes:
+        indexes: of the vectors.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        index_from: int,
+        index: str = "lsh",
+        tiers: TierOptions | None = None,
+    ) -> None:
+        self._database = database
+        self.indexes = Indexes(database, index_from=index_from, kind=index, tiers=tiers or TierOptions())
+        self._lock = self.indexes.lock
+        self._columns: ColumnCache | None = None
+        self._succession: Succession | None = None
+
+    def find(self, query: Query) -> Found:
+        """The ids that answer a query, at most ``query.k``."""
+        query = self.compared(replace(query, k=min(query.k, MOST_HITS)))
+        filter = query.filter
+        vector = self.vector_of(query)
+        sentence = sentence_of(query)
+        if sentence is not None:
+            return self._fitting(query, sentence, vector)
+        if vector is None and query.text is not None:
+            # In another order than how well the words fit, all that have them count.
+            best_first = query.ordered_by == "relevance"
+            hits = self._database.search_text(
+                query.text, query.where, limit=query.k if best_first else MOST_HITS, equal_too=True
+            )
+            found = Found(hits.ids, text=hits.scores)
+            if best_first and self._database.shared:
+                # The server has ordered them. Of a large store there, columns take long to read.
+                return found
+            with self._lock:
+                return ordered(self._database, self._follow(), query, found)
+        chosen = self._looked_up(filter)
+        with self._lock:
+            columns = self._follow()
+            if vector is not None:
+                found = self._similar(columns, query, filter, vector, chosen)
+            else:
+                found = Found(columns.column("ids")[_passing(columns, filter, chosen)])
+            return ordered(self._database, columns, query, found)
+
+    def neighbours(
+        self,
+        vectors: NDArray[np.float32],
+        k: int,
+        *,
+        encoder: str = DEFAULT,
+        map_id: str | None = None,
+        aim: float = HIGH,
+    ) -> Neighbours:
+        """See :meth:`memory.search.reader.StoreReader.search`; with ``map_id`` only those of that map."""
+        with self._lock:
+            columns = self._follow()
+            index = self.indexes.of(encoder, len(columns))
+            among = None
+            if map_id is not None and columns.names("map_ids") != [map_id]:
+                among = Among(columns.column("ids")[columns.matches(Filter(map_id=map_id))])
+            return index.search(unit_rows(vectors, index.dim), k, among=among, aim=aim)
+
+    def ids(self, filter: Filter, *, several: bool = False) -> NDArray[np.int64]:
+        """Rising ids of what passes a filter without text; with ``several`` only of merged memories."""
+        chosen = self._looked_up(filter)
+        with self._lock:
+            columns = self._follow()
+            kept = _passing(columns, filter, chosen)
+            if several:
+                kept &= columns.column("counts") > 1
+            found: NDArray[np.int64] = columns.column("ids")[kept]
+            return found
+
+    @contextmanager
+    def at_once(self, encoder: str) -> Iterator[bool]:
+        """Whether a vector alone is searched in a moment, nobody to wait for, little to catch up with.
+
+        It stays so within the block, but for what is stored meanwhile.
+        """
+        if not self._lock.acquire(blocking=False):
+            yield False
+            return
+        try:
+            index, columns = self.indexes.by_encoder.get(encoder), self._columns
+            yield (
+                index is not None
+                and columns is not None
+                and index.price(THOROUGH) <= _MOMENT_NS
+                and self._database.is_little(min(index.generation, columns.generation), _LITTLE)
+            )
+        finally:
+            self._lock.release()
+
+    def settle(self) -> None:
+        """Move vectors to the tiers where they belong now."""
+        self.indexes.settle()
+
+    def there(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of the ids are of memories that are there."""
+        with self._lock:
+            return self._follow().rows(ids) >= 0
+
+    def label_counts(self) -> dict[str, int]:
+        """Memories by label."""
+        with self._lock:
+            columns = self._follow()
+            codes, counts = np.unique(columns.column("labels")[columns.column("alive")], return_counts=True)
+            names = columns.names("labels")
+            return {names[code]: int(count) for code, count in zip(codes, counts, strict=True)}
+
+    def compared(self, query: Query) -> Query:
+        """A query with the encoder whose vectors it compares.
+
+        What is like a memory with vectors of one encoder, and no default one, is compared by these.
+
+        Raises:
+            UnknownMemoryError: ``like`` names none, or a memory without vectors, or with those of several
+                encoders and not the default one.
+        """
+        if query.like is None or query.encoder != DEFAULT:
+            return query
+        (memory,) = self._database.get([query.like])
+        if memory.embedding is not None:
+            return query
+        names = sorted(memory.embeddings)
+        if len(names) == 1:
+            return replace(query, encoder=names[0])
+        if names:
+            raise UnknownMemoryError(
+                f"memory {query.like} has no default vector, but of {', '.join(names)}: name the encoder"
+            )
+        raise UnknownMemoryError(
+            f"memory {query.like} has no vector: nothing can be found that is like it; what was imported has"
+            " vectors where the file had them, as detections by weights that give them"
+        )
+
+    def vector_of(self, query: Query) -> NDArray[np.float32] | None:
+        """What a query compares with, its own or that of a memory; ``None`` where it compares none."""
+        if query.embedding is not None:
+            return query.embedding
+        if query.like is None:
+            return None
+        vectors = self._database.vectors([query.like], query.encoder)
+        if not len(vectors.ids):
+            self._database.get([query.like], vectors=False)  # says so where there is no such memory
+            raise UnknownMemoryError(f"memory {query.like} has no vector of encoder {query.encoder!r}")
+        found: NDArray[np.float32] = vectors.halves[0].astype(np.float32)
+        return found
+
+    def _looked_up(self, filter: Filter) -> NDArray[np.int64] | None:
+        """Rising ids of what has the filter's words and lies in its polygon; ``None`` where it has neither.
+
+        Found without the lock: these are the parts that may take long, and nobody else waits for them.
+        """
+        ids: NDArray[np.int64] | None = None
+        if filter.polygon is not None:
+            with self._lock:
+                columns = self._follow()
+                near = columns.matches(replace(filter, text=None, polygon=None))
+                ids, points = columns.column("ids")[near], columns.column("positions")[near, :2]
+            ids = ids[in_polygon(points, filter.polygon)]
+        if filter.text is not None:
+            said = self._database.ids(Filter(text=filter.text))
+            ids = said if ids is None else np.intersect1d(ids, said, assume_unique=True)
+        return ids
+
+    def _fitting(self, query: Query, sentence: Sentence, vector: NDArray[np.float32] | None) -> Found:
+        """What fits a sentence best, and is similar to a vector where there is one."""
+        having = self._database.having(sentence.words)
+        chosen = self._looked_up(query.where)
+        with self._lock:
+            columns = self._follow()
+            if self._succession is None:
+                self._succession = Succession.of(columns)
+            scores = fits(sentence, having, columns, self._succession)
+            scores[~_passing(columns, query.where, chosen)] = 0.0
+            ids = columns.column("ids")
+            unknown = not all(map(len, having))
+            if vector is None:
+                rows = self._best(columns, scores, query.k)
+                found = Found(ids[rows], text=scores[rows], unknown=unknown)
+                return ordered(self._database, columns, query, found)
+            deep = replace(query, k=max(query.k, FUSED))
+            near = self._similar(columns, deep, query.where, vector, chosen)
+            assert near.similarity is not None
+            said = ids[self._best(columns, scores, deep.k)]
+            said = said[said != query.like]
+            known = Neighbours(near.similarity[None], near.ids[None])
+            compared = self._compared(query, vector, said, len(columns))
+            both = np.union1d(near.ids, said)
+            fused = fuse(both, scores[columns.rows(both)], (known, compared))
+            found = Found(fused.ids, fused.similarity, fused.text, near.plan, fused.scores, unknown)
+            best = ordered(self._database, columns, replace(query, order="relevance"), found)
+            return ordered(self._database, columns, query, best)
+
+    def _best(self, columns: ColumnCache, scores: NDArray[np.float64], most: int) -> NDArray[np.int64]:
+        """Rows of the highest positive scores."""
+        rows = np.flatnonzero(scores > 0.0)
+        return rows[first(self._database, columns, columns.column("ids")[rows], -scores[rows], most)]
+
+    def _compared(
+        self, query: Query, vector: NDArray[np.float32], ids: NDArray[np.int64], count: int
+    ) -> Neighbours:
+        """Cosines of listed memories; ``count`` is how many there are in all."""
+        index = self.indexes.of(query.encoder, count)
+        question = unit_rows(vector[None], index.dim)
+        return index.search(question, max(len(ids), 1), among=Among(ids), aim=1.0)
+
+    def _similar(
+        self,
+        columns: ColumnCache,
+        query: Query,
+        filter: Filter,
+        vector: NDArray[np.float32],
+        said: NDArray[np.int64] | None,
+    ) -> Found:
+        index = self.indexes.of(query.encoder, len(columns))
+        question = unit_rows(vector[None], index.dim)
+        wanted = query.k + (1 if query.like is not None else 0)
+        costs = index.costs(THOROUGH)
+        ids = columns.column("ids")
+        if filter == EVERYTHING:
+            chosen = plan(len(index), len(index), wanted, filtered=False, costs=costs)
+            if chosen.method == "index":
+                found = _nearest(index, question, wanted, aim=THOROUGH)
+                chosen = chosen._replace(answered=self.indexes.told(index, THOROUGH))
+            else:
+                chosen = chosen._replace(answered=self.indexes.told(index, 1.0))
+                among = Among(ids, columns.column("alive"))
+                found = _nearest(index, question, wanted, among=among, aim=1.0)
+            return self._first(columns, query, found, chosen)
+        kept = _passing(columns, filter, said)
+        matches = int(np.count_nonzero(kept))
+        total = max(len(index), matches)
+        chosen = plan(total, matches, wanted, costs=costs)
+        if matches == 0:
+            return Found(np.zeros(0, np.int64), np.zeros(0, np.float32), plan=chosen)
+        if chosen.method == "index" and matches >= _LEAST_SHARE * total:
+            # Where all pass there is nothing to leave out.
+            marked = None if matches == len(columns) else Among(ids, kept)
+            found = _nearest(index, question, wanted, among=marked, aim=THOROUGH)
+            # Fewer than there are: what matches lies apart from the buckets or lists of the query.
+            if np.count_nonzero(found.ids >= 0) >= min(wanted, matches):
+                share = 1.0 if marked is None else matches / total
+                chosen = chosen._replace(answered=self.indexes.told(index, THOROUGH, share=share))
+                return self._first(columns, query, found, chosen)
+        # Few are gathered; else all are passed, and those that do not match left out.
+        chosen = chosen._replace(answered=self.indexes.told(index, 1.0))
+        among = Among(ids[kept]) if chosen.method == "subset" else Among(ids, kept)
+        found = _nearest(index, question, wanted, among=among, aim=1.0)
+        return self._first(columns, query, found, chosen)
+
+    def _first(self, columns: ColumnCache, query: Query, found: Neighbours, chosen: Plan) -> Found:
+        """The first ``k`` of a search, without the memory that it compares with."""
+        ids, scores = found.ids[0], found.scores[0]
+        kept = np.flatnonzero((ids >= 0) & (ids != (-1 if query.like is None else query.like)))
+        kept = kept[columns.rows(ids[kept]) >= 0]
+        kept = kept[first(self._database, columns, ids[kept], -scores[kept], query.k)]
+        return Found(ids[kept], scores[kept], plan=chosen)
+
+    def _follow(self) -> ColumnCache:
+        generation = self._database.generation
+        with without_limit():
+            if self._columns is None:
+                self._columns = ColumnCache.of(self._database)
+            elif self._columns.generation != generation:
+                self._columns.follow(self._database)
+                self._succession = None
+            self.indexes.follow(generation)
+            return self._columns
+
+
+def _passing(columns: ColumnCache, filter: Filter, chosen: NDArray[np.int64] | None) -> NDArray[np.bool_]:
+    """Which rows pass a filter, of which :meth:`Retriever._looked_up` found a part."""
+    if chosen is None:
+        return columns.matches(filter)
+    rows = columns.rows(chosen)
+    rows = rows[rows >= 0]
+    kept = np.zeros(len(columns.column("ids")), np.bool_)
+    kept[rows] = columns.matches(replace(filter, text=None, polygon=None), rows)
+    return kept
+
+
+def _nearest(
+    index: TieredIndex, question: NDArray[np.float32], wanted: int, *, among: Among | None = None, aim: float
+) -> Neighbours:
+    """The nearest of one query, so many and all that are as near as the last of them."""
+    most = wanted + 1
+    while True:
+        found = index.search(question, most, among=among, aim=aim)
+        scores = found.scores[0]
+        if len(scores) < most or scores[-1] < scores[wanted - 1] or scores[-1] == -np.inf:
+            return found
+        most *= 8

@@ -1,0 +1,113 @@
+"""Finding memories in a store on a server, which compares the vectors itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.index import Neighbours, Plan
+from memory.index.effort import check_aim
+from memory.index.neighbours import check_k, unit_rows
+from memory.index.planner import Method
+from memory.persistence.postgres.database import Database
+from memory.query import Filter, Query
+from memory.search.columns import ColumnCache
+from memory.search.indexes import DEFAULT
+from memory.search.ranking import Found, ordered
+from memory.search.relevance import sentence_of
+from memory.search.retriever import MOST_HITS, Retriever
+
+
+class RemoteRetriever(Retriever):
+    """As the retriever of a folder, with the vectors where they lie: a process holds columns, and no vector.
+
+    Args:
+        database: of a server.
+        index_from: vectors above which :meth:`settle` has the server make its index.
+    """
+
+    def __init__(self, database: Database, *, index_from: int) -> None:
+        super().__init__(database, index_from=index_from)
+        self._database: Database = database
+        self._index_from = index_from
+
+    def neighbours(
+        self,
+        vectors: NDArray[np.float32],
+        k: int,
+        *,
+        encoder: str = DEFAULT,
+        map_id: str | None = None,
+        aim: float = 0.99,
+    ) -> Neighbours:
+        """See :meth:`memory.search.reader.StoreReader.search`."""
+        questions = unit_rows(vectors, self._dim(encoder))
+        k = min(check_k(k), max(self._database.count(), 1))
+        found = Neighbours(
+            np.full((len(questions), k), -np.inf, np.float32), np.full((len(questions), k), -1, np.int64)
+        )
+        filter = Filter(map_id=map_id)
+        for row, vector in enumerate(questions):
+            nearest = self._database.nearest(vector, k, filter, encoder, aim=check_aim(aim))
+            found.scores[row, : len(nearest.ids)] = nearest.scores
+            found.ids[row, : len(nearest.ids)] = nearest.ids
+        return found
+
+    def settle(self) -> None:
+        """Have the server begin the month's part, and make its index where there are many vectors."""
+        self._database.begin_part()
+        self._database.make_indexes(self._index_from)
+
+    def _dim(self, encoder: str) -> int:
+        if encoder == DEFAULT:  # Which every store has, and always of one length.
+            return self._database.dim
+        slots = self._database.slots()
+        if encoder not in slots:
+            raise ValueError(
+                f"no memory has a vector of encoder {encoder!r};"
+                f" there are {', '.join(sorted(slots)) or 'none'}"
+            )
+        return slots[encoder]
+
+    def find(self, query: Query) -> Found:
+        """The ids that answer a query, at most ``query.k``; vectors are compared without the lock."""
+        query = self.compared(replace(query, k=min(query.k, MOST_HITS)))
+        vector = self.vector_of(query)
+        if vector is None or sentence_of(query) is not None:
+            return super().find(query)
+        found = self._nearest(query, query.filter, vector)
+        if query.ordered_by == "relevance":
+            return found
+        with self._lock:
+            return ordered(self._database, self._follow(), query, found)
+
+    def _similar(
+        self,
+        columns: ColumnCache,
+        query: Query,
+        filter: Filter,
+        vector: NDArray[np.float32],
+        said: NDArray[np.int64] | None,
+    ) -> Found:
+        return self._nearest(query, filter, vector)
+
+    def _compared(
+        self, query: Query, vector: NDArray[np.float32], ids: NDArray[np.int64], count: int
+    ) -> Neighbours:
+        dim = self._dim(query.encoder)
+        found = self._database.vectors(ids.tolist(), query.encoder)
+        scores = unit_rows(found.halves.astype(np.float32), dim) @ unit_rows(vector[None], dim)[0]
+        order = np.lexsort((found.ids, -scores))
+        return Neighbours(scores[None, order], found.ids[None, order])
+
+    def _nearest(self, query: Query, filter: Filter, vector: NDArray[np.float32]) -> Found:
+        question = unit_rows(vector[None], self._dim(query.encoder))[0]
+        wanted = query.k + (1 if query.like is not None else 0)
+        nearest = self._database.nearest(question, wanted, filter, query.encoder)
+        kept = np.flatnonzero(nearest.ids != (-1 if query.like is None else query.like))[: query.k]
+        how = "the server's HNSW index, further until enough pass" if nearest.indexed else "all that match"
+        method: Method = "index" if nearest.indexed else "all"
+        chosen = Plan(method, f"the server compares {how}", len(nearest.ids), f"pgvector: {how}")
+        return Found(nearest.ids[kept], nearest.scores[kept], plan=chosen)

@@ -1,0 +1,105 @@
+"""Questions of requests: understood, put to the store, answered in a sentence and in parts."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from memory.questions import Questions
+from memory.questions.replying import IncompleteError, ReplyOptions, reply
+from memory.questions.understanding import Understood, understand
+from memory.serve.answers import shortened
+from memory.serve.errors import ServiceError
+from memory.serve.names import unknown
+from memory.serve.openapi.requests import QUESTIONS, AskBody, at_most, moment, plain, span, vector_of
+from memory.serve.options import ServeOptions
+from memory.store import MemoryStore
+
+#: Fields that belong to a question in parts, not to one in words.
+_PARTS = ("what", "near", "radius_m", "polygon", "between", "since")
+_ABOUT_SOMETHING = ("last_seen", "first_seen", "how_often", "still_there", "pose_to")
+
+
+def asked_of(body: AskBody, options: ServeOptions, store: MemoryStore) -> Understood:
+    """The question of a request.
+
+    Raises:
+        ServiceError, ValueError: it is not complete; names the field.
+    """
+    at_most("k", body.k, options.max_k)
+    words = body.words
+    for field, text in (("question", words), ("map_id", body.map_id)):
+        plain(field, text)
+    for label in body.labels or ():
+        plain("labels", label)
+    now = time.time_ns() if body.now is None else _now(body.now, store)
+    if words is not None:
+        for field in _PARTS:
+            if getattr(body, field) is not None:
+                # Parts belong to a question by name.
+                raise unknown("question in parts", words, QUESTIONS, "question")
+        found = understand(words, now)
+        found.map_id = found.map_id or body.map_id
+        return found
+    if body.question is None:
+        message = "question: give one in words, or the name of one with its parts"
+        raise ServiceError(422, "invalid", message, "question")
+    what: Any = body.what
+    if isinstance(what, list):
+        at_most("what", len(what), options.max_vector)
+        what = vector_of("what", what)
+    elif isinstance(what, str):
+        plain("what", what)
+    if what is None and body.question in _ABOUT_SOMETHING:
+        message = f"what: {body.question} needs a label, words, the id of a memory or a vector"
+        raise ServiceError(422, "invalid", message, "what")
+    return Understood(
+        body.question,
+        what=what,
+        near=None if body.near is None else tuple(body.near),
+        radius_m=body.radius_m,
+        between=None if body.between is None else span(body.between),  # type: ignore[arg-type]
+        since=None if body.since is None else moment("since", body.since),
+        map_id=body.map_id,
+    )
+
+
+def _now(said: str | int, store: MemoryStore) -> int:
+    return store.newest_ns if said == "newest" else moment("now", said)
+
+
+def answer(questions: Questions, asked: Understood, body: AskBody, *, most: int) -> dict[str, Any]:
+    """The answer: a sentence, the parts, and what was understood.
+
+    Args:
+        questions: to the store.
+        asked: the question.
+        body: the other fields of the request.
+        most: memories in a list of changes.
+
+    Raises:
+        ServiceError: something is missing; names the field.
+    """
+    options = ReplyOptions(
+        labels=body.labels,
+        kinds=body.kinds,
+        states=body.states,
+        polygon=None if body.polygon is None else [(corner[0], corner[1]) for corner in body.polygon],
+        k=body.k,
+        gap_s=body.gap_s,
+        distance_m=body.distance_m,
+        coming_from=None if body.coming_from is None else tuple(body.coming_from),
+    )
+    try:
+        found = reply(questions, asked, options)
+    except IncompleteError as error:
+        raise ServiceError(422, "invalid", str(error), error.part) from error
+    shown = found.asked.given()
+    if not isinstance(shown.get("what", ""), str | int):
+        shown["what"] = "a vector"
+    return {
+        "question": asked.question,
+        "sentence": found.sentence,
+        "answer": shortened(found.answer.to_json(), most),
+        "understood": shown,
+    }

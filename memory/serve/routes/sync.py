@@ -1,0 +1,58 @@
+"""Requests of robots that send what they saw, and ask what others did."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+
+from memory.errors import StaleSyncError
+from memory.persistence.log.reception import Received
+from memory.serve.answers import Answer
+from memory.serve.errors import ServiceError
+from memory.serve.openapi.document import answers
+from memory.serve.openapi.requests import PullBody, SyncBody, at_most
+from memory.serve.openapi.responses import PositionAnswer, PullAnswer, SyncAnswer
+from memory.serve.service import ServiceOf
+from memory.sync.outbox import PORTION, Outbox
+from memory.sync.wire import batch_json, batch_of, position_json, position_of
+
+router = APIRouter(prefix="/api")
+
+
+@router.get(
+    "/sync/{store}", summary="How far the service has what a store sends", responses=answers(PositionAnswer)
+)
+async def position(service: ServiceOf, store: Annotated[str, Path(max_length=200)]) -> Answer:
+    """Where a sender goes on; see ``recall sync``."""
+    return await service.read(lambda: position_json(service.inbox.position(store)))
+
+
+@router.post("/sync", summary="Take what a robot sends, once", responses=answers(SyncAnswer))
+async def sync(request: Request, service: ServiceOf) -> Answer:
+    """Answers once it is on the disk; a batch that comes again changes nothing."""
+
+    def work(body: SyncBody) -> tuple[dict[str, Any], int | None]:
+        at_most("memories", len(body.batch.get("memories", ())), service.options.max_batch)
+        try:
+            done: Received = service.inbox.receive(batch_of(body.batch))
+        except StaleSyncError as error:
+            raise ServiceError(409, "stale", str(error)) from error
+        return done._asdict(), done.generation
+
+    return await service.changed(request, SyncBody, work)
+
+
+@router.post("/pull", summary="What others saw that a store lacks", responses=answers(PullAnswer))
+async def pull(request: Request, service: ServiceOf) -> Answer:
+    """The next batch; none where nothing is new. A robot asks again with where it is then."""
+
+    def read(body: PullBody) -> dict[str, Any]:
+        outbox = Outbox(
+            service.store.database, body.name, portion=min(PORTION, service.options.max_batch),
+            maps=body.maps, shared=True, forked=True,
+        )  # fmt: skip
+        batch = service.pulls.next(outbox, position_of(body.position), body.maps)
+        return {"batch": None if batch is None else batch_json(batch)}
+
+    return await service.asked(request, PullBody, read)

@@ -1,0 +1,115 @@
+"""A store behind ``recall serve``, over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from memory.errors import DataError, StaleSyncError, SyncError
+from memory.persistence.log.batches import Batch, Position
+from memory.persistence.log.reception import Received
+from memory.sync.wire import batch_json, batch_of, position_json, position_of
+
+#: Bytes that are sent at once, and that wait on this computer: of a slow link each may take as long as the
+#: timeout, which is of silence.
+_PORTION, _WAITING = 16384, 65536
+
+
+def is_service(word: str) -> bool:
+    """Whether a word is the address of a service."""
+    return word.startswith(("http://", "https://"))
+
+
+class Service:
+    """Sends to a service, and asks it what others saw.
+
+    Args:
+        address: ``http://host:port`` or ``https://host``, perhaps with a path before ``/api``.
+        token: that it asks for.
+        rate: bytes a second that are sent at most, on average; ``None`` for no limit.
+        timeout_s: seconds without an answer after which it counts as away.
+    """
+
+    def __init__(
+        self, address: str, *, token: str | None = None, rate: float | None = None, timeout_s: float = 60.0
+    ) -> None:
+        parts = urlsplit(address)
+        if not is_service(address) or parts.hostname is None:
+            raise ValueError(f"{address} is no address of a service: http://host:port")
+        self.address, self._token, self._rate, self._timeout_s = address, token, rate, timeout_s
+        self._path = parts.path.rstrip("/")
+        self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._host, self._port = parts.hostname, parts.port
+        self._connection: http.client.HTTPConnection | None = None
+        self._free_at = 0.0
+
+    def position(self, store: str) -> Position:
+        """See :class:`memory.sync.inbox.Receiver`."""
+        return position_of(self._ask("GET", f"/api/sync/{quote(store, safe='')}"))
+
+    def receive(self, batch: Batch) -> Received:
+        """See :class:`memory.sync.inbox.Receiver`."""
+        found = self._ask("POST", "/api/sync", {"batch": batch_json(batch)})
+        # A service of an earlier release says nothing of clocks.
+        return Received(**{name: found[name] for name in Received._fields if name in found})
+
+    def pull(self, position: Position, *, name: str, maps: list[str] | None) -> Batch | None:
+        """The next batch of what others saw."""
+        body = {"position": position_json(position), "name": name, "maps": maps}
+        found = self._ask("POST", "/api/pull", body)["batch"]
+        return None if found is None else batch_of(found)
+
+    def store(self) -> str:
+        """Random name of the store that it serves."""
+        return self.position("-").store
+
+    def close(self) -> None:
+        """Let go of the connection; the next request makes another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        sent = None if body is None else json.dumps(body).encode()
+        self._wait(0 if sent is None else len(sent))
+        headers, portions = {}, None
+        if sent is not None:
+            headers = {"Content-Type": "application/json", "Content-Length": str(len(sent))}
+            portions = [sent[start : start + _PORTION] for start in range(0, len(sent), _PORTION)]
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        try:
+            if self._connection is None:
+                self._connection = self._kind(self._host, self._port, timeout=self._timeout_s)
+                self._connection.connect()
+                self._connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WAITING)
+            self._connection.request(method, self._path + path, portions, headers)
+            answer = self._connection.getresponse()
+            raw, status = answer.read(), answer.status
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise SyncError(f"{self.address} cannot be reached: {error or type(error).__name__}") from error
+        try:
+            found = json.loads(raw)
+            if status == 200 and isinstance(found, dict):
+                return found
+            problem = found["error"]
+            said, sort = str(problem["message"]), str(problem["type"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{self.address}{path}: no answer of recall serve (status {status})") from error
+        if sort == "stale":
+            raise StaleSyncError(said)
+        if sort == "too_large":
+            said += "; send fewer memories at once (--batch)"
+        raise SyncError(f"{self.address} refuses: {said}")
+
+    def _wait(self, size: int) -> None:
+        """Until so many bytes may be sent."""
+        if self._rate is not None and size:
+            now = time.monotonic()
+            time.sleep(max(self._free_at - now, 0.0))
+            self._free_at = max(self._free_at, now) + size / self._rate

@@ -1,0 +1,127 @@
+"""Maps of robots that differ are brought together: estimated, moved, and told."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from memory.errors import AlignmentError
+from memory.merging.alignment import Alignment, AlignOptions, estimate
+from memory.merging.motion import Motion
+from memory.merging.robots import only_robot
+from memory.observe.observer import AWAY
+from memory.persistence.database import Database
+from memory.query import Filter
+from memory.types import Memory, positions_of
+
+#: Memories that are looked at at a time.
+_PORTION = 5000
+
+
+class Shift(NamedTuple):
+    """How far an alignment moved things, where they are.
+
+    Attributes:
+        x_m, y_m: mean of all.
+        mean_m, largest_m: distance.
+    """
+
+    x_m: float
+    y_m: float
+    mean_m: float
+    largest_m: float
+
+    def __str__(self) -> str:
+        """As a person reads it."""
+        return (
+            f"by ({self.x_m:.2f}, {self.y_m:.2f}) m in the mean, {self.mean_m:.2f} m on average and at most"
+            f" {self.largest_m:.2f} m"
+        )
+
+
+class Aligned(NamedTuple):
+    """What an alignment did.
+
+    Attributes:
+        operation: that moved them, for :meth:`memory.store.MemoryStore.undo`.
+        map_id: of the map.
+        ids: of what moved.
+        frame: from the robot's map into the store's, as it stands now.
+        estimate: what it was found from: the motion is from where things lay before; ``None`` where the frame
+            was given.
+        shift: how far things moved.
+    """
+
+    operation: int
+    map_id: str
+    ids: tuple[int, ...]
+    frame: Motion
+    estimate: Alignment | None = None
+    shift: Shift | None = None
+
+
+def align(
+    database: Database,
+    robot: str,
+    map_id: str | None = None,
+    options: AlignOptions | None = None,
+    frame: Motion | None = None,
+) -> Aligned:
+    """See :meth:`memory.store.MemoryStore.align`."""
+    if frame is not None and not all(map(math.isfinite, frame)):
+        raise ValueError(f"a frame must be finite, got {tuple(frame)}")
+    mine, others = _seen(database, robot, map_id)
+    map_id = _one_map(mine, robot, map_id)
+    found, before = None, database.frames().get((robot, map_id), Motion())
+    if frame is None:
+        moved = [memory for memory in mine if memory.state not in AWAY]
+        fixed = [memory for memory in others if memory.map_id == map_id and memory.state not in AWAY]
+        if not fixed:
+            raise AlignmentError(f"nobody else saw anything in map {map_id!r}")
+        found = estimate(moved, fixed, options)
+        frame = found.motion.after(before)
+    shift = _shift_of(mine, frame.after(before.inverse()) if found is None else found.motion)
+    done = database.align(robot, map_id, frame, detail={"reason": _reason(robot, frame, found, shift)})
+    return Aligned(done.generation, map_id, tuple(done.ids), frame, found, shift)
+
+
+def _shift_of(memories: list[Memory], motion: Motion) -> Shift:
+    """How far a motion moves memories; nowhere where none has a position."""
+    points = positions_of([memory for memory in memories if memory.position is not None])
+    if not len(points):
+        return Shift(0.0, 0.0, 0.0, 0.0)
+    apart = (motion.points(points) - points)[:, :2]
+    x, y = apart.mean(axis=0).tolist()
+    lengths = np.linalg.norm(apart, axis=1)
+    return Shift(x, y, float(lengths.mean()), float(lengths.max()))
+
+
+def _seen(database: Database, robot: str, map_id: str | None) -> tuple[list[Memory], list[Memory]]:
+    """What a robot alone saw, and all else, of a map or of all."""
+    ids = database.ids(Filter() if map_id is None else Filter(map_id=map_id))
+    mine: list[Memory] = []
+    others: list[Memory] = []
+    for at in range(0, len(ids), _PORTION):
+        for memory in database.present(ids[at : at + _PORTION].tolist()):
+            (mine if only_robot(memory) == robot else others).append(memory)
+    return mine, others
+
+
+def _one_map(mine: list[Memory], robot: str, map_id: str | None) -> str:
+    maps = sorted({memory.map_id for memory in mine})
+    if not maps:
+        where = "" if map_id is None else f" in map {map_id!r}"
+        raise ValueError(f"there is nothing that {robot} alone saw{where}")
+    if len(maps) > 1:
+        raise ValueError(f"{robot} saw things in {len(maps)} maps ({', '.join(maps)}): name one")
+    return maps[0]
+
+
+def _reason(robot: str, frame: Motion, found: Alignment | None, shift: Shift) -> str:
+    """For the log."""
+    if frame == Motion():
+        return f"the map of {robot} lies as the store's"
+    told = f"the map of {robot} is {frame}; things moved {shift}"
+    return told if found is None else f"{told}; {found.things} things agree within {found.rms_m:.2f} m (RMS)"

@@ -1,0 +1,233 @@
+"""Weights on disk: half-precision safetensors, or compressed ones, with the configuration inside."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from perception.checkpoints import hub
+from perception.config import DetectorConfig, NmsConfig, from_dict, to_dict
+from perception.errors import CheckpointError, ConfigError
+from perception.model.embedding import (
+    EMBEDDING_SUFFIX,
+    embedding_path,
+    fitting_config,
+    load_embedding,
+    save_embedding,
+)
+from perception.model.network import Network, make_network
+from sparse_core.common.files import replacing
+from sparse_core.common.surgery import shapes_of, state_difference
+
+WEIGHTS_DIRECTORY = Path(__file__).parent.parent / "weights"
+#: What the header of a compressed file says; importing it would import all that compression needs.
+COMPRESSED_FORMAT = "sparsight-compressed"
+_CONFIG_KEY = "sparsight.detector"
+#: How files of torch.save begin: as ZIP archives, or pickled by old versions.
+PICKLES = (b"PK", b"\x80\x02")
+
+
+def shipped_weights() -> list[str]:
+    """Names that :func:`load_weights` knows."""
+    names = (path.stem for path in WEIGHTS_DIRECTORY.glob("*.safetensors"))
+    return sorted(name for name in names if not name.endswith(EMBEDDING_SUFFIX))
+
+
+def resolve_weights(name_or_path: str | Path) -> Path:
+    """The file behind a shipped name, a path, or ``organisation/name`` on the Hugging Face hub.
+
+    A name is asked of the hub only where no folder is called like the organisation.
+
+    Raises:
+        CheckpointError: neither a shipped name nor a file, nor a repository.
+    """
+    shipped = WEIGHTS_DIRECTORY / f"{name_or_path}.safetensors"
+    if shipped.is_file():
+        return shipped
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        inside = sorted(entry.name for entry in path.glob("*.safetensors"))
+        found = f"name {path / inside[0]}" if inside else "it holds no .safetensors file"
+        raise CheckpointError(f"{path}: a folder, not a file of weights; {found}")
+    if hub.names_repository(str(name_or_path)) and not path.parent.is_dir():
+        return hub.download(str(name_or_path))
+    names = ", ".join(shipped_weights()) or "none"
+    raise CheckpointError(f"no weights {str(name_or_path)!r}: not a file, and shipped names are: {names}")
+
+
+def save_weights(network: Network, path: str | Path, *, dtype: torch.dtype = torch.float16) -> None:
+    """Write a network and its configuration.
+
+    A file that is there is replaced once the new one is complete; it has the rights of any new file.
+
+    Args:
+        network: not folded.
+        path: of the file.
+        dtype: of floating-point tensors.
+
+    Raises:
+        ValueError: a folded network, or a tensor that the type cannot hold (NaN; in half above 65504).
+    """
+    tensors = {
+        name: (value.to(dtype) if value.is_floating_point() else value).contiguous().cpu()
+        for name, value in network.state_dict().items()
+    }
+    if not any(name.endswith("running_mean") for name in tensors):
+        raise ValueError("this network is folded for inference; save it before making a Detector of it")
+    for name, value in tensors.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise ValueError(f"{name} holds values that {dtype} cannot; the network cannot be saved")
+    with replacing(Path(path)) as temporary:
+        save_file(tensors, temporary, metadata={_CONFIG_KEY: json.dumps(to_dict(network.config))})
+
+
+def save_calibrated(name_or_path: str | Path, path: str | Path, maps: Mapping[str, Sequence[float]]) -> None:
+    """Write weights again, the same to the bit, with maps of scores (``nms.score_maps``).
+
+    Maps follow those that the weights have, and reporting thresholds move along, so that the same boxes are
+    reported. A head for vectors of boxes beside the file is written beside the new one.
+
+    Args:
+        name_or_path: shipped name or ``.safetensors`` file.
+        path: of the new file.
+        maps: class to scale and bias.
+
+    Raises:
+        CheckpointError: no such weights, a corrupt file, or compressed weights.
+        ConfigError: a map that cannot be.
+    """
+    source, path = resolve_weights(name_or_path), Path(path)
+    try:
+        with safe_open(str(source), framework="pt") as stored:
+            metadata = dict(stored.metadata() or {})
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{source}: {_why_unreadable(source, error)}") from error
+    if metadata.get("format") == COMPRESSED_FORMAT:
+        raise CheckpointError(f"{source}: compressed weights; calibrate those that they were made of")
+    config, head = _stored_config(source, metadata), load_embedding(source)
+    metadata[_CONFIG_KEY] = json.dumps(to_dict(replace(config, nms=_calibrated(config.nms, maps))))
+    with replacing(path) as temporary:
+        save_file(tensors, temporary, metadata=metadata)
+    if head is not None:
+        save_embedding(head, path)
+
+
+def _calibrated(nms: NmsConfig, maps: Mapping[str, Sequence[float]]) -> NmsConfig:
+    joined, thresholds = dict(nms.score_maps), dict(nms.report_thresholds)
+    for name, (scale, bias) in maps.items():
+        before = joined.get(name, (1.0, 0.0))
+        joined[name] = (scale * before[0], scale * before[1] + bias)
+        if 0 < (score := thresholds.get(name, 0.0)) < 1:
+            thresholds[name] = 1 / (1 + math.exp(-scale * math.log(score / (1 - score)) - bias))
+    return replace(nms, score_maps=joined, report_thresholds=thresholds)
+
+
+def push_to_hub(
+    name_or_path: str | Path, repository: str, *, licence: str = "other", private: bool = True
+) -> str:
+    """Upload weights to the Hugging Face hub, with a model card; see :func:`perception.checkpoints.hub.push`.
+
+    Args:
+        name_or_path: shipped name or ``.safetensors`` file.
+        repository: ``organisation/name``.
+        licence: of the weights, as the hub names it.
+        private: of a repository that is made.
+
+    Returns:
+        The address of the repository.
+
+    Raises:
+        CheckpointError, ImportError, ValueError, OSError: as loading, and as the hub's function.
+    """
+    path = resolve_weights(name_or_path)
+    network, beside = load_weights(path), embedding_path(path)
+    embedding = beside if beside.is_file() else None
+    return hub.push(path, embedding, network.config, repository, licence=licence, private=private)
+
+
+def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = None) -> Network:
+    """Build the network that a weights file describes.
+
+    A compressed file gives a network that is folded for inference, see :mod:`perception.checkpoints.compression`.
+    A head for vectors of boxes that lies beside the file is part of the network.
+
+    Args:
+        name_or_path: shipped name or ``.safetensors`` file.
+        config: use this configuration instead of the one in the file; it must fit the weights. With
+            ``embedding.enabled`` the head is taken along where there is one.
+
+    Returns:
+        A float32 network on the CPU, in evaluation mode.
+
+    Raises:
+        CheckpointError: no such weights, a corrupt file, or weights that do not fit the configuration.
+    """
+    path = resolve_weights(name_or_path)
+    network = _load(path, config)
+    if config is None or config.embedding.enabled:
+        network.add_embedding(load_embedding(path))
+    return network
+
+
+def _load(path: Path, config: DetectorConfig | None) -> Network:
+    """The network of a file alone."""
+    try:
+        with safe_open(str(path), framework="pt") as stored:
+            metadata = stored.metadata() or {}
+            if metadata.get("format") == COMPRESSED_FORMAT:
+                from perception.checkpoints.compression import load_compressed_weights
+
+                return load_compressed_weights(path, config=config)
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: {_why_unreadable(path, error)}") from error
+    if config is None:
+        config = _stored_config(path, metadata)
+    network = make_network(fitting_config(config, tensors))
+    _check_tensors(path, network.state_dict(), tensors)
+    network.load_state_dict(
+        {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
+    )
+    return network.eval()
+
+
+def _why_unreadable(path: Path, error: Exception) -> str:
+    """What is wrong with a file that is no safetensors file, and what to do."""
+    with suppress(OSError), path.open("rb") as file:
+        if file.read(2) in PICKLES:
+            return (
+                "written by torch.save, so no file of weights; a training run (perceive train) keeps these as"
+                " weights.safetensors beside its checkpoint.pt"
+            )
+    if isinstance(error, OSError):
+        return f"cannot be read ({error.strerror or error}); check its rights"
+    return f"not a readable safetensors file ({error}): another kind of file, or one that was cut off"
+
+
+def _stored_config(path: Path, metadata: dict[str, str]) -> DetectorConfig:
+    try:
+        return from_dict(DetectorConfig, json.loads(metadata[_CONFIG_KEY]))
+    except KeyError:
+        raise CheckpointError(f"{path}: holds no detector configuration ({_CONFIG_KEY} is missing)") from None
+    except (json.JSONDecodeError, ConfigError) as error:
+        raise CheckpointError(f"{path}: the stored configuration cannot be used: {error}") from error
+
+
+def _check_tensors(path: Path, expected: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:
+    difference = state_difference(shapes_of(expected), shapes_of(found), owner="the configuration")
+    if difference is not None:
+        raise CheckpointError(f"{path}: weights of another configuration: {difference}")
+    for name in expected:
+        if found[name].is_floating_point() and not bool(torch.isfinite(found[name]).all()):
+            raise CheckpointError(f"{path}: {name} holds NaN or infinite values; the file is damaged")

@@ -1,0 +1,180 @@
+"""The neck and the heat map near active cells only, as tensors alone; elsewhere as of an empty scene.
+
+Which cells those are, and how small a map stands for the empty one: :mod:`perception.stages.neck.empty`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from perception.export.cells import Cells
+from perception.export.layers import BackboneRows
+from perception.model.head import CentreHead
+from perception.model.layers import DenseBlock, DenseUnit
+from perception.model.neck import Neck
+from perception.stages.neck.empty import EmptyMaps, dilated, fine_rows, list_reach
+
+
+class HeatedMap(NamedTuple):
+    """What the head reads: the map (1, C, H, W) and the logits of its heat map (1, classes, H, W)."""
+
+    features: Tensor
+    heat: Tensor
+
+
+class _Rows(nn.Module):
+    """A folded layer as a product of rows.
+
+    Args:
+        weight: (C_out, K).
+        bias: (C_out,).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight.detach().clone())
+        self.register_buffer("bias", bias.detach().clone())
+        self.weight: Tensor
+        self.bias: Tensor
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(..., K in all of a row) to (M, C_out)."""
+        return F.linear(rows.reshape(-1, self.weight.shape[1]), self.weight, self.bias)
+
+
+class NearNeck(nn.Module):
+    """A folded neck and the heat map behind it.
+
+    Args:
+        neck, head: of the network.
+        shape: rows and columns of the coarse map.
+    """
+
+    def __init__(self, neck: Neck, head: CentreHead, shape: tuple[int, int]) -> None:
+        super().__init__()
+        geometry = EmptyMaps(shape, list_reach(len(neck.blocks)))
+        blocks = [block for block in neck.blocks if isinstance(block, DenseBlock)]
+        self.blocks = nn.ModuleList(
+            nn.ModuleList([_windows(block.first), _windows(block.second)]) for block in blocks
+        )
+        up = neck.up.conv
+        assert up.bias is not None
+        self.up = _Rows(up.weight.permute(2, 3, 1, 0).flatten(0, 2), up.bias.repeat(4))
+        self.out = _windows(neck.out)
+        self.heat_hidden, self.heat = _point(head.heat_hidden), _point(head.heat)
+        self._keep_empty(neck, blocks, geometry)
+        # Cells of the empty map that those of the padded large one have; the edge has the one behind them.
+        places = {"elsewhere": geometry.every_cell(), "elsewhere_fine": geometry.every_finer_cell()}
+        for (name, cells), count in zip(places.items(), (geometry.cells, 4 * geometry.cells), strict=True):
+            self.register_buffer(name, F.pad(cells, (1, 1, 1, 1), value=count))
+        self.elsewhere: Tensor
+        self.elsewhere_fine: Tensor
+
+    def forward(self, backbone: BackboneRows) -> HeatedMap:
+        """The maps of a scan."""
+        fine, coarse = backbone
+        cells, values = self._filled(coarse.cells, self.elsewhere), self._table(coarse.rows, 0)
+        for number, block in enumerate(self.blocks):
+            assert isinstance(block, nn.ModuleList)
+            first, second = block
+            middle = self._wider(cells)
+            after = self._wider(middle)
+            hidden = self._table(
+                torch.relu(first(F.embedding(middle.around(cells, 1), values))), 2 * number + 1
+            )
+            # The middle of a window is the cell itself.
+            skip = F.embedding(after.around(cells, 1)[:, 4], values)
+            made = torch.relu(second(F.embedding(after.around(middle, 1), hidden)) + skip)
+            cells, values = after, self._table(made, 2 * number + 2)
+        below = self._below(cells)
+        sides = F.pad(fine.rows, (0, 0, 0, 1))
+        raised = self.up(values[: cells.active.shape[0]]).reshape(-1, sides.shape[1])
+        raised = torch.relu(raised + F.embedding(self._sides(cells, fine.cells), sides))
+        last = Cells.where(dilated((below < raised.shape[0])[None])[0])
+        table = self._table(raised, 2 * len(self.blocks) + 1)
+        windows = last.around(Cells(last.active, self._edged(below, table), last.shape), 1)
+        features = torch.cat([torch.relu(self.out(F.embedding(windows, table))), self.empty_features])
+        logits = self.heat(torch.relu(self.heat_hidden(features)))
+        places = self._filled(last, self.elsewhere_fine).places[1:-1, 1:-1]
+        return HeatedMap(_map(features, places), _map(logits, places))
+
+    def _keep_empty(self, neck: Neck, blocks: list[DenseBlock], geometry: EmptyMaps) -> None:
+        """Every layer's rows of an empty scene, the finer ones ``4 * cell + parity``, and one of zeros."""
+        channels, out_channels = neck.up.conv.weight.shape[:2]
+        with torch.no_grad():
+            hidden = torch.zeros(1, channels, *geometry.small, dtype=torch.float32)
+            empty = [hidden]
+            for block in blocks:
+                middle = block.first(hidden)
+                hidden = block.second(middle, skip=hidden)
+                empty += [middle, hidden]
+            rows = [layer[0].flatten(1).T for layer in empty]
+            finer = torch.zeros(1, out_channels, *(2 * side for side in geometry.small), dtype=torch.float32)
+            raised = torch.relu(neck.up(hidden, skip=finer))
+            rows.append(fine_rows(raised))
+            made = fine_rows(neck.out(raised))
+        for number, layer in enumerate(rows):
+            self.register_buffer(f"empty_{number}", F.pad(layer, (0, 0, 0, 1)).contiguous())
+        self.register_buffer("empty_features", made.contiguous())
+        self.empty_features: Tensor
+
+    def _table(self, rows: Tensor, layer: int) -> Tensor:
+        """Rows of a layer's list, those of the empty scene, and zeros for what is beyond the edge."""
+        empty = getattr(self, f"empty_{layer}")
+        assert isinstance(empty, Tensor)
+        return torch.cat([rows, empty])
+
+    @staticmethod
+    def _filled(cells: Cells, elsewhere: Tensor) -> Cells:
+        """Cells whose places elsewhere are those of the empty scene behind their rows."""
+        count = cells.active.shape[0]
+        return cells._replace(places=torch.where(cells.places < count, cells.places, elsewhere + count))
+
+    def _wider(self, cells: Cells) -> Cells:
+        """Cells within one cell of these."""
+        near = cells.places[1:-1, 1:-1] < cells.active.shape[0]
+        return self._filled(Cells.where(dilated(near[None])[0]), self.elsewhere)
+
+    @staticmethod
+    def _below(cells: Cells) -> Tensor:
+        """(2H, 2W) rows of the finer cells, ``4 * row + parity`` of the cell above them."""
+        rows, columns = cells.shape
+        parity = torch.tensor([[0, 1], [2, 3]])[None, :, None]
+        fourfold = 4 * cells.places[1:-1, 1:-1].reshape(rows, 1, columns, 1)
+        return (fourfold + parity).reshape(2 * rows, 2 * columns)
+
+    @staticmethod
+    def _edged(places: Tensor, table: Tensor) -> Tensor:
+        """Places with an edge of the last row of a table."""
+        last = table.shape[0] - 1
+        return F.pad(places - last, (1, 1, 1, 1)) + last
+
+    @staticmethod
+    def _sides(cells: Cells, fine: Cells) -> Tensor:
+        """(4 M,) rows among the fine ones of the four cells below each; those of none have the one behind."""
+        columns = cells.shape[1]
+        row, column = cells.active // columns * 2 + 1, cells.active % columns * 2 + 1
+        width = fine.shape[1] + 2
+        corners = torch.tensor([0, 1, width, width + 1])
+        return fine.places.reshape(-1)[((row * width + column)[:, None] + corners).reshape(-1)]
+
+
+def _windows(unit: DenseUnit) -> _Rows:
+    """A 3x3 layer over windows, row by row."""
+    assert unit.conv.bias is not None
+    return _Rows(unit.conv.weight.permute(0, 2, 3, 1).flatten(1), unit.conv.bias)
+
+
+def _point(layer: nn.Conv2d) -> _Rows:
+    """A 1x1 layer."""
+    assert layer.bias is not None
+    return _Rows(layer.weight[:, :, 0, 0], layer.bias)
+
+
+def _map(rows: Tensor, places: Tensor) -> Tensor:
+    """(1, C, H, W) of rows by places (H, W)."""
+    return F.embedding(places, rows)[None].permute(0, 3, 1, 2)

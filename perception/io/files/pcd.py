@@ -1,0 +1,234 @@
+"""Point Cloud Library ``.pcd`` files: ascii, binary and binary_compressed, organised or not.
+
+Follows "The PCD file format" of the PCL documentation. VIEWPOINT is ignored, as other readers do:
+the points are taken as they are stored. A field of COUNT 0 occupies no bytes and no column: PCL pads its
+point types with such fields, named ``_``.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.errors import DataError
+from perception.io.files.lzf import decompress_lzf
+from perception.io.raw import RawCloud, packed_columns, raw_from_fields, read_bytes, restore_bytes
+from perception.io.text import parse_count
+from perception.types import FloatArray
+
+_TYPES = {("F", 4), ("F", 8)} | {(kind, size) for kind in "IU" for size in (1, 2, 4, 8)}
+_KEYS = ("VERSION", "FIELDS", "COLUMNS", "SIZE", "TYPE", "COUNT", "WIDTH", "HEIGHT", "VIEWPOINT", "POINTS")
+
+
+@dataclass(frozen=True)
+class _Field:
+    name: str
+    dtype: np.dtype[Any]
+    count: int
+
+    @property
+    def width_bytes(self) -> int:
+        return self.dtype.itemsize * self.count
+
+
+@dataclass(frozen=True)
+class _Header:
+    fields: tuple[_Field, ...]
+    points: int
+    encoding: str
+    data_line: int  #: number of the first line (from 1) or the offset of the first byte after the header
+    data_offset: int
+
+    @property
+    def row_bytes(self) -> int:
+        return sum(field.width_bytes for field in self.fields)
+
+
+def read_pcd(path: Path) -> RawCloud:
+    """Read x, y, z and intensity (or i, reflectivity, ...) of any numeric type; other fields are skipped.
+
+    Raises:
+        DataError: a bad header or field, truncated data, or a value that is no number.
+    """
+    data = read_bytes(path)
+    header = _parse_header(path, data)
+    body = memoryview(data)[header.data_offset :]
+    if header.encoding == "ascii":
+        return raw_from_fields(path, _ascii_fields(path, header, bytes(body)))
+    if header.encoding == "binary":
+        fields = [(field.name, field.dtype, field.count) for field in header.fields]
+        return raw_from_fields(path, packed_columns(path, body, fields, header.points))
+    return raw_from_fields(path, _compressed_fields(path, header, body))
+
+
+def write_pcd(path: Path, points: FloatArray) -> None:
+    """Write (N, 4) float32 points as a binary, unorganised file."""
+    count = len(points)
+    header = (
+        "# .PCD v0.7 - Point Cloud Data file format\nVERSION 0.7\nFIELDS x y z intensity\nSIZE 4 4 4 4\n"
+        f"TYPE F F F F\nCOUNT 1 1 1 1\nWIDTH {count}\nHEIGHT 1\nVIEWPOINT 0 0 0 1 0 0 0\n"
+        f"POINTS {count}\nDATA binary\n"
+    )
+    path.write_bytes(header.encode("ascii") + np.ascontiguousarray(points, "<f4").tobytes())
+
+
+def _parse_header(path: Path, data: bytes) -> _Header:
+    entries: dict[str, list[str]] = {}
+    offset, line_number = 0, 0
+    while offset < len(data):
+        end = data.find(b"\n", offset)
+        end = len(data) if end < 0 else end
+        line = data[offset:end].decode("ascii", errors="replace").strip()
+        offset, line_number = end + 1, line_number + 1
+        if not line or line.startswith("#"):
+            continue
+        key, *values = line.split()
+        if key.upper() == "DATA":
+            return _build_header(path, entries, values, line_number + 1, min(offset, len(data)))
+        if key.upper() not in _KEYS:
+            raise DataError(
+                f"{path}: line {line_number}: unknown header entry {key[:40]!r}; not a PCD file, or damaged"
+            )
+        entries[key.upper()] = values
+    raise DataError(f"{path}: no DATA line; not a PCD file, or cut off within its header: export it again")
+
+
+def _build_header(
+    path: Path, entries: dict[str, list[str]], encoding: list[str], data_line: int, data_offset: int
+) -> _Header:
+    if encoding not in (["ascii"], ["binary"], ["binary_compressed"]):
+        raise DataError(
+            f"{path}: line {data_line - 1}: DATA {' '.join(encoding)[:80]};"
+            " expected ascii, binary or binary_compressed"
+        )
+    names = entries.get("FIELDS") or entries.get("COLUMNS") or []
+    if not names:
+        raise DataError(
+            f"{path}: header entry FIELDS is missing; expected for example FIELDS x y z intensity"
+        )
+    sizes = _integers(path, entries, "SIZE", len(names), default=None)
+    counts = _integers(path, entries, "COUNT", len(names), default=1)
+    kinds = entries.get("TYPE", [])
+    if len(kinds) != len(names):
+        raise DataError(f"{path}: header entry TYPE has {len(kinds)} values for {len(names)} fields")
+    _check_coordinates(path, [name.lower() for name in names], counts)
+    fields = tuple(
+        _Field(name.lower(), _dtype(path, name, kind, size), count)
+        for name, kind, size, count in zip(names, kinds, sizes, counts, strict=True)
+        if count
+    )
+    return _Header(fields, _point_count(path, entries), encoding[0], data_line, data_offset)
+
+
+def _check_coordinates(path: Path, names: list[str], counts: list[int]) -> None:
+    """Refuse x, y or z that is there, but not as one number per point."""
+    for name in ("x", "y", "z"):
+        found = [count for field, count in zip(names, counts, strict=True) if field == name]
+        if found and 1 not in found:
+            raise DataError(
+                f"{path}: field {name} has COUNT {found[0]}; expected COUNT 1, one coordinate per point:"
+                " export the cloud again"
+            )
+
+
+def _integers(
+    path: Path, entries: dict[str, list[str]], key: str, length: int, *, default: int | None
+) -> list[int]:
+    if key not in entries and default is not None:
+        return [default] * length
+    values = entries.get(key, [])
+    numbers = [number for value in values if (number := parse_count(value)) is not None]
+    if not len(numbers) == len(values) == length:
+        raise DataError(
+            f"{path}: header entry {key} is {' '.join(values)[:80] or 'missing'!r};"
+            f" expected {length} whole number{'s' if length != 1 else ''}"
+        )
+    return numbers
+
+
+def _dtype(path: Path, name: str, kind: str, size: int) -> np.dtype[Any]:
+    if (kind.upper(), size) not in _TYPES:
+        raise DataError(
+            f"{path}: field {name[:40]} has TYPE {kind[:40]} and SIZE {size}; expected F 4|8, I or U 1|2|4|8"
+        )
+    return np.dtype(f"<{kind.lower()}{size}")
+
+
+def _point_count(path: Path, entries: dict[str, list[str]]) -> int:
+    if "WIDTH" not in entries:
+        return _integers(path, entries, "POINTS", 1, default=None)[0]
+    width = _integers(path, entries, "WIDTH", 1, default=None)[0]
+    height = _integers(path, entries, "HEIGHT", 1, default=1)[0]
+    points = _integers(path, entries, "POINTS", 1, default=width * height)[0]
+    if points != width * height:
+        raise DataError(f"{path}: POINTS {points} is not WIDTH {width} x HEIGHT {height}; correct the header")
+    return points
+
+
+def _ascii_fields(path: Path, header: _Header, body: bytes) -> dict[str, npt.NDArray[Any]]:
+    columns = sum(field.count for field in header.fields)
+    rows = [
+        (number, line.split())
+        for number, line in enumerate(body.split(b"\n"), header.data_line)
+        if line and not line.isspace()
+    ]
+    for number, values in rows:
+        if len(values) != columns:
+            raise DataError(f"{path}: line {number}: {len(values)} values, expected {columns}")
+    if len(rows) != header.points:
+        raise DataError(
+            f"{path}: {len(rows)} points after DATA ascii, the header promises {header.points};"
+            " cut off or a wrong POINTS entry: export it again"
+        )
+    fields: dict[str, npt.NDArray[Any]] = {}
+    column = 0
+    for field in header.fields:
+        if field.count == 1 and field.name != "_":
+            fields.setdefault(field.name, _ascii_column(path, rows, column, field))
+        column += field.count
+    return fields
+
+
+def _ascii_column(
+    path: Path, rows: list[tuple[int, list[bytes]]], column: int, field: _Field
+) -> npt.NDArray[Any]:
+    values = np.empty(len(rows), np.float64)
+    for index, (number, row) in enumerate(rows):
+        try:
+            values[index] = float(row[column])
+        except ValueError as error:
+            text = row[column].decode("ascii", errors="replace")[:40]
+            raise DataError(f"{path}: line {number}: field {field.name} is {text!r}, not a number") from error
+    return restore_bytes(values, field.dtype)
+
+
+def _compressed_fields(path: Path, header: _Header, body: memoryview) -> dict[str, npt.NDArray[Any]]:
+    """Sizes (two uint32), then LZF data in which each field is stored as one whole column."""
+    if len(body) < 8:
+        raise DataError(f"{path}: truncated, the sizes of the compressed data are missing; export it again")
+    compressed_size, size = struct.unpack("<II", body[:8])
+    needed = header.points * header.row_bytes
+    if size != needed:
+        raise DataError(
+            f"{path}: holds {size} uncompressed bytes, the header promises {needed}; export it again"
+        )
+    if len(body) - 8 < compressed_size:
+        missing = compressed_size - len(body) + 8
+        raise DataError(f"{path}: truncated, {missing} compressed bytes are missing; copy or export it again")
+    try:
+        data = decompress_lzf(bytes(body[8 : 8 + compressed_size]), size)
+    except ValueError as error:
+        raise DataError(f"{path}: damaged, {error}; copy or export it again") from error
+    fields: dict[str, npt.NDArray[Any]] = {}
+    offset = 0
+    for field in header.fields:
+        if field.count == 1 and field.name != "_":
+            column = np.frombuffer(data, field.dtype, count=header.points, offset=offset)
+            fields.setdefault(field.name, column)
+        offset += field.width_bytes * header.points
+    return fields

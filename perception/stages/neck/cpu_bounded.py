@@ -1,0 +1,350 @@
+"""The neck and the heat map on a CPU, at cells near active ones; elsewhere they are those of an empty scene.
+
+See :mod:`perception.stages.neck.empty`; here, layers run over tiles of cells.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from perception.model.head import CentreHead
+from perception.model.layers import DenseBlock, DenseUnit
+from perception.model.listed_map import ListedMap
+from perception.model.neck import Neck
+from perception.stages.backbone.cpu import BackboneRows
+from perception.stages.neck.empty import EmptyMaps, dilated, fine_rows, list_reach
+from sparse_core.conv.convolution.cpu.blocks import (
+    RowPool,
+    relu_rows_,
+    rows_product,
+    take_rows,
+)
+from sparse_core.conv.convolution.cpu.compiled import plan_dilated, plan_rows
+from sparse_core.conv.convolution.cpu.tiles import (
+    TILE_MARGINS,
+    TILE_SHAPES,
+    TilePlan,
+    tile_convolution,
+    tile_plan,
+    tile_weight,
+)
+
+
+class _Weights(NamedTuple):
+    """Layers of the neck and the heat map as matrices, and what they give for an empty scene.
+
+    Attributes:
+        convolutions: weight and bias of each 3x3 layer, for tiles, the finer one last.
+        up: (C, 4 * C_out), columns by parity, then channel; its bias (C_out,).
+        heat: hidden and last layer of the heat map, (C_in, C_out) and bias each; the last is float32, so that
+            scores keep their order.
+        empty: (small cells, C) input of each 3x3 layer, row-major; for the finer one (4 * small cells, C_out)
+            in rows ``4 * cell + parity``, and before it the input of ``up``.
+        empty_features, empty_heat: (4 * small cells, C), rows likewise.
+    """
+
+    convolutions: list[tuple[Tensor, Tensor]]
+    up: tuple[Tensor, Tensor]
+    heat: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
+    empty: list[Tensor]
+    empty_features: Tensor
+    empty_heat: Tensor
+
+
+class NeckCells(ABC):
+    """Cells at which a layer is computed, and the row that every cell has.
+
+    Attributes:
+        cells: (M, 3) int64 ``(frame, row, column)`` in the order of their rows.
+        empty_count: rows of the empty scene, which stand for all others.
+    """
+
+    cells: Tensor
+    empty_count: int
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    @abstractmethod
+    def at(self, cells: Tensor) -> Tensor:
+        """(M,) int32 row of each cell."""
+
+    @abstractmethod
+    def tiles_of(self, after: NeckCells, values: Tensor) -> TilePlan:
+        """How a 3x3 layer reads values of these cells to make those of ``after``."""
+
+    @abstractmethod
+    def whole(self, values: Tensor) -> Tensor | ListedMap:
+        """The map that rows as :meth:`values` makes them stand for; their memory is not kept."""
+
+    @abstractmethod
+    def heat(self, values: Tensor) -> Tensor:
+        """The heat map that they stand for, likewise."""
+
+    def values(self, empty: Tensor, pool: RowPool) -> Tensor:
+        """Rows to be filled, with those of the empty scene and the one of zeros behind them."""
+        values = pool.take_with_zero_row(len(self) + self.empty_count, empty.shape[1], empty.dtype)
+        values[len(self) : -1] = empty
+        return values
+
+
+class _Cells(NeckCells):
+    """Cells of several maps of one shape at which a layer is computed, and the row that each cell has.
+
+    Args:
+        near: (B, H, W) bool: the cells.
+        cells: (M, 3) int64 the same in the order of their rows.
+        empty_rows: (H, W) int32 row of the empty scene, counted from 0, that a cell has elsewhere.
+        empty_count: rows of the empty scene.
+    """
+
+    def __init__(self, near: Tensor, cells: Tensor, empty_rows: Tensor, empty_count: int) -> None:
+        self.near, self.cells, self.empty_count = near, cells, empty_count
+        batch, height, width = near.shape
+        (above, _), (left, _) = TILE_MARGINS
+        padded = padded_rows(cells, empty_rows, empty_count, batch)
+        self._rows, self._strides = padded.view(-1), padded.stride()
+        self._origin = above * self._strides[1] + left
+        self.all_rows = padded[:, above : above + height, left : left + width]
+
+    def _places(self, cells: Tensor) -> Tensor:
+        frame, row, column = cells.unbind(1)
+        return frame * self._strides[0] + row * self._strides[1] + (column + self._origin)
+
+    def at(self, cells: Tensor) -> Tensor:
+        """(M,) int32 row of each cell."""
+        return self._rows.index_select(0, self._places(cells))
+
+    def tiles_of(self, after: NeckCells, values: Tensor) -> TilePlan:
+        """How a 3x3 layer reads values of these cells to make those of ``after``."""
+        assert isinstance(after, _Cells)
+        batch, *shape = after.near.shape
+        tile, channels = TILE_SHAPES[values.dtype], values.shape[1]
+        return tile_plan(after.cells, shape, batch, tile, self._rows, self._strides, self._origin, channels)
+
+    def whole(self, values: Tensor) -> Tensor:
+        """(B, C, H, W), channels last, of rows as :meth:`values` makes them."""
+        rows = self.all_rows.reshape(-1)
+        taken = take_rows(values, rows, out=values.new_empty((len(rows), values.shape[1])))
+        return taken.view(*self.near.shape, -1).permute(0, 3, 1, 2)
+
+    def heat(self, values: Tensor) -> Tensor:
+        """(B, C, H, W) contiguous, likewise."""
+        return self.whole(values).contiguous()
+
+
+class PlannedNeck:
+    """Runs a folded neck and the heat map of a folded head on rows, without gradients.
+
+    Results are those of the dense layers but for rounding. Weights are packed here and now.
+
+    Args:
+        neck: folded.
+        head: folded; its heat map is used.
+        shape: rows and columns of the neck's map.
+        dtype: of features and weights: float32 or bfloat16. Logits of the heat map are float32.
+    """
+
+    def __init__(
+        self, neck: Neck, head: CentreHead, shape: tuple[int, int], *, dtype: torch.dtype = torch.float32
+    ) -> None:
+        self.shape, self.dtype = shape, dtype
+        empty = EmptyMaps(shape, list_reach(len(neck.blocks)))
+        self._empty_cells = empty.cells
+        self._empty_rows, self._empty_fine_rows = empty.every_cell().int(), empty.every_finer_cell().int()
+        with torch.inference_mode():
+            self._weights = _pack(neck, head, empty.small, dtype)
+
+    def features(self, rows: BackboneRows, pool: RowPool) -> tuple[NeckCells, Tensor]:
+        """Cells and rows of the map that the head reads; both rows given and returned are the pool's."""
+        convolutions, empty = self._weights.convolutions, self._weights.empty
+        before = self._active(rows)
+        values = before.values(empty[0], pool)
+        values[: len(before)] = rows.coarse[:-1]
+        for first in range(0, len(convolutions) - 1, 2):
+            middle = self._dilated(before)
+            after = self._dilated(middle)
+            hidden = self._layer(first, before, values, middle, empty[first + 1], pool)
+            skip = pool.take(len(after), values.shape[1])
+            take_rows(values, before.at(after.cells), out=skip)
+            made = self._layer(first + 1, middle, hidden, after, empty[first + 2], pool, skip)
+            pool.give(values, hidden, skip)
+            before, values = after, made
+        fine = self._finer(before)
+        raised = self._raised(before, values, fine, rows, pool)
+        last = self._last(fine)
+        made = self._layer(len(convolutions) - 1, fine, raised, last, self._weights.empty_features, pool)
+        pool.give(values, raised, rows.fine, rows.coarse)
+        return last, made
+
+    def heat_logits(self, cells: NeckCells, features: Tensor, pool: RowPool) -> Tensor:
+        """The logits of what :meth:`features` gives, which goes back to the pool: (B, classes, 2H, 2W)."""
+        (hidden_weight, hidden_bias), (weight, bias) = self._weights.heat
+        logits = cells.values(self._weights.empty_heat, pool)
+        count = len(cells)
+        hidden = pool.take(count, hidden_weight.shape[1])
+        rows_product(features[:count], hidden_weight, out=hidden, bias=hidden_bias, relu=True)
+        exact = hidden
+        if hidden.dtype != weight.dtype:
+            exact = pool.take(count, hidden_weight.shape[1], weight.dtype).copy_(hidden)
+            pool.give(hidden)
+        rows_product(exact, weight, out=logits[:count], bias=bias)
+        heat = cells.heat(logits)
+        pool.give(features, exact, logits)
+        return heat
+
+    def _active(self, rows: BackboneRows) -> NeckCells:
+        """Cells of the coarse rows, in their order."""
+        level = rows.coarse_level
+        near = torch.zeros((level.batch_size, *self.shape), dtype=torch.bool)
+        near[tuple(level.cells.unbind(1))] = True
+        return _Cells(near, level.cells, self._empty_rows, self._empty_cells)
+
+    def _dilated(self, cells: NeckCells) -> NeckCells:
+        assert isinstance(cells, _Cells)
+        return _Cells(*dilated_cells(cells.near), self._empty_rows, self._empty_cells)
+
+    def _finer(self, cells: NeckCells) -> NeckCells:
+        """Cells of the finer map below those given, four a row."""
+        assert isinstance(cells, _Cells)
+        near = cells.near.repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)
+        return _Cells(near, finer_cells(cells.cells), self._empty_fine_rows, 4 * self._empty_cells)
+
+    def _last(self, fine: NeckCells) -> NeckCells:
+        """Cells of the finer map that its 3x3 layer reaches."""
+        assert isinstance(fine, _Cells)
+        return _Cells(*dilated_cells(fine.near), self._empty_fine_rows, 4 * self._empty_cells)
+
+    def _layer(
+        self,
+        index: int,
+        before: NeckCells,
+        values: Tensor,
+        after: NeckCells,
+        empty: Tensor,
+        pool: RowPool,
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        """A 3x3 layer: values at ``before`` to values at ``after``."""
+        weight, bias = self._weights.convolutions[index]
+        return tile_convolution(
+            values,
+            weight,
+            before.tiles_of(after, values),
+            out=after.values(empty, pool),
+            bias=bias,
+            residual=residual,
+            relu=True,
+            pool=pool,
+        )
+
+    def _raised(
+        self, cells: NeckCells, values: Tensor, fine: NeckCells, rows: BackboneRows, pool: RowPool
+    ) -> Tensor:
+        """The finer map before its 3x3 layer, at ``fine``."""
+        weight, bias = self._weights.up
+        raised = fine.values(self._weights.empty[-1], pool)
+        count = len(fine)
+        rows_product(values[: len(cells)], weight, out=raised[:count].view(len(cells), -1), bias=bias)
+        # Cells of the finer level are distinct: every row gets one addend.
+        raised.index_add_(0, fine.at(rows.fine_level.cells), rows.fine[:-1])
+        relu_rows_(raised[:count])
+        return raised
+
+
+def dilated_cells(near: Tensor) -> tuple[Tensor, Tensor]:
+    """Cells of (B, H, W) bool maps within one cell of those given, as a map and as an (M, 3) int64 list."""
+    planned = plan_dilated(near)
+    if planned is not None:
+        return planned
+    wider = dilated(near)
+    return wider, wider.nonzero()
+
+
+def padded_rows(cells: Tensor, empty_rows: Tensor, empty_count: int, batch_size: int) -> Tensor:
+    """Row of each cell of maps with the margins that tiles read.
+
+    Args:
+        cells: (M, 3) int64 those that are listed, in the order of their rows.
+        empty_rows: (H, W) int32 row of the empty scene, counted from 0, that a cell has elsewhere.
+        empty_count: rows of the empty scene, behind those listed; behind them one of zeros, for the margins.
+        batch_size: maps.
+
+    Returns:
+        (B, H + margins, W + margins) int32.
+    """
+    planned = plan_rows(cells, empty_rows, empty_count, batch_size, TILE_MARGINS)
+    if planned is not None:
+        return planned
+    (above, below), (left, right) = TILE_MARGINS
+    height, width = empty_rows.shape
+    count = len(cells)
+    padded = torch.full(
+        (batch_size, height + above + below, width + left + right), count + empty_count, dtype=torch.int32
+    )
+    inner = padded[:, above : above + height, left : left + width]
+    inner.copy_(empty_rows).add_(count)
+    frame, row, column = cells.unbind(1)
+    inner[frame, row, column] = torch.arange(count, dtype=torch.int32)
+    return padded
+
+
+def finer_cells(cells: Tensor) -> Tensor:
+    """The (4 * M, 3) finer cells below each of (M, 3), side by side."""
+    parity = torch.tensor([[0, dy, dx] for dy in (0, 1) for dx in (0, 1)])
+    return ((cells * torch.tensor([1, 2, 2]))[:, None] + parity).reshape(-1, 3)
+
+
+def _pack(neck: Neck, head: CentreHead, small: tuple[int, int], dtype: torch.dtype) -> _Weights:
+    """Weights as matrices, and the layers of an empty scene on a small map."""
+    units = [unit for block in neck.blocks for unit in _units(block)] + [neck.out]
+    weight = neck.up.conv.weight
+    channels, channels_out = weight.shape[:2]
+    hidden = weight.new_zeros((1, channels, *small))
+    empty = [_rows(hidden)]
+    for block in neck.blocks:
+        assert isinstance(block, DenseBlock)
+        middle = block.first(hidden)
+        hidden = block.second(middle, skip=hidden)
+        empty += [_rows(middle), _rows(hidden)]
+    fine = weight.new_zeros((1, channels_out, 2 * small[0], 2 * small[1]))
+    raised = torch.relu(neck.up(hidden, skip=fine))
+    features = neck.out(raised)
+    heat = head.heat_logits(features)
+    assert neck.up.conv.bias is not None
+    taps = [unit.conv.weight.permute(2, 3, 1, 0).flatten(0, 1) for unit in units]
+    up, up_bias = weight.permute(0, 2, 3, 1).reshape(channels, -1), _bias(neck.up).repeat(4)
+    hidden_weight, hidden_bias = _matrix(head.heat_hidden)
+    return _Weights(
+        [(tile_weight(tap, dtype), _bias(unit).to(dtype)) for tap, unit in zip(taps, units, strict=True)],
+        (up.to(dtype), up_bias.to(dtype)),
+        ((hidden_weight.to(dtype), hidden_bias.to(dtype)), _matrix(head.heat)),
+        [rows.to(dtype) for rows in (*empty, fine_rows(raised))],
+        fine_rows(features).to(dtype),
+        fine_rows(heat),
+    )
+
+
+def _units(block: nn.Module) -> tuple[DenseUnit, DenseUnit]:
+    assert isinstance(block, DenseBlock)
+    return block.first, block.second
+
+
+def _bias(unit: DenseUnit) -> Tensor:
+    assert unit.conv.bias is not None
+    return unit.conv.bias
+
+
+def _matrix(layer: nn.Conv2d) -> tuple[Tensor, Tensor]:
+    """A 1x1 layer: (C_in, C_out) and its bias."""
+    assert layer.bias is not None
+    return layer.weight[:, :, 0, 0].T.contiguous(), layer.bias
+
+
+def _rows(values: Tensor) -> Tensor:
+    """(1, C, H, W) to (H * W, C)."""
+    return values[0].flatten(1).T.contiguous()

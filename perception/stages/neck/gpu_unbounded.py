@@ -1,0 +1,166 @@
+"""The neck and the heat map on a grid without a shape, in shapes that a CUDA graph can hold.
+
+:class:`~perception.stages.neck.gpu_bounded.NearNeck` over hashed lists of cells: its layers at the neck's
+resolution, and a last map that has rows of listed cells only. There are no borders, so one cell of the small
+empty map stands for all that no active cell reaches, or four for the finer map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from perception.stages.head import fixed_heat
+from perception.stages.head.common import product
+from perception.stages.neck.empty import NearTables, list_reach
+from perception.stages.neck.gpu_bounded import NearNeck
+from perception.stages.neck.weights import NeckWeights
+from sparse_core.conv.convolution import fixed_convolution
+from sparse_core.conv.grid import GridLevel, TableRequest, hash_pyramid, neighbour_tables
+from sparse_core.conv.grid.layout import FixedHash
+
+_KERNEL, _ONE = (3, 3), (1, 1)
+#: Cells within one cell of those of the list before.
+_NEAR = GridLevel(_KERNEL, _ONE, _ONE)
+
+
+class HashPlan(NamedTuple):
+    """Where a batch of frames is computed.
+
+    Attributes:
+        lists: 0 to n: cells within so many cells of an active one.
+        tables: of the layers over them.
+        around: (9, 4 * capacity of list n) int64 rows of the map around each of the finer cells of list n.
+        lateral_rows: (4 * capacity of list n - 1,) int64 rows of the backbone's last level, -1 for none.
+    """
+
+    lists: list[FixedHash]
+    tables: NearTables
+    around: Tensor
+    lateral_rows: Tensor
+
+
+class HashNeck(NearNeck):
+    """Neck and heat map computed where active cells reach.
+
+    Args:
+        weights: on the device to run on.
+        capacities: cells of lists 0 to n that there is room for.
+        impl: of every step.
+
+    Raises:
+        ValueError: no block, or capacities for another number of lists.
+    """
+
+    def __init__(self, weights: NeckWeights, *, capacities: Sequence[int], **options: Any) -> None:
+        #: A map of which one cell is out of reach of every border.
+        reach = list_reach(len(weights.blocks))
+        size = 2 * reach + 1
+        self._middle = reach * size + reach
+        super().__init__(weights, shape=(size, size), batch_size=1, capacities=capacities, **options)
+
+    def hashed_plan(self, first: FixedHash, fine: FixedHash) -> HashPlan:
+        """Lists and tables of a batch.
+
+        Args:
+            first: active cells of the neck's map, with room for the first of the capacities.
+            fine: cells of the backbone's last level.
+        """
+        further = self.capacities[1:]
+        lists = hash_pyramid(first, further, [_NEAR] * len(further), impl=self.impl)
+        residual = range(2, len(lists) - 1, 2)
+        requests = [TableRequest(*pair, _KERNEL, _ONE, _ONE) for pair in pairwise(lists)]
+        requests.append(TableRequest(lists[-1], lists[-1], _KERNEL, _ONE, _ONE))
+        requests += [TableRequest(lists[k - 2], lists[k], _ONE, _ONE, (0, 0)) for k in residual]
+        made = neighbour_tables(requests, impl=self.impl)
+        between, own, skips = made[: len(lists) - 1], made[len(lists) - 1], made[len(lists) :]
+        tables = [self._or_empty(table, k) for k, table in enumerate(between)]
+        return HashPlan(
+            lists,
+            NearTables(
+                tuple(tables[:-1]),
+                tuple(self._or_empty(rows, k - 2)[0] for k, rows in zip(residual, skips, strict=True)),
+                _finer(tables[-1]).int(),
+                4 * lists[-1].count,
+            ),
+            _finer(torch.where(own < 0, lists[-1].capacity, own)),
+            fine.rows_of(finer_coordinates(lists[-2])),
+        )
+
+    def _or_empty(self, table: Tensor, number: int) -> Tensor:
+        """Entries of a layer over a list; those of an empty scene are zero before the first layer: -1."""
+        return table if number == 0 else torch.where(table < 0, self.capacities[number] + self._middle, table)
+
+    def hashed_map(self, sparse: Tensor, table: Tensor, plan: HashPlan) -> Tensor:
+        """Rows of the map: (4 * capacity of list n + 4, C); the last four are those of an empty scene.
+
+        Args:
+            sparse: (capacity, C) rows of the backbone's last level.
+            table: (9, capacity of list 0) which of them each cell of list 0 reads.
+            plan: of the batch.
+        """
+        near = self.capacities[-2]
+        coarse = self.coarse(sparse, table, plan)[-1][:near]
+        up = self.weights.up
+        raised = torch.stack([product(coarse, matrix) for matrix in up.up], dim=1).flatten(0, 1) + up.up_bias
+        active = (plan.lateral_rows >= 0)[:, None]
+        lateral = product(sparse, up.lateral) + up.lateral_bias
+        # Rows behind the last may hold anything: chosen by where, never multiplied by zero.
+        raised = raised + torch.where(active, lateral[plan.lateral_rows.clamp(min=0)], 0.0)
+        self.raised[: 4 * near] = torch.relu(raised)[:, : up.out_channels].to(coarse.dtype)
+        out = self.weights.out
+        fixed_convolution(
+            self.raised,
+            out.weight,
+            plan.tables.fine_table,
+            plan.tables.fine_count,
+            bias=out.bias,
+            relu=out.relu,
+            out=self.rows[:-4],
+            ready=True,
+            impl=self.impl,
+            config=self.configs[-1],
+        )
+        return self.rows
+
+    def hashed_heat(self) -> Tensor:
+        """(classes, 4 * capacity of list n + 4) float32 heat of the map's rows."""
+        return fixed_heat(self.rows, self.weights.heat, spatial_shape=(1, len(self.rows)), impl=self.impl)[
+            0, :, 0
+        ]
+
+    def _fill(self) -> None:
+        super()._fill()
+        empty = self.written.empty_features[4 * self._middle : 4 * self._middle + 4]
+        self.rows = torch.cat([empty.new_zeros(4 * self.capacities[-1], empty.shape[1]), empty])
+
+
+def finer_coordinates(grid: FixedHash) -> Tensor:
+    """(4 * capacity, 3) int32 finer cells below each, side by side; -1 behind the last."""
+    cells = grid.coordinates()
+    below = torch.arange(4, device=cells.device, dtype=torch.int32)
+    finer = [cells[:, :1].expand(-1, 4), 2 * cells[:, 1:2] + below // 2, 2 * cells[:, 2:] + below % 2]
+    return torch.stack(finer, dim=2).view(-1, 3)
+
+
+def _finer(parents: Tensor) -> Tensor:
+    """Entries ``4 * entry + parity`` of the cells around each of four finer ones.
+
+    Args:
+        parents: (9, rows) entries of the cells around each coarse one.
+
+    Returns:
+        (9, 4 * rows) int64.
+    """
+    tap = torch.arange(9, device=parents.device)[:, None]
+    parity = torch.arange(4, device=parents.device)
+    # Steps down and right from the upper left of the four, -1 to 2.
+    down, right = parity // 2 + tap // 3 - 1, parity % 2 + tap % 3 - 1
+    parent = 3 * ((down + 2) // 2) + (right + 2) // 2
+    child = 2 * (down % 2) + right % 2
+    entries = 4 * parents.long()[parent] + child[..., None]
+    return entries.transpose(1, 2).flatten(1)

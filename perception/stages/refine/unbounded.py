@@ -1,0 +1,190 @@
+"""A refinement step on a grid without a shape, in shapes that a CUDA graph can hold.
+
+What :func:`~perception.stages.refine.fixed_refine` computes, from pillars that are found by their keys and a
+map of listed cells. Keys are searched and the map is read by plain torch; points of boxes go through the
+kernels of that op, or through plain torch: then a fixed number of each box, some boxes at a time.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from perception.geometry import GroundGrid
+from perception.model.refine import OUTPUTS, apply_residuals, map_spots, point_features, to_local
+from perception.stages.pillars.unbounded import HashedPillars
+from perception.stages.refine.api import REFINE
+from perception.stages.refine.common import RefinedBoxes, RefineTiles, RefineWorkspace
+from perception.stages.refine.weights import PackedRefine
+from sparse_core.conv.coordinates.common import linear_keys
+from sparse_core.conv.grid.layout import FixedHash
+from sparse_core.kernels.op import Impl
+
+#: Points under a box that are looked at: of more, every so manieth, as where the dynamic step thins them.
+MOST_POINTS = 8192
+#: Rows of pillars under a box that are looked at, from the lowest on: 30 m of pillars of 16 cm.
+MOST_ROWS = 192
+#: Points that go through the layers together.
+_POINTS_AT_ONCE = 1 << 16
+
+
+def refine_hashed(
+    pillars: HashedPillars,
+    features: Tensor,
+    last: FixedHash,
+    boxes: Tensor,
+    labels: Tensor,
+    weights: PackedRefine,
+    *,
+    grid: GroundGrid,
+    turn: bool,
+    workspace: RefineWorkspace,
+    tiles: RefineTiles | None = None,
+    impl: Impl = "auto",
+) -> RefinedBoxes:
+    """One step.
+
+    Args:
+        pillars: points by pillar.
+        features: (4 * capacity + 4, C) rows of the map: four a cell of ``last``, then of an empty scene.
+        last: cells of the map at half its resolution.
+        boxes: (B, K, 7) float32; labels: (B, K) int32 class, -1: no box.
+        weights: from :func:`~perception.stages.refine.pack_refine`.
+        grid: of the pillars.
+        turn: add half a turn to boxes whose flip logit is positive.
+        workspace: cleared, for B * K boxes.
+        tiles: how to cut up the work on a GPU; None: a good guess.
+        impl: ``"reference"`` looks at :data:`MOST_POINTS` points under a box at most, ``"triton"`` at all.
+    """
+    shape, there = labels.shape, labels.flatten() >= 0
+    frames = torch.arange(shape[0], device=boxes.device)[:, None].expand(shape).flatten()
+    # Sizes are divided by and their logarithm is taken, of rows without a box too.
+    taken = torch.where(there[:, None], boxes.flatten(0, 1), 1.0)
+    start, length = _point_runs(pillars, taken, frames, taken[:, 3:6] / 2 + weights.margin_m, grid)
+    context = workspace.context
+    samples = _samples(features, last, taken, frames, weights).transpose(0, 1)
+    torch.bmm(samples, weights.joined_map.float(), out=context)
+    context[0] += weights.joined_rest[labels.flatten().clamp(min=0).long()] + weights.joined_bias
+    context[0] += torch.log(taken[:, 3:6]) @ weights.joined_rest[weights.classes + 1 :]
+    if REFINE.choose(impl, boxes.device) == "triton":
+        from perception.stages.refine import triton
+
+        return triton.refine_listed(
+            pillars.points,
+            start.int(),
+            length.int(),
+            boxes,
+            labels,
+            weights,
+            turn=turn,
+            workspace=workspace,
+            tiles=RefineTiles() if tiles is None else tiles,
+        )
+    pooled, counts = _pooled_points(pillars, taken, start, length, weights)
+    joined = context.sum(0) + pooled @ weights.joined_points.float()
+    joined = torch.relu(
+        joined + torch.log1p(counts.float())[:, None] / 5.0 * weights.joined_rest[weights.classes]
+    )
+    hidden = torch.relu(joined @ weights.hidden.float() + weights.hidden_bias)
+    output = (hidden @ weights.out + weights.out_bias)[:, :OUTPUTS]
+    refined = apply_residuals(taken, output[:, :7])
+    if turn:
+        yaw = refined[:, 6:] + math.pi * (output[:, 8:9] > 0).float()
+        refined = torch.cat([refined[:, :6], yaw], dim=1)
+    return RefinedBoxes(
+        torch.where(there[:, None], refined, 0.0).view(*shape, 7),
+        labels.clamp(min=-1),
+        torch.where(there, output[:, 7], 0.0).view(shape),
+        torch.where(there, output[:, 8], 0.0).view(shape),
+        joined.to(weights.dtype).view(*shape, joined.shape[1]),
+    )
+
+
+def _pooled_points(
+    pillars: HashedPillars, boxes: Tensor, start: Tensor, length: Tensor, weights: PackedRefine
+) -> tuple[Tensor, Tensor]:
+    """Largest features of the points in each enlarged box (R, P3) float32 and how many there are (R,)."""
+    limit = boxes[:, 3:6] / 2 + weights.margin_m
+    ends = torch.cumsum(length, 1)
+    total = ends[:, -1:]
+    step = torch.clamp((total + MOST_POINTS - 1) // MOST_POINTS, min=1)
+    pooled, counts = [], []
+    together = max(1, _POINTS_AT_ONCE // MOST_POINTS)
+    place = torch.arange(MOST_POINTS, device=boxes.device)
+    for first in range(0, len(boxes), together):
+        part = slice(first, first + together)
+        position = place * step[part]
+        alive = position < total[part]
+        run = torch.searchsorted(ends[part], position, right=True).clamp(max=length.shape[1] - 1)
+        within = position - (ends[part] - length[part]).gather(1, run)
+        index = torch.where(alive, start[part].gather(1, run) + within, 0)
+        points = pillars.points[index.flatten()]
+        box = boxes[part, None].expand(-1, MOST_POINTS, -1).flatten(0, 1)
+        local = to_local(points[:, :3], box)
+        reach = limit[part, None].expand(-1, MOST_POINTS, -1).flatten(0, 1)
+        inside = (local.abs() <= reach).all(dim=1) & alive.flatten()
+        hidden = point_features(points, local, box[:, 3:6] / 2)
+        hidden = torch.relu(hidden @ weights.points_1[: hidden.shape[1]] + weights.points_bias_1)
+        hidden = torch.relu(_layer(hidden, weights.points_2) + weights.points_bias_2)
+        hidden = torch.relu(_layer(hidden, weights.points_3) + weights.points_bias_3)
+        # ReLU outputs are not negative: zero is the right value for what lies outside.
+        hidden = torch.where(inside[:, None], hidden, 0.0)
+        pooled.append(hidden.view(-1, MOST_POINTS, hidden.shape[1]).amax(1))
+        counts.append(inside.view(-1, MOST_POINTS).sum(1))
+    return torch.cat(pooled), torch.cat(counts)
+
+
+def _layer(rows: Tensor, matrix: Tensor) -> Tensor:
+    """A product in the type of the weights, on a CPU in float32; its sums are float32."""
+    if rows.is_cuda:
+        return (rows.to(matrix.dtype) @ matrix).float()
+    return rows @ matrix.float()
+
+
+def _point_runs(
+    pillars: HashedPillars, boxes: Tensor, frames: Tensor, half: Tensor, grid: GroundGrid
+) -> tuple[Tensor, Tensor]:
+    """First point and length of the run in each pillar row under a box: (R, rows) int64 each."""
+    cosine, sine = torch.cos(boxes[:, 6]).abs(), torch.sin(boxes[:, 6]).abs()
+    across = torch.stack([cosine, sine], 1) * half[:, :1] + torch.stack([sine, cosine], 1) * half[:, 1:2]
+    centre = boxes[:, :2] - grid.origin(boxes.device)
+    # One cell more on every side: a point on an edge may have been rounded into the next pillar.
+    low = torch.floor((centre - across) / grid.cell_m).long() + (grid.first_cell - 1)
+    high = torch.floor((centre + across) / grid.cell_m).long() + (grid.first_cell + 1)
+    # As many rows as columns have keys.
+    low, high = (cells.clamp(0, grid.key_shape[0] - 1) for cells in (low, high))
+    row = low[:, 1:] + torch.arange(MOST_ROWS, device=boxes.device)
+    known = pillars.grid.rising_keys()
+
+    def before(column: Tensor, right: bool) -> Tensor:
+        cells = torch.stack([frames[:, None].expand_as(row), row, column[:, None].expand_as(row)], dim=2)
+        keys = linear_keys(cells.view(-1, 3), grid.key_shape)
+        return pillars.offsets[torch.searchsorted(known, keys, right=right)].view(row.shape)
+
+    start, end = before(low[:, 0], False), before(high[:, 0], True)
+    return start, torch.where(row <= high[:, 1:], end - start, 0)
+
+
+def _samples(
+    features: Tensor, last: FixedHash, boxes: Tensor, frames: Tensor, weights: PackedRefine
+) -> Tensor:
+    """Bilinear samples at the centre and the middles of the four sides: (R, 5, C padded) float32."""
+    grid = weights.grid
+    position = grid.position_of(map_spots(boxes)) - 0.5
+    base = torch.floor(position)
+    fraction, cell = position - base, base.long() + grid.first_cell
+    total = torch.zeros(*position.shape[:2], features.shape[1], device=boxes.device, dtype=torch.float32)
+    for dy in (0, 1):
+        for dx in (0, 1):
+            x, y = cell[..., 0] + dx, cell[..., 1] + dy
+            share = (fraction[..., 0] if dx else 1 - fraction[..., 0]) * (
+                fraction[..., 1] if dy else 1 - fraction[..., 1]
+            )
+            coarse = torch.stack([frames[:, None].expand_as(x), y // 2, x // 2], dim=2).view(-1, 3)
+            rows = last.rows_of(coarse).view(x.shape)
+            rows = 4 * torch.where(rows < 0, last.capacity, rows) + 2 * (y % 2) + x % 2
+            total = total + features[rows].float() * share[..., None]
+    return F.pad(total, (0, weights.joined_map.shape[1] - features.shape[1]))

@@ -1,0 +1,209 @@
+"""Random changes of a training frame. Every function is pure and takes its random generator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from perception.config import AugmentConfig
+from perception.train.data.frames import IGNORED, TrainingFrame
+from perception.train.data.objects import ObjectSample, local_positions, points_in_box, shadowed
+from perception.train.data.sensors import change_sensor
+from perception.types import FloatArray
+
+
+def augment(
+    frame: TrainingFrame,
+    objects: Mapping[int, Sequence[ObjectSample]],
+    config: AugmentConfig,
+    classes: Sequence[str],
+    random: np.random.Generator,
+) -> TrainingFrame:
+    """Paste and disturb objects, change the sensor, then flip, turn, scale and shift the whole frame."""
+    frame = paste_objects(frame, objects, config, classes, random)
+    frame = disturb_objects(frame, config, random)
+    frame = change_sensor(frame, config, random)
+    frame = transform_scene(frame, config, random)
+    return drop_points(frame, config.drop_points, random)
+
+
+def paste_objects(
+    frame: TrainingFrame,
+    objects: Mapping[int, Sequence[ObjectSample]],
+    config: AugmentConfig,
+    classes: Sequence[str],
+    random: np.random.Generator,
+) -> TrainingFrame:
+    """Fill a frame with objects of other frames until it holds the configured number of each class."""
+    boxes, labels = list(frame.boxes), list(frame.labels)
+    pasted: list[FloatArray] = []
+    for index, name in enumerate(classes):
+        pool = objects.get(index, ())
+        wanted = config.paste.get(name, config.paste_rest) - sum(label == index for label in labels)
+        for _ in range(max(0, wanted) if pool else 0):
+            sample = _moved(pool[int(random.integers(len(pool)))], config, random)
+            if len(sample.points) < 5 or _collides(sample.box, boxes):
+                continue
+            sample = _on_ground(sample, frame.points)
+            boxes.append(sample.box)
+            labels.append(index)
+            pasted.append(sample.points)
+    if not pasted:
+        return frame
+    covered = np.zeros(len(frame.points), dtype=bool)
+    for box in boxes[len(frame.boxes) :]:
+        covered |= points_in_box(frame.points, box, margin_m=0.05)
+    points = np.concatenate([frame.points[~covered], *pasted]).astype(np.float32)
+    filled = replace(
+        frame,
+        points=points,
+        boxes=np.array(boxes, dtype=np.float32).reshape(-1, 7),
+        labels=np.array(labels, dtype=np.int64),
+    )
+    return cast_shadows(filled, first=len(frame.boxes)) if config.paste_shadows else filled
+
+
+def cast_shadows(frame: TrainingFrame, *, first: int) -> TrainingFrame:
+    """Remove the points that boxes from row ``first`` on hide from the origin.
+
+    Objects that lose all of their points are labelled as ignored: nothing tells that they are there.
+    """
+    hidden = np.zeros(len(frame.points), dtype=bool)
+    for box in frame.boxes[first:]:
+        hidden |= shadowed(frame.points, box)
+    points, labels = frame.points[~hidden], frame.labels.copy()
+    for row, box in enumerate(frame.boxes):
+        lost = hidden.any() and not points_in_box(points, box).any()
+        if lost and points_in_box(frame.points, box).any():
+            labels[row] = IGNORED
+    return replace(frame, points=points, labels=labels)
+
+
+def _moved(sample: ObjectSample, config: AugmentConfig, random: np.random.Generator) -> ObjectSample:
+    """Swing an object around the sensor, and sometimes move it away and thin it as distance would."""
+    points, box = sample.points, sample.box.copy()
+    if random.random() < 0.5:
+        azimuth, view = np.arctan2(box[1], box[0]), config.paste_view_rad
+        points, box = _rotated(points, box, float(random.uniform(-view, view) - azimuth))
+    distance = float(np.hypot(box[0], box[1]))
+    if random.random() < config.thin_objects and distance > 0:
+        farther = float(random.uniform(distance, min(2.5 * distance, 68.0))) if distance < 60 else distance
+        keep = random.random(len(points)) < (distance / farther) ** 2
+        shift = np.append(box[:2] * (farther / distance - 1.0), 0.0).astype(np.float32)
+        points = points[keep].copy()
+        points[:, :3] += shift
+        box[:3] += shift
+    return ObjectSample(sample.label, box, points)
+
+
+def _rotated(points: FloatArray, box: FloatArray, angle_rad: float) -> tuple[FloatArray, FloatArray]:
+    turn = _rotation(angle_rad)
+    points, box = points.copy(), box.copy()
+    points[:, :2] = points[:, :2] @ turn.T
+    box[:2] = turn @ box[:2]
+    box[6] += angle_rad
+    return points, box
+
+
+def _rotation(angle_rad: float) -> FloatArray:
+    cosine, sine = np.cos(angle_rad), np.sin(angle_rad)
+    return np.array([[cosine, -sine], [sine, cosine]], dtype=np.float32)
+
+
+def _on_ground(sample: ObjectSample, scene: FloatArray) -> ObjectSample:
+    """Lift or lower an object to the ground of its new place, where points tell how high that is."""
+    near = np.abs(scene[:, 0] - sample.box[0]) < 2.5
+    near &= np.abs(scene[:, 1] - sample.box[1]) < 2.5
+    if int(near.sum()) < 20:
+        return sample
+    ground = float(np.quantile(scene[near, 2], 0.05))
+    shift = ground - float(sample.box[2] - sample.box[5] / 2)
+    if abs(shift) > 1.0:
+        return sample
+    points, box = sample.points.copy(), sample.box.copy()
+    points[:, 2] += shift
+    box[2] += shift
+    return ObjectSample(sample.label, box, points)
+
+
+def _collides(box: FloatArray, others: Sequence[FloatArray]) -> bool:
+    """Whether a box touches any other in bird's-eye view (separating axes; 0.1 m of air kept)."""
+    if not others:
+        return False
+    stack = np.stack(others)
+    reach = (np.hypot(stack[:, 3], stack[:, 4]) + np.hypot(box[3], box[4])) / 2
+    near = np.hypot(stack[:, 0] - box[0], stack[:, 1] - box[1]) < reach
+    return any(_overlap(box, other) for other in stack[near])
+
+
+def _overlap(first: FloatArray, second: FloatArray, *, air_m: float = 0.1) -> bool:
+    delta = second[:2] - first[:2]
+    axes = np.array(
+        [
+            [np.cos(yaw + turn), np.sin(yaw + turn)]
+            for yaw in (first[6], second[6])
+            for turn in (0.0, np.pi / 2)
+        ]
+    )
+    reach = np.zeros(len(axes))
+    for box in (first, second):
+        forward = np.array([np.cos(box[6]), np.sin(box[6])])
+        side = np.array([-forward[1], forward[0]])
+        reach += (np.abs(axes @ forward) * box[3] + np.abs(axes @ side) * box[4]) / 2
+    return bool((np.abs(axes @ delta) < reach + air_m).all())
+
+
+def disturb_objects(
+    frame: TrainingFrame, config: AugmentConfig, random: np.random.Generator
+) -> TrainingFrame:
+    """Turn and shift each object on its own, unless it would hit another."""
+    if config.object_noise_m == 0 and config.object_noise_rad == 0:
+        return frame
+    points, boxes = frame.points.copy(), frame.boxes.copy()
+    for row in range(len(boxes)):
+        turn = float(random.normal(0.0, config.object_noise_rad))
+        shift = random.normal(0.0, config.object_noise_m, size=3).astype(np.float32) * [1.0, 1.0, 0.3]
+        moved = boxes[row].copy()
+        moved[:3] += shift.astype(np.float32)
+        moved[6] += turn
+        if _collides(moved, [*boxes[:row], *boxes[row + 1 :]]):
+            continue
+        inside = points_in_box(points, boxes[row])
+        local = local_positions(points[inside], boxes[row])
+        local[:, :2] = local[:, :2] @ _rotation(float(moved[6])).T
+        points[inside, :3] = local + moved[:3]
+        boxes[row] = moved
+    return replace(frame, points=points, boxes=boxes)
+
+
+def transform_scene(
+    frame: TrainingFrame, config: AugmentConfig, random: np.random.Generator
+) -> TrainingFrame:
+    """Flip, rotate, scale and shift everything together."""
+    points, boxes = frame.points.copy(), frame.boxes.copy()
+    if config.flip and random.random() < 0.5:
+        points[:, 1] *= -1
+        boxes[:, 1] *= -1
+        boxes[:, 6] *= -1
+    angle = float(random.uniform(-config.rotation_rad, config.rotation_rad))
+    turn = _rotation(angle)
+    points[:, :2] = points[:, :2] @ turn.T
+    boxes[:, :2] = boxes[:, :2] @ turn.T
+    boxes[:, 6] += angle
+    factor = np.float32(random.uniform(1 - config.scale, 1 + config.scale))
+    points[:, :3] *= factor
+    boxes[:, :6] *= factor
+    shift = random.normal(0.0, config.translation_m, size=3).astype(np.float32)
+    points[:, :3] += shift
+    boxes[:, :3] += shift
+    return replace(frame, points=points, boxes=boxes)
+
+
+def drop_points(frame: TrainingFrame, share: float, random: np.random.Generator) -> TrainingFrame:
+    """Drop a random share of all points, at most ``share``."""
+    if share == 0:
+        return frame
+    keep = random.random(len(frame.points)) >= random.uniform(0.0, share)
+    return replace(frame, points=frame.points[keep])

@@ -1,0 +1,113 @@
+"""Objects cut out of training frames, to be pasted into others.
+
+Ground-truth sampling, after SECOND (Yan et al., Sensors 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perception.train.data.frames import TrainingFrame
+from perception.types import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectSample:
+    """One object with its points.
+
+    Attributes:
+        label: class index.
+        box: (7,) float32 where it was seen.
+        points: (P, 4) float32 where they were seen.
+    """
+
+    label: int
+    box: FloatArray
+    points: FloatArray
+
+
+def collect_objects(
+    frames: Sequence[TrainingFrame], *, minimum_points: int = 5
+) -> dict[int, list[ObjectSample]]:
+    """Objects of all frames by class index; those with fewer points than ``minimum_points`` are left out."""
+    found: dict[int, list[ObjectSample]] = {}
+    for frame in frames:
+        for box, label in zip(frame.boxes, frame.labels, strict=True):
+            if label < 0:
+                continue
+            inside = points_in_box(frame.points, box)
+            if int(inside.sum()) >= minimum_points:
+                sample = ObjectSample(int(label), box.copy(), frame.points[inside].copy())
+                found.setdefault(int(label), []).append(sample)
+    return found
+
+
+def object_bank(
+    frames: Sequence[TrainingFrame], extra: Sequence[TrainingFrame] = (), *, extra_below: int = 0
+) -> dict[int, list[ObjectSample]]:
+    """What a training pastes: objects of its own frames, by class index, and nobody else's.
+
+    Args:
+        frames: main frames.
+        extra: others that it trains on.
+        extra_below: of a class with fewer objects than this in ``frames``, those of ``extra`` follow.
+    """
+    bank = collect_objects(frames)
+    for label, samples in collect_objects(extra).items() if extra_below else ():
+        if len(bank.get(label, ())) < extra_below:
+            bank.setdefault(label, []).extend(samples)
+    return bank
+
+
+def shadowed(points: FloatArray, box: FloatArray) -> np.ndarray:
+    """Mask (N,) of points that the origin sees only through a box: those behind it, not those in it."""
+    origin = local_positions(np.zeros((1, 3), np.float32), box)
+    half = box[3:6] / 2
+    if (np.abs(origin) <= half).all():
+        return np.zeros(len(points), dtype=bool)
+    candidates = _seen_past(points, box)
+    way = (local_positions(points[candidates], box) - origin).T
+    with np.errstate(divide="ignore", invalid="ignore"):  # Where a ray runs along a face, the product is NaN.
+        first, second = (-half - origin).T / way, (half - origin).T / way
+    enters = np.fmax.reduce(np.minimum(first, second), axis=0)
+    leaves = np.fmin.reduce(np.maximum(first, second), axis=0)
+    mask = np.zeros(len(points), dtype=bool)
+    mask[candidates] = (enters < leaves) & (enters > 0) & (leaves < 1)
+    return mask
+
+
+def _seen_past(points: FloatArray, box: FloatArray) -> np.ndarray:
+    """Rows of the points whose ray from the origin comes near the circle around a box in bird's-eye view."""
+    x, y = points[:, 0], points[:, 1]
+    radius = float(np.hypot(box[3], box[4])) / 2 * 1.001 + 0.001
+    # |p x c| <= r |p|: the distance of the centre from the ray's line.
+    beside = (x * box[1] - y * box[0]) ** 2 <= np.float32(radius**2) * (x * x + y * y)
+    if float(np.hypot(box[0], box[1])) > radius:
+        beside &= x * box[0] + y * box[1] > 0
+    return np.flatnonzero(beside)
+
+
+def local_positions(points: FloatArray, box: FloatArray) -> FloatArray:
+    """Positions of points (N, 4) in the frame of a box (7,): (N, 3)."""
+    delta = points[:, :3] - box[:3]
+    cosine, sine = np.cos(box[6]), np.sin(box[6])
+    return np.stack(
+        [cosine * delta[:, 0] + sine * delta[:, 1], cosine * delta[:, 1] - sine * delta[:, 0], delta[:, 2]],
+        axis=1,
+    )
+
+
+def points_in_box(points: FloatArray, box: FloatArray, *, margin_m: float = 0.0) -> np.ndarray:
+    """Mask (N,) of points inside one box, enlarged by a margin on every side."""
+    radius = float(np.hypot(box[3], box[4])) / 2 + 2 * margin_m
+    near = np.abs(points[:, 0] - box[0]) < radius
+    near &= np.abs(points[:, 1] - box[1]) < radius
+    mask = np.zeros(len(points), dtype=bool)
+    candidates = np.flatnonzero(near)
+    local = local_positions(points[candidates], box)
+    inside = (np.abs(local) <= box[3:6] / 2 + margin_m).all(axis=1)
+    mask[candidates[inside]] = True
+    return mask

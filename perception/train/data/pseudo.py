@@ -1,0 +1,202 @@
+"""Labels for scans that nobody labelled: what a detector is sure of and sees again at its place in the world.
+
+A detection becomes a label if its score is high enough and neighbouring scans have one of its class where it
+would be by then. What is neither sure nor surely nothing is cut out of the scan, points and all: learned from
+neither as an object nor as background.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.data import CameraCalibration, Frame, objects_from_boxes
+from perception.data.kitti import WHOLE_SCANS, KittiWriter
+from perception.detector import Detector
+from perception.train.data.objects import points_in_box
+from perception.types import Detections, FloatArray, PointCloud
+
+BoolArray = npt.NDArray[np.bool_]
+Pose = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PseudoLabelling:
+    """What is taken for true.
+
+    Attributes:
+        score: least score of a label, one for all classes; None: those from which the detector reports.
+        doubt: detections from this score on that become no label are cut out.
+        window: so many scans before and after one are looked at.
+        agree: in so many of them a detection must be seen again; fewer where there are fewer.
+        near_m: how far the centres of a thing that stands may lie apart.
+        fastest_m_s: and by how much more a second for one that moves.
+        frame_s: time between scans that have none.
+
+    Raises:
+        ValueError: a value out of range.
+    """
+
+    score: float | None = None
+    doubt: float = 0.2
+    window: int = 2
+    agree: int = 3
+    near_m: float = 0.6
+    fastest_m_s: float = 15.0
+    frame_s: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("score", "doubt"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ValueError(f"{name} must be in [0, 1], got {value}")
+        if not 0 <= self.agree <= 2 * self.window:
+            raise ValueError(f"agree must be at most twice the window of {self.window}, got {self.agree}")
+        if min(self.near_m, self.fastest_m_s) < 0 or self.frame_s <= 0:
+            raise ValueError("near_m and fastest_m_s must not be negative, and frame_s above 0")
+
+
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """The detections of a scan.
+
+    Attributes:
+        detections: all of them, in the LiDAR frame.
+        pose: (4, 4) world_from_lidar, or None.
+        time_s: of the scan.
+    """
+
+    detections: Detections
+    pose: Pose | None
+    time_s: float
+
+    def places(self) -> npt.NDArray[np.float64]:
+        """(M, 3) centres in the world; in the LiDAR frame without a pose."""
+        centres = self.detections.boxes[:, :3].astype(np.float64)
+        return centres if self.pose is None else centres @ self.pose[:3, :3].T + self.pose[:3, 3]
+
+
+def seen_again(sights: Sequence[Sight], at: int, options: PseudoLabelling) -> BoolArray:
+    """(M,) bool: the detections of a scan that enough of its neighbours have where they would be by then.
+
+    Scans without poses agree with everything: where their boxes are in the world is not known.
+    """
+    sight = sights[at]
+    first, last = max(0, at - options.window), min(len(sights), at + options.window + 1)
+    others = [
+        sights[number]
+        for number in range(first, last)
+        if number != at and sights[number].pose is not None and sight.pose is not None
+    ]
+    found = np.zeros(len(sight.detections), np.int64)
+    labels, places = np.array(sight.detections.labels, dtype=object), sight.places()
+    for other in others:
+        theirs = np.array(other.detections.labels, dtype=object)
+        reach_m = options.near_m + options.fastest_m_s * abs(other.time_s - sight.time_s)
+        apart = np.linalg.norm(places[:, None] - other.places()[None], axis=2)
+        found += ((apart <= reach_m) & (labels[:, None] == theirs[None])).any(axis=1)
+    again: BoolArray = found >= min(options.agree, len(others))
+    return again
+
+
+@dataclass(frozen=True, eq=False)
+class PseudoFrame:
+    """A scan with labels that a detector gave it.
+
+    Attributes:
+        frame_id: of the scan.
+        points: (N, 4) float32, without those of doubtful detections.
+        boxes: (M, 7) float32; labels: M class names.
+        doubtful: detections that were cut out.
+    """
+
+    frame_id: str
+    points: FloatArray
+    boxes: FloatArray
+    labels: list[str]
+    doubtful: int
+
+
+def pseudo_labels(
+    detector: Detector,
+    frames: Sequence[Frame],
+    options: PseudoLabelling | None = None,
+    *,
+    poses: Callable[[Frame, int], tuple[Pose | None, int | None]] | None = None,
+    on_frame: Callable[[int], None] | None = None,
+) -> Iterator[PseudoFrame]:
+    """Label scans of one drive, in the order of time.
+
+    Args:
+        detector: whose labels they become.
+        frames: scans; read twice, and not kept.
+        options: what is taken for true.
+        poses: world_from_lidar and time in nanoseconds of a frame and its number; by default those it has.
+        on_frame: called with the number of scans detected in.
+
+    Raises:
+        DataError: a scan cannot be read.
+    """
+    settings = PseudoLabelling() if options is None else options
+    everything, sights = detector.reporting_everything(), []
+    for number, frame in enumerate(frames):
+        pose, time_ns = (frame.pose, frame.time_ns) if poses is None else poses(frame, number)
+        time_s = number * settings.frame_s if time_ns is None else time_ns / 1e9
+        found = everything(frame.cloud)
+        sights.append(Sight(found[found.scores >= settings.doubt], pose, time_s))
+        if on_frame is not None:
+            on_frame(number + 1)
+    lowest = settings.doubt if settings.score is None else settings.score
+    least: Mapping[str, float] = detector.config.nms.report_thresholds if settings.score is None else {}
+    for number, frame in enumerate(frames):
+        found = sights[number].detections
+        needed = np.array([least.get(label, lowest) for label in found.labels])
+        sure = (found.scores >= needed) & seen_again(sights, number, settings)
+        yield _labelled(frame, found, sure)
+
+
+def _labelled(frame: Frame, found: Detections, sure: BoolArray) -> PseudoFrame:
+    points, kept = frame.points, found[sure]
+    doubtful = found[~sure]
+    covered = np.zeros(len(points), bool)
+    for box in doubtful.boxes:
+        covered |= points_in_box(points, box, margin_m=0.2)
+    for box in kept.boxes:
+        covered &= ~points_in_box(points, box)
+    return PseudoFrame(frame.frame_id, points[~covered], kept.boxes, list(kept.labels), len(doubtful))
+
+
+def write_pseudo_labels(frames: Iterator[PseudoFrame], folder: Path, *, prefix: str = "") -> dict[str, int]:
+    """Write scans and labels as a KITTI object folder, which ``perceive train --extra`` takes.
+
+    Args:
+        frames: of :func:`pseudo_labels`.
+        folder: made if missing; all frames are listed in its split ``train``.
+        prefix: of the names of the frames.
+
+    Returns:
+        Labels by class name; ``""`` counts what was cut out.
+
+    Raises:
+        DataError: a file cannot be written.
+    """
+    writer, camera = KittiWriter(folder, WHOLE_SCANS), CameraCalibration.default()
+    names, counts = [], {"": 0}
+    for frame in frames:
+        name = f"{prefix}{frame.frame_id}"
+        writer.write(
+            name,
+            PointCloud(frame.points),
+            objects_from_boxes(frame.boxes, frame.labels, None, camera),
+            camera,
+        )
+        names.append(name)
+        counts[""] += frame.doubtful
+        for label in frame.labels:
+            counts[label] = counts.get(label, 0) + 1
+    writer.write_split("train", names)
+    return counts

@@ -1,0 +1,190 @@
+"""Sentences find memories by their words and dates, by what was remembered beside them, and by vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memory.query import Filter, Query
+from memory.questions import Questions
+from memory.search.relevance import BESIDE, BESIDE_NS, WORDS_SHARE
+from memory.store import MemoryStore
+from memory.types import Memory
+
+SECOND, DAY = 10**9, 86_400 * 10**9
+WORDS = ("red", "blue", "mug", "door", "kitchen", "lamp")
+QUESTION = "Where is the red mug of the kitchen?"
+ASKED = ("red", "mug", "kitchen")
+
+
+def rows(count: int = 300) -> list[Memory]:
+    """Captions of few words in three maps, their times in stretches and not in the order of the ids."""
+    random = np.random.default_rng(0)
+    return [
+        Memory(
+            time_ns=int(random.integers(0, 40)) * 20 * SECOND + (at % 3) * DAY,
+            map_id="abc"[int(random.integers(3))],
+            caption=" ".join(random.choice(WORDS, int(random.integers(0, 4)))),
+            embedding=None if at % 7 == 0 else random.normal(size=4),
+        )
+        for at in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MemoryStore, dict[int, Memory]]]:
+    """A store and what is left in it."""
+    with MemoryStore.open(tmp_path_factory.mktemp("sentences"), dim=4) as store:
+        made = dict(zip(store.add(rows()), rows(), strict=True))
+        gone = list(made)[4::9]
+        store.forget(gone)
+        yield store, {id: row for id, row in made.items() if id not in gone}
+
+
+def loop(made: dict[int, Memory], words: tuple[str, ...] = ASKED) -> dict[int, float]:
+    """Scores as they are defined, one by one."""
+    has = {id: set(row.caption.split()) for id, row in made.items()}
+    weight = {}
+    for word in words:
+        having = sum(word in found for found in has.values())
+        weight[word] = math.log(1 + (len(made) - having + 0.5) / (having + 0.5))
+    own = {id: sum(weight[word] for word in words if word in found) for id, found in has.items()}
+    scores = dict(own)
+    for name in {row.map_id for row in made.values()}:
+        order = sorted((row.time_ns, id) for id, row in made.items() if row.map_id == name)
+        moments: dict[int, list[int]] = {}
+        for time, id in order:
+            moments.setdefault(time, []).append(id)
+        # A memory stands at every place of its moment as often as at another.
+        for at, (time, _) in enumerate(order):
+            for step, share in enumerate(BESIDE, 1):
+                for other in (at - step, at + step):
+                    if not 0 <= other < len(order) or abs(order[other][0] - time) > BESIDE_NS:
+                        continue
+                    for id in moments[time]:
+                        others = [own[there] for there in moments[order[other][0]] if there != id]
+                        scores[id] += share * sum(others) / len(others) / len(moments[time]) * (own[id] > 0)
+    return scores
+
+
+def ordered(scores: dict[int, float], made: dict[int, Memory]) -> list[int]:
+    def key(id: int) -> tuple[float, int, str, str, int]:
+        return (-round(scores[id], 8), made[id].time_ns, made[id].map_id, made[id].caption, id)
+
+    return [id for id in sorted(scores, key=key) if scores[id]]
+
+
+def test_sentences_are_ranked_as_a_loop_ranks_them(filled: tuple[MemoryStore, dict[int, Memory]]) -> None:
+    store, made = filled
+    expected = loop(made)
+    hits = store.query(Query(text=QUESTION, k=1000))
+    assert [hit.memory.id for hit in hits] == ordered(expected, made)
+    for hit in hits:
+        assert hit.memory.id is not None
+        assert hit.score == hit.parts["text"] == pytest.approx(expected[hit.memory.id])
+    assert [hit.memory.id for hit in store.query(Query(text=QUESTION, k=7))] == ordered(expected, made)[:7]
+    again = store.query(Query(text=QUESTION, k=1000))
+    assert [hit.score for hit in again] == [hit.score for hit in hits]
+
+
+def test_a_filter_leaves_out_and_changes_no_score(filled: tuple[MemoryStore, dict[int, Memory]]) -> None:
+    store, made = filled
+    expected = loop(made)
+    for where in (
+        Filter(map_id="b"),
+        Filter(text="blue"),
+        Filter(map_id="a", between_ns=(0, DAY)),
+        Filter(labels=[]),
+    ):
+        passing = {memory.id for memory in store.find(where)}
+        hits = store.query(Query(text=QUESTION, where=where, k=1000))
+        assert [hit.memory.id for hit in hits] == [id for id in ordered(expected, made) if id in passing]
+
+
+def test_in_another_order_the_best_are_ordered(filled: tuple[MemoryStore, dict[int, Memory]]) -> None:
+    store, made = filled
+    best = ordered(loop(made), made)[:9]
+    hits = store.query(Query(text=QUESTION, order="recency", k=9))
+    assert [hit.memory.id for hit in hits] == sorted(best, key=lambda id: (-made[id].time_ns, id))
+
+
+def test_words_and_vectors_are_fused(filled: tuple[MemoryStore, dict[int, Memory]]) -> None:
+    store, made = filled
+    vector = np.array([1.0, -0.5, 0.25, 2.0], np.float32)
+    text = loop(made)
+
+    def cosine(row: Memory) -> float:
+        if row.embedding is None:
+            return 0.0
+        return float(row.embedding @ vector / np.linalg.norm(row.embedding) / np.linalg.norm(vector))
+
+    cosines = {id: cosine(row) for id, row in made.items()}
+    most, nearest = max(text.values()), max(cosines.values())
+    expected = {id: WORDS_SHARE * text[id] / most + (1 - WORDS_SHARE) * cosines[id] / nearest for id in made}
+    for where in (Filter(), Filter(map_id="c")):
+        hits = store.query(Query(text=QUESTION, embedding=vector, where=where, k=20))
+        if where == Filter():
+            assert [hit.score for hit in hits] == pytest.approx(sorted(expected.values())[:-21:-1], abs=1e-3)
+        assert len(hits) == 20
+        for hit in hits:
+            assert hit.memory.id is not None
+            assert hit.score == hit.parts["fused"]
+            assert hit.parts["text"] == pytest.approx(text[hit.memory.id])
+            assert hit.parts["similarity"] == pytest.approx(cosines[hit.memory.id], abs=2e-3)
+            assert where.map_id in (None, hit.memory.map_id)
+    like = next(id for id, row in made.items() if row.embedding is not None)
+    assert like not in [hit.memory.id for hit in store.query(Query(text=QUESTION, like=like, k=1000))]
+    found = store.context(Query(text=QUESTION, embedding=vector, k=5))
+    assert len(found.hits) == 5
+
+
+def test_a_date_counts_as_a_word_of_the_memories_of_that_day(tmp_path: Path) -> None:
+    with MemoryStore.open(tmp_path, dim=2) as store:
+        days = np.array(["2023-07-06", "2023-07-07", "2023-08-07", "2024-07-07"], "M8[ns]").view(np.int64)
+        store.add([Memory(time_ns=int(day), caption="a flood in the yard") for day in days])
+        store.add([Memory(time_ns=0, caption="something else")] * 8)
+
+        def first(text: str) -> list[int | None]:
+            hits = store.query(Query(text=text))
+            return [hit.memory.id for hit in hits if hit.score == hits[0].score]
+
+        assert first("What was flooded on 7 July, 2023?") == [2]
+        assert first("What was flooded in July 2023?") == [1, 2]
+        assert first("What was flooded on July 7?") == [2, 4]
+        assert first("What was flooded?") == [1, 2, 3, 4]
+
+
+def test_a_reply_is_found_by_what_it_answers(tmp_path: Path) -> None:
+    with MemoryStore.open(tmp_path, dim=2) as store:
+        said = [
+            "Ann: hi",
+            "Ann: which colour has the new door?",
+            "Bob: it has a nice colour, green",
+            "Bob: bye",
+        ]
+        store.add([Memory(time_ns=at * SECOND, kind="note", caption=line) for at, line in enumerate(said)])
+        store.add([Memory(time_ns=DAY + at * DAY, caption="colour of a wall") for at in range(5)])
+        hits = store.query(Query(text="What colour is the new door?", k=2))
+        assert [hit.memory.id for hit in hits] == [2, 3]
+
+
+def test_words_are_found_in_other_forms_and_slips_are_told(tmp_path: Path) -> None:
+    with MemoryStore.open(tmp_path, dim=2) as store:
+        assert store.query(Query(text=QUESTION)) == []
+        assert store.query(Query(text=QUESTION, embedding=np.ones(2))) == []
+        store.add([Memory(time_ns=0, label="cup"), Memory(time_ns=1, caption="two mugs"), Memory(time_ns=2)])
+        (hit,) = store.query(Query(text=QUESTION))
+        assert (hit.memory.id, hit.reason) == (2, "")
+        assert Questions(store).last_seen("mug").memory is not None
+        store.add([Memory(time_ns=3, label="bakery")])
+        (hit,) = store.query(Query(text="is that the bakry?"))
+        assert (hit.memory.id, hit.reason) == (4, "'bakry?' read as 'bakery'")
+        assert store.query(Query(text="is that the zzzzz?")) == []
+        store.forget([2])
+        assert store.query(Query(text=QUESTION)) == []
+        store.add([Memory(time_ns=time, caption="mug") for time in (-(2**63), 2**63 - 1)])
+        assert [hit.memory.id for hit in store.query(Query(text="where is a mug?"))] == [5, 6]
