@@ -13,7 +13,7 @@ from benchmarks.pruning_models import Split, accuracy, build, fit, load_split, p
 from benchmarks.pruning_rows import LAYOUT, Pruned, Task, Ways, sensitivity_of, train_on
 from sparse_core.nm.masks import check_nm
 from sparse_core.nm.pattern import NMPattern
-from sparse_core.nm.selection import PRUNABLE
+from sparse_core.nm.pruning.selection import PRUNABLE
 from sparse_core.surgery import choose_layers, weight_parameter
 
 DENSE, TRAINED_ON = "dense", "dense, trained on"

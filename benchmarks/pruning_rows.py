@@ -18,14 +18,13 @@ from benchmarks.pruning_models import (
     outputs_to_match,
     pruned_layer,
 )
-from sparse_core.nm.allocation import CANDIDATES, allocate
 from sparse_core.nm.pattern import Block, NMPattern, Pattern
 from sparse_core.nm.permutation import permute_model
-from sparse_core.nm.prune_report import PruneReport
 from sparse_core.nm.pruning import prune
-from sparse_core.nm.scores import GradientScore
-from sparse_core.nm.sensitivity import layer_sensitivity
-from sparse_core.nm.sensitivity_report import SensitivityReport
+from sparse_core.nm.pruning.allocation import CANDIDATES, allocate
+from sparse_core.nm.pruning.api import PruneReport
+from sparse_core.nm.pruning.scores import GradientScore
+from sparse_core.nm.pruning.sensitivity import SensitivityReport, layer_sensitivity
 from sparse_core.nm.training import (
     DistillationLoss,
     MaskRefresher,

@@ -16,16 +16,11 @@ from rich.progress import Progress
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sparse_core.compression.layouts import (
-    COMPRESSIBLE,
-    SPARSE_CONVOLUTIONS,
-    MatrixView,
-    layout_of,
-    pad_columns,
-)
+from sparse_core.compression.layouts import COMPRESSIBLE, SPARSE_CONVOLUTIONS, layout_of
 from sparse_core.conv import SparseConv2d, SparseInverseConv2d, SparseTensor, SubmanifoldConv2d
+from sparse_core.nm.packing.matrix_view import MatrixView, pad_columns
 from sparse_core.nm.pattern import NMPattern
-from sparse_core.nm.sparsegpt import sparsegpt
+from sparse_core.nm.pruning.sparsegpt import sparsegpt
 from sparse_core.surgery import Select, choose_layers
 from sparse_core.table import Column, Report, Table, left_out
 

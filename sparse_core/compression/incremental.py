@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparse_core.nm.masks import check_nm, nm_mask
+from sparse_core.nm.masks import check_nm, nm_mask, pattern_mask
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups, weight_from_matrix, weight_matrix
-from sparse_core.nm.pattern_masks import pattern_mask
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.compression.positions import choices_of
-from sparse_core.nm.bits import pack_bits, unpack_bits
+from sparse_core.nm.packing.bits import pack_bits, unpack_bits
+from sparse_core.nm.packing.positions import choices_of
 from sparse_core.nm.pattern import NMPattern
 from sparse_core.table import Report
 
@@ -27,7 +27,7 @@ class PatternId(NamedTuple):
     Attributes:
         n, m: the pattern.
         choice: which of the C(m, n) choices, in the order of
-            :func:`sparse_core.compression.positions.choices_of`; 0 keeps the first n.
+            :func:`sparse_core.nm.packing.positions.choices_of`; 0 keeps the first n.
         rows, columns: of the mask.
     """
 

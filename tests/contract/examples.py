@@ -45,9 +45,9 @@ from sparse_core.linalg import (
 )
 from sparse_core.linalg.structure import row_of_entry
 from sparse_core.nm import NMPattern, PackedNM, nm_mask
+from sparse_core.nm.layers.rounding import quantise_input
 from sparse_core.nm.linear import nm_linear
-from sparse_core.nm.pack import prune_and_pack, prune_and_pack_both
-from sparse_core.nm.rounding import quantise_input
+from sparse_core.nm.packing.two_four import prune_and_pack, prune_and_pack_both
 
 GRID = PillarConfig(range_m=(0.0, -2.56, -3.0, 5.12, 2.56, 3.0), pillar_size_m=0.32)
 

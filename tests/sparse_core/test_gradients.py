@@ -18,7 +18,6 @@ from perception.train.ranks import Ranks
 from perception.train.synchronised import _Normalise
 from sparse_core.attention.cpu import _Gate
 from sparse_core.attention.masked_product import masked_scores, weighted_sum
-from sparse_core.compression.codebook import lookup
 from sparse_core.conv.convolution.reference import sparse_convolution
 from sparse_core.conv.pooling import SparseAvgPool2d, SparseMaxPool2d
 from sparse_core.conv.table import NeighbourTable
@@ -30,6 +29,7 @@ from sparse_core.formats import BSR, COO, CSR, ELL
 from sparse_core.formats.assemble import assemble_csr
 from sparse_core.gradients import once_differentiable
 from sparse_core.linalg import sddmm, solve, spgemm, spmm, spmv, triangular_solve, tridiagonal_solve
+from sparse_core.nm.packing.codebook import lookup
 from sparse_core.nm.training.estimators import masked_weight
 from sparse_core.nm.training.sparse_linear import SparseTrainingLinear
 
@@ -209,7 +209,7 @@ TWICE: dict[str, dict[str, Callable[[], Case]]] = {
         ),
     },
     "sparse_core.formats.assemble.api._GatherGradient": {"duplicates": lambda: (assembled, (numbers(5),))},
-    "sparse_core.compression.codebook._Lookup": {
+    "sparse_core.nm.packing.codebook._Lookup": {
         "zero": lambda: (lambda c: lookup(c, CODES, zero=True) ** 2, (numbers(2),)),
         "all": lambda: (lambda c: lookup(c, CODES, zero=False) ** 2, (numbers(3),)),
     },

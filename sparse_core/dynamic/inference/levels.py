@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from sparse_core.nm.convert import sparsify
+from sparse_core.nm.layers.conversion import sparsify
 from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern
 from sparse_core.nm.pruning import prune
 from sparse_core.surgery import Select

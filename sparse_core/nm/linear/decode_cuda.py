@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from sparse_core import nvrtc
-from sparse_core.nm.cusparselt.layout import nibbles_from_index
-from sparse_core.nm.packed import PackedNM
+from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.two_four.layout import nibbles_from_index
 
 MOST_ROWS = 32
 """Rows of x that the kernel takes."""

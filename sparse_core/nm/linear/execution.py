@@ -11,13 +11,14 @@ from torch import Tensor
 from torch.nn.functional import gelu, linear, pad
 
 from sparse_core.errors import ImplementationError
-from sparse_core.nm.cusparselt.plan import plan
 from sparse_core.nm.linear import decode_cuda, vendor
 from sparse_core.nm.linear.again import Again, Call
 from sparse_core.nm.linear.choice import Choice, Method
 from sparse_core.nm.linear.common import Epilogue, apply_activation
+from sparse_core.nm.linear.cusparselt.plan import plan
 from sparse_core.nm.linear.reference import int8_linear
-from sparse_core.nm.packed import PackedNM, pack_index
+from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.positions import pack_index
 from sparse_core.recording import Scratch
 
 _MOST_PADDED_ROWS = 64

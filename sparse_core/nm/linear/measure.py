@@ -11,13 +11,13 @@ from torch import Tensor
 
 from sparse_core.choices import device_name, replay_times
 from sparse_core.errors import ImplementationError
-from sparse_core.nm.cusparselt.library import checked_algorithms, load
-from sparse_core.nm.cusparselt.plan import plan
 from sparse_core.nm.linear import decode_cuda, execution, vendor
 from sparse_core.nm.linear.again import Call
 from sparse_core.nm.linear.choice import TUNER, Case, Choice, row_bucket
 from sparse_core.nm.linear.common import Epilogue
-from sparse_core.nm.packed import PackedNM
+from sparse_core.nm.linear.cusparselt.library import checked_algorithms, load
+from sparse_core.nm.linear.cusparselt.plan import plan
+from sparse_core.nm.packing.packed import PackedNM
 
 MARGIN = 1.02
 """A sparse way must beat dense by this factor to be chosen; less is noise."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparse_core.nm.cusparselt.compress import compress
-from sparse_core.nm.cusparselt.plan import Product
 from sparse_core.nm.linear.common import Epilogue
-from sparse_core.nm.packed import PackedNM
+from sparse_core.nm.linear.cusparselt.compress import compress
+from sparse_core.nm.linear.cusparselt.plan import Product
+from sparse_core.nm.packing.packed import PackedNM
 
 _TYPES = (torch.float16, torch.bfloat16, torch.int8)
 _INT8_RESULTS = (torch.int32, torch.float16, torch.bfloat16)

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from sparse_core.nm.masks import pattern_mask
 from sparse_core.nm.pattern import TWO_FOUR, Pattern
-from sparse_core.nm.pattern_masks import pattern_mask
+from sparse_core.nm.pruning.selection import outputs_first
 from sparse_core.nm.training.estimators import MaskedModel
 from sparse_core.nm.training.schedules import Schedule
-from sparse_core.nm.weights import outputs_first
 
 Score = Callable[[str, Tensor], Tensor] | Literal["magnitude"]
 """A function of layer name and dense weight that gives scores of the weight's shape, or their magnitude."""

@@ -9,8 +9,8 @@ from typing import Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
+from sparse_core.nm.masks import pattern_mask
 from sparse_core.nm.pattern import Block, NMPattern, Pattern, weight_from_matrix, weight_matrix
-from sparse_core.nm.pattern_masks import pattern_mask
 
 Unit = Literal["weights", "groups", "rows"]
 

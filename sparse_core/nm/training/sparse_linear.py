@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from sparse_core.gradients import once_differentiable
 from sparse_core.nm.linear.choice import TUNER, Choice
 from sparse_core.nm.linear.common import Epilogue, has_sparse_cores, readable
-from sparse_core.nm.pack import Compressed24, PackedBoth, prune_and_pack_both
-from sparse_core.nm.pack.reference import transposable_mask
-from sparse_core.nm.packed import PackedNM
+from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.two_four import Compressed24, PackedBoth, prune_and_pack_both
+from sparse_core.nm.packing.two_four.reference import transposable_mask
 
 _choices: dict[tuple[Any, ...], Choice] = {}
 
@@ -192,7 +192,7 @@ def _product(
     if choice.method == "dense":
         assert dense is not None
         return torch.nn.functional.linear(x, dense, bias)
-    from sparse_core.nm.cusparselt.plan import Product, plan
+    from sparse_core.nm.linear.cusparselt.plan import Product, plan
 
     out, columns = packed.shape
     product = Product(x.shape[0], out, columns, x.dtype, x.dtype, False, False)

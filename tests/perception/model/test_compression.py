@@ -30,7 +30,7 @@ from perception.model.network import Network
 from perception.model.weights import COMPRESSED_FORMAT, load_weights, save_weights
 from perception.train.frames import TrainingFrame
 from sparse_core.compression import prune_in_one_pass
-from sparse_core.compression.files import FORMAT
+from sparse_core.nm.packing.files import FORMAT
 
 
 @pytest.fixture

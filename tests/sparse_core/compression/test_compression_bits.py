@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparse_core.compression.positions import (
+from sparse_core.nm.packing.bits import pack_bits, packed_bytes, unpack_bits
+from sparse_core.nm.packing.positions import (
     choices_of,
     index_bits,
     index_row_bytes,
@@ -19,7 +20,6 @@ from sparse_core.compression.positions import (
     unpack_positions,
     unrank,
 )
-from sparse_core.nm.bits import pack_bits, packed_bytes, unpack_bits
 from sparse_core.nm.pattern import NMPattern
 
 

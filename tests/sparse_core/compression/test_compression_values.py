@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparse_core.compression.codebook import fit_codebook, lookup
-from sparse_core.compression.quantisation import quantise_groups
+from sparse_core.nm.packing.codebook import fit_codebook, lookup
+from sparse_core.nm.packing.quantisation import quantise_groups
 
 
 @pytest.mark.parametrize("bits", [4, 8])

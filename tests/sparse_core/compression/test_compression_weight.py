@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparse_core.compression.coding import Coding
-from sparse_core.compression.compress import compress
-from sparse_core.compression.layouts import MatrixView
-from sparse_core.compression.report import describe_weight
 from sparse_core.nm.masks import nm_mask
+from sparse_core.nm.packing.coding import Coding
+from sparse_core.nm.packing.compress import compress
+from sparse_core.nm.packing.matrix_view import MatrixView
+from sparse_core.nm.packing.report import describe_weight
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 
 CODINGS = ("float32", "float16", "bfloat16", "int8", "int4", "int8/6", "int4/6", "codebook16", "codebook5")

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from sparse_core.nm.allocation import CANDIDATES, allocate, attention_and_ends
+from sparse_core.nm.masks import pattern_mask
 from sparse_core.nm.pattern import NMPattern
-from sparse_core.nm.pattern_masks import pattern_mask
-from sparse_core.nm.sensitivity import layer_sensitivity
+from sparse_core.nm.pruning.allocation import CANDIDATES, allocate, attention_and_ends
+from sparse_core.nm.pruning.sensitivity import layer_sensitivity
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

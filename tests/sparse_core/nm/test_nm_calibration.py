@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm import calibration
-from sparse_core.nm.calibration import collect_inputs
+from sparse_core.nm.pruning import calibration
+from sparse_core.nm.pruning.calibration import collect_inputs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from sparse_core.nm.blocks import BlockSparseLinear
-from sparse_core.nm.calibration import collect_inputs
-from sparse_core.nm.convert import densify, packed_layers, sparsify, weight_nbytes
-from sparse_core.nm.layers import SparseLinear
+from sparse_core.nm.layers.blocks import BlockSparseLinear
+from sparse_core.nm.layers.conversion import densify, packed_layers, sparsify
+from sparse_core.nm.layers.int8 import SparseLinearInt8
+from sparse_core.nm.layers.packed_layer import PackedLayer
+from sparse_core.nm.layers.sparse_linear import SparseLinear
 from sparse_core.nm.masks import block_mask, nm_mask
-from sparse_core.nm.packed_layer import PackedLayer
 from sparse_core.nm.pattern import Block, NMPattern
-from sparse_core.nm.quantise import SparseLinearInt8
+from sparse_core.nm.pruning.calibration import collect_inputs
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +121,7 @@ def test_patterns_and_blocks_by_name() -> None:
     x = torch.randn(4, 32)
     torch.testing.assert_close(model(x), oracle(x))
     assert "16x16 blocks" in str(report)
-    assert weight_nbytes(model[1]) == 8 * 256 * 4 + 5 * 4 + 8 * 4
+    assert model[1].coded.nbytes == 8 * 256 * 4 + 5 * 4 + 8 * 4
     densify(model)
     assert torch.equal(model[1].weight, oracle[1].weight)
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.nm import prune, sparsify
-from sparse_core.nm.convert import densify
-from sparse_core.nm.encoder_layers import fill_padding
+from sparse_core.nm.layers.conversion import densify
+from sparse_core.nm.layers.encoder import fill_padding
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),

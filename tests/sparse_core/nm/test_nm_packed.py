@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparse_core.nm.packed import PackedNM, metadata_bytes, pack_index, slot_bits, unpack_index
+from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.positions import index_row_bytes, pack_index, slot_bits, unpack_index
 from sparse_core.nm.pattern import NMPattern
 
 
@@ -41,7 +42,7 @@ def test_packing_and_unpacking_keeps_exactly_the_masked_weight(
     assert torch.equal(packed.values, weight[mask].reshape(packed.values.shape))
     out, columns = weight.shape
     groups = columns // pattern.m
-    assert packed.nbytes == packed.values.nbytes + out * metadata_bytes(groups, pattern)
+    assert packed.nbytes == packed.values.nbytes + out * index_row_bytes(groups, pattern, "slots")
     if weight.dtype != torch.int8:
         assert torch.equal(packed.to_matrix().to_dense(), kept)
 
@@ -60,7 +61,7 @@ def test_positions_are_packed_bit_by_bit(case: tuple[Tensor, Tensor, NMPattern])
         slots = [column % pattern.m for column in range(columns) if mask[row, column]]
         for place, slot in enumerate(slots):
             stream |= slot << (place * bits)
-        expected.append(list(stream.to_bytes(metadata_bytes(groups, pattern), "little")))
+        expected.append(list(stream.to_bytes(index_row_bytes(groups, pattern, "slots"), "little")))
     assert packed.metadata.tolist() == expected
     index = packed.index()
     assert index.shape == (out, groups, pattern.n)

@@ -8,7 +8,7 @@ import pickle
 import pytest
 import torch
 
-from sparse_core.nm.packed import PackedNM
+from sparse_core.nm.packing.packed import PackedNM
 
 
 @pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda packed: pickle.loads(pickle.dumps(packed))])

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from sparse_core.nm.masks import block_mask, nm_mask
+from sparse_core.nm.masks import block_mask, nm_mask, pattern_mask
 from sparse_core.nm.pattern import Block, NMPattern
-from sparse_core.nm.pattern_masks import magnitude_masks, pattern_mask
+from sparse_core.nm.pruning.selection import magnitude_masks
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from sparse_core.nm.calibration import InputStatistics, collect_inputs
 from sparse_core.nm.masks import block_mask, check_nm, nm_mask
 from sparse_core.nm.pattern import Block, NMPattern
 from sparse_core.nm.pruning import prune
-from sparse_core.nm.scores import GradientScore, wanda
-from sparse_core.nm.sparsegpt import CalibrationWarning, sparsegpt
+from sparse_core.nm.pruning.calibration import InputStatistics, collect_inputs
+from sparse_core.nm.pruning.scores import GradientScore, wanda
+from sparse_core.nm.pruning.sparsegpt import CalibrationWarning, sparsegpt
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

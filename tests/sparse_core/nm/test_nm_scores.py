@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from sparse_core.nm.scores import GradientScore, magnitude, wanda
+from sparse_core.nm.pruning.scores import GradientScore, magnitude, wanda
 
 
 class Tripled(nn.Module):

@@ -10,10 +10,10 @@ import torch.nn.utils.prune
 from torch import nn
 from torch.nn.utils import parametrize
 
-from sparse_core.nm.allocation import allocate
 from sparse_core.nm.pattern import Block, NMPattern
 from sparse_core.nm.pruning import prune
-from sparse_core.nm.selection import selected_layers
+from sparse_core.nm.pruning.allocation import allocate
+from sparse_core.nm.pruning.selection import selected_layers
 from sparse_core.surgery import is_parametrised, weight_parameter
 
 

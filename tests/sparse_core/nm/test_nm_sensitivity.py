@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from sparse_core.nm.masks import pattern_mask
 from sparse_core.nm.pattern import Block, NMPattern, Pattern
-from sparse_core.nm.pattern_masks import magnitude_masks, pattern_mask
-from sparse_core.nm.sensitivity import layer_sensitivity
+from sparse_core.nm.pruning.selection import magnitude_masks
+from sparse_core.nm.pruning.sensitivity import layer_sensitivity
 from sparse_core.nm.training.estimators import attach_masks
 
 Batch = tuple[Tensor, Tensor]

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparse_core.nm.calibration import InputStatistics
 from sparse_core.nm.masks import check_nm, nm_mask
-from sparse_core.nm.one_shot import compensate_scale
 from sparse_core.nm.pattern import Block, NMPattern, weight_from_matrix, weight_matrix
 from sparse_core.nm.pruning import prune
-from sparse_core.nm.sparsegpt import CalibrationWarning, sparsegpt
+from sparse_core.nm.pruning.calibration import InputStatistics
+from sparse_core.nm.pruning.single_weight import compensate_scale
+from sparse_core.nm.pruning.sparsegpt import CalibrationWarning, sparsegpt
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,7 +15,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, stack_mod
 
 from sparse_core.errors import ImplementationError
 from sparse_core.nm import NMPattern
-from sparse_core.nm.layers import SparseLinear
+from sparse_core.nm.layers.sparse_linear import SparseLinear
 
 PATTERNS = [(2, 4), (4, 8)]
 

@@ -25,8 +25,8 @@ from sparse_core.nm import (
     save_packed,
     sparsify,
 )
-from sparse_core.nm.weights import Conv1D as AnyConv1D
-from sparse_core.nm.weights import as_linear
+from sparse_core.nm.pruning.selection import Conv1D as AnyConv1D
+from sparse_core.nm.pruning.selection import as_linear
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

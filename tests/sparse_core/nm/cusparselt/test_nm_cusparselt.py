@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from sparse_core.errors import ImplementationError
-from sparse_core.nm.cusparselt import library
-from sparse_core.nm.cusparselt.layout import fits, metadata_from_nibbles, nibbles_from_index
-from sparse_core.nm.cusparselt.plan import Product
 from sparse_core.nm.linear import vendor
 from sparse_core.nm.linear.common import Epilogue
-from sparse_core.nm.packed import PackedNM
+from sparse_core.nm.linear.cusparselt import library
+from sparse_core.nm.linear.cusparselt.plan import Product
+from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.two_four.layout import fits, metadata_from_nibbles, nibbles_from_index
 from sparse_core.nm.pattern import NMPattern
 
 

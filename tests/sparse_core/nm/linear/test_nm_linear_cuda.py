@@ -16,15 +16,15 @@ from torch.sparse import (
 )
 
 from sparse_core.errors import ImplementationError
-from sparse_core.nm.cusparselt import library
-from sparse_core.nm.cusparselt.compress import compress, compress_dense, layout_matches
-from sparse_core.nm.layers import SparseLinear
+from sparse_core.nm.layers.sparse_linear import SparseLinear
 from sparse_core.nm.linear import compiled as compiled_products
 from sparse_core.nm.linear import decode_cuda, execution, measure, nm_linear, tuning
 from sparse_core.nm.linear.choice import Choice
 from sparse_core.nm.linear.common import Epilogue
-from sparse_core.nm.pack.reference import transposable_mask
-from sparse_core.nm.packed import PackedNM
+from sparse_core.nm.linear.cusparselt import library
+from sparse_core.nm.linear.cusparselt.compress import compress, compress_dense, layout_matches
+from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.two_four.reference import transposable_mask
 from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.training import SparseTrainingLinear
 

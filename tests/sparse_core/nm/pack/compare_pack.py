@@ -12,8 +12,8 @@ import torch
 import triton
 from torch import Tensor
 
-from sparse_core.nm.pack import Compressed24, prune_and_pack, prune_and_pack_both
-from sparse_core.nm.pack import triton as kernels
+from sparse_core.nm.packing.two_four import Compressed24, prune_and_pack, prune_and_pack_both
+from sparse_core.nm.packing.two_four import triton as kernels
 
 DTYPES = (torch.float16, torch.bfloat16)
 

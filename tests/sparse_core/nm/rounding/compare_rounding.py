@@ -11,8 +11,8 @@ import sys
 import torch
 from torch import Tensor
 
-from sparse_core.nm.rounding import quantise_input
-from sparse_core.nm.rounding import triton as kernels
+from sparse_core.nm.layers.rounding import quantise_input
+from sparse_core.nm.layers.rounding import triton as kernels
 from sparse_core.op import interpreted
 
 DEVICE = torch.device(sys.argv[1])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from triton_scripts import run_script
 
-from sparse_core.nm.rounding import quantise_input
+from sparse_core.nm.layers.rounding import quantise_input
 
 SCRIPT = Path(__file__).with_name("compare_rounding.py")
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm.pattern_masks import magnitude_masks
+from sparse_core.nm.pruning.selection import magnitude_masks
 from sparse_core.nm.training.distillation import DistillationLoss, soft_label_loss
 from sparse_core.nm.training.estimators import attach_masks
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sparse_core.nm import training
 from sparse_core.nm.masks import nm_mask
 from sparse_core.nm.pattern import NMPattern
-from sparse_core.nm.pattern_masks import magnitude_masks
+from sparse_core.nm.pruning.selection import magnitude_masks
 from sparse_core.nm.training.estimators import MaskedModel, attach_masks, masked_weight
 
 pytestmark = pytest.mark.usefixtures("one_thread")

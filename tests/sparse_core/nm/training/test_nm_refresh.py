@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from sparse_core.nm.masks import nm_mask
 from sparse_core.nm.pattern import Block, NMPattern
-from sparse_core.nm.pattern_masks import magnitude_masks
+from sparse_core.nm.pruning.selection import magnitude_masks
 from sparse_core.nm.training.estimators import MaskedModel, attach_masks
 from sparse_core.nm.training.refresh import MaskRefresher
 from sparse_core.nm.training.schedules import LayerwiseSchedule, ProgressiveSchedule

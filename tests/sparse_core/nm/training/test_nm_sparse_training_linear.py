@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm.layers import SparseLinear
+from sparse_core.nm.layers.sparse_linear import SparseLinear
 from sparse_core.nm.masks import check_nm
 from sparse_core.nm.training import SparseTrainingLinear
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from sparse_core.nm.masks import check_nm
 from sparse_core.nm.pattern import NMPattern
-from sparse_core.nm.pattern_masks import magnitude_masks
-from sparse_core.nm.sensitivity import layer_sensitivity
+from sparse_core.nm.pruning.selection import magnitude_masks
+from sparse_core.nm.pruning.sensitivity import layer_sensitivity
 from sparse_core.nm.training import (
     DistillationLoss,
     LayerwiseSchedule,

@@ -1,0 +1,86 @@
+"""Converted models in files, and the bytes that they take."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from torch import nn
+
+from sparse_core.nm.layers.assembly import coded_model, compressed_layers
+from sparse_core.nm.packing.blocks import BlockWeight
+from sparse_core.nm.packing.compressed import CompressedWeight
+from sparse_core.nm.packing.files import load_compressed, save_compressed
+from sparse_core.nm.packing.model import DTYPES, LayerSettings
+from sparse_core.nm.packing.report import LayerSize, PackedSizeReport
+
+
+def save_packed(model: nn.Module, path: str | os.PathLike[str]) -> Path:
+    """Write a converted model; an existing file is replaced only once the new one is complete.
+
+    Args:
+        model: a model with packed layers; the other tensors of its state dict are written as they are.
+        path: of the file, usually ``*.safetensors``.
+
+    Returns:
+        The path written.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+        ValueError: no packed layer, or a state dict that holds more than tensors.
+    """
+    return save_compressed(coded_model(model), path)
+
+
+def load_packed(path: str | os.PathLike[str], model: nn.Module) -> nn.Module:
+    """Read a file of :func:`save_packed` into a model.
+
+    The layers that are packed in the file take the place of the ``nn.Linear`` layers of those names, on
+    their device and in their floating-point type, also where these are packed already. Nothing is changed
+    when the file does not fit.
+
+    Args:
+        path: of the file.
+        model: built like the one that was saved; its weights are overwritten.
+
+    Returns:
+        The model, or the new layer where the model was one layer.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: damaged, not of this kind, of another version, or not made from such a model; the message
+            names the file and what does not fit.
+    """
+    compressed = load_compressed(path).model
+    try:
+        return compressed_layers(model, compressed)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def packed_size_report(source: nn.Module | str | os.PathLike[str]) -> PackedSizeReport:
+    """Compare bytes of a converted model, or of a file of one, with those of the dense model.
+
+    Args:
+        source: a model with packed layers, or a file of :func:`save_packed`.
+
+    Raises:
+        FileNotFoundError, ValueError: as for :func:`load_packed`; ``ValueError`` also for a model without
+            packed layers.
+    """
+    found = coded_model(source) if isinstance(source, nn.Module) else load_compressed(source).model
+    layers = [_size(name, weight, found.settings.get(name)) for name, weight in found.weights.items()]
+    return PackedSizeReport(layers, sum(tensor.nbytes for tensor in found.other.values()))
+
+
+def _size(name: str, weight: CompressedWeight | BlockWeight, settings: LayerSettings | None) -> LayerSize:
+    itemsize = 4 if settings is None else DTYPES[settings.dtype].itemsize
+    if isinstance(weight, BlockWeight):
+        pattern = f"{weight.block_size}x{weight.block_size} blocks"
+    else:
+        plain = settings is not None and settings.kind == "nm"
+        kept = str(weight.pattern) if weight.sparse or settings is not None else "dense"
+        pattern = kept if plain else f"{kept} {weight.coding}"
+    shape = weight.view.shape
+    return LayerSize(name, shape, pattern, math.prod(shape) * itemsize, weight.nbytes)

@@ -1,0 +1,190 @@
+"""Symmetric int8: packed weights with one scale a row, inputs with one scale a tensor.
+
+The scheme is that of Wu et al., "Integer Quantization for Deep Learning Inference" (2020): real value =
+integer * scale, without an offset, so that zeros stay zero and pruned weights need no correction.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from sparse_core.nm.layers.base import dense_linear, own_copy, through_parts
+from sparse_core.nm.layers.packed_layer import KeepDense, PackedLayer
+from sparse_core.nm.layers.rounding import quantise_input
+from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
+from sparse_core.nm.linear.common import needs_plain_torch
+from sparse_core.nm.packing.compressed import CompressedWeight
+from sparse_core.nm.packing.model import LayerSettings
+from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.quantisation import quantise_weight
+from sparse_core.nm.pruning.calibration import InputStatistics
+
+_LARGEST = 127
+_RESULTS = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def activation_scale(source: float | Tensor | InputStatistics) -> Tensor:
+    """The scale of int8 inputs as a () float32 tensor.
+
+    Args:
+        source: the scale itself, or what :func:`sparse_core.nm.pruning.calibration.collect_inputs` saw, whose
+            largest absolute value becomes 127.
+
+    Raises:
+        ValueError: not a single positive finite number.
+    """
+    if isinstance(source, InputStatistics):
+        largest = source.largest.detach().double()
+        scale = torch.where(largest > 0, largest / _LARGEST, torch.ones_like(largest)).float()
+    else:
+        scale = torch.as_tensor(source).detach().float()
+    if scale.numel() != 1 or not bool(scale.isfinite().all() and (scale > 0).all()):
+        raise ValueError(f"an activation scale is one positive number, got {source}")
+    return scale.reshape(())
+
+
+class SparseLinearInt8(PackedLayer):
+    """A linear layer with int8 packed values, for inference: no gradients pass through it.
+
+    Inputs are rounded to int8 with a scale that is given (values beyond 127 scales are clipped) or, without
+    one, taken from the largest absolute value of each input, on the device. The result has the type of
+    the input.
+
+    Args:
+        packed: int8 weight; copied.
+        weight_scale: (out,) float32, real weight over integer.
+        bias: (out,); copied.
+        activation_scale: () float32, real input over integer; ``None`` for a scale of each input.
+        activation: applied to the result: ``"relu"``, ``"gelu"`` or nothing.
+        dtype: floating-point type of the weight that :attr:`weight` gives.
+        keep_dense: whether a dense int8 copy is kept for row counts where dense is faster.
+        impl: implementation of the product, see :func:`sparse_core.nm.linear.nm_linear`.
+
+    Raises:
+        TypeError: values that are not int8.
+        ValueError: sizes or options do not fit.
+    """
+
+    # Half precision would lose digits of every weight.
+    pinned: ClassVar[tuple[str, ...]] = ("weight_scale", "activation_scale")
+    weight_scale: Tensor
+    activation_scale: Tensor | None
+
+    def __init__(
+        self,
+        packed: PackedNM,
+        weight_scale: Tensor,
+        bias: Tensor | None = None,
+        *,
+        activation_scale: Tensor | None = None,
+        activation: Activation | None = None,
+        dtype: torch.dtype = torch.float32,
+        keep_dense: KeepDense = "auto",
+        impl: LinearImpl = "auto",
+    ) -> None:
+        if packed.dtype != torch.int8:
+            raise TypeError(f"SparseLinearInt8 holds int8 values, got {packed.dtype}")
+        super().__init__(packed, bias, activation=activation, keep_dense=keep_dense, impl=impl)
+        if tuple(weight_scale.shape) != (self.out_features,):
+            raise ValueError(
+                f"weight_scale must have shape {(self.out_features,)}, got {tuple(weight_scale.shape)}"
+            )
+        self.dtype = dtype
+        self.register_buffer("values", own_copy(packed.values))
+        self.register_buffer("weight_scale", own_copy(weight_scale.float()))
+        moved = None if activation_scale is None else activation_scale.float().to(packed.device)
+        self.register_buffer("activation_scale", None if moved is None else own_copy(moved))
+        self.refresh()
+
+    @classmethod
+    def from_sparse(
+        cls, layer: PackedLayer, activation_scale: float | Tensor | InputStatistics | None = None
+    ) -> SparseLinearInt8:
+        """Quantise the kept values of a layer, which stays as it is.
+
+        Args:
+            layer: the layer.
+            activation_scale: see :func:`activation_scale`; ``None`` for a scale of each input.
+
+        Raises:
+            ValueError: values that are not finite, or not a scale.
+        """
+        quantised = quantise_weight(layer.values.detach())
+        bias = None if layer.bias is None else layer.bias.detach()
+        return cls(
+            layer.packed.with_values(quantised.values),
+            quantised.scale,
+            bias,
+            activation_scale=None if activation_scale is None else _scale_of(activation_scale),
+            activation=layer.activation,
+            dtype=layer.values.dtype,
+            keep_dense=layer.keep_dense,
+            impl=layer.impl,
+        ).train(layer.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``activation(x @ weight.T + bias)`` from int8 products, exact sums and one rounding of the input.
+
+        Args:
+            x: (..., in) floating point, any strides; NaN gives NaN only without a given scale.
+
+        Returns:
+            (..., out), the type of ``x``.
+        """
+        if x.is_nested:
+            return through_parts(self, x)
+        rounded, step = quantise_input(x, self.activation_scale)
+        dense = None
+        if torch.compiler.is_dynamo_compiling() or needs_plain_torch():
+            packed = self._pack()
+            if self._ready is not None and self._ready.packed.values is self.values:
+                packed, dense = self._ready.packed, self._ready.dense
+        else:
+            ready = self._current()
+            packed, dense = ready.packed, ready.dense_copy() if ready.keeps_dense else None
+        y = nm_linear(
+            rounded,
+            packed,
+            None if self.bias is None else self.bias.detach(),
+            activation=self.activation,
+            dense=dense,
+            out_dtype=x.dtype if x.dtype in _RESULTS else torch.float32,
+            scale=self.weight_scale * step,
+            impl=self.impl,
+        )
+        return y.to(x.dtype)
+
+    @property
+    def weight(self) -> Tensor:
+        """(out, in) in the type of the weight before it was quantised: integers times scales."""
+        return (self._pack().to_dense() * self.weight_scale[:, None]).to(self.dtype)
+
+    def to_dense(self) -> nn.Linear:
+        """An ``nn.Linear`` with the rounded weight and the bias; ``activation`` is not part of it."""
+        return dense_linear(own_copy(self.weight), self.bias, requires_grad=False, training=self.training)
+
+    def extra_repr(self) -> str:
+        """Sizes, pattern and options, as ``print(model)`` shows them."""
+        scale = "per input" if self.activation_scale is None else "given"
+        return f"{super().extra_repr()}, activation_scale={scale}"
+
+    @property
+    def coded(self) -> CompressedWeight:
+        """See :attr:`CodedLayer.coded`."""
+        return CompressedWeight.from_packed(self._pack(), self.weight_scale)
+
+    @property
+    def settings(self) -> LayerSettings:
+        """See :attr:`CodedLayer.settings`."""
+        scale = None if self.activation_scale is None else float(self.activation_scale)
+        return LayerSettings("int8", str(self.dtype), self.activation, scale)
+
+    def _note_cast(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+
+# The constructor's argument of the same name hides the function.
+_scale_of = activation_scale

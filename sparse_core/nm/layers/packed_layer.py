@@ -1,0 +1,251 @@
+"""What layers with a packed n:m weight share: state, loading, moving, and what is kept between calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from sparse_core.nm.layers.base import CodedLayer, own_bias, own_copy
+from sparse_core.nm.linear import Activation, LinearImpl
+from sparse_core.nm.linear.again import Again, Quick
+from sparse_core.nm.linear.product import NM_LINEAR, known_call
+from sparse_core.nm.packing.packed import DENSE_VERSION, PackedNM
+from sparse_core.nm.packing.positions import unpack_positions
+from sparse_core.nm.pattern import NMPattern
+
+KeepDense = Literal["auto"] | bool
+"""Whether a dense copy is kept for row counts where dense is faster; ``"auto"``: on CUDA."""
+
+#: Shapes of inputs for which a layer keeps how to multiply them quickly.
+_MOST_SHAPES = 256
+
+LAYER_FORMAT = 1
+"""Version of the packed state; the first number of a layer's extra state."""
+
+
+class Ready:
+    """A packed weight, for which implementations prepare plans, and the dense copy made of it.
+
+    Attributes:
+        packed: the weight; its values are those of the layer, so gradients reach them.
+        version: of the values in place when this was made; ``None`` for inference tensors, which have none.
+        device_type: of the values.
+        keeps_dense: whether a dense copy is wanted.
+        dense: the copy, made at the first use.
+        casts: the same weight in the types of autocast.
+        quick: products that were done before, by the shape of the input and the activation.
+    """
+
+    __slots__ = ("casts", "dense", "device_type", "keeps_dense", "packed", "quick", "version")
+
+    def __init__(self, packed: PackedNM, keeps_dense: bool) -> None:
+        self.packed = packed
+        self.version = None if packed.values.is_inference() else packed.values._version
+        self.device_type = packed.device.type
+        self.keeps_dense = keeps_dense
+        self.dense: Tensor | None = None
+        self.casts: dict[torch.dtype, Ready] = {}
+        self.quick: dict[tuple[torch.Size, str | None], Quick] = {}
+
+    def renew(self) -> bool:
+        """Go on after the values were changed in place: plans that follow them stay, copies are dropped.
+
+        Returns:
+            Whether that was possible; inference tensors count no changes.
+        """
+        values = self.packed.values
+        if self.version is None or values.is_inference():
+            return False
+        self.packed.drop_stale_plans()
+        self.version = values._version
+        self.dense = None
+        self.casts.clear()
+        self.quick.clear()
+        if self.keeps_dense and not values.requires_grad:
+            self.dense_copy()
+        return True
+
+    def dense_copy(self) -> Tensor:
+        """(out, in) without gradient; unpacked once."""
+        if self.dense is None:
+            # What is made in inference mode could not be used for gradients of the input later.
+            with torch.inference_mode(False), torch.no_grad():
+                self.dense = self.packed.to_dense()
+            if self.version is not None:
+                self.packed.plans[DENSE_VERSION] = self.version
+        return self.dense
+
+    def learn(self, x: Tensor, bias: Tensor | None, dense: Tensor | None, activation: str | None) -> None:
+        """Find out whether a product that was just done on CUDA can be done quickly from now on."""
+        key = (x.shape, activation)
+        if self.version is None or key in self.quick or len(self.quick) >= _MOST_SHAPES:
+            return
+        call = known_call(x, self.packed, bias, activation, dense, None, None)
+        if isinstance(call, Again) and call.recorded is not None:
+            plain = call.by_settings and activation is None and x.dtype != torch.int8
+            self.quick[key] = Quick(call, x, self.packed.values, bias, dense, plain=plain)
+
+    def cast(self, dtype: torch.dtype) -> Ready:
+        """The same weight in another type, without gradient; converted once."""
+        if self.packed.dtype == dtype:
+            return self
+        if dtype not in self.casts:
+            with torch.inference_mode(False), torch.no_grad():
+                self.casts[dtype] = Ready(self.packed.to(dtype), self.keeps_dense)
+        return self.casts[dtype]
+
+
+class PackedLayer(CodedLayer):
+    """Base of the layers whose weight is a :class:`PackedNM`.
+
+    The packed weight with the plans of the implementations and the dense copy is kept until ``values`` is
+    replaced, changed in place, cast, moved or loaded. A change through ``values.data`` is not seen: write
+    to ``values`` under ``torch.no_grad()``, or call :meth:`refresh`.
+
+    Attributes:
+        in_features, out_features: as in ``nn.Linear``.
+        pattern: n and m.
+        activation: ``"relu"``, ``"gelu"`` or ``None``, applied to the result.
+        values: (out, in * n / m), kept weights in column order.
+        metadata: (out, bytes) uint8, see :class:`PackedNM`.
+        bias: (out,) or ``None``.
+        keep_dense: see :data:`KeepDense`.
+        impl: implementation of the product, see :func:`sparse_core.nm.linear.nm_linear`.
+    """
+
+    values: Tensor
+    metadata: Tensor
+    _ready: Ready | None
+
+    def __init__(
+        self,
+        packed: PackedNM,
+        bias: Tensor | None,
+        *,
+        activation: Activation | None,
+        keep_dense: KeepDense,
+        impl: LinearImpl,
+    ) -> None:
+        super().__init__()
+        NM_LINEAR.check(impl)
+        if keep_dense not in ("auto", True, False):
+            raise ValueError(f"keep_dense must be 'auto', True or False, got {keep_dense!r}")
+        if activation not in (None, "relu", "gelu"):
+            raise ValueError(f"activation must be None, 'relu' or 'gelu', got {activation!r}")
+        self.out_features, self.in_features = packed.shape
+        self.pattern = NMPattern(packed.pattern.n, packed.pattern.m)
+        self.activation = activation
+        self.keep_dense = keep_dense
+        self.impl = impl
+        self._ready = None
+        self.register_buffer("metadata", own_copy(packed.metadata))
+        self.register_parameter("bias", own_bias(bias, self.out_features))
+
+    @property
+    def packed(self) -> PackedNM:
+        """The weight as it is multiplied; gradients reach ``values``."""
+        return self._current().packed
+
+    def refresh(self) -> Ready:
+        """Forget plans and copies; needed only after a change that torch does not record."""
+        keeps = self.values.is_cuda if self.keep_dense == "auto" else self.keep_dense
+        self._ready = ready = Ready(self._pack(), keeps)
+        # A compiled graph cannot make the copy, so a frozen layer has it before it is traced.
+        if keeps and not self.values.requires_grad and ready.device_type != "meta":
+            ready.dense_copy()
+        return ready
+
+    def _pack(self) -> PackedNM:
+        return PackedNM(self.values, self.metadata, (self.out_features, self.in_features), self.pattern)
+
+    def _current(self) -> Ready:
+        ready, values = self._ready, self.values
+        if ready is None or ready.packed.values is not values or values.is_inference():
+            return self.refresh()
+        if ready.version == values._version or ready.renew():
+            return ready
+        return self.refresh()
+
+    def extra_repr(self) -> str:
+        """Sizes, pattern and options, as ``print(model)`` shows them."""
+        activation = f", activation={self.activation}" if self.activation else ""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features},"
+            f" bias={self.bias is not None}, pattern={self.pattern}{activation}"
+        )
+
+    # Moving, copying, loading.
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PackedLayer:
+        # Module.to exchanges the data of the same Parameter, which neither identity nor version shows.
+        super()._apply(fn, recurse)
+        self.refresh()
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ready": None}
+
+    def get_extra_state(self) -> Tensor:
+        """(3,) int64: format version, n, m."""
+        return torch.tensor([LAYER_FORMAT, self.pattern.n, self.pattern.m])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Check that a stored state belongs to this format and pattern.
+
+        Raises:
+            ValueError: another version, or another n:m.
+        """
+        self._check_extra_state(state, type(self).__name__)
+
+    def _check_extra_state(self, state: Tensor, name: str) -> None:
+        version, n, m = (int(number) for number in state)
+        if version != LAYER_FORMAT:
+            raise ValueError(
+                f"{name}: the stored weight has format version {version}, this release reads {LAYER_FORMAT}"
+            )
+        if (n, m) != (self.pattern.n, self.pattern.m):
+            raise ValueError(
+                f"{name}: the stored weight is {n}:{m} but the layer is {self.pattern};"
+                f" convert the model with NMPattern({n}, {m}) first"
+            )
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *arguments: Any, **options: Any
+    ) -> None:
+        name = prefix[:-1] or type(self).__name__
+        if f"{prefix}weight" in state_dict and f"{prefix}values" not in state_dict:
+            state_dict = dict(state_dict)
+            state_dict.update(self._entries_of_dense(state_dict.pop(f"{prefix}weight"), prefix, name))
+        if f"{prefix}_extra_state" in state_dict:
+            self._check_extra_state(state_dict[f"{prefix}_extra_state"], name)
+        values = state_dict.get(f"{prefix}values")
+        if values is not None and (values.dtype == torch.int8) != (self.values.dtype == torch.int8):
+            raise ValueError(
+                f"{name}: the stored values are {values.dtype} but those of the layer {self.values.dtype};"
+                " convert the model the same way, with or without quantise=True"
+            )
+        metadata = state_dict.get(f"{prefix}metadata")
+        if metadata is not None and metadata.shape == self.metadata.shape:
+            self._check_metadata(metadata, name)
+        super()._load_from_state_dict(state_dict, prefix, *arguments, **options)
+        self.refresh()
+
+    def _check_metadata(self, metadata: Tensor, name: str) -> None:
+        """Check that stored positions lie within their groups and rise, as kernels take for granted."""
+        if metadata.device.type == "meta":
+            return
+        groups = self.in_features // self.pattern.m
+        try:
+            unpack_positions(metadata, groups, self.pattern, "slots")
+        except ValueError as error:
+            raise ValueError(f"{name}: the metadata of the packed weight are damaged ({error})") from error
+
+    def _entries_of_dense(self, weight: Tensor, prefix: str, name: str) -> dict[str, Tensor]:
+        """Entries of a state dict that replace a dense ``weight``."""
+        raise ValueError(
+            f"{name}: {type(self).__name__} cannot load the dense weight {prefix}weight;"
+            " load it before the model is converted"
+        )

@@ -1,0 +1,212 @@
+"""Products with cuSPARSELt: descriptors and algorithm fixed once, then one call a product."""
+
+from __future__ import annotations
+
+import ctypes
+from enum import IntEnum
+from functools import lru_cache
+from threading import Lock
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_core.nm.linear.cusparselt.compress import structured
+from sparse_core.nm.linear.cusparselt.library import (
+    DATA_TYPES,
+    AlgorithmAttribute,
+    ComputeType,
+    CusparseltError,
+    MatmulAttribute,
+    Order,
+    handle,
+    load,
+    opaque,
+)
+from sparse_core.relaunch import Span
+
+_SOME_ADDRESS = 256
+
+
+class Product(NamedTuple):
+    """``y = relu?(scale * (x @ W.T) + bias)`` with a compressed W.
+
+    Attributes:
+        rows, out, columns: x is (rows, columns), W is (out, columns), y is (rows, out).
+        dtype: of x and W.
+        out_dtype: of y and the bias.
+        relu: apply ReLU at the end.
+        scaled: whether sums are multiplied with a factor of each output column.
+    """
+
+    rows: int
+    out: int
+    columns: int
+    dtype: torch.dtype
+    out_dtype: torch.dtype
+    relu: bool
+    scaled: bool
+
+
+class MatmulPlan:
+    """A product with an algorithm, which calls enqueue; build it with :data:`plan`, which keeps plans.
+
+    Args:
+        device_index: the CUDA device.
+        product: sizes, types and epilogue.
+        algorithm: number of the library's configuration.
+        has_bias: whether products bring a bias; kernels are chosen for it.
+
+    Attributes:
+        algorithms: how many configurations the library has for this product.
+        workspace_bytes: scratch memory that a call needs.
+
+    Raises:
+        CusparseltError: the library refuses sizes, types or the algorithm.
+    """
+
+    def __init__(self, device_index: int, product: Product, algorithm: int, has_bias: bool) -> None:
+        self._library = load()
+        self._device = device_index
+        self._handle = handle(device_index)
+        self._describe(device_index, product)
+        if has_bias:
+            # A bias that is first set after the plan was made crashes the kernel; one that is there can be
+            # exchanged.
+            self._set_bias(_SOME_ADDRESS)
+        self._selection = opaque()
+        self._call("cusparseLtMatmulAlgSelectionInit", self._selection, self._operation, ctypes.c_int(0))
+        most = ctypes.c_int()
+        self._attribute("AlgGet", self._selection, AlgorithmAttribute.CONFIG_MAX_ID, most)
+        self.algorithms = most.value
+        self._attribute("AlgSet", self._selection, AlgorithmAttribute.CONFIG_ID, ctypes.c_int(algorithm))
+        self._plan = opaque()
+        self._call("cusparseLtMatmulPlanInit", self._plan, self._operation, self._selection)
+        size = ctypes.c_size_t()
+        self._call("cusparseLtMatmulGetWorkspace", self._plan, ctypes.byref(size))
+        self.workspace_bytes = size.value
+        self._one, self._zero = ctypes.c_float(1), ctypes.c_float(0)
+        self._stream = ctypes.c_void_p()
+        # Addresses as plain integers: the hot path passes them without making ctypes objects.
+        self._fixed = tuple(
+            map(ctypes.addressof, (self._handle, self._plan, self._one, self._zero, self._stream))
+        )
+        self._matmul = self._library.raw.cusparseLtMatmul
+        self._lock = Lock()  # layers of one shape share the plan, and threads may share a layer
+
+    def __call__(
+        self, buffer: Tensor, x: Tensor, bias: Tensor | None, scale: Tensor | None, y: Tensor
+    ) -> None:
+        """Enqueue the product on the present stream, which writes ``y``.
+
+        Args:
+            buffer: the compressed weight.
+            x: (rows, columns) contiguous.
+            bias: (out,) of the result's type, if the plan was made for one.
+            scale: (out,) float32 when the product is scaled.
+            y: (rows, out) contiguous.
+
+        Raises:
+            CusparseltError: the library reports a failure.
+        """
+        address_of_handle, address_of_plan, one, zero, address_of_stream = self._fixed
+        stream = torch._C._cuda_getCurrentRawStream(self._device)
+        scratch = self.workspace(stream).address
+        added = 0 if bias is None else bias.data_ptr()
+        factor = 0 if scale is None else scale.data_ptr()
+        result = y.data_ptr()
+        with self._lock:
+            if added and added != self._bias.value:
+                self._set_bias(added)
+            self._stream.value = stream
+            status = self._matmul(
+                address_of_handle,
+                address_of_plan,
+                factor or one,
+                buffer.data_ptr(),
+                x.data_ptr(),
+                zero,
+                result,
+                result,
+                scratch,
+                address_of_stream,
+                1,
+            )
+        if status:
+            raise CusparseltError(f"cusparseLtMatmul failed: {self._library.reason(status)}")
+
+    def workspace(self, stream: int) -> Span:
+        """Scratch memory of a stream (``CUstream`` as an integer) that is enough for this product."""
+        return workspace(self._device, stream, self.workspace_bytes)
+
+    def _call(self, name: str, *arguments: object) -> None:
+        self._library.call(name, self._handle, *arguments)
+
+    def _attribute(self, kind: str, subject: object, attribute: IntEnum, value: Any) -> None:
+        """Get or set an attribute of a structure."""
+        size = ctypes.c_size_t(ctypes.sizeof(value))
+        self._call(
+            f"cusparseLtMatmul{kind}Attribute", subject, ctypes.c_int(attribute), ctypes.byref(value), size
+        )
+
+    def _describe(self, device_index: int, product: Product) -> None:
+        self._weight = structured(device_index, product.out, product.columns, product.dtype)
+        self._input, self._output, self._operation = opaque(), opaque(), opaque()
+        # A row-major (rows, columns) input is a column-major (columns, rows) matrix; the result likewise.
+        for descriptor, length, dtype in (
+            (self._input, product.columns, product.dtype),
+            (self._output, product.out, product.out_dtype),
+        ):
+            self._call(
+                "cusparseLtDenseDescriptorInit",
+                descriptor,
+                ctypes.c_int64(length),
+                ctypes.c_int64(product.rows),
+                ctypes.c_int64(length),
+                ctypes.c_uint32(16),
+                ctypes.c_int(DATA_TYPES[dtype]),
+                ctypes.c_int(Order.COLUMN),
+            )
+        compute = ComputeType.INT32 if product.dtype == torch.int8 else ComputeType.FLOAT32
+        self._call(
+            "cusparseLtMatmulDescriptorInit",
+            self._operation,
+            ctypes.c_int(0),
+            ctypes.c_int(0),
+            self._weight,
+            self._input,
+            self._output,
+            self._output,
+            ctypes.c_int(compute),
+        )
+        flags = {MatmulAttribute.RELU: product.relu, MatmulAttribute.ALPHA_VECTOR_SCALING: product.scaled}
+        for flag in (name for name, wanted in flags.items() if wanted):
+            self._attribute("DescSet", self._operation, flag, ctypes.c_int(1))
+        self._bias = ctypes.c_void_p()
+
+    def _set_bias(self, address: int) -> None:
+        # The descriptor is read at every product, so a plan serves all layers of its shape.
+        self._bias.value = address
+        self._attribute("DescSet", self._operation, MatmulAttribute.BIAS_POINTER, self._bias)
+
+
+plan = lru_cache(maxsize=1024)(MatmulPlan)
+"""The plan of a product, made once; takes the arguments of the class by position."""
+
+
+_workspaces: dict[tuple[int, int], list[tuple[Span, Tensor]]] = {}
+_LEAST_WORKSPACE = 1 << 22
+
+
+def workspace(device_index: int, stream: int, size: int) -> Span:
+    """Scratch memory of a stream.
+
+    Memory that has become too small is kept, because captured CUDA graphs may still write to it.
+    """
+    kept = _workspaces.get((device_index, stream))
+    if kept is None or kept[-1][0].size < size:
+        kept = _workspaces.setdefault((device_index, stream), [])
+        device = torch.device("cuda", device_index)
+        made = torch.empty(max(size, _LEAST_WORKSPACE), dtype=torch.uint8, device=device)
+        kept.append((Span.of(made), made))
+    return kept[-1][0]

@@ -1,6 +1,0 @@
-"""Prune a weight to 2:4 and pack it for the sparse tensor cores in one pass, for training."""
-
-from sparse_core.nm.pack.api import prune_and_pack, prune_and_pack_both
-from sparse_core.nm.pack.common import Compressed24, PackedBoth
-
-__all__ = ["Compressed24", "PackedBoth", "prune_and_pack", "prune_and_pack_both"]

@@ -1,0 +1,172 @@
+"""Which n of m positions a group keeps, as one number of ⌈log2 C(m, n)⌉ bits.
+
+The number of a choice p0 < p1 < … is Σ C(pi, i + 1), its rank in the combinatorial number system (Knuth,
+The Art of Computer Programming, volume 4A, section 7.2.1.3): for 2:4 six choices in 3 bits, where two slots
+of two bits each take 4.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import cache
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from sparse_core.nm.packing.bits import MOST_BITS, pack_bits, packed_bytes, unpack_bits
+from sparse_core.nm.pattern import NMPattern
+
+IndexCoding = Literal["combinatorial", "slots"]
+"""``"combinatorial"``: ⌈log2 C(m, n)⌉ bits a group. ``"slots"``: ⌈log2 m⌉ bits a kept value, the layout of
+:class:`sparse_core.nm.PackedNM` and, for 2:4, of sparse tensor cores."""
+
+
+def index_bits(pattern: NMPattern, coding: IndexCoding) -> int:
+    """Bits a group.
+
+    Raises:
+        ValueError: an unknown coding, or more choices than a number of 62 bits can tell apart.
+    """
+    if coding not in get_args(IndexCoding):
+        raise ValueError(f"index must be one of {', '.join(get_args(IndexCoding))}, got {coding!r}")
+    if coding == "slots":
+        return pattern.n * slot_bits(pattern)
+    if pattern.index_bits > MOST_BITS:
+        raise ValueError(
+            f"{pattern} has 2^{pattern.entropy_bits:.0f} choices a group, more than {MOST_BITS} bits can tell"
+            " apart: use index='slots', or smaller groups"
+        )
+    return pattern.index_bits
+
+
+def index_row_bytes(groups: int, pattern: NMPattern, coding: IndexCoding) -> int:
+    """Bytes of the positions of a row of ``groups`` groups."""
+    return packed_bytes(groups, index_bits(pattern, coding))
+
+
+def pack_positions(index: Tensor, pattern: NMPattern, coding: IndexCoding = "combinatorial") -> Tensor:
+    """Positions (rows, groups, n) uint8, rising within a group, as (rows, bytes) uint8.
+
+    Raises:
+        ValueError: positions that do not rise or are not below m, or see :func:`index_bits`.
+    """
+    bits = index_bits(pattern, coding)
+    if index.ndim != 3 or index.shape[2] != pattern.n:
+        raise ValueError(f"index must have shape (rows, groups, {pattern.n}), got {tuple(index.shape)}")
+    if not _are_choices(index, pattern):
+        raise ValueError(f"positions must rise within each group and be below m={pattern.m}")
+    if coding == "slots":
+        return pack_index(index, pattern)
+    return pack_bits(rank(index, pattern), bits)
+
+
+def unpack_positions(
+    packed: Tensor, groups: int, pattern: NMPattern, coding: IndexCoding, *, check: bool = True
+) -> Tensor:
+    """Undo :func:`pack_positions`: (rows, groups, n) uint8.
+
+    Args:
+        packed: (rows, bytes) uint8.
+        groups: of a row.
+        pattern, coding: as packed.
+        check: look for damage, for which a GPU has to be waited for.
+
+    Raises:
+        ValueError: numbers that stand for no choice of n of m.
+    """
+    bits = index_bits(pattern, coding)
+    if coding == "slots":
+        index = unpack_index(packed, groups, pattern)
+        if check and not _are_choices(index, pattern):
+            raise ValueError(f"the positions are no choice of {pattern.n} of {pattern.m}: damaged")
+        return index
+    return unrank(unpack_bits(packed, groups, bits), pattern, check=check)
+
+
+def _are_choices(index: Tensor, pattern: NMPattern) -> bool:
+    rising = bool((index[..., 1:] > index[..., :-1]).all())
+    return rising and not (index.numel() and int(index.max()) >= pattern.m)
+
+
+def rank(index: Tensor, pattern: NMPattern) -> Tensor:
+    """Positions (..., n) to their number (...) int64."""
+    table = _binomials(pattern.n, pattern.m, index.device)
+    slots = torch.arange(pattern.n, device=index.device)
+    return table[slots, index.long()].sum(dim=-1)
+
+
+def unrank(numbers: Tensor, pattern: NMPattern, *, check: bool = True) -> Tensor:
+    """Numbers (...) to positions (..., n) uint8.
+
+    Args:
+        numbers: below C(m, n).
+        pattern: n and m.
+        check: see :func:`unpack_positions`.
+
+    Raises:
+        ValueError: a number of C(m, n) or more.
+    """
+    choices = math.comb(pattern.m, pattern.n)
+    if check and numbers.numel() and int(numbers.max()) >= choices:
+        raise ValueError(
+            f"{pattern} has {choices} choices a group, got number {int(numbers.max())}: the data is damaged"
+        )
+    if choices <= 1 << 16:
+        return _choices_on(pattern, numbers.device)[numbers.long()]
+    table = _binomials(pattern.n, pattern.m, numbers.device)
+    rest = numbers.long().contiguous()
+    index = torch.empty((*numbers.shape, pattern.n), dtype=torch.uint8, device=numbers.device)
+    for slot in reversed(range(pattern.n)):
+        # The largest position whose binomial is not above what is left; binomials of a slot do not fall.
+        position = torch.searchsorted(table[slot], rest, right=True) - 1
+        index[..., slot] = position.to(torch.uint8)
+        rest = rest - table[slot][position]
+    return index
+
+
+@cache
+def choices_of(pattern: NMPattern) -> Tensor:
+    """All choices of n of m in the order of their numbers: (C(m, n), n) uint8. At most 65,536 choices.
+
+    Raises:
+        ValueError: more choices.
+    """
+    choices = math.comb(pattern.m, pattern.n)
+    if choices > 1 << 16:
+        raise ValueError(f"{pattern} has {choices} choices, a table holds at most {1 << 16}")
+    rows = sorted(itertools.combinations(range(pattern.m), pattern.n), key=lambda row: row[::-1])
+    return torch.tensor(rows, dtype=torch.uint8)
+
+
+@cache
+def _choices_on(pattern: NMPattern, device: torch.device) -> Tensor:
+    """The table of :func:`choices_of` on a device: copied once, since a copy waits for a GPU."""
+    with torch.inference_mode(False):
+        return choices_of(pattern).to(device)
+
+
+@cache
+def _binomials(n: int, m: int, device: torch.device) -> Tensor:
+    """(n, m) int64: C(position, slot + 1), cut off at 2^62, which no rank within 62 bits needs."""
+    largest = 1 << MOST_BITS
+    rows = [[min(math.comb(p, slot + 1), largest) for p in range(m)] for slot in range(n)]
+    with torch.inference_mode(False):
+        return torch.tensor(rows, device=device)
+
+
+def slot_bits(pattern: NMPattern) -> int:
+    """Bits that hold the position of one slot within its group."""
+    return max(1, (pattern.m - 1).bit_length())
+
+
+def pack_index(index: Tensor, pattern: NMPattern) -> Tensor:
+    """Pack positions (out, groups, n) uint8 into (out, bytes) uint8."""
+    return pack_bits(index.reshape(index.shape[0], index.shape[1] * pattern.n), slot_bits(pattern))
+
+
+def unpack_index(metadata: Tensor, groups: int, pattern: NMPattern) -> Tensor:
+    """Undo :func:`pack_index`: (out, groups, n) uint8."""
+    slots = unpack_bits(metadata, groups * pattern.n, slot_bits(pattern))
+    return slots.reshape(metadata.shape[0], groups, pattern.n)

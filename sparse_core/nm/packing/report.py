@@ -1,0 +1,218 @@
+"""Bytes of compressed weights against dense ones, and against what their content needs at least."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from sparse_core.nm.packing.compressed import CompressedWeight
+from sparse_core.table import Column, Report, Table, left_out, share_saved
+
+
+@dataclass(frozen=True)
+class LayerCompression:
+    """One compressed weight.
+
+    Attributes:
+        name: dotted name of the layer; ``""`` where the model itself is the layer.
+        shape: of the weight.
+        pattern: such as ``"2:4"``, or ``"dense"``.
+        coding: such as ``"int8"``.
+        dense_bytes: of the weight before, in the type it had.
+        value_bytes: of the kept values, as stored.
+        index_bytes: of their positions, as stored.
+        scale_bytes: of scales and codebook.
+        value_bits, index_bits, scale_bits: the same in theory: kept values times bits a value; groups times
+            log2 C(m, n), which no coding of equally likely choices goes below; scales and codebook.
+        kept_magnitude: Σ|w| of the kept values over Σ|w| of all, before rounding.
+        error: ‖restored - before‖₂ / ‖before‖₂, pruning and rounding together.
+        rounding_error: the same against the kept values only.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    pattern: str
+    coding: str
+    dense_bytes: int
+    value_bytes: int
+    index_bytes: int
+    scale_bytes: int
+    value_bits: int
+    index_bits: float
+    scale_bits: int
+    kept_magnitude: float
+    error: float
+    rounding_error: float
+    derived: ClassVar = ("stored_bytes", "theory_bytes", "bits_a_weight")
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all parts."""
+        return self.value_bytes + self.index_bytes + self.scale_bytes
+
+    @property
+    def theory_bytes(self) -> float:
+        """Bytes that the parts need at least."""
+        return (self.value_bits + self.index_bits + self.scale_bits) / 8
+
+    @property
+    def bits_a_weight(self) -> float:
+        """Stored bits over weights, zeros included."""
+        return 8 * self.stored_bytes / math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class CompressionReport(Report):
+    """What compression did to a model; ``str(report)`` is a table.
+
+    Attributes:
+        layers: compressed weights.
+        skipped: why each other layer with a matrix stays as it is.
+        other_bytes: of all other tensors as they are stored.
+        other_dense_bytes: and before.
+    """
+
+    layers: list[LayerCompression]
+    skipped: dict[str, str]
+    other_bytes: int
+    other_dense_bytes: int
+    derived: ClassVar = ("dense_bytes", "stored_bytes", "theory_bytes")
+
+    @property
+    def dense_bytes(self) -> int:
+        """Bytes of all tensors before."""
+        return self.other_dense_bytes + sum(layer.dense_bytes for layer in self.layers)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all tensors as they are stored; a file adds its header."""
+        return self.other_bytes + sum(layer.stored_bytes for layer in self.layers)
+
+    @property
+    def theory_bytes(self) -> float:
+        """Bytes that the compressed weights need at least, with the other tensors as they are stored."""
+        return self.other_bytes + sum(layer.theory_bytes for layer in self.layers)
+
+    def tables(self) -> list[Table | str]:
+        """A row for each layer, the other tensors, the total, and what was left out."""
+        columns: dict[str, Column] = {
+            "layer": lambda layer: layer.name or "(model)",
+            "shape": "shape",
+            "pattern": "pattern",
+            "coding": "coding",
+            "bytes dense": "dense_bytes",
+            "values": "value_bytes",
+            "index": "index_bytes",
+            "scales": "scale_bytes",
+            "stored": "stored_bytes",
+            "theory": "theory_bytes:,.0f",
+            "bits a weight": "bits_a_weight:.2f",
+            "kept |w|": "kept_magnitude:.2%",
+            "error": "error:.2%",
+        }
+        totals = [
+            {"layer": name, "bytes dense": dense, "stored": stored, "theory": theory}
+            for name, dense, stored, theory in (
+                ("other tensors", self.other_dense_bytes, self.other_bytes, self.other_bytes),
+                ("total", self.dense_bytes, self.stored_bytes, self.theory_bytes),
+            )
+        ]
+        return [Table.of(self.layers, columns, totals=totals), left_out(self.skipped)]
+
+
+@dataclass(frozen=True)
+class LayerSize:
+    """One packed layer.
+
+    Attributes:
+        name: dotted name; ``""`` where the model itself is the layer.
+        shape: out, in.
+        pattern: such as ``"2:4"``.
+        dense_bytes: of the dense weight, in the type that the values have (had, for int8).
+        packed_bytes: of values, indices and scales.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    pattern: str
+    dense_bytes: int
+    packed_bytes: int
+
+
+@dataclass(frozen=True)
+class PackedSizeReport(Report):
+    """The result of :func:`packed_size_report`; ``str(report)`` is a table.
+
+    Attributes:
+        layers: packed layers.
+        other_bytes: of all other tensors, which are stored as they are.
+    """
+
+    layers: list[LayerSize]
+    other_bytes: int
+    derived: ClassVar = ("dense_bytes", "packed_bytes")
+
+    @property
+    def dense_bytes(self) -> int:
+        """Bytes of the whole state dict with dense weights."""
+        return self.other_bytes + sum(layer.dense_bytes for layer in self.layers)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of the whole state dict as it is."""
+        return self.other_bytes + sum(layer.packed_bytes for layer in self.layers)
+
+    def tables(self) -> list[Table | str]:
+        """A row for each layer, then the other tensors and the total."""
+        sizes: list[tuple[object, object, object, int, int]] = [
+            (layer.name or "(model)", layer.shape, layer.pattern, layer.dense_bytes, layer.packed_bytes)
+            for layer in self.layers
+        ]
+        sizes.append(("other tensors", "", "", self.other_bytes, self.other_bytes))
+        sizes.append(("total", "", "", self.dense_bytes, self.packed_bytes))
+        heads = ("layer", "shape", "pattern", "bytes dense", "packed", "saved")
+        return [Table(heads, [(*row, share_saved(row[3], row[4])) for row in sizes])]
+
+
+def describe_weight(name: str, before: Tensor, weight: CompressedWeight) -> LayerCompression:
+    """Measure a compressed weight against the one that it was made of.
+
+    Args:
+        name: of the layer.
+        before: the weight, in its own shape.
+        weight: made of it.
+    """
+    exact = weight.view.to_matrix(before.detach()).double()
+    restored = weight.rows(dtype=torch.float64)
+    kept = _kept_entries(weight)
+    total, norm = float(exact.abs().sum()), float(exact.norm())
+    inside = torch.where(kept, exact, 0.0)
+    sparse_rows = weight.view.rows * weight.groups if weight.sparse else 0
+    return LayerCompression(
+        name=name,
+        shape=weight.view.shape,
+        pattern=str(weight.pattern) if weight.sparse else "dense",
+        coding=str(weight.coding),
+        dense_bytes=before.nbytes,
+        value_bytes=weight.values.nbytes,
+        index_bytes=weight.index.nbytes,
+        scale_bytes=sum(part.nbytes for part in (weight.scale, weight.centroids) if part is not None),
+        value_bits=weight.view.rows * weight.kept * weight.value_bits,
+        index_bits=sparse_rows * weight.pattern.entropy_bits,
+        scale_bits=8 * sum(part.nbytes for part in (weight.scale, weight.centroids) if part is not None),
+        kept_magnitude=float(inside.abs().sum()) / total if total else 1.0,
+        error=float((restored - exact).norm()) / norm if norm else 0.0,
+        rounding_error=float((restored - inside).norm()) / norm if norm else 0.0,
+    )
+
+
+def _kept_entries(weight: CompressedWeight) -> Tensor:
+    """(rows, columns) bool: where a value is stored."""
+    rows, groups, m = weight.view.rows, weight.groups, weight.pattern.m
+    kept = torch.zeros((rows, groups, m), dtype=torch.bool, device=weight.device)
+    kept = kept.scatter(2, weight.positions().long(), True)
+    return kept.reshape(rows, groups * m)[:, : weight.view.columns]

@@ -1,5 +1,0 @@
-"""Round inputs to int8 with one scale a tensor."""
-
-from sparse_core.nm.rounding.api import quantise_input
-
-__all__ = ["quantise_input"]
