@@ -27,7 +27,7 @@ from sparse_core.compression import (
     load_compressed,
     save_compressed,
 )
-from sparse_core.compression.layouts import COMPRESSIBLE, layout_of
+from sparse_core.compression.model import COMPRESSIBLE, layout_of
 from sparse_core.nm import NMPattern
 from sparse_core.nm.masks import fits, nm_mask
 from sparse_core.nm.packing.matrix_view import pad_columns

@@ -19,7 +19,7 @@ from perception.model.weights import load_weights
 from perception.train.coded import RoundedWeight, SharedWeight
 from perception.train.transfer import Transfer, same_classes, transfer_weights
 from sparse_core.compression import Coding, compress, prune_in_one_pass
-from sparse_core.compression.layouts import layout_of
+from sparse_core.compression.model import layout_of
 from sparse_core.nm.packing.coding import INTEGER_BITS
 from sparse_core.nm.training import attach_masks
 

@@ -16,7 +16,7 @@ from rich.progress import Progress
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sparse_core.compression.layouts import COMPRESSIBLE, SPARSE_CONVOLUTIONS, layout_of
+from sparse_core.compression.model import COMPRESSIBLE, SPARSE_CONVOLUTIONS, layout_of
 from sparse_core.conv import SparseConv2d, SparseInverseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.nm.packing.matrix_view import MatrixView, pad_columns
 from sparse_core.nm.pattern import NMPattern
@@ -193,7 +193,7 @@ def input_rows(module: nn.Module, inputs: tuple[Any, ...], channels_last: bool =
     """The rows that the matrix of a layer's weight multiplies, some at a time: (rows, columns).
 
     Args:
-        module: a layer of :data:`sparse_core.compression.layouts.COMPRESSIBLE` without groups.
+        module: a layer of :data:`sparse_core.compression.model.COMPRESSIBLE` without groups.
         inputs: arguments of its forward.
         channels_last: columns of a Conv2d in the order (kernel height, kernel width, in).
     """

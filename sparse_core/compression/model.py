@@ -8,21 +8,42 @@ import torch
 from rich.progress import track
 from torch import Tensor, nn
 
-from sparse_core.compression.layouts import COMPRESSIBLE, SPARSE_CONVOLUTIONS, layout_of
+from sparse_core.conv import SparseConv2d, SparseInverseConv2d, SubmanifoldConv2d
 from sparse_core.nm.packing.blocks import BlockWeight
 from sparse_core.nm.packing.coding import Coding, as_coding
 from sparse_core.nm.packing.compress import compress
 from sparse_core.nm.packing.compressed import CompressedWeight
+from sparse_core.nm.packing.matrix_view import Layout
 from sparse_core.nm.packing.model import CompressedModel, split_tied, weight_key
 from sparse_core.nm.packing.positions import IndexCoding
 from sparse_core.nm.packing.report import CompressionReport, LayerCompression, describe_weight
-from sparse_core.nm.pattern import TWO_FOUR, NMPattern
+from sparse_core.nm.pattern import TWO_FOUR, ConvLayout, NMPattern
 from sparse_core.surgery import (
     Select,
     check_names,
     choose_layers,
     is_parametrised,
 )
+
+SPARSE_CONVOLUTIONS: tuple[type[nn.Module], ...] = (SubmanifoldConv2d, SparseConv2d, SparseInverseConv2d)
+"""Layers of :mod:`sparse_core.conv`; the 3-D ones are subclasses."""
+
+COMPRESSIBLE: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d, nn.ConvTranspose2d, *SPARSE_CONVOLUTIONS)
+"""Layers whose weight :func:`sparse_core.compression.compress_model` takes."""
+
+
+def layout_of(module: nn.Module, conv_layout: ConvLayout = "unfold") -> Layout:
+    """The layout for the weight of a layer of :data:`COMPRESSIBLE`.
+
+    Args:
+        module: the layer.
+        conv_layout: of ``NMPattern``, for dense convolutions.
+    """
+    if isinstance(module, nn.ConvTranspose2d):
+        return "transposed"
+    if isinstance(module, nn.Conv2d) and conv_layout == "channels_last":
+        return "channels_last"
+    return "rows"
 
 
 def compress_model(

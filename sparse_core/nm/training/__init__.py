@@ -9,9 +9,15 @@ from sparse_core.nm.training.estimators import (
     masked_weight,
 )
 from sparse_core.nm.training.refresh import MaskRefresher, Refresh, Score
-from sparse_core.nm.training.schedules import LayerwiseSchedule, ProgressiveSchedule, Schedule, Unit
+from sparse_core.nm.training.schedules import (
+    LayerwiseSchedule,
+    ProgressiveSchedule,
+    Schedule,
+    Unit,
+    warmup_cosine,
+    warmup_cosine_factor,
+)
 from sparse_core.nm.training.sparse_linear import SparseTrainingLinear
-from sparse_core.nm.training.warmup import warmup_cosine, warmup_cosine_factor
 
 __all__ = [
     "DistillationLoss",

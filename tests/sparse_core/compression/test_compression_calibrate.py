@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from sparse_core.compression.calibrate import input_rows, prune_in_one_pass
-from sparse_core.compression.layouts import layout_of
+from sparse_core.compression.model import layout_of
 from sparse_core.conv import SparseConv2d, SparseInverseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.nm.masks import check_nm
 from sparse_core.nm.packing.matrix_view import MatrixView

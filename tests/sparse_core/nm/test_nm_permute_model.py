@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sparse_core.nm.pattern import NMPattern
-from sparse_core.nm.permutation.model import permute_model
-from sparse_core.nm.permutation.report import PermutationReport
+from sparse_core.nm.permutation.model import PermutationReport, permute_model
 
 
 def checked(

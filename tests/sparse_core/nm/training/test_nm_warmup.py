@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR
 
-from sparse_core.nm.training.warmup import warmup_cosine, warmup_cosine_factor
+from sparse_core.nm.training.schedules import warmup_cosine, warmup_cosine_factor
 
 
 def optimizer(rate: float = 0.1) -> torch.optim.Optimizer:
