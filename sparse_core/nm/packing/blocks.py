@@ -63,8 +63,9 @@ class BlockWeight:
 
     def to(self, device: torch.device | str) -> BlockWeight:
         """Return the weight on another device."""
-        parts = [part.to(device) for part in (self.matrix.row_ptr, self.matrix.col, self.matrix.values)]
-        return BlockWeight(BSR(*parts, self.matrix.shape, validate=False))
+        matrix = self.matrix
+        row_ptr, col = matrix.row_ptr.to(device), matrix.col.to(device)
+        return BlockWeight(BSR(row_ptr, col, matrix.values.to(device), matrix.shape, validate=False))
 
     def to_dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the weight (out, in), zeros included."""

@@ -115,37 +115,6 @@ def test_gradient_of_a_centroid_is_the_sum_of_its_weights(execution: str) -> Non
     assert torch.allclose(layer.centroids.grad, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("execution", ["tiled", "nm"])
-def test_trained_centroids_are_better_than_those_of_k_means(execution: str) -> None:
-    torch.manual_seed(0)
-    teacher = nn.Linear(32, 16)
-    x = torch.randn(256, 32)
-    target = teacher(x).detach()
-    compressed = compress_model(teacher, TWO_FOUR, "codebook3")
-    layer = compressed_layers(
-        copy.deepcopy(teacher),
-        compressed,
-        train_codebook=True,
-        execution=execution,  # type: ignore[arg-type]
-    )
-    assert isinstance(layer, CompressedLinear)
-    codes = layer.compressed.values.clone()
-    with torch.no_grad():
-        first = float(F.mse_loss(layer(x), target))
-        layer.centroids.mul_(1.5)
-        spoilt = float(F.mse_loss(layer(x), target))
-    optimiser = torch.optim.Adam(layer.parameters(), lr=0.02)
-    for _ in range(150):
-        optimiser.zero_grad()
-        F.mse_loss(layer(x), target).backward()
-        optimiser.step()
-    with torch.no_grad():
-        last = float(F.mse_loss(layer(x), target))
-    assert last <= first < 0.7 * spoilt
-    assert torch.equal(layer.compressed.values, codes)
-    assert len(layer.weight.unique()) <= 4
-
-
 def test_casting_a_model_leaves_what_is_stored() -> None:
     found = compress(weight_of(8, 16), TWO_FOUR, "int8/4")
     layer = CompressedLinear(found, weight_of(8)).half()
