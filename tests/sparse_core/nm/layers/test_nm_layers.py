@@ -285,11 +285,10 @@ def test_inference_mode_and_functional_calls() -> None:
     assert torch.equal(layer(x), expected)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiled_layer(backend: str) -> None:
+def test_compiled_layer() -> None:
     torch._dynamo.reset()
     layer = SparseLinear.from_dense(linear_of(), activation="relu", keep_dense=True)
-    compiled = torch.compile(layer, fullgraph=True, backend=backend)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     x = torch.randn(3, 32)
     torch.testing.assert_close(compiled(x), layer(x))
     compiled(x).sum().backward()

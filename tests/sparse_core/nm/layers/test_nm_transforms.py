@@ -15,8 +15,6 @@ from sparse_core.errors import ImplementationError
 from sparse_core.nm import NMPattern
 from sparse_core.nm.layers.sparse_linear import SparseLinear
 
-PATTERNS = [(2, 4), (4, 8)]
-
 
 def model(seed: int = 0) -> nn.Sequential:
     torch.manual_seed(seed)
@@ -121,8 +119,7 @@ def test_trains_sharded(kind: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")  # of torch's exporter
-@pytest.mark.parametrize("quantised", [False, True])
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(("pattern", "quantised"), [((2, 4), False), ((4, 8), True)])
 def test_exports_to_onnx(pattern: tuple[int, int], quantised: bool, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
