@@ -21,7 +21,7 @@ from sparse_core.surgery import replace_modules, shapes_of, share_weight
 
 
 class _Options(NamedTuple):
-    """How layers without settings run."""
+    """How layers without settings run, see :func:`compressed_layers`."""
 
     tile_rows: int
     execution: Execution
@@ -145,7 +145,8 @@ def _layer(
             raise ValueError(f"layer {name or '(model)'} is {type(old).__name__} in the model, not nn.Linear")
         layer: CodedLayer = _product_layer(weight.to(dense.weight.device), settings, dense)
     else:
-        assert isinstance(weight, CompressedWeight)
+        if isinstance(weight, BlockWeight):
+            return None
         if type(dense) is nn.Linear:
             layer = _unpacking_linear(weight.to(dense.weight.device), dense.bias, options)
         elif type(dense) is nn.Conv2d:
@@ -179,10 +180,10 @@ def _product_layer(
         blocks.values.requires_grad_(trains)
         return blocks
     if settings.kind == "int8":
-        assert weight.scale is not None
-        scale = settings.input_scale
+        packed, scale = weight.to_packed(torch.int8), settings.input_scale
+        assert weight.scale is not None  # Whole numbers have one.
         return SparseLinearInt8(
-            weight.to_packed(torch.int8),
+            packed,
             weight.scale[:, 0],
             dense.bias,
             activation_scale=None if scale is None else torch.tensor(scale, dtype=torch.float32),

@@ -214,7 +214,9 @@ def densify(model: nn.Module, *, inplace: bool = True) -> nn.Module:
     """
     if not inplace:
         model = copy.deepcopy(model)
-    packed = require_packed_layers(model)
+    packed = packed_layers(model)
+    if not packed:
+        raise ValueError("the model holds no packed layer: sparsify puts them in")
     model = replace_modules(model, {layer: _dense(layer) for layer in packed.values()})
     restore_fused_layers(model)
     return model
@@ -223,14 +225,6 @@ def densify(model: nn.Module, *, inplace: bool = True) -> nn.Module:
 def packed_layers(model: nn.Module) -> dict[str, CodedLayer]:
     """The packed layers of a model by dotted name, each once."""
     return {name: module for name, module in model.named_modules() if isinstance(module, CodedLayer)}
-
-
-def require_packed_layers(model: nn.Module) -> dict[str, CodedLayer]:
-    """:func:`packed_layers`; ``ValueError`` where there are none."""
-    found = packed_layers(model)
-    if not found:
-        raise ValueError("the model holds no packed layer: sparsify puts them in")
-    return found
 
 
 def _plan(

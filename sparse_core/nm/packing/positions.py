@@ -78,7 +78,8 @@ def unpack_positions(
     """
     bits = index_bits(pattern, coding)
     if coding == "slots":
-        index = unpack_index(packed, groups, pattern)
+        slots = unpack_bits(packed, groups * pattern.n, slot_bits(pattern))
+        index = slots.reshape(len(packed), groups, pattern.n)
         if check and not _are_choices(index, pattern):
             raise ValueError(f"the positions are no choice of {pattern.n} of {pattern.m}: damaged")
         return index
@@ -164,9 +165,3 @@ def slot_bits(pattern: NMPattern) -> int:
 def pack_index(index: Tensor, pattern: NMPattern) -> Tensor:
     """Pack positions (out, groups, n) uint8 into (out, bytes) uint8."""
     return pack_bits(index.reshape(index.shape[0], index.shape[1] * pattern.n), slot_bits(pattern))
-
-
-def unpack_index(metadata: Tensor, groups: int, pattern: NMPattern) -> Tensor:
-    """Undo :func:`pack_index`: (out, groups, n) uint8."""
-    slots = unpack_bits(metadata, groups * pattern.n, slot_bits(pattern))
-    return slots.reshape(metadata.shape[0], groups, pattern.n)

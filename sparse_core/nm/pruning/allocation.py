@@ -247,12 +247,7 @@ def allocate(
     through ``scipy.optimize.milp``; the total is proven to be within 1e-7 of the least. The sensitivities of
     layers are taken to add up.
 
-    Two choices were measured on four small networks for scikit-learn's digits, pruned without training to 50,
-    62.5 and 75 %. The default cost is relative to the layer because absolute squares follow the scale of a
-    layer's weights, which says little: at 75 % a three-layer perceptron kept 81 % of its answers right and 52
-    % by absolute squares (47 % with 1:4 everywhere), a Transformer 29 and 25 % (23 %). And without a bound on
-    the overshoot a network of three large convolutions went to 57 % instead of 50 %, at 38 % accuracy where
-    2:4 everywhere has 51 %.
+    The reasons for this cost and for the bound are in decision 7.
 
     Args:
         model: any module; it is not changed.

@@ -52,9 +52,7 @@ class LayerSensitivity:
     def sensitivity(self) -> float:
         """``first_absolute + |second|``: what rankings and :func:`allocate` use, never negative.
 
-        Near a minimum the signed first order cancels. On twelve small classifiers, 18 prunings each, the mean
-        rank correlation with the true change of the loss was 0.78 for ``|first|``, 0.96 for
-        ``first_absolute``, and 0.985 together with the exact second order.
+        Near a minimum the signed first order cancels, so it ranks layers badly.
         """
         return self.first_absolute + abs(self.second)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sparse_core.nm.packing.packed import PackedNM
-from sparse_core.nm.packing.positions import index_row_bytes, pack_index, slot_bits, unpack_index
+from sparse_core.nm.packing.positions import index_row_bytes, pack_index, slot_bits, unpack_positions
 from sparse_core.nm.pattern import NMPattern
 
 
@@ -69,7 +69,7 @@ def test_positions_are_packed_bit_by_bit(case: tuple[Tensor, Tensor, NMPattern])
     index = packed.index()
     assert index.shape == (out, groups, pattern.n)
     assert torch.equal(pack_index(index, pattern), packed.metadata)
-    assert torch.equal(unpack_index(packed.metadata, groups, pattern), index)
+    assert torch.equal(unpack_positions(packed.metadata, groups, pattern, "slots"), index)
 
 
 def test_metadata_of_two_of_four_are_the_nibbles_of_the_instruction() -> None:
