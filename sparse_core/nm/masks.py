@@ -133,7 +133,7 @@ def check_nm(
 
 
 def _ranked(weight: Tensor, score: Tensor | str, *, check_nan: bool) -> Tensor:
-    """What is compared: a real tensor of the weight's shape without NaN."""
+    """Return the scores to compare: a real tensor of the weight's shape without NaN."""
     if weight.is_complex():
         raise TypeError(f"weight must be real, got {weight.dtype}")
     if isinstance(score, Tensor):
@@ -217,7 +217,7 @@ def pattern_mask(
 
 
 def fits(weight: Tensor, pattern: NMPattern) -> bool:
-    """Whether (out, in) has at most n nonzeros in each group; waits for the device."""
+    """Return True if (out, in) has at most n nonzeros in each group; waits for the device."""
     out, columns = weight.shape
     nonzeros = (weight != 0).reshape(out, columns // pattern.m, pattern.m).sum(dim=2)
     return not bool((nonzeros > pattern.n).any())

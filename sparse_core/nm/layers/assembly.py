@@ -38,12 +38,11 @@ def compressed_layers(
 ) -> nn.Module:
     """Put layers with coded weights in the place of the Linear and Conv2d layers of those names.
 
-    Layers whose weight was that of another when the model was compressed share what is stored. Layers that
-    ``sparsify`` had put in are made again, on the device and in the floating-point type of those in
-    ``model``.
+    Layers that shared a weight when the model was compressed share it again. Layers of ``sparsify`` are made
+    again, on the device and in the floating-point type of those in ``model``.
 
     Other compressed weights (sparse and transposed convolutions) and all other tensors are unpacked into the
-    model. Where ``execution="nm"`` does not fit a layer, it runs tiled. Nothing is changed when the weights
+    model. A layer that ``execution="nm"`` does not fit runs tiled. Nothing is changed when the weights
     do not fit.
 
     Args:

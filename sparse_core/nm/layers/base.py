@@ -1,4 +1,4 @@
-"""What all layers with a coded weight share: casting, what files hold of them, and the way back to dense."""
+"""The base of all layers with a coded weight: casting, the form for files, and the way back to dense."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def dense_linear(weight: Tensor, bias: Tensor | None, *, requires_grad: bool, tr
 
 
 def through_parts(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """What a layer that works row by row makes of a nested tensor: the same layout, with gradients.
+    """Apply a layer that works row by row to a nested tensor; the layout stays, gradients pass.
 
     Args:
         layer: (rows, in) to (rows, out).
@@ -103,6 +103,6 @@ def through_parts(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def trains_weight(linear: nn.Linear) -> bool:
-    """Whether the weight of a Linear layer, or a parameter that it is computed from, requires grad."""
+    """Return True if the weight of a Linear layer, or a parameter behind it, requires grad."""
     parameters = dict(linear.named_parameters())
     return any(found.requires_grad for name, found in parameters.items() if name != "bias")

@@ -26,7 +26,7 @@ TILE_ROWS = 256
 
 
 class CompressedLayer(CodedLayer):
-    """What the two layers share: the parts of the weight as buffers, and its tiles."""
+    """Base of the two layers: the parts of the weight as buffers, and its tiles."""
 
     pinned: ClassVar[tuple[str, ...]] = PARTS
 

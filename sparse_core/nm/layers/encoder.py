@@ -92,7 +92,7 @@ def fill_padding(
 
 
 def _dense_is_nested(encoder: nn.TransformerEncoder, src: Tensor, padded: Tensor) -> bool:
-    """Whether ``nn.TransformerEncoder.forward`` would turn a padded input into a nested tensor."""
+    """Return True if ``nn.TransformerEncoder.forward`` would make a padded input a nested tensor."""
     first = encoder.layers[0]
     if first.training or src.is_nested or src.dim() != 3 or torch.is_autocast_enabled():
         return False

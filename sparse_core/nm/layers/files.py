@@ -36,9 +36,9 @@ def save_packed(model: nn.Module, path: str | os.PathLike[str]) -> Path:
 def load_packed(path: str | os.PathLike[str], model: nn.Module) -> nn.Module:
     """Read a file of :func:`save_packed` into a model.
 
-    The layers that are packed in the file take the place of the ``nn.Linear`` layers of those names, on
-    their device and in their floating-point type, also where these are packed already. Nothing is changed
-    when the file does not fit.
+    Packed layers replace the ``nn.Linear`` layers of the same names, on their device and in their
+    floating-point type. Layers that are packed already are replaced too. Nothing is changed when the file
+    does not fit.
 
     Args:
         path: of the file.

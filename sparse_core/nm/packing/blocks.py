@@ -27,7 +27,7 @@ class BlockWeight:
 
         Raises:
             KeyError: a part is missing; the argument is its name.
-            ValueError: parts that do not fit each other; says what is wrong.
+            ValueError: parts that do not fit each other; the message names the mismatch.
         """
         row_ptr, col, values = (parts[name] for name in ("row_ptr", "col", "values"))
         if len(shape) != 2 or values.ndim != 3 or tuple(values.shape[1:]) != (size, size):

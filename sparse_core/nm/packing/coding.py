@@ -86,5 +86,5 @@ class Coding:
 
 
 def as_coding(coding: Coding | str) -> Coding:
-    """The coding itself, or the one that the text stands for."""
+    """Return the coding itself, or parse its text."""
     return coding if isinstance(coding, Coding) else Coding.parse(coding)

@@ -1,4 +1,4 @@
-"""A model of which some weights are coded: what files hold, and what layers are made of."""
+"""A model with coded weights, as files hold it and layers are made of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DTYPES = {str(dtype): dtype for dtype in (torch.float16, torch.bfloat16, torch.f
 
 @dataclass(frozen=True)
 class LayerSettings:
-    """How a layer of ``sparsify`` multiplies by its weight; other coded weights are unpacked by tiles.
+    """The settings of a layer of ``sparsify``; layers without settings unpack their weights by tiles.
 
     Attributes:
         kind: ``"nm"`` of ``SparseLinear``, ``"int8"`` of ``SparseLinearInt8`` or ``"blocks"`` of

@@ -1,4 +1,4 @@
-"""Packed n:m weights: the kept values and a few bits a group that say where they are."""
+"""Packed n:m weights: the kept values, and their positions in a few bits per group."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ class PackedNM(NMWeight):
     def from_torch(cls, tensor: Tensor) -> PackedNM:
         """The weight of one of torch's semi-structured tensors (``to_sparse_semi_structured``), 2:4.
 
-        torch reads its compressed values by a product with the identity, in which every number stays as it
-        is, but that -0 becomes 0; an infinity or NaN spoils its row there.
+        torch reads its compressed values by a product with the identity. Numbers stay as they are, but -0
+        becomes 0, and an infinity or NaN spoils its row.
 
         Args:
             tensor: two-dimensional, from cuSPARSELt or CUTLASS.
@@ -197,7 +197,7 @@ class PackedNM(NMWeight):
 
     @property
     def sparse(self) -> bool:
-        """True: positions are stored whatever the pattern is."""
+        """True for every pattern: positions are always stored."""
         return True
 
     @property

@@ -1,7 +1,7 @@
 """Files of converted models as releases up to 0.1 wrote them: the state dict of the packed layers.
 
-The header holds ``format`` ("sparsight-nm"), ``version`` ("1"), ``layers`` (JSON: what each packed layer is,
-by name) and ``tied`` (JSON: name of a tensor that is not stored, name of the one that it shares).
+The header holds ``format`` ("sparsight-nm"), ``version`` ("1") and two JSON objects. ``layers`` describes
+each packed layer by name. ``tied`` maps the name of a tensor that is not stored to the name of its twin.
 """
 
 from __future__ import annotations

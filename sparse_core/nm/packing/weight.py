@@ -1,4 +1,4 @@
-"""What every n:m weight has: kept values of each group of columns, and their positions."""
+"""The base of n:m weights: kept values of each group of columns, and their positions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class NMWeight:
     :class:`sparse_core.nm.packing.compressed.CompressedWeight` stores few bits a value.
 
     Attributes:
-        values: kept values, as the subclass stores them; a row of the matrix is a row of the tensor.
+        values: kept values, one row per row of the matrix, as the subclass stores them.
         pattern: n and m.
     """
 

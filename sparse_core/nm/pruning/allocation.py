@@ -56,7 +56,7 @@ class LayerAllocation:
 
     @property
     def index_bits(self) -> int:
-        """Whole bits that say which weights a group keeps; 0 for dense."""
+        """Whole bits per group for the positions of kept weights; 0 for dense."""
         return 0 if self.pattern is None else self.pattern.index_bits
 
     @property

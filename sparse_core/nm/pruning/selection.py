@@ -61,7 +61,7 @@ def outputs_first(module: nn.Module, tensor: Tensor) -> Tensor:
 
 
 def is_plain_linear(module: nn.Module) -> bool:
-    """Whether a Linear or Conv1D layer computes what its class does: a class derived from it may not."""
+    """Return True if a Linear or Conv1D layer computes what its class does; derived classes may not."""
     kind = nn.Linear if isinstance(module, nn.Linear) else _conv1d_class(module)
     return kind is not None and type(module).forward is kind.forward
 

@@ -1,4 +1,4 @@
-"""How much the loss would rise if a layer were pruned: Taylor terms of first and second order."""
+"""Predict how much the loss rises if a layer is pruned: Taylor terms of first and second order."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ class _Terms:
 
 
 def _changes(weight: Tensor, patterns: Sequence[Pattern]) -> dict[Pattern, Tensor]:
-    """What pruning by magnitude adds to the weight, for every pattern that fits it."""
+    """Return the change of the weight by magnitude pruning, for every pattern that fits it."""
     columns = weight[0].numel()
     weight = weight.detach()
     return {

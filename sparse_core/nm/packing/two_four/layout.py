@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def fits(rows: int, columns: int, itemsize: int) -> bool:
-    """Whether the matrix consists of whole metadata tiles."""
+    """Return True if the matrix consists of whole metadata tiles."""
     return rows % 64 == 0 and columns % (64 // itemsize) == 0
 
 
