@@ -171,3 +171,16 @@ def test_bad_arguments_are_refused() -> None:
         CompressedConv2d(
             compress(weight_of(4, 4, 3, 3)), nn.Conv2d(4, 4, 3, padding_mode="reflect", padding=1)
         )
+
+
+def test_options_reach_the_layers_that_they_fit() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.Conv2d(8, 8, 1), nn.Linear(16, 8), nn.Linear(10, 4))
+    coding = {"0": "codebook4", "1": "int8", "2": "codebook4", "3": "int8"}
+    compressed = compress_model(model, TWO_FOUR, coding, pad=True)
+    made = compressed_layers(model, compressed, tile_rows=3, execution="nm", train_codebook=True)
+    assert [layer.tile_rows for layer in made] == [3, 3, 3, 3]
+    # The last layer's groups reach beyond its columns.
+    assert [layer.execution for layer in made[2:]] == ["nm", "tiled"]
+    trained = {name for name, _ in made.named_parameters() if not name.endswith("bias")}
+    assert trained == {"0.centroids", "2.centroids"}
