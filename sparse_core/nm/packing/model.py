@@ -15,7 +15,6 @@ from sparse_core.nm.packing.compressed import CompressedWeight
 from sparse_core.nm.packing.report import CompressionReport
 from sparse_core.surgery import shapes_of, state_difference
 
-Activation = Literal["relu", "gelu"]
 LayerKind = Literal["nm", "int8", "blocks"]
 DTYPES = {str(dtype): dtype for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)}
 """Types of dense weights by their names in files."""
@@ -38,7 +37,7 @@ class LayerSettings:
 
     kind: LayerKind
     dtype: str = "torch.float32"
-    activation: Activation | None = None
+    activation: Literal["relu", "gelu"] | None = None
     input_scale: float | None = None
 
     def __post_init__(self) -> None:
@@ -46,7 +45,7 @@ class LayerSettings:
         fits = {
             "kind": self.kind in get_args(LayerKind),
             "dtype": self.dtype in DTYPES,
-            "activation": self.activation in (None, *get_args(Activation)),
+            "activation": self.activation in (None, "relu", "gelu"),
             "input_scale": scale is None
             or (isinstance(scale, int | float) and math.isfinite(scale) and scale > 0),
         }

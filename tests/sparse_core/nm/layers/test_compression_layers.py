@@ -184,3 +184,18 @@ def test_options_reach_the_layers_that_they_fit() -> None:
     assert [layer.execution for layer in made[2:]] == ["nm", "tiled"]
     trained = {name for name, _ in made.named_parameters() if not name.endswith("bias")}
     assert trained == {"0.centroids", "2.centroids"}
+
+
+def test_transformer_encoders_call_their_compressed_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True).eval()
+    compressed = compress_model(model, select="linear")
+    expected = compressed.load_into(copy.deepcopy(model))
+    packed = compressed_layers(model, compressed)
+    calls: list[nn.Module] = []
+    forward = CompressedLinear.forward
+    monkeypatch.setattr(CompressedLinear, "forward", lambda self, x: calls.append(self) or forward(self, x))
+    x = torch.randn(2, 5, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(packed(x), expected(x), rtol=1e-4, atol=1e-5)
+    assert calls == [packed.linear1, packed.linear2]
