@@ -35,7 +35,7 @@ from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import Side, interleave, paired_ratio
 from sparse_core.nm import SparseLinear, nm_mask, prune_and_pack, prune_and_pack_both, tuning
 from sparse_core.nm.linear import cpu, nm_linear
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 
 DENSE, OURS = "dense in a graph", "ours in a graph"
 DENSE_EAGER, OURS_EAGER, TORCH_EAGER = "dense eager", "ours eager", "torch 2:4 eager"

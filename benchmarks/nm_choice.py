@@ -7,7 +7,7 @@ import torch
 from sparse_core.nm.linear.choice import TUNER, Choice
 from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.linear.measure import case_of
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 
 
 def chosen(packed: PackedNM, rows: int, *, bias: bool) -> Choice | None:

@@ -9,10 +9,10 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from sparse_core.conv import SparseConv2d, SparseInverseConv2d, SubmanifoldConv2d
-from sparse_core.nm.packing.blocks import BlockWeight
+from sparse_core.nm.packing.block_weight import BlockWeight
 from sparse_core.nm.packing.coding import Coding, as_coding
 from sparse_core.nm.packing.compress import compress
-from sparse_core.nm.packing.compressed import CompressedWeight
+from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.nm.packing.matrix_view import Layout
 from sparse_core.nm.packing.model import CompressedModel, split_tied, weight_key
 from sparse_core.nm.packing.positions import IndexCoding

@@ -4,14 +4,14 @@ The usual way: ``prune`` a model (or train it with ``attach_masks`` and ``MaskRe
 it, which replaces its Linear layers by :class:`SparseLinear`.
 """
 
-from sparse_core.nm.layers.blocks import BlockSparseLinear
+from sparse_core.nm.layers.block_linear import BlockSparseLinear
 from sparse_core.nm.layers.conversion import ConversionReport, ConvertedLayer, SkippedLayer, densify, sparsify
 from sparse_core.nm.layers.files import load_packed, packed_size_report, save_packed
-from sparse_core.nm.layers.int8 import SparseLinearInt8
+from sparse_core.nm.layers.int8_linear import SparseLinearInt8
 from sparse_core.nm.layers.sparse_linear import SparseLinear
 from sparse_core.nm.linear import UnpackedWarning, nm_linear, tuning
 from sparse_core.nm.masks import block_mask, check_nm, nm_mask
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.quantisation import QuantisedWeight, quantise_weight
 from sparse_core.nm.packing.report import PackedSizeReport
 from sparse_core.nm.packing.two_four import Compressed24, prune_and_pack, prune_and_pack_both

@@ -7,14 +7,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm.layers.base import CodedLayer
-from sparse_core.nm.layers.blocks import BlockSparseLinear
-from sparse_core.nm.layers.compressed import TILE_ROWS, CompressedConv2d, CompressedLinear, Execution
+from sparse_core.nm.layers.block_linear import BlockSparseLinear
+from sparse_core.nm.layers.coded_layer import CodedLayer
+from sparse_core.nm.layers.compressed_layers import TILE_ROWS, CompressedConv2d, CompressedLinear, Execution
 from sparse_core.nm.layers.encoder import call_packed_layers
-from sparse_core.nm.layers.int8 import SparseLinearInt8
+from sparse_core.nm.layers.int8_linear import SparseLinearInt8
 from sparse_core.nm.layers.sparse_linear import SparseLinear
-from sparse_core.nm.packing.blocks import BlockWeight
-from sparse_core.nm.packing.compressed import CompressedWeight
+from sparse_core.nm.packing.block_weight import BlockWeight
+from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.nm.packing.model import CompressedModel, LayerSettings, memory_of, split_tied, weight_key
 from sparse_core.nm.pruning.selection import Conv1D, as_linear
 from sparse_core.surgery import replace_modules, shapes_of, share_weight

@@ -10,10 +10,10 @@ from typing import ClassVar
 from rich.progress import track
 from torch import Tensor, nn
 
-from sparse_core.nm.layers.base import CodedLayer
-from sparse_core.nm.layers.blocks import BlockSparseLinear
+from sparse_core.nm.layers.block_linear import BlockSparseLinear
+from sparse_core.nm.layers.coded_layer import CodedLayer
 from sparse_core.nm.layers.encoder import call_packed_layers, restore_fused_layers
-from sparse_core.nm.layers.int8 import SparseLinearInt8
+from sparse_core.nm.layers.int8_linear import SparseLinearInt8
 from sparse_core.nm.layers.packed_layer import KeepDense
 from sparse_core.nm.layers.sparse_linear import SparseLinear
 from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern, Pattern

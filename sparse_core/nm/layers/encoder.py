@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm.layers.base import CodedLayer
+from sparse_core.nm.layers.coded_layer import CodedLayer
 
 _KEPT = "_before_packing"
 

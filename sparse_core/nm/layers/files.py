@@ -9,8 +9,8 @@ from pathlib import Path
 from torch import nn
 
 from sparse_core.nm.layers.assembly import coded_model, compressed_layers
-from sparse_core.nm.packing.blocks import BlockWeight
-from sparse_core.nm.packing.compressed import CompressedWeight
+from sparse_core.nm.packing.block_weight import BlockWeight
+from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.nm.packing.files import load_compressed, save_compressed
 from sparse_core.nm.packing.model import DTYPES, LayerSettings
 from sparse_core.nm.packing.report import LayerSize, PackedSizeReport

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sparse_core.nm.layers.base import CodedLayer, own_bias, own_copy
+from sparse_core.nm.layers.coded_layer import CodedLayer, own_bias, own_copy
 from sparse_core.nm.linear import Activation, LinearImpl
 from sparse_core.nm.linear.again import Again, Quick
 from sparse_core.nm.linear.product import NM_LINEAR, known_call
-from sparse_core.nm.packing.packed import DENSE_VERSION, PackedNM
+from sparse_core.nm.packing.packed_weight import DENSE_VERSION, PackedNM
 from sparse_core.nm.packing.positions import unpack_positions
 from sparse_core.nm.pattern import NMPattern
 

@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm.layers.base import dense_linear, own_copy, through_parts, trains_weight
-from sparse_core.nm.layers.int8 import SparseLinearInt8
+from sparse_core.nm.layers.coded_layer import dense_linear, own_copy, through_parts, trains_weight
+from sparse_core.nm.layers.int8_linear import SparseLinearInt8
 from sparse_core.nm.layers.packed_layer import KeepDense, PackedLayer, Ready
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
 from sparse_core.nm.linear.common import needs_plain_torch
 from sparse_core.nm.masks import check_nm, fits, nm_mask
-from sparse_core.nm.packing.compressed import CompressedWeight
+from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.nm.packing.model import LayerSettings
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups
 from sparse_core.nm.pruning.calibration import InputStatistics
 
@@ -36,7 +36,7 @@ class SparseLinear(PackedLayer):
         impl: implementation of the product, see :func:`sparse_core.nm.linear.nm_linear`.
 
     Raises:
-        TypeError: int8 values (:class:`sparse_core.nm.layers.int8.SparseLinearInt8` takes them).
+        TypeError: int8 values (:class:`sparse_core.nm.layers.int8_linear.SparseLinearInt8` takes them).
         ValueError: sizes or options do not fit.
     """
 

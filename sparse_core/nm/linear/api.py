@@ -17,7 +17,7 @@ from sparse_core.nm.linear.common import (
     needs_plain_torch,
 )
 from sparse_core.nm.linear.product import NM_LINEAR, known_call, multiply, recorded, run
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 
 
 def nm_linear(

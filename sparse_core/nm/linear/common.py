@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 
 Activation = Literal["relu", "gelu"]
 LinearImpl = Literal["auto", "reference", "dense", "cuda", "vendor", "cpu"]

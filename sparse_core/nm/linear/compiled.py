@@ -10,7 +10,7 @@ from torch import Tensor
 from sparse_core.nm.linear.execution import PreparedWeight, owner_of
 from sparse_core.nm.linear.gradient import gradients
 from sparse_core.nm.linear.product import product
-from sparse_core.nm.packing.packed import DENSE_VERSION, PackedNM
+from sparse_core.nm.packing.packed_weight import DENSE_VERSION, PackedNM
 from sparse_core.nm.pattern import NMPattern
 from sparse_core.operators import operator
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sparse_core import native
 from sparse_core.nm.linear.common import apply_activation
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 
 #: Rows of the input up to which this takes no longer than the dense product, and up to which it takes less
 #: than to unpack the weight before.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sparse_core import nvrtc
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.two_four.layout import nibbles_from_index
 
 MOST_ROWS = 32

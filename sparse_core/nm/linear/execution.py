@@ -17,7 +17,7 @@ from sparse_core.nm.linear.choice import Choice, Method
 from sparse_core.nm.linear.common import Epilogue, apply_activation
 from sparse_core.nm.linear.cusparselt.plan import plan
 from sparse_core.nm.linear.reference import int8_linear
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.positions import pack_index
 from sparse_core.recording import Scratch
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 
 
 def gradients(

@@ -17,7 +17,7 @@ from sparse_core.nm.linear.choice import TUNER, Case, Choice, row_bucket
 from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.linear.cusparselt.library import checked_algorithms, load
 from sparse_core.nm.linear.cusparselt.plan import plan
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 
 MARGIN = 1.02
 """A sparse way must beat dense by this factor to be chosen; less is noise."""

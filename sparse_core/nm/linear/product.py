@@ -13,7 +13,7 @@ from sparse_core.gradients import once_differentiable
 from sparse_core.nm.linear import cpu, reference
 from sparse_core.nm.linear.common import Epilogue, default_result, has_sparse_cores, readable
 from sparse_core.nm.linear.gradient import gradients
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.pattern import NMPattern
 from sparse_core.op import Implementation, Op, by_torch
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.nm.linear.common import apply_activation
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 
 
 def nm_linear(

@@ -8,7 +8,7 @@ from torch import Tensor
 from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.linear.cusparselt.compress import compress
 from sparse_core.nm.linear.cusparselt.plan import Product
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 
 _TYPES = (torch.float16, torch.bfloat16, torch.int8)
 _INT8_RESULTS = (torch.int32, torch.float16, torch.bfloat16)

@@ -27,9 +27,9 @@ import torch
 from torch import Tensor
 
 from sparse_core.files import TensorFile, read_tensors, write_tensors
-from sparse_core.nm.packing.blocks import BlockWeight
+from sparse_core.nm.packing.block_weight import BlockWeight
 from sparse_core.nm.packing.coding import Coding
-from sparse_core.nm.packing.compressed import PARTS, CompressedWeight
+from sparse_core.nm.packing.compressed_weight import PARTS, CompressedWeight
 from sparse_core.nm.packing.matrix_view import MatrixView
 from sparse_core.nm.packing.model import CompressedModel, LayerSettings, weight_key
 from sparse_core.nm.packing.state_files import OLD_FORMAT, OLD_VERSION, model_of_state

@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm.packing.blocks import BlockWeight
-from sparse_core.nm.packing.compressed import CompressedWeight
+from sparse_core.nm.packing.block_weight import BlockWeight
+from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.nm.packing.report import CompressionReport
 from sparse_core.surgery import shapes_of, state_difference
 

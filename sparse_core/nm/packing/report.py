@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sparse_core.nm.packing.compressed import CompressedWeight
+from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.table import Column, Report, Table, left_out, share_saved
 
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from sparse_core.files import TensorFile
-from sparse_core.nm.packing.blocks import BlockWeight
-from sparse_core.nm.packing.compressed import CompressedWeight
+from sparse_core.nm.packing.block_weight import BlockWeight
+from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.nm.packing.model import CompressedModel, LayerSettings, weight_key
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.pattern import NMPattern
 
 OLD_FORMAT = "sparsight-nm"

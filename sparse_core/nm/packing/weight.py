@@ -11,8 +11,8 @@ from sparse_core.nm.pattern import NMPattern
 class NMWeight:
     """A matrix of which every group of m columns keeps n values: the base of both codings.
 
-    :class:`sparse_core.nm.packing.packed.PackedNM` holds numbers as products read them,
-    :class:`sparse_core.nm.packing.compressed.CompressedWeight` stores few bits a value.
+    :class:`sparse_core.nm.packing.packed_weight.PackedNM` holds numbers as products read them,
+    :class:`sparse_core.nm.packing.compressed_weight.CompressedWeight` stores few bits a value.
 
     Attributes:
         values: kept values, one row per row of the matrix, as the subclass stores them.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sparse_core.gradients import once_differentiable
 from sparse_core.nm.linear.choice import TUNER, Choice
 from sparse_core.nm.linear.common import Epilogue, has_sparse_cores, readable
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.two_four import Compressed24, PackedBoth, prune_and_pack_both
 from sparse_core.nm.packing.two_four.reference import transposable_mask
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.nm.linear.cusparselt.library import DATA_TYPES, Order, handle, load, opaque
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.two_four.layout import fits, metadata_from_nibbles, nibbles_from_index
 
 _NOT_TRANSPOSED = 0

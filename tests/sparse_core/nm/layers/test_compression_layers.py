@@ -14,10 +14,10 @@ from torch.nn import functional as F
 
 from sparse_core.compression.model import compress_model
 from sparse_core.nm.layers.assembly import compressed_layers
-from sparse_core.nm.layers.compressed import CompressedConv2d, CompressedLinear
+from sparse_core.nm.layers.compressed_layers import CompressedConv2d, CompressedLinear
 from sparse_core.nm.linear import UnpackedWarning
 from sparse_core.nm.packing.compress import compress
-from sparse_core.nm.packing.compressed import CompressedWeight
+from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.nm.packing.files import load_compressed, save_compressed
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from sparse_core.formats import BSR
-from sparse_core.nm.layers.blocks import BlockSparseLinear
+from sparse_core.nm.layers.block_linear import BlockSparseLinear
 from sparse_core.nm.masks import block_mask
 from sparse_core.nm.pattern import Block
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from sparse_core.nm.layers.blocks import BlockSparseLinear
+from sparse_core.nm.layers.block_linear import BlockSparseLinear
 from sparse_core.nm.layers.conversion import densify, packed_layers, sparsify
-from sparse_core.nm.layers.int8 import SparseLinearInt8
+from sparse_core.nm.layers.int8_linear import SparseLinearInt8
 from sparse_core.nm.layers.sparse_linear import SparseLinear
 from sparse_core.nm.masks import block_mask, nm_mask
 from sparse_core.nm.pattern import Block, NMPattern

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.nm.linear import decode_cuda
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.pattern import NMPattern
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sparse_core.errors import ImplementationError
 from sparse_core.nm.linear import UnpackedWarning, api, nm_linear, product
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.pattern import NMPattern
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -12,7 +12,7 @@ import torch
 from sparse_core import native
 from sparse_core.errors import ImplementationError
 from sparse_core.nm.linear import cpu, nm_linear, product
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from sparse_core.nm.linear.choice import Choice
 from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.linear.cusparselt import library
 from sparse_core.nm.linear.cusparselt.compress import compress, compress_dense, layout_matches
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.two_four.reference import transposable_mask
 from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.training import SparseTrainingLinear

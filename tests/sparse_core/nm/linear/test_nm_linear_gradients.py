@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sparse_core.nm.linear import nm_linear
 from sparse_core.nm.linear.compiled import nm_linear_op
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 
 pytestmark = pytest.mark.usefixtures("one_thread")

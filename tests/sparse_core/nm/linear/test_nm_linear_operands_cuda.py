@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.nm.linear import nm_linear, tuning
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.training import SparseTrainingLinear
 
 pytestmark = pytest.mark.gpu

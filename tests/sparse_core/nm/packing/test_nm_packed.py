@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.positions import index_row_bytes, pack_index, slot_bits, unpack_positions
 from sparse_core.nm.pattern import NMPattern
 

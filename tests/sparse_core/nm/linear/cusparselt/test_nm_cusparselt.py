@@ -14,7 +14,7 @@ from sparse_core.nm.linear import vendor
 from sparse_core.nm.linear.common import Epilogue
 from sparse_core.nm.linear.cusparselt import library
 from sparse_core.nm.linear.cusparselt.plan import Product
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.two_four.layout import fits, metadata_from_nibbles, nibbles_from_index
 from sparse_core.nm.pattern import NMPattern
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sparse_core.errors import ImplementationError
 from sparse_core.nm.masks import nm_mask
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.two_four import Compressed24, prune_and_pack, prune_and_pack_both
 from sparse_core.nm.packing.two_four.layout import metadata_from_nibbles
 from sparse_core.nm.packing.two_four.reference import compress, tile_patterns, transposable_mask

@@ -11,14 +11,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm.layers.base import dense_linear, own_copy, through_parts
+from sparse_core.nm.layers.coded_layer import dense_linear, own_copy, through_parts
 from sparse_core.nm.layers.packed_layer import KeepDense, PackedLayer
 from sparse_core.nm.layers.rounding import quantise_input
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
 from sparse_core.nm.linear.common import needs_plain_torch
-from sparse_core.nm.packing.compressed import CompressedWeight
+from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.nm.packing.model import LayerSettings
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.quantisation import quantise_weight
 from sparse_core.nm.pruning.calibration import InputStatistics
 

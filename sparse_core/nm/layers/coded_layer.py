@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm.packing.blocks import BlockWeight
-from sparse_core.nm.packing.compressed import CompressedWeight
+from sparse_core.nm.packing.block_weight import BlockWeight
+from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.nm.packing.model import LayerSettings
 
 

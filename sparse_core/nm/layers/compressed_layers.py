@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from sparse_core.nm.layers.base import CodedLayer, dense_linear, own_bias, own_copy
+from sparse_core.nm.layers.coded_layer import CodedLayer, dense_linear, own_bias, own_copy
 from sparse_core.nm.linear import nm_linear
-from sparse_core.nm.packing.compressed import PARTS, CompressedWeight
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.compressed_weight import PARTS, CompressedWeight
+from sparse_core.nm.packing.packed_weight import PackedNM
 
 Execution = Literal["tiled", "nm"]
 """``"tiled"``: unpack some output rows at a time and multiply densely. ``"nm"``: through

@@ -12,7 +12,7 @@ from sparse_core.nm.packing.bits import packed_bytes, unpack_bits
 from sparse_core.nm.packing.codebook import code_bits, lookup
 from sparse_core.nm.packing.coding import FLOATS, INTEGER_BITS, Coding
 from sparse_core.nm.packing.matrix_view import MatrixView
-from sparse_core.nm.packing.packed import PackedNM
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.positions import IndexCoding, index_row_bytes, pack_index, unpack_positions
 from sparse_core.nm.packing.quantisation import dequantise
 from sparse_core.nm.packing.weight import NMWeight, part_of

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sparse_core.formats import BSR
 from sparse_core.linalg import spmm
 from sparse_core.linalg.spmm.api import SPMM
-from sparse_core.nm.layers.base import (
+from sparse_core.nm.layers.coded_layer import (
     CodedLayer,
     dense_linear,
     own_bias,
@@ -21,7 +21,7 @@ from sparse_core.nm.layers.base import (
 )
 from sparse_core.nm.layers.packed_layer import LAYER_FORMAT
 from sparse_core.nm.masks import block_mask
-from sparse_core.nm.packing.blocks import BlockWeight
+from sparse_core.nm.packing.block_weight import BlockWeight
 from sparse_core.nm.packing.model import LayerSettings
 from sparse_core.nm.pattern import Block
 from sparse_core.op import Impl
