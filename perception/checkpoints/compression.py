@@ -28,10 +28,10 @@ from sparse_core.compression import (
     load_compressed,
     save_compressed,
 )
-from sparse_core.compression.model import COMPRESSIBLE, layout_of, pad_columns
+from sparse_core.compression.model import COMPRESSIBLE, layout_of
 from sparse_core.nm import NMPattern
-from sparse_core.nm.layers import fits
-from sparse_core.nm.masks import nm_mask
+from sparse_core.nm.masks import fits, nm_mask
+from sparse_core.nm.packing.matrix_view import pad_columns
 
 #: Two of four neighbouring input channels are kept.
 PATTERN = NMPattern(2, 4, "channels_last")

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.compression import Coding, CompressedWeight, compress, quantise_groups
-from sparse_core.compression.model import Layout, pad_columns
 from sparse_core.nm import NMPattern
+from sparse_core.nm.packing.matrix_view import Layout, pad_columns
 
 
 class RoundedWeight(nn.Module):

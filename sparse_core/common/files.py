@@ -430,7 +430,9 @@ def _plain(tensor: Tensor) -> Tensor:
     return plain if plain.untyped_storage().nbytes() == plain.nbytes else plain.clone()
 
 
-def read_tensors(file: Path, *, kind: str, version: str, writer: str) -> TensorFile:
+def read_tensors(
+    file: Path, *, kind: str, version: str, writer: str, older: Mapping[str, str] | None = None
+) -> TensorFile:
     """Read a safetensors file whose header names its kind and version.
 
     Args:
@@ -438,6 +440,7 @@ def read_tensors(file: Path, *, kind: str, version: str, writer: str) -> TensorF
         kind: what ``format`` must be in the header.
         version: what ``version`` must be.
         writer: the function that writes such files, for the error.
+        older: other kinds that are read too, with their versions.
 
     Raises:
         FileNotFoundError: no such file.
@@ -454,10 +457,12 @@ def read_tensors(file: Path, *, kind: str, version: str, writer: str) -> TensorF
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise ValueError(f"{file}: damaged or no safetensors file ({error}); write it again") from error
-    if header.get("format") != kind:
+    accepted = {kind: version, **(older or {})}
+    if header.get("format") not in accepted:
         raise ValueError(
             f"{file}: format is {header.get('format')!r}, not {kind!r}: {writer} did not write it"
         )
+    version = accepted[header["format"]]
     if header.get("version") != version:
         raise ValueError(
             f"{file}: version is {header.get('version')!r}, this release reads {version!r}:"

@@ -6,15 +6,18 @@
 """
 
 from sparse_core.compression.calibrate import CalibratedLayer, CalibrationReport, prune_in_one_pass
-from sparse_core.compression.compress import compress
 from sparse_core.compression.incremental import IncrementalMask, MaskUpdate
 from sparse_core.compression.mask_cache import CacheStatistics, MaskCache, PatternId, repeated_mask
-from sparse_core.compression.model import CompressedModel, MatrixView, compress_model
-from sparse_core.nm.layers.compressed_layers import CompressedConv2d, CompressedLinear, compressed_layers
+from sparse_core.compression.model import compress_model
+from sparse_core.nm.layers.assembly import compressed_layers
+from sparse_core.nm.layers.compressed_layers import CompressedConv2d, CompressedLinear
 from sparse_core.nm.packing.codebook import Codebook, fit_codebook
 from sparse_core.nm.packing.coding import Coding
+from sparse_core.nm.packing.compress import compress
 from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.nm.packing.files import CompressedFile, load_compressed, save_compressed
+from sparse_core.nm.packing.matrix_view import MatrixView
+from sparse_core.nm.packing.model import CompressedModel
 from sparse_core.nm.packing.quantisation import GroupQuantised, quantise_groups
 from sparse_core.nm.packing.report import CompressionReport, LayerCompression
 

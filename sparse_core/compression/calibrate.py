@@ -18,16 +18,11 @@ from torch.nn import functional as F
 
 from sparse_core.common.surgery import Select, choose_layers
 from sparse_core.common.table import Column, Report, Table, left_out
-from sparse_core.compression.model import (
-    COMPRESSIBLE,
-    SPARSE_CONVOLUTIONS,
-    MatrixView,
-    layout_of,
-    pad_columns,
-)
+from sparse_core.compression.model import COMPRESSIBLE, SPARSE_CONVOLUTIONS, layout_of
 from sparse_core.conv import SparseConv2d, SparseInverseConv2d, SparseTensor, SubmanifoldConv2d
+from sparse_core.nm.packing.matrix_view import MatrixView, pad_columns
 from sparse_core.nm.pattern import NMPattern
-from sparse_core.nm.sparsegpt import sparsegpt
+from sparse_core.nm.pruning.sparsegpt import sparsegpt
 
 #: Rows of an unfolded input that are held at a time.
 _CHUNK = 8192

@@ -1,9 +1,8 @@
-"""Compress the weights of a whole model, and put them back."""
+"""Compress the weights of a whole model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import torch
 from rich.progress import track
@@ -14,64 +13,37 @@ from sparse_core.common.surgery import (
     check_names,
     choose_layers,
     is_parametrised,
-    shapes_of,
-    state_difference,
 )
-from sparse_core.compression.compress import compress
-from sparse_core.compression.model import COMPRESSIBLE, SPARSE_CONVOLUTIONS, layout_of
-from sparse_core.nm.layers.files import split_tied
+from sparse_core.conv import SparseConv2d, SparseInverseConv2d, SubmanifoldConv2d
+from sparse_core.nm.packing.block_weight import BlockWeight
 from sparse_core.nm.packing.coding import Coding, as_coding
+from sparse_core.nm.packing.compress import compress
 from sparse_core.nm.packing.compressed_weight import CompressedWeight
+from sparse_core.nm.packing.matrix_view import Layout
+from sparse_core.nm.packing.model import CompressedModel, split_tied, weight_key
 from sparse_core.nm.packing.positions import IndexCoding
 from sparse_core.nm.packing.report import CompressionReport, LayerCompression, describe_weight
-from sparse_core.nm.pattern import TWO_FOUR, NMPattern
+from sparse_core.nm.pattern import TWO_FOUR, ConvLayout, NMPattern
+
+SPARSE_CONVOLUTIONS: tuple[type[nn.Module], ...] = (SubmanifoldConv2d, SparseConv2d, SparseInverseConv2d)
+"""Layers of :mod:`sparse_core.conv`; the 3-D ones are subclasses."""
+
+COMPRESSIBLE: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d, nn.ConvTranspose2d, *SPARSE_CONVOLUTIONS)
+"""Layers whose weight :func:`sparse_core.compression.compress_model` takes."""
 
 
-@dataclass(frozen=True, eq=False)
-class CompressedModel:
-    """A state dict of which some weights are compressed.
+def layout_of(module: nn.Module, conv_layout: ConvLayout = "unfold") -> Layout:
+    """The layout for the weight of a layer of :data:`COMPRESSIBLE`.
 
-    Attributes:
-        weights: by dotted name of the layer.
-        other: the rest of the state dict, by its names.
-        report: what compression did; ``None`` for a model read from a file.
-        tied: names in the state dict that are the same tensor as another, with the name of that one; such a
-            tensor is stored once.
+    Args:
+        module: the layer.
+        conv_layout: of ``NMPattern``, for dense convolutions.
     """
-
-    weights: dict[str, CompressedWeight]
-    other: dict[str, Tensor]
-    report: CompressionReport | None = field(default=None, repr=False)
-    tied: dict[str, str] = field(default_factory=dict, repr=False)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors as they are stored."""
-        weights = sum(weight.nbytes for weight in self.weights.values())
-        return weights + sum(tensor.nbytes for tensor in self.other.values())
-
-    def state_dict(self, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
-        """The whole state dict: weights unpacked, zeros included; floating-point tensors as ``dtype``."""
-        found = {weight_key(name): weight.to_dense(dtype) for name, weight in self.weights.items()}
-        for name, tensor in self.other.items():
-            found[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
-        found.update({name: found[source] for name, source in self.tied.items()})
-        return found
-
-    def load_into(self, model: nn.Module) -> nn.Module:
-        """Write the unpacked weights and all other tensors into a dense model.
-
-        Nothing is changed when they do not fit.
-
-        Raises:
-            ValueError: the model has other tensors or shapes; names the first.
-        """
-        state = self.state_dict()
-        difference = state_difference(shapes_of(model.state_dict()), shapes_of(state))
-        if difference is not None:
-            raise ValueError(f"the compressed model is of another network: {difference}")
-        model.load_state_dict(state)
-        return model
+    if isinstance(module, nn.ConvTranspose2d):
+        return "transposed"
+    if isinstance(module, nn.Conv2d) and conv_layout == "channels_last":
+        return "channels_last"
+    return "rows"
 
 
 def compress_model(
@@ -121,7 +93,7 @@ def compress_model(
         rule=obstacle,
         nothing="no layer can be compressed: no layer matches the pattern and coding",
     )
-    weights: dict[str, CompressedWeight] = {}
+    weights: dict[str, CompressedWeight | BlockWeight] = {}
     reports: list[LayerCompression] = []
     for name, module in track(selection.layers.items(), "compressing", disable=not progress):
         settings = _settings(name, pattern, coding)
@@ -129,7 +101,7 @@ def compress_model(
         wanted, form = settings
         before = module.weight
         assert isinstance(before, Tensor)
-        weights[name] = compress(
+        weights[name] = found = compress(
             before,
             wanted,
             form,
@@ -139,7 +111,7 @@ def compress_model(
             pad=pad,
             name=f"layer {name or '(model)'}",
         )
-        reports.append(describe_weight(name, before, weights[name]))
+        reports.append(describe_weight(name, before, found))
     stored, tied = split_tied(model.state_dict())
     compressed = {weight_key(name) for name in weights}
     rest = {name: value for name, value in stored.items() if name not in compressed}
@@ -148,11 +120,6 @@ def compress_model(
     report = CompressionReport(reports, selection.skipped, *sizes)
     twins = {name: source for name, source in tied.items() if name not in compressed}
     return CompressedModel(weights, other, report, twins)
-
-
-def weight_key(name: str) -> str:
-    """The name of a layer's weight in the state dict."""
-    return f"{name}.weight" if name else "weight"
 
 
 def _settings(

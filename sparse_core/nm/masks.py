@@ -11,6 +11,7 @@ from sparse_core.nm.pattern import (
     Block,
     ConvLayout,
     NMPattern,
+    Pattern,
     check_groups,
     weight_from_matrix,
     weight_matrix,
@@ -132,7 +133,7 @@ def check_nm(
 
 
 def _ranked(weight: Tensor, score: Tensor | str, *, check_nan: bool) -> Tensor:
-    """What is compared: a real tensor of the weight's shape without NaN."""
+    """Return the scores to compare: a real tensor of the weight's shape without NaN."""
     if weight.is_complex():
         raise TypeError(f"weight must be real, got {weight.dtype}")
     if isinstance(score, Tensor):
@@ -182,3 +183,41 @@ def _best_by_sorting(groups: Tensor, n: int) -> Tensor:
         groups = groups + 0.0  # A radix sort would tell -0.0 from 0.0.
     order = torch.sort(groups, dim=2, descending=True, stable=True).indices[:, :, :n]
     return torch.zeros_like(groups, dtype=torch.bool).scatter_(2, order, True)
+
+
+def pattern_mask(
+    weight: Tensor,
+    pattern: Pattern | None,
+    score: Tensor | Literal["magnitude"] = "magnitude",
+    *,
+    check_nan: bool = True,
+) -> Tensor:
+    """The best mask of ``weight``'s shape that fits ``pattern``.
+
+    Args:
+        weight: (out, in) or (out, in, kernel height, kernel width).
+        pattern: n:m, blocks, or ``None`` for dense (all true).
+        score: ``"magnitude"`` or a tensor of the weight's shape; larger is kept.
+        check_nan: look for NaN in n:m masks, which waits for the device.
+
+    Returns:
+        Bool tensor of the weight's shape.
+
+    Raises:
+        TypeError: another kind of pattern.
+        ValueError: the pattern does not fit the weight, or NaN.
+    """
+    if pattern is None:
+        return torch.ones_like(weight, dtype=torch.bool)
+    if isinstance(pattern, Block):
+        return block_mask(weight, pattern, score)
+    if not isinstance(pattern, NMPattern):
+        raise TypeError(f"pattern must be NMPattern, Block or None, got {pattern!r}")
+    return nm_mask(weight, pattern.n, pattern.m, score, conv_layout=pattern.conv_layout, check_nan=check_nan)
+
+
+def fits(weight: Tensor, pattern: NMPattern) -> bool:
+    """Return True if (out, in) has at most n nonzeros in each group; waits for the device."""
+    out, columns = weight.shape
+    nonzeros = (weight != 0).reshape(out, columns // pattern.m, pattern.m).sum(dim=2)
+    return not bool((nonzeros > pattern.n).any())

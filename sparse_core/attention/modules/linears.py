@@ -28,7 +28,7 @@ def convert_linears(model: nn.Module, kind: Linears) -> None:
         ValueError: an unknown kind, the sizes of a layer, which is named, do not fit it, or the model itself
             is such a layer.
     """
-    from sparse_core.nm.layers import SparseLinear
+    from sparse_core.nm.layers.sparse_linear import SparseLinear
 
     if kind not in get_args(Linears):
         raise ValueError(f"linears must be one of {', '.join(get_args(Linears))}; got {kind!r}")
@@ -70,7 +70,7 @@ def _linear_types() -> tuple[type[nn.Linear], ...]:
 
 
 def _converted(layer: nn.Module, kind: Linears) -> nn.Module:
-    from sparse_core.nm.layers import SparseLinear
+    from sparse_core.nm.layers.sparse_linear import SparseLinear
     from sparse_core.nm.training import SparseTrainingLinear
 
     if isinstance(layer, SparseLinear):

@@ -12,13 +12,22 @@ from sparse_core.formats import BSR
 from sparse_core.kernels.op import Impl
 from sparse_core.linalg import spmm
 from sparse_core.linalg.spmm.api import SPMM
-from sparse_core.nm.layers import trains_weight
-from sparse_core.nm.layers.packed_layer import LAYER_FORMAT, dense_linear, own_bias, own_copy, through_parts
+from sparse_core.nm.layers.coded_layer import (
+    CodedLayer,
+    dense_linear,
+    own_bias,
+    own_copy,
+    through_parts,
+    trains_weight,
+)
+from sparse_core.nm.layers.packed_layer import LAYER_FORMAT
 from sparse_core.nm.masks import block_mask
+from sparse_core.nm.packing.block_weight import BlockWeight
+from sparse_core.nm.packing.model import LayerSettings
 from sparse_core.nm.pattern import Block
 
 
-class BlockSparseLinear(nn.Module):
+class BlockSparseLinear(CodedLayer):
     """``x @ weight.T + bias`` with a weight stored in blocks; takes the place of ``nn.Linear``.
 
     Every number of a stored block trains; the blocks stay where they are. The product is
@@ -43,7 +52,6 @@ class BlockSparseLinear(nn.Module):
     values: nn.Parameter
     row_ptr: Tensor
     col: Tensor
-    bias: nn.Parameter | None
     _matrix: BSR | None
 
     def __init__(self, matrix: BSR, bias: Tensor | None = None, *, impl: Impl = "auto") -> None:
@@ -133,6 +141,17 @@ class BlockSparseLinear(nn.Module):
     def weight(self) -> Tensor:
         """(out, in) with zeros where no block is, unpacked anew; gradients reach ``values``."""
         return self.matrix.to_dense()
+
+    @property
+    def coded(self) -> BlockWeight:
+        """See :attr:`CodedLayer.coded`."""
+        shape = (self.out_features, self.in_features)
+        return BlockWeight(BSR(self.row_ptr, self.col, self.values.detach(), shape, validate=False))
+
+    @property
+    def settings(self) -> LayerSettings:
+        """See :attr:`CodedLayer.settings`."""
+        return LayerSettings("blocks", str(self.values.dtype))
 
     def to_dense(self) -> nn.Linear:
         """An ``nn.Linear`` with the same weight and bias."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from sparse_core.common.surgery import replace_modules, share_weight
-from sparse_core.compression.model import CompressedModel, weight_key
+from sparse_core.nm.layers.coded_layer import CodedLayer, dense_linear, own_bias, own_copy
 from sparse_core.nm.linear import nm_linear
 from sparse_core.nm.packing.compressed_weight import PARTS, CompressedWeight
 from sparse_core.nm.packing.packed_weight import PackedNM
@@ -26,10 +25,10 @@ TILE_ROWS = 256
 """Output rows that are unpacked together; the largest piece of dense weight there ever is."""
 
 
-class _CompressedLayer(nn.Module):
-    """What the two layers share: the parts of the weight as buffers, and its tiles."""
+class CompressedLayer(CodedLayer):
+    """Base of the two layers: the parts of the weight as buffers, and its tiles."""
 
-    bias: nn.Parameter | None
+    pinned: ClassVar[tuple[str, ...]] = PARTS
 
     def __init__(
         self, weight: CompressedWeight, bias: Tensor | None, *, tile_rows: int, train_codebook: bool
@@ -63,25 +62,14 @@ class _CompressedLayer(nn.Module):
         return replace(self._frame, **cast(Any, parts))
 
     @property
+    def coded(self) -> CompressedWeight:
+        """See :attr:`CodedLayer.coded`."""
+        return self.compressed
+
+    @property
     def weight(self) -> Tensor:
         """The dense weight, unpacked anew, float32."""
         return self.compressed.to_dense()
-
-    def _apply(self, fn: Any, recurse: bool = True) -> _CompressedLayer:
-        # Casting a model must not touch what is stored: types are part of the coding.
-        parts = {name: cast("Tensor | None", getattr(self, name)) for name in PARTS}
-        # A parameter is cast in place: what it held has to be kept apart.
-        stored = {name: None if part is None else part.data for name, part in parts.items()}
-        super()._apply(fn, recurse)
-        for name, before in stored.items():
-            moved = cast("Tensor | None", getattr(self, name))
-            if before is None or moved is None or moved.dtype == before.dtype:
-                continue
-            if isinstance(moved, nn.Parameter):
-                moved.data = before.to(moved.device)
-            else:
-                setattr(self, name, before.to(moved.device))
-        return self
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
         super()._load_from_state_dict(*arguments, **options)
@@ -117,7 +105,7 @@ class _CompressedLayer(nn.Module):
         return f"{pattern}, values={weight.coding}, bytes={weight.nbytes:,}"
 
 
-class CompressedLinear(_CompressedLayer):
+class CompressedLinear(CompressedLayer):
     """``x @ weight.T + bias`` with a compressed weight.
 
     Args:
@@ -164,6 +152,12 @@ class CompressedLinear(_CompressedLayer):
         weight = self.compressed.rows(start, stop, x.dtype, check=False)
         return F.linear(x, weight, self._bias_of(start, stop, x.dtype))
 
+    def to_dense(self) -> nn.Linear:
+        """Return an ``nn.Linear`` with the unpacked weight, of the bias's type where there is one."""
+        dtype = torch.float32 if self.bias is None else self.bias.dtype
+        weight = own_copy(self.weight.to(dtype))
+        return dense_linear(weight, self.bias, requires_grad=False, training=self.training)
+
     def _packed_weight(self, dtype: torch.dtype) -> PackedNM:
         """Kept until type, device or codebook change; never while the codebook is trained."""
         weight = self.compressed
@@ -191,7 +185,7 @@ class CompressedLinear(_CompressedLayer):
         return f"in={self.in_features}, out={self.out_features}, {self._describe()}, {self.execution}"
 
 
-class CompressedConv2d(_CompressedLayer):
+class CompressedConv2d(CompressedLayer):
     """A convolution with a compressed weight.
 
     Args:
@@ -226,6 +220,24 @@ class CompressedConv2d(_CompressedLayer):
         self.groups = convolution.groups
         self.in_channels, self.out_channels = convolution.in_channels, convolution.out_channels
 
+    def to_dense(self) -> nn.Conv2d:
+        """Return an ``nn.Conv2d`` with the unpacked weight, of the bias's type where there is one."""
+        dtype = torch.float32 if self.bias is None else self.bias.dtype
+        dense = nn.Conv2d(
+            self.in_channels,
+            self.out_channels,
+            cast(Any, self._frame.view.shape[2:]),
+            cast(Any, self.stride),
+            cast(Any, self.padding),
+            cast(Any, self.dilation),
+            self.groups,
+            bias=False,
+            device="meta",
+        )
+        dense.weight = nn.Parameter(own_copy(self.weight.to(dtype)), requires_grad=False)
+        dense.register_parameter("bias", own_bias(self.bias, self.out_channels))
+        return dense.train(self.training)
+
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) or (C, H, W) floating point to the convolution of the same type."""
         # A tile of a grouped convolution is one group, so that it reads one set of channels.
@@ -247,76 +259,3 @@ class CompressedConv2d(_CompressedLayer):
             f"{self.in_channels}, {self.out_channels}, kernel_size={self._frame.view.shape[2:]},"
             f" stride={self.stride}, padding={self.padding}, groups={self.groups}, {self._describe()}"
         )
-
-
-def compressed_layers(
-    model: nn.Module,
-    compressed: CompressedModel,
-    *,
-    tile_rows: int = TILE_ROWS,
-    execution: Execution = "tiled",
-    train_codebook: bool = False,
-) -> nn.Module:
-    """Put compressed layers in the place of the Linear and Conv2d layers of those names.
-
-    Layers whose weight was that of another when the model was compressed share what is stored.
-
-    Other compressed weights (sparse and transposed convolutions) and all other tensors are unpacked into the
-    model. Where ``execution="nm"`` does not fit a layer, it runs tiled.
-
-    Args:
-        model: a dense model, changed in place; its optimiser must be made again.
-        compressed: of such a model.
-        tile_rows, execution, train_codebook: of the layers.
-
-    Returns:
-        The model, or the new layer where the model was one layer.
-
-    Raises:
-        ValueError: the compressed model is of another network.
-    """
-    compressed.load_into(model)
-    modules = dict(model.named_modules())
-    new: dict[nn.Module, nn.Module] = {}
-    for name, weight in compressed.weights.items():
-        old = modules[name]
-        trained = train_codebook and weight.centroids is not None
-        weight = weight.to(cast(Tensor, old.weight).device)
-        if type(old) is nn.Linear:
-            whole = weight.sparse and weight.view.columns % weight.pattern.m == 0
-            new[old] = CompressedLinear(
-                weight,
-                old.bias,
-                tile_rows=tile_rows,
-                execution=execution if whole else "tiled",
-                train_codebook=trained,
-            ).train(old.training)
-        elif type(old) is nn.Conv2d:
-            layer = CompressedConv2d(weight, old, tile_rows=tile_rows, train_codebook=trained)
-            new[old] = layer.train(old.training)
-    _share_tied(modules, compressed, new)
-    return replace_modules(model, new)
-
-
-def _share_tied(
-    modules: dict[str, nn.Module], compressed: CompressedModel, new: dict[nn.Module, nn.Module]
-) -> None:
-    """Layers whose weight is that of a compressed one: of the same kind, over the same stored parts."""
-    names = {weight_key(name): name for name in modules}
-    for key, source in compressed.tied.items():
-        if key not in names or source not in names:
-            continue
-        old, first = modules[names[key]], new.get(modules[names[source]])
-        if old in new or not isinstance(first, _CompressedLayer):
-            continue
-        twin: _CompressedLayer
-        if type(old) is nn.Linear and isinstance(first, CompressedLinear):
-            twin = CompressedLinear(
-                first.compressed, old.bias, tile_rows=first.tile_rows, execution=first.execution
-            )
-        elif type(old) is nn.Conv2d:
-            twin = CompressedConv2d(first.compressed, old, tile_rows=first.tile_rows)
-        else:
-            continue
-        share_weight(twin, first)
-        new[old] = twin.train(old.training)

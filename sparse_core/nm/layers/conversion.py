@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from rich.progress import track
 from torch import Tensor, nn
 
 from sparse_core.common.surgery import Select, check_names, is_parametrised, replace_modules
-from sparse_core.nm.layers import SparseLinear
+from sparse_core.common.table import Column, Report, Table, share_saved
 from sparse_core.nm.layers.block_linear import BlockSparseLinear
-from sparse_core.nm.layers.conversion import ConversionReport, ConvertedLayer, SkippedLayer
+from sparse_core.nm.layers.coded_layer import CodedLayer
 from sparse_core.nm.layers.encoder import call_packed_layers, restore_fused_layers
 from sparse_core.nm.layers.int8_linear import SparseLinearInt8
 from sparse_core.nm.layers.packed_layer import KeepDense
+from sparse_core.nm.layers.sparse_linear import SparseLinear
 from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern, Pattern
 from sparse_core.nm.pruning.calibration import InputStatistics
 from sparse_core.nm.pruning.selection import (
@@ -25,8 +28,104 @@ from sparse_core.nm.pruning.selection import (
     selected_layers,
 )
 
-PackedModule = SparseLinear | SparseLinearInt8 | BlockSparseLinear
-"""The layers that :func:`sparsify` puts in."""
+
+@dataclass(frozen=True)
+class ConvertedLayer:
+    """One layer that is packed now.
+
+    Attributes:
+        name: dotted name; ``""`` where the model itself is the layer.
+        shape: out, in.
+        pattern: n:m or blocks.
+        kind: class of the new layer.
+        bytes_before: of the dense weight.
+        bytes_after: of the packed weight with its indices and scales.
+        kept_magnitude: Σ|w| of the kept weights over Σ|w| before; 1 for an all-zero weight.
+        note: what else happened; mostly empty.
+    """
+
+    name: str
+    shape: tuple[int, int]
+    pattern: Pattern
+    kind: str
+    bytes_before: int
+    bytes_after: int
+    kept_magnitude: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class SkippedLayer:
+    """One layer that stays as it is.
+
+    Attributes:
+        name: dotted name; ``""`` where the model itself is the layer.
+        kind: its class.
+        reason: why it was left out.
+    """
+
+    name: str
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ConversionReport(Report):
+    """The result of :func:`sparse_core.nm.layers.conversion.sparsify`; ``str(report)`` is a table.
+
+    Attributes:
+        model: the converted model: the one given, a copy, or the new layer where the model was one layer.
+        converted: packed layers in the model's order.
+        skipped: the other modules with a weight matrix.
+        notes: what else was changed.
+    """
+
+    model: nn.Module = field(repr=False)
+    converted: list[ConvertedLayer]
+    skipped: list[SkippedLayer]
+    notes: list[str]
+    derived: ClassVar = ("bytes_before", "bytes_after")
+
+    @property
+    def bytes_before(self) -> int:
+        """Bytes of the weights of all converted layers while they were dense."""
+        return sum(layer.bytes_before for layer in self.converted)
+
+    @property
+    def bytes_after(self) -> int:
+        """Bytes of the same weights packed."""
+        return sum(layer.bytes_after for layer in self.converted)
+
+    def tables(self) -> list[Table | str]:
+        """A row for each layer, the total, notes, and what was left out."""
+        columns: dict[str, Column] = {
+            "layer": lambda layer: layer.name or "(model)",
+            "shape": "shape",
+            "pattern": "pattern",
+            "now": "kind",
+            "bytes before": "bytes_before",
+            "after": "bytes_after",
+            "saved": _saved,
+            "kept |w|": "kept_magnitude:.2%",
+        }
+        total = {
+            "layer": "total",
+            "bytes before": self.bytes_before,
+            "after": self.bytes_after,
+            "saved": _saved(self),
+        }
+        parts: list[Table | str] = [Table.of(self.converted, columns, totals=[total])]
+        remarks = [f"{layer.name or '(model)'}: {layer.note}" for layer in self.converted if layer.note]
+        if remarks or self.notes:
+            parts.append("\n".join(["notes:", *remarks, *self.notes]))
+        if self.skipped:
+            kinds = [(layer.name or "(model)", layer.kind, layer.reason) for layer in self.skipped]
+            parts.append(Table(("layer", "type", "reason"), kinds, title="left out:"))
+        return parts
+
+
+def _saved(sizes: ConvertedLayer | ConversionReport) -> str:
+    return share_saved(sizes.bytes_before, sizes.bytes_after)
 
 
 def sparsify(
@@ -81,7 +180,7 @@ def sparsify(
         wanted = pattern[name] if isinstance(pattern, Mapping) else pattern
         assert wanted is not None  # selected_layers leaves those out.
         mask = None if masks is None or name not in masks else outputs_first(module, masks[name])
-        layer: PackedModule = _packed_layer(name, linear, wanted, mask, keep_dense)
+        layer: CodedLayer = _packed_layer(name, linear, wanted, mask, keep_dense)
         kept = _kept_magnitude(linear.weight, layer.weight)
         if quantise:
             layer = _quantised(name, layer, statistics)
@@ -90,9 +189,7 @@ def sparsify(
         before = linear.weight.nbytes
         shape = (linear.out_features, linear.in_features)
         converted.append(
-            ConvertedLayer(
-                name, shape, wanted, type(layer).__name__, before, weight_nbytes(layer), kept, note
-            )
+            ConvertedLayer(name, shape, wanted, type(layer).__name__, before, layer.coded.nbytes, kept, note)
         )
     model = replace_modules(model, replacements)
     changed = call_packed_layers(model)
@@ -117,31 +214,17 @@ def densify(model: nn.Module, *, inplace: bool = True) -> nn.Module:
     """
     if not inplace:
         model = copy.deepcopy(model)
-    packed = require_packed_layers(model)
+    packed = packed_layers(model)
+    if not packed:
+        raise ValueError("the model holds no packed layer: sparsify puts them in")
     model = replace_modules(model, {layer: _dense(layer) for layer in packed.values()})
     restore_fused_layers(model)
     return model
 
 
-def packed_layers(model: nn.Module) -> dict[str, PackedModule]:
+def packed_layers(model: nn.Module) -> dict[str, CodedLayer]:
     """The packed layers of a model by dotted name, each once."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, PackedModule)}
-
-
-def require_packed_layers(model: nn.Module) -> dict[str, PackedModule]:
-    """:func:`packed_layers`; ``ValueError`` where there are none."""
-    found = packed_layers(model)
-    if not found:
-        raise ValueError("the model holds no packed layer: sparsify puts them in")
-    return found
-
-
-def weight_nbytes(layer: PackedModule) -> int:
-    """Bytes of the stored weight: values, indices and scales, without bias and dense copy."""
-    if isinstance(layer, BlockSparseLinear):
-        return layer.values.nbytes + layer.row_ptr.nbytes + layer.col.nbytes
-    scales = layer.weight_scale.nbytes if isinstance(layer, SparseLinearInt8) else 0
-    return layer.values.nbytes + layer.metadata.nbytes + scales
+    return {name: module for name, module in model.named_modules() if isinstance(module, CodedLayer)}
 
 
 def _plan(
@@ -191,7 +274,7 @@ def _packed_layer(
 
 
 def _quantised(
-    name: str, layer: PackedModule, statistics: Mapping[str, InputStatistics] | None
+    name: str, layer: CodedLayer, statistics: Mapping[str, InputStatistics] | None
 ) -> SparseLinearInt8:
     if not isinstance(layer, SparseLinear):
         raise ValueError(f"layer {name or '(model)'}: quantise=True needs n:m, there is no int8 for blocks")
@@ -203,9 +286,8 @@ def _kept_magnitude(before: Tensor, after: Tensor) -> float:
     return float(after.detach().double().abs().sum()) / total if total else 1.0
 
 
-def _dense(layer: PackedModule) -> nn.Module:
-    linear = layer.to_dense()
-    if isinstance(layer, BlockSparseLinear) or layer.activation is None:
-        return linear
-    activation = nn.ReLU() if layer.activation == "relu" else nn.GELU()
-    return nn.Sequential(linear, activation).train(layer.training)
+def _dense(layer: CodedLayer) -> nn.Module:
+    dense, activation = layer.to_dense(), getattr(layer, "activation", None)
+    if activation is None:
+        return dense
+    return nn.Sequential(dense, nn.ReLU() if activation == "relu" else nn.GELU()).train(layer.training)

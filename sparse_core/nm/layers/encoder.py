@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm.layers.block_linear import BlockSparseLinear
-from sparse_core.nm.layers.packed_layer import PackedLayer
+from sparse_core.nm.layers.coded_layer import CodedLayer
 
 _KEPT = "_before_packing"
 
@@ -93,7 +92,7 @@ def fill_padding(
 
 
 def _dense_is_nested(encoder: nn.TransformerEncoder, src: Tensor, padded: Tensor) -> bool:
-    """Whether ``nn.TransformerEncoder.forward`` would turn a padded input into a nested tensor."""
+    """Return True if ``nn.TransformerEncoder.forward`` would make a padded input a nested tensor."""
     first = encoder.layers[0]
     if first.training or src.is_nested or src.dim() != 3 or torch.is_autocast_enabled():
         return False
@@ -108,4 +107,4 @@ def _dense_is_nested(encoder: nn.TransformerEncoder, src: Tensor, padded: Tensor
 
 
 def _holds_packed(module: nn.Module) -> bool:
-    return any(isinstance(part, PackedLayer | BlockSparseLinear) for part in module.modules())
+    return any(isinstance(part, CodedLayer) for part in module.modules())

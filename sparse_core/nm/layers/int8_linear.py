@@ -6,65 +6,24 @@ integer * scale, without an offset, so that zeros stay zero and pruned weights n
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm.layers.packed_layer import KeepDense, PackedLayer, dense_linear, own_copy, through_parts
+from sparse_core.nm.layers.coded_layer import dense_linear, own_copy, through_parts
+from sparse_core.nm.layers.packed_layer import KeepDense, PackedLayer
 from sparse_core.nm.layers.rounding import quantise_input
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
 from sparse_core.nm.linear.common import needs_plain_torch
+from sparse_core.nm.packing.compressed_weight import CompressedWeight
+from sparse_core.nm.packing.model import LayerSettings
 from sparse_core.nm.packing.packed_weight import PackedNM
+from sparse_core.nm.packing.quantisation import quantise_weight
 from sparse_core.nm.pruning.calibration import InputStatistics
 
 _LARGEST = 127
 _RESULTS = (torch.float16, torch.bfloat16, torch.float32)
-
-
-class QuantisedWeight(NamedTuple):
-    """The result of :func:`quantise_weight`; ``values * scale[:, None]`` is the weight again.
-
-    Attributes:
-        values: int8, shape of the weight.
-        scale: (out,) float32, positive.
-    """
-
-    values: Tensor
-    scale: Tensor
-
-
-def quantise_weight(weight: Tensor, bits: int = 8) -> QuantisedWeight:
-    """Round each row to integers of ``bits`` bits; its largest absolute value becomes the largest integer.
-
-    Args:
-        weight: (out, columns) floating point; dense, or the values of a packed weight.
-        bits: 2 to 8; with b bits integers go from -(2^(b-1) - 1) to 2^(b-1) - 1.
-
-    Returns:
-        Integers, at most half a scale away from the weight, and the scales; 1 for an all-zero row.
-
-    Raises:
-        TypeError: ``weight`` is not floating point.
-        ValueError: not two-dimensional, values that are not finite, or another number of bits.
-    """
-    if not weight.is_floating_point():
-        raise TypeError(f"weight must be floating point, got {weight.dtype}")
-    if weight.ndim != 2:
-        raise ValueError(f"weight must have shape (out, columns), got {tuple(weight.shape)}")
-    if not 2 <= bits <= 8:
-        raise ValueError(f"bits must be 2 to 8, got {bits}")
-    levels = 2 ** (bits - 1) - 1
-    exact = weight.detach().double()
-    wrong = (~exact.isfinite()).any(dim=1).nonzero()
-    if len(wrong):
-        raise ValueError(f"weight cannot be quantised: row {int(wrong[0])} holds NaN or infinite values")
-    largest = exact.abs().amax(dim=1) if weight.shape[1] else exact.new_zeros(len(exact))
-    scale = (largest / levels).float()
-    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    values = torch.round(exact / scale.double()[:, None]).clamp_(-levels, levels)
-    return QuantisedWeight(values.to(torch.int8), scale)
 
 
 def activation_scale(source: float | Tensor | InputStatistics) -> Tensor:
@@ -109,6 +68,8 @@ class SparseLinearInt8(PackedLayer):
         ValueError: sizes or options do not fit.
     """
 
+    # Half precision would lose digits of every weight.
+    pinned: ClassVar[tuple[str, ...]] = ("weight_scale", "activation_scale")
     weight_scale: Tensor
     activation_scale: Tensor | None
 
@@ -210,16 +171,19 @@ class SparseLinearInt8(PackedLayer):
         scale = "per input" if self.activation_scale is None else "given"
         return f"{super().extra_repr()}, activation_scale={scale}"
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PackedLayer:
-        # Scales stay float32 when a model is cast: half precision would lose digits of every weight.
-        scales = {name: self._buffers[name] for name in ("weight_scale", "activation_scale")}
-        super()._apply(fn, recurse)
-        for name, scale in scales.items():
-            moved = self._buffers[name]
-            if scale is not None and moved is not None and moved.dtype != torch.float32:
-                self._buffers[name] = scale.to(moved.device)
-                self.dtype = moved.dtype
-        return self
+    @property
+    def coded(self) -> CompressedWeight:
+        """See :attr:`CodedLayer.coded`."""
+        return CompressedWeight.from_packed(self._pack(), self.weight_scale)
+
+    @property
+    def settings(self) -> LayerSettings:
+        """See :attr:`CodedLayer.settings`."""
+        scale = None if self.activation_scale is None else float(self.activation_scale)
+        return LayerSettings("int8", str(self.dtype), self.activation, scale)
+
+    def _note_cast(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
 
 
 # The constructor's argument of the same name hides the function.

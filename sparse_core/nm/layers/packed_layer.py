@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sparse_core.formats import NM
+from sparse_core.nm.layers.coded_layer import CodedLayer, own_bias, own_copy
 from sparse_core.nm.linear import Activation, LinearImpl
 from sparse_core.nm.linear.launch_plans import Again, Quick
 from sparse_core.nm.linear.product import NM_LINEAR, known_call
 from sparse_core.nm.packing.packed_weight import DENSE_VERSION, PackedNM
+from sparse_core.nm.packing.positions import unpack_positions
 from sparse_core.nm.pattern import NMPattern
 
 KeepDense = Literal["auto"] | bool
@@ -97,7 +98,7 @@ class Ready:
         return self.casts[dtype]
 
 
-class PackedLayer(nn.Module):
+class PackedLayer(CodedLayer):
     """Base of the layers whose weight is a :class:`PackedNM`.
 
     The packed weight with the plans of the implementations and the dense copy is kept until ``values`` is
@@ -117,7 +118,6 @@ class PackedLayer(nn.Module):
 
     values: Tensor
     metadata: Tensor
-    bias: nn.Parameter | None
     _ready: Ready | None
 
     def __init__(
@@ -229,9 +229,19 @@ class PackedLayer(nn.Module):
             )
         metadata = state_dict.get(f"{prefix}metadata")
         if metadata is not None and metadata.shape == self.metadata.shape:
-            check_metadata(metadata, (self.out_features, self.in_features), self.pattern, name=name)
+            self._check_metadata(metadata, name)
         super()._load_from_state_dict(state_dict, prefix, *arguments, **options)
         self.refresh()
+
+    def _check_metadata(self, metadata: Tensor, name: str) -> None:
+        """Check that stored positions lie within their groups and rise, as kernels take for granted."""
+        if metadata.device.type == "meta":
+            return
+        groups = self.in_features // self.pattern.m
+        try:
+            unpack_positions(metadata, groups, self.pattern, "slots")
+        except ValueError as error:
+            raise ValueError(f"{name}: the metadata of the packed weight are damaged ({error})") from error
 
     def _entries_of_dense(self, weight: Tensor, prefix: str, name: str) -> dict[str, Tensor]:
         """Entries of a state dict that replace a dense ``weight``."""
@@ -239,67 +249,3 @@ class PackedLayer(nn.Module):
             f"{name}: {type(self).__name__} cannot load the dense weight {prefix}weight;"
             " load it before the model is converted"
         )
-
-
-def own_copy(tensor: Tensor) -> Tensor:
-    """A contiguous copy without history that may be trained, also when made in inference mode."""
-    with torch.inference_mode(False), torch.no_grad():
-        return tensor.detach().clone(memory_format=torch.contiguous_format)
-
-
-def own_bias(bias: Tensor | None, out: int) -> nn.Parameter | None:
-    """A copy of a bias (out,), trained if it is; ``ValueError`` for another shape."""
-    if bias is None:
-        return None
-    if tuple(bias.shape) != (out,):
-        raise ValueError(f"bias must have shape {(out,)}, got {tuple(bias.shape)}")
-    return nn.Parameter(own_copy(bias), requires_grad=bias.requires_grad)
-
-
-def check_metadata(
-    metadata: Tensor, shape: tuple[int, int], pattern: NMPattern, *, name: str = "metadata"
-) -> None:
-    """Check that stored positions lie within their groups and rise, as kernels take for granted.
-
-    Args:
-        metadata: (out, bytes) uint8.
-        shape: out, in.
-        pattern: n and m.
-        name: of the layer, for the error.
-
-    Raises:
-        ValueError: a position that cannot be; names the layer, row and group.
-    """
-    if metadata.device.type == "meta":
-        return
-    out, columns = shape
-    values = torch.zeros((), device=metadata.device, dtype=torch.float32).expand(
-        out, columns // pattern.m * pattern.n
-    )
-    matrix = PackedNM(values, metadata, shape, pattern).to_matrix()
-    try:
-        NM(matrix.values, matrix.index, shape, n=pattern.n, m=pattern.m)
-    except ValueError as error:
-        raise ValueError(f"{name}: the metadata of the packed weight are damaged ({error})") from error
-
-
-def dense_linear(weight: Tensor, bias: Tensor | None, *, requires_grad: bool, training: bool) -> nn.Linear:
-    """An ``nn.Linear`` that holds ``weight`` (out, in) itself and a copy of ``bias`` (out,)."""
-    out, columns = weight.shape
-    linear = nn.Linear(columns, out, bias=False, device="meta")
-    linear.weight = nn.Parameter(weight, requires_grad=requires_grad)
-    linear.register_parameter("bias", own_bias(bias, out))
-    return linear.train(training)
-
-
-def through_parts(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """What a layer that works row by row makes of a nested tensor: the same layout, with gradients.
-
-    Args:
-        layer: (rows, in) to (rows, out).
-        x: nested, (batch, rows of each, in).
-    """
-    parts = x.unbind()
-    lengths = [len(part) for part in parts]
-    rows = layer(torch.cat(parts))
-    return torch.nested.as_nested_tensor(list(rows.split(lengths)), layout=x.layout)

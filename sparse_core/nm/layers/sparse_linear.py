@@ -7,18 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sparse_core.nm.layers.coded_layer import dense_linear, own_copy, through_parts, trains_weight
 from sparse_core.nm.layers.int8_linear import SparseLinearInt8
-from sparse_core.nm.layers.packed_layer import (
-    KeepDense,
-    PackedLayer,
-    Ready,
-    dense_linear,
-    own_copy,
-    through_parts,
-)
+from sparse_core.nm.layers.packed_layer import KeepDense, PackedLayer, Ready
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
 from sparse_core.nm.linear.common import needs_plain_torch
-from sparse_core.nm.masks import check_nm, nm_mask
+from sparse_core.nm.masks import check_nm, fits, nm_mask
+from sparse_core.nm.packing.compressed_weight import CompressedWeight
+from sparse_core.nm.packing.model import LayerSettings
 from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups
 from sparse_core.nm.pruning.calibration import InputStatistics
@@ -185,6 +181,16 @@ class SparseLinear(PackedLayer):
         """The same layer with int8 values; see :meth:`SparseLinearInt8.from_sparse`."""
         return SparseLinearInt8.from_sparse(self, activation_scale)
 
+    @property
+    def coded(self) -> CompressedWeight:
+        """See :attr:`CodedLayer.coded`."""
+        return CompressedWeight.from_packed(self._pack())
+
+    @property
+    def settings(self) -> LayerSettings:
+        """See :attr:`CodedLayer.settings`."""
+        return LayerSettings("nm", str(self.values.dtype), self.activation)
+
     def _entries_of_dense(self, weight: Tensor, prefix: str, name: str) -> dict[str, Tensor]:
         if tuple(weight.shape) != (self.out_features, self.in_features):
             raise ValueError(
@@ -225,16 +231,3 @@ def pack_weight(weight: Tensor, pattern: NMPattern, mask: Tensor | None = None) 
     elif not fits(weight, pattern):
         mask = nm_mask(weight, pattern.n, pattern.m)
     return PackedNM.from_dense(weight, pattern, mask)
-
-
-def fits(weight: Tensor, pattern: NMPattern) -> bool:
-    """Whether (out, in) has at most n nonzeros in each group; waits for the device."""
-    out, columns = weight.shape
-    nonzeros = (weight != 0).reshape(out, columns // pattern.m, pattern.m).sum(dim=2)
-    return not bool((nonzeros > pattern.n).any())
-
-
-def trains_weight(linear: nn.Linear) -> bool:
-    """Whether the weight of a Linear layer, or a parameter that it is computed from, requires grad."""
-    parameters = dict(linear.named_parameters())
-    return any(found.requires_grad for name, found in parameters.items() if name != "bias")

@@ -18,7 +18,8 @@ from sparse_core.nm.linear.common import Epilogue, apply_activation
 from sparse_core.nm.linear.cusparselt.plan import plan
 from sparse_core.nm.linear.launch_plans import Again, Call
 from sparse_core.nm.linear.reference import int8_linear
-from sparse_core.nm.packing.packed_weight import PackedNM, pack_index
+from sparse_core.nm.packing.packed_weight import PackedNM
+from sparse_core.nm.packing.positions import pack_index
 
 _MOST_PADDED_ROWS = 64
 _OUT_TILE, _COLUMN_TILE = 64, 128

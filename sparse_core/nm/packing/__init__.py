@@ -1,1 +1,1 @@
-"""Packing."""
+"""The coding scheme of n:m weights: kept values, positions, and the files that hold them."""

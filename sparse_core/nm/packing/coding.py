@@ -9,8 +9,9 @@ import torch
 
 from sparse_core.nm.packing.codebook import MOST_ENTRIES, code_bits
 
-ValueKind = Literal["float32", "float16", "bfloat16", "int8", "int4", "codebook"]
+ValueKind = Literal["float64", "float32", "float16", "bfloat16", "int8", "int4", "codebook"]
 FLOATS: dict[str, torch.dtype] = {
+    "float64": torch.float64,
     "float32": torch.float32,
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
@@ -67,7 +68,7 @@ class Coding:
         except ValueError as error:
             raise ValueError(f"{text!r} is no way to store values: {error}") from error
         raise ValueError(
-            f"{text!r} is no way to store values: float32, float16, bfloat16, int8, int4, int4/64"
+            f"{text!r} is no way to store values: float64, float32, float16, bfloat16, int8, int4, int4/64"
             " (a scale for each 64 values) or codebook16 are"
         )
 
@@ -85,5 +86,5 @@ class Coding:
 
 
 def as_coding(coding: Coding | str) -> Coding:
-    """The coding itself, or the one that the text stands for."""
+    """Return the coding itself, or parse its text."""
     return coding if isinstance(coding, Coding) else Coding.parse(coding)

@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparse_core.compression.model import Layout, MatrixView, pad_columns
-from sparse_core.nm.layers import fits
-from sparse_core.nm.masks import check_nm, nm_mask
+from sparse_core.nm.masks import check_nm, fits, nm_mask
 from sparse_core.nm.packing.bits import pack_bits
 from sparse_core.nm.packing.codebook import code_bits, fit_codebook
 from sparse_core.nm.packing.coding import FLOATS, Coding, as_coding
 from sparse_core.nm.packing.compressed_weight import CompressedWeight
+from sparse_core.nm.packing.matrix_view import Layout, MatrixView, pad_columns
 from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.positions import IndexCoding, pack_positions
 from sparse_core.nm.packing.quantisation import quantise_groups

@@ -8,13 +8,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sparse_core.compression.model import MatrixView
 from sparse_core.nm.packing.bits import packed_bytes, unpack_bits
 from sparse_core.nm.packing.codebook import code_bits, lookup
 from sparse_core.nm.packing.coding import FLOATS, INTEGER_BITS, Coding
-from sparse_core.nm.packing.packed_weight import PackedNM, pack_index
-from sparse_core.nm.packing.positions import IndexCoding, index_row_bytes, unpack_positions
+from sparse_core.nm.packing.matrix_view import MatrixView
+from sparse_core.nm.packing.packed_weight import PackedNM
+from sparse_core.nm.packing.positions import IndexCoding, index_row_bytes, pack_index, unpack_positions
 from sparse_core.nm.packing.quantisation import dequantise
+from sparse_core.nm.packing.weight import NMWeight, part_of
 from sparse_core.nm.pattern import NMPattern
 
 Part = Literal["values", "index", "scale", "centroids"]
@@ -23,7 +24,7 @@ PARTS: tuple[Part, ...] = ("values", "index", "scale", "centroids")
 
 
 @dataclass(frozen=True, eq=False)
-class CompressedWeight:
+class CompressedWeight(NMWeight):
     """Kept values, where they are, and what turns them back into numbers.
 
     Attributes:
@@ -92,20 +93,42 @@ class CompressedWeight:
             found["scale"] = ((wanted,), (rows, -(-kept // size)))
         return found
 
+    @classmethod
+    def from_packed(cls, packed: PackedNM, scale: Tensor | None = None) -> CompressedWeight:
+        """Return the same weight in the form that files hold; the parts share memory with ``packed``.
+
+        Args:
+            packed: floating point, or int8.
+            scale: (out,) float32 of int8 values.
+
+        Raises:
+            ValueError: int8 without a scale, or a scale of other values.
+        """
+        kind = str(packed.dtype).removeprefix("torch.")
+        values, index = packed.values.detach(), packed.metadata
+        if packed.dtype == torch.int8:
+            values = values.view(torch.uint8)
+        if packed.pattern.n == packed.pattern.m:
+            index = index.new_empty((len(index), 0))
+        return cls(
+            MatrixView(packed.shape),
+            packed.pattern,
+            Coding.parse(kind),
+            "slots",
+            values,
+            index,
+            None if scale is None else scale.detach()[:, None],
+        )
+
+    @property
+    def matrix_shape(self) -> tuple[int, int]:
+        """Rows and columns of the matrix."""
+        return self.view.rows, self.view.columns
+
     @property
     def sparse(self) -> bool:
-        """Whether positions are stored."""
+        """True if positions are stored."""
         return self.pattern.n < self.pattern.m
-
-    @property
-    def groups(self) -> int:
-        """Groups of a row; the last may reach beyond the columns."""
-        return -(-self.view.columns // self.pattern.m)
-
-    @property
-    def kept(self) -> int:
-        """Values of a row."""
-        return self.groups * self.pattern.n
 
     @property
     def entries(self) -> int:
@@ -116,11 +139,6 @@ class CompressedWeight:
     def value_bits(self) -> int:
         """Bits a stored value."""
         return code_bits(max(self.entries, 1)) if self.coding.kind == "codebook" else self.coding.bits
-
-    @property
-    def device(self) -> torch.device:
-        """Where the parts are."""
-        return self.values.device
 
     @property
     def nbytes(self) -> int:
@@ -142,14 +160,14 @@ class CompressedWeight:
 
         Differentiable in ``centroids``.
         """
-        stored = self.values[start:stop]
+        stored = part_of(self.values, start, stop)
         if self.coding.kind in FLOATS:
             return stored
         numbers = unpack_bits(stored, self.kept, self.value_bits)
         if self.centroids is not None:
             return lookup(self.centroids, numbers, zero=self.zero)
         assert self.scale is not None
-        scale = self.scale[start:stop]
+        scale = part_of(self.scale, start, stop)
         return dequantise(self._signed(numbers), scale, self.coding.group_size or max(self.kept, 1))
 
     def integers(self) -> Tensor:
@@ -179,30 +197,8 @@ class CompressedWeight:
             every = torch.arange(self.pattern.m, dtype=torch.uint8, device=self.device)
             return every.expand(len(self.values[start:stop]), self.groups, self.pattern.m)
         return unpack_positions(
-            self.index[start:stop], self.groups, self.pattern, self.index_coding, check=check
+            part_of(self.index, start, stop), self.groups, self.pattern, self.index_coding, check=check
         )
-
-    def rows(
-        self,
-        start: int = 0,
-        stop: int | None = None,
-        dtype: torch.dtype = torch.float32,
-        *,
-        check: bool = True,
-    ) -> Tensor:
-        """Rows ``start`` to ``stop`` of the matrix, (rows, columns) with zeros where nothing is kept.
-
-        Differentiable in ``centroids``. ``check`` looks for damaged positions, for which a GPU has to be
-        waited for.
-        """
-        values = self.kept_values(start, stop).to(dtype)
-        if not self.sparse:
-            return values[:, : self.view.columns]
-        count, m = len(values), self.pattern.m
-        dense = torch.zeros((count, self.groups, m), dtype=dtype, device=self.device)
-        grouped = values.reshape(count, self.groups, self.pattern.n)
-        dense = dense.scatter(2, self.positions(start, stop, check=check).long(), grouped)
-        return dense.reshape(count, self.groups * m)[:, : self.view.columns]
 
     def to_dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """The weight in its own shape, zeros included."""
@@ -226,11 +222,14 @@ class CompressedWeight:
         if dtype == torch.int8 and self.coding.group_size is not None:
             raise ValueError("scales of groups cannot be taken out of an int8 product")
         values = self.integers() if dtype == torch.int8 else self.kept_values().to(dtype)
-        metadata = pack_index(self.positions(), self.pattern)
-        return PackedNM(values, metadata, (self.view.rows, self.view.columns), self.pattern)
+        pattern = NMPattern(self.pattern.n, self.pattern.m)
+        return PackedNM(values, pack_index(self.positions(), pattern), self.matrix_shape, pattern)
 
-    def check(self) -> None:
+    def check(self, *, finite: bool = True) -> None:
         """Read everything once.
+
+        Args:
+            finite: refuse values, scales and centroids that are not finite too.
 
         Raises:
             ValueError: numbers that stand for no position or no entry of the codebook, or values, scales or
@@ -241,7 +240,7 @@ class CompressedWeight:
             codes = unpack_bits(self.values, self.kept, self.value_bits)
             if codes.numel() and int(codes.max()) >= self.entries:
                 raise ValueError(f"code {int(codes.max())} of a codebook of {self.entries} entries: damaged")
-        for name in ("scale", "centroids", "values"):
+        for name in ("scale", "centroids", "values") if finite else ():
             part = self.parts().get(name)
             if part is not None and part.is_floating_point() and not bool(part.isfinite().all()):
                 raise ValueError(f"{name} hold NaN or infinite values: damaged")

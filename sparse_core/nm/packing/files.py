@@ -1,10 +1,16 @@
-"""Compressed models in safetensors files.
+"""Models with coded weights in safetensors files: what ``save_compressed`` and ``save_packed`` write.
 
-The header holds ``format`` ("sparsight-compressed"), ``version`` ("1"), ``layers`` (JSON: shape, layout,
-pattern, coding and checksum of each compressed weight, by layer name), ``extra`` (JSON: whatever the caller
-wants to keep, such as a configuration) and, where there are any, ``tied`` (JSON: names of tensors that are
-others, with the names of those). Parts of a weight are the tensors ``<layer>.weight@<part>``;
-all other tensors have their names in the state dict.
+The header holds ``format`` ("sparsight-compressed"), ``version`` ("1") and JSON objects:
+
+- ``layers``: shape, coding and checksum of each coded weight, and how its layer runs it, by layer name;
+- ``extra``: whatever the caller wants to keep, such as a configuration;
+- ``tied``, where there are any: names of tensors that are others, with the names of those;
+- ``twins``, where there are any: how layers run a weight that is tied to another.
+
+Parts of a weight are the tensors ``<layer>.weight@<part>``. All other tensors have their names in the state
+dict.
+
+Files of ``format`` "sparsight-nm", which earlier releases wrote for converted models, are read too.
 """
 
 from __future__ import annotations
@@ -20,15 +26,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.common.files import read_tensors, write_tensors
-from sparse_core.compression.model import CompressedModel, MatrixView, weight_key
+from sparse_core.common.files import TensorFile, read_tensors, write_tensors
+from sparse_core.nm.packing.block_weight import BlockWeight
 from sparse_core.nm.packing.coding import Coding
 from sparse_core.nm.packing.compressed_weight import PARTS, CompressedWeight
+from sparse_core.nm.packing.matrix_view import MatrixView
+from sparse_core.nm.packing.model import CompressedModel, LayerSettings, weight_key
+from sparse_core.nm.packing.state_files import OLD_FORMAT, OLD_VERSION, model_of_state
 from sparse_core.nm.pattern import NMPattern
 
 FORMAT = "sparsight-compressed"
 VERSION = "1"
 _MARK = "@"
+_BLOCK_PARTS = ("values", "row_ptr", "col")
 
 
 class CompressedFile(NamedTuple):
@@ -49,7 +59,7 @@ def save_compressed(
     """Write a compressed model; an existing file is replaced only once the new one is complete.
 
     Args:
-        model: from :func:`compress_model`.
+        model: from :func:`sparse_core.compression.compress_model`.
         path: of the file, usually ``*.safetensors``.
         extra: anything that ``json`` writes, kept in the header.
 
@@ -64,24 +74,20 @@ def save_compressed(
     for name, weight in model.weights.items():
         parts = {part: tensor.detach().cpu().contiguous() for part, tensor in weight.parts().items()}
         tensors.update({_part_key(name, part): tensor for part, tensor in parts.items()})
-        records[name] = {
-            "shape": list(weight.view.shape),
-            "layout": weight.view.layout,
-            "n": weight.pattern.n,
-            "m": weight.pattern.m,
-            "coding": asdict(weight.coding),
-            "index": weight.index_coding,
-            "zero": weight.zero,
-            "crc32": _checksum(parts),
-        }
+        records[name] = {**_record_of(weight), "crc32": _checksum(parts)}
+        if name in model.settings:
+            records[name]["layer"] = asdict(model.settings[name])
     header = {"layers": json.dumps(records), "extra": json.dumps(dict(extra or {}))}
     if model.tied:
         header["tied"] = json.dumps(model.tied)
+    twins = {name: asdict(found) for name, found in model.settings.items() if name not in records}
+    if twins:
+        header["twins"] = json.dumps(twins)
     return write_tensors(path, tensors, kind=FORMAT, version=VERSION, **header)
 
 
 def load_compressed(path: str | os.PathLike[str]) -> CompressedFile:
-    """Read and check a file of :func:`save_compressed`.
+    """Read and check a file of :func:`save_compressed` or :func:`sparse_core.nm.save_packed`.
 
     Raises:
         FileNotFoundError: no such file.
@@ -89,19 +95,38 @@ def load_compressed(path: str | os.PathLike[str]) -> CompressedFile:
             each other; names the file, the layer and the field.
     """
     file = Path(path)
-    found = read_tensors(file, kind=FORMAT, version=VERSION, writer="save_compressed")
+    found = read_tensors(
+        file,
+        kind=FORMAT,
+        version=VERSION,
+        writer="save_compressed or save_packed",
+        older={OLD_FORMAT: OLD_VERSION},
+    )
+    if found.header["format"] == OLD_FORMAT:
+        return CompressedFile(model_of_state(file, found), {})
+    return _read(file, found)
+
+
+def _read(file: Path, found: TensorFile) -> CompressedFile:
     tensors = found.tensors
     try:
         records, extra = found.object("layers"), found.object("extra")
-        tied = found.object("tied") if "tied" in found.header else {}
+        tied, twins = (found.object(field) if field in found.header else {} for field in ("tied", "twins"))
     except ValueError as error:
         raise ValueError(f"{file}: the header is damaged: {error}") from error
-    weights = {}
-    for name, record in records.items():
-        parts = {part: tensors.pop(_part_key(name, part), None) for part in PARTS}
+    weights: dict[str, CompressedWeight | BlockWeight] = {}
+    settings = {}
+    for name, record in {**records, **twins}.items():
         try:
-            weights[name] = _weight(record, {part: held for part, held in parts.items() if held is not None})
-        except (KeyError, TypeError, ValueError) as error:
+            described = record if name in twins else record.get("layer")
+            if described is not None:
+                settings[name] = LayerSettings(**described)
+            if name in records:
+                names = _BLOCK_PARTS if "blocks" in record else PARTS
+                parts = {part: tensors.pop(_part_key(name, part), None) for part in names}
+                held = {part: tensor for part, tensor in parts.items() if tensor is not None}
+                weights[name] = _weight(record, held)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{file}: layer {name or '(model)'}: {what}; write the file again") from error
     stray = sorted(name for name in tensors if _MARK in name)
@@ -111,33 +136,54 @@ def load_compressed(path: str | os.PathLike[str]) -> CompressedFile:
     for name, source in tied.items():
         if name in stored or source not in stored:
             raise ValueError(f"{file}: tied: {name!r} is said to be {source!r}; write the file again")
-    return CompressedFile(CompressedModel(weights, tensors, tied=tied), extra)
+    return CompressedFile(CompressedModel(weights, tensors, tied=tied, settings=settings), extra)
 
 
-def _weight(record: Mapping[str, Any], parts: dict[Any, Tensor]) -> CompressedWeight:
-    if not isinstance(record, Mapping):
-        raise TypeError(f"the record must be a JSON object, got {type(record).__name__}")
-    for name in ("values", "index"):
+def _record_of(weight: CompressedWeight | BlockWeight) -> dict[str, Any]:
+    """Return the fields of a weight that are no tensors."""
+    shape = list(weight.view.shape)
+    if isinstance(weight, BlockWeight):
+        return {"shape": shape, "blocks": weight.block_size}
+    return {
+        "shape": shape,
+        "layout": weight.view.layout,
+        "n": weight.pattern.n,
+        "m": weight.pattern.m,
+        "coding": asdict(weight.coding),
+        "index": weight.index_coding,
+        "zero": weight.zero,
+    }
+
+
+def _weight(record: Mapping[str, Any], parts: dict[Any, Tensor]) -> CompressedWeight | BlockWeight:
+    shape = tuple(int(size) for size in record["shape"])
+    for name in ("values", "row_ptr", "col") if "blocks" in record else ("values", "index"):
         if name not in parts:
             raise ValueError(f"the tensor of its {name} is missing")
-    weight = CompressedWeight(
-        MatrixView(tuple(int(size) for size in record["shape"]), record["layout"]),
-        NMPattern(int(record["n"]), int(record["m"])),
-        Coding(**record["coding"]),
-        record["index"],
-        zero=bool(record["zero"]),
-        **parts,
-    )
+    weight: CompressedWeight | BlockWeight
+    if "blocks" in record:
+        weight = BlockWeight.from_parts(parts, shape, record["blocks"])
+    else:
+        weight = CompressedWeight(
+            MatrixView(shape, record["layout"]),
+            NMPattern(int(record["n"]), int(record["m"])),
+            Coding(**record["coding"]),
+            record["index"],
+            zero=bool(record["zero"]),
+            **parts,
+        )
     if _checksum(parts) != record["crc32"]:
         raise ValueError("its checksum (crc32) is another: the data is damaged")
-    weight.check()
+    if isinstance(weight, CompressedWeight):
+        # Weights of layers are written as they are, also when training has made them infinite.
+        weight.check(finite="layer" not in record)
     return weight
 
 
-def _checksum(parts: Mapping[Any, Tensor]) -> int:
-    """CRC-32 over the bytes of all parts in their order."""
+def _checksum(parts: Mapping[str, Tensor]) -> int:
+    """Return the CRC-32 over the bytes of all parts in their order."""
     found = 0
-    for name in PARTS:
+    for name in (*PARTS, "row_ptr", "col"):
         if name in parts and parts[name].numel():
             found = zlib.crc32(parts[name].reshape(-1).view(torch.uint8).numpy().data, found)
     return found

@@ -1,4 +1,4 @@
-"""Packed n:m weights: the kept values and a few bits a group that say where they are."""
+"""Packed n:m weights: the kept values, and their positions in a few bits per group."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from torch import Tensor
 from torch.sparse import SparseSemiStructuredTensor, to_sparse_semi_structured
 
 from sparse_core.formats import NM
-from sparse_core.nm.packing.bits import pack_bits, packed_bytes, unpack_bits
+from sparse_core.nm.packing.positions import index_row_bytes, pack_index, unpack_positions
+from sparse_core.nm.packing.weight import NMWeight, part_of
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups
 
 DENSE_VERSION = "dense version"
 """Under which plans hold the version that the values had when a dense copy was made of them."""
 
 
-class PackedNM:
+class PackedNM(NMWeight):
     """A weight matrix of which every group of m columns keeps n values.
 
     For 2:4 the metadata is the nibble of the sparse tensor core instruction, ``i0 | i1 << 2`` with i0 < i1,
@@ -49,7 +50,7 @@ class PackedNM:
                 f"values must have shape {(out, groups * pattern.n)} for a {pattern} weight of shape"
                 f" {tuple(shape)}, got {tuple(values.shape)}"
             )
-        expected = (out, metadata_bytes(groups, pattern))
+        expected = (out, index_row_bytes(groups, pattern, "slots"))
         if tuple(metadata.shape) != expected:
             raise ValueError(f"metadata must have shape {expected}, got {tuple(metadata.shape)}")
         if metadata.device != values.device:
@@ -102,8 +103,8 @@ class PackedNM:
     def from_torch(cls, tensor: Tensor) -> PackedNM:
         """The weight of one of torch's semi-structured tensors (``to_sparse_semi_structured``), 2:4.
 
-        torch reads its compressed values by a product with the identity, in which every number stays as it
-        is, but that -0 becomes 0; an infinity or NaN spoils its row there.
+        torch reads its compressed values by a product with the identity. Numbers stay as they are, but -0
+        becomes 0, and an infinity or NaN spoils its row.
 
         Args:
             tensor: two-dimensional, from cuSPARSELt or CUTLASS.
@@ -141,16 +142,21 @@ class PackedNM:
         return made
 
     def index(self) -> Tensor:
-        """(out, groups, n) uint8, position of each value within its group."""
-        return unpack_index(self.metadata, self.shape[1] // self.pattern.m, self.pattern)
+        """Return (out, groups, n) uint8: the position of each value within its group."""
+        return self.positions(check=False)
+
+    def kept_values(self, start: int = 0, stop: int | None = None) -> Tensor:
+        """Return the values of some rows, (rows, groups * n)."""
+        return part_of(self.values, start, stop)
+
+    def positions(self, start: int = 0, stop: int | None = None, *, check: bool = True) -> Tensor:
+        """See :meth:`NMWeight.positions`."""
+        metadata = part_of(self.metadata, start, stop)
+        return unpack_positions(metadata, self.groups, self.pattern, "slots", check=check)
 
     def to_dense(self) -> Tensor:
         """(out, in) with zeros where nothing is kept; the gradient flows to ``values``."""
-        out, columns = self.shape
-        groups = columns // self.pattern.m
-        dense = torch.zeros((out, groups, self.pattern.m), dtype=self.values.dtype, device=self.device)
-        values = self.values.reshape(out, groups, self.pattern.n)
-        return dense.scatter(2, self.index().long(), values).reshape(out, columns)
+        return self.rows(dtype=self.values.dtype, check=False)
 
     def to_matrix(self) -> NM:
         """The same weight as ``sparse_core.formats.NM``, for solvers and products."""
@@ -185,32 +191,16 @@ class PackedNM:
         return self.values.dtype
 
     @property
-    def device(self) -> torch.device:
-        """Where values and metadata are."""
-        return self.values.device
+    def matrix_shape(self) -> tuple[int, int]:
+        """Rows and columns, which ``shape`` has too."""
+        return self.shape
+
+    @property
+    def sparse(self) -> bool:
+        """True for every pattern: positions are always stored."""
+        return True
 
     @property
     def nbytes(self) -> int:
         """Bytes of values and metadata."""
         return self.values.nbytes + self.metadata.nbytes
-
-
-def slot_bits(pattern: NMPattern) -> int:
-    """Bits that hold the position of one slot within its group."""
-    return max(1, (pattern.m - 1).bit_length())
-
-
-def metadata_bytes(groups: int, pattern: NMPattern) -> int:
-    """Bytes of metadata of one row."""
-    return packed_bytes(groups * pattern.n, slot_bits(pattern))
-
-
-def pack_index(index: Tensor, pattern: NMPattern) -> Tensor:
-    """Pack positions (out, groups, n) uint8 into (out, bytes) uint8."""
-    return pack_bits(index.reshape(index.shape[0], index.shape[1] * pattern.n), slot_bits(pattern))
-
-
-def unpack_index(metadata: Tensor, groups: int, pattern: NMPattern) -> Tensor:
-    """Undo :func:`pack_index`: (out, groups, n) uint8."""
-    slots = unpack_bits(metadata, groups * pattern.n, slot_bits(pattern))
-    return slots.reshape(metadata.shape[0], groups, pattern.n)

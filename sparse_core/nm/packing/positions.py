@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from sparse_core.nm.packing.bits import MOST_BITS, pack_bits, packed_bytes, unpack_bits
-from sparse_core.nm.packing.packed_weight import pack_index, slot_bits, unpack_index
 from sparse_core.nm.pattern import NMPattern
 
 IndexCoding = Literal["combinatorial", "slots"]
@@ -79,7 +78,8 @@ def unpack_positions(
     """
     bits = index_bits(pattern, coding)
     if coding == "slots":
-        index = unpack_index(packed, groups, pattern)
+        slots = unpack_bits(packed, groups * pattern.n, slot_bits(pattern))
+        index = slots.reshape(len(packed), groups, pattern.n)
         if check and not _are_choices(index, pattern):
             raise ValueError(f"the positions are no choice of {pattern.n} of {pattern.m}: damaged")
         return index
@@ -155,3 +155,13 @@ def _binomials(n: int, m: int, device: torch.device) -> Tensor:
     rows = [[min(math.comb(p, slot + 1), largest) for p in range(m)] for slot in range(n)]
     with torch.inference_mode(False):
         return torch.tensor(rows, device=device)
+
+
+def slot_bits(pattern: NMPattern) -> int:
+    """Bits that hold the position of one slot within its group."""
+    return max(1, (pattern.m - 1).bit_length())
+
+
+def pack_index(index: Tensor, pattern: NMPattern) -> Tensor:
+    """Pack positions (out, groups, n) uint8 into (out, bytes) uint8."""
+    return pack_bits(index.reshape(index.shape[0], index.shape[1] * pattern.n), slot_bits(pattern))

@@ -7,10 +7,52 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.nm.layers.int8_linear import quantise_weight
-
 #: Shares of the largest absolute value at which a group may be cut off when clipping is searched for.
 CLIP_SHARES = tuple(1 - step / 20 for step in range(11))
+
+
+class QuantisedWeight(NamedTuple):
+    """The result of :func:`quantise_weight`; ``values * scale[:, None]`` is the weight again.
+
+    Attributes:
+        values: int8, shape of the weight.
+        scale: (out,) float32, positive.
+    """
+
+    values: Tensor
+    scale: Tensor
+
+
+def quantise_weight(weight: Tensor, bits: int = 8) -> QuantisedWeight:
+    """Round each row to integers of ``bits`` bits; its largest absolute value becomes the largest integer.
+
+    Args:
+        weight: (out, columns) floating point; dense, or the values of a packed weight.
+        bits: 2 to 8; with b bits integers go from -(2^(b-1) - 1) to 2^(b-1) - 1.
+
+    Returns:
+        Integers, at most half a scale away from the weight, and the scales; 1 for an all-zero row.
+
+    Raises:
+        TypeError: ``weight`` is not floating point.
+        ValueError: not two-dimensional, values that are not finite, or another number of bits.
+    """
+    if not weight.is_floating_point():
+        raise TypeError(f"weight must be floating point, got {weight.dtype}")
+    if weight.ndim != 2:
+        raise ValueError(f"weight must have shape (out, columns), got {tuple(weight.shape)}")
+    if not 2 <= bits <= 8:
+        raise ValueError(f"bits must be 2 to 8, got {bits}")
+    levels = 2 ** (bits - 1) - 1
+    exact = weight.detach().double()
+    wrong = (~exact.isfinite()).any(dim=1).nonzero()
+    if len(wrong):
+        raise ValueError(f"weight cannot be quantised: row {int(wrong[0])} holds NaN or infinite values")
+    largest = exact.abs().amax(dim=1) if weight.shape[1] else exact.new_zeros(len(exact))
+    scale = (largest / levels).float()
+    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    values = torch.round(exact / scale.double()[:, None]).clamp_(-levels, levels)
+    return QuantisedWeight(values.to(torch.int8), scale)
 
 
 class GroupQuantised(NamedTuple):

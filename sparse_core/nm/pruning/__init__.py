@@ -1,1 +1,5 @@
-"""Pruning."""
+"""Choose which weights stay: scores, one-shot pruning, sensitivities and the allocation of patterns."""
+
+from sparse_core.nm.pruning.api import LayerReport, PruneReport, prune
+
+__all__ = ["LayerReport", "PruneReport", "prune"]

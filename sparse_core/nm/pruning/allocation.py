@@ -1,20 +1,213 @@
-"""Which n:m each layer gets, so that the model reaches a sparsity at the least total sensitivity."""
+"""Choose n:m for each layer, so that a model reaches a sparsity at the least total sensitivity."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from sparse_core.common.surgery import Select, choose_layers, weight_parameter
+from sparse_core.common.table import Column, Report, Table, left_out
 from sparse_core.nm.masks import nm_mask
 from sparse_core.nm.pattern import NMPattern, Pattern
-from sparse_core.nm.pruning.allocation import Allocation, LayerAllocation, cheapest
 from sparse_core.nm.pruning.selection import PRUNABLE
 from sparse_core.nm.pruning.sensitivity import SensitivityReport
+
+
+@dataclass(frozen=True)
+class LayerAllocation:
+    """One layer under one pattern.
+
+    Attributes:
+        name: dotted name.
+        shape: of the weight.
+        pattern: n:m, or ``None`` for dense.
+        kept: weights that are kept.
+        value_bits: bits of one kept value, those of the layer's dtype.
+        sensitivity: cost of the pattern.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    pattern: NMPattern | None
+    kept: int
+    value_bits: int
+    sensitivity: float
+    derived: ClassVar = ("weights", "density", "index_bits", "entropy_bits", "bits_a_weight")
+
+    @property
+    def weights(self) -> int:
+        """Weights of the dense layer."""
+        return math.prod(self.shape)
+
+    @property
+    def density(self) -> float:
+        """Share of the weights that is kept."""
+        return self.kept / self.weights
+
+    @property
+    def index_bits(self) -> int:
+        """Whole bits per group for the positions of kept weights; 0 for dense."""
+        return 0 if self.pattern is None else self.pattern.index_bits
+
+    @property
+    def entropy_bits(self) -> float:
+        """Lower bound of the bits a group; 0 for dense."""
+        return 0.0 if self.pattern is None else self.pattern.entropy_bits
+
+    @property
+    def bits_a_weight(self) -> float:
+        """Bits of values and indices for each weight of the dense layer."""
+        index = 0.0 if self.pattern is None else self.pattern.index_bits / self.pattern.m
+        return self.density * self.value_bits + index
+
+
+@dataclass(frozen=True)
+class Allocation(Report):
+    """A pattern for each layer.
+
+    Attributes:
+        layers: in the model's order.
+        target: sparsity that was asked for.
+        skipped: other modules with weights, and why they do not count.
+    """
+
+    layers: tuple[LayerAllocation, ...]
+    target: float
+    skipped: dict[str, str]
+    derived: ClassVar = ("sparsity", "sensitivity", "bits_a_weight")
+
+    @property
+    def patterns(self) -> dict[str, NMPattern | None]:
+        """The pattern of each layer by name; ``None`` is dense."""
+        return {layer.name: layer.pattern for layer in self.layers}
+
+    @property
+    def weights(self) -> int:
+        """Weights of all layers together."""
+        return sum(layer.weights for layer in self.layers)
+
+    @property
+    def sparsity(self) -> float:
+        """Share of the layers' weights that is dropped."""
+        return 1 - sum(layer.kept for layer in self.layers) / self.weights
+
+    @property
+    def sensitivity(self) -> float:
+        """Sum over the layers."""
+        return sum(layer.sensitivity for layer in self.layers)
+
+    @property
+    def bits_a_weight(self) -> float:
+        """Mean over all weights."""
+        return sum(layer.bits_a_weight * layer.weights for layer in self.layers) / self.weights
+
+    def tables(self) -> list[Table | str]:
+        """A row for each layer, the total, the sparsity, and what was left out."""
+        columns: dict[str, Column] = {
+            "layer": "name",
+            "shape": "shape",
+            "weights": "weights",
+            "pattern": lambda layer: layer.pattern or "dense",
+            "density": "density:.3f",
+            "index bits a group": "index_bits",
+            "entropy bound": "entropy_bits:.3f",
+            "bits a weight": "bits_a_weight:.3f",
+            "sensitivity": "sensitivity:.4g",
+        }
+        total = {
+            "layer": "total",
+            "weights": self.weights,
+            "density": 1 - self.sparsity,
+            "bits a weight": self.bits_a_weight,
+            "sensitivity": self.sensitivity,
+        }
+        sparsity = f"sparsity {self.sparsity:.4f}, asked for {self.target:.4f}"
+        return [Table.of(self.layers, columns, totals=[total]), sparsity, left_out(self.skipped)]
+
+
+RELATIVE_GAP = 1e-7
+"""Proof that HiGHS is asked for; none at all takes it minutes for hundreds of layers and changes nothing."""
+
+_INFEASIBLE = 2  # In the result of milp.
+
+
+def cheapest(
+    options: Sequence[Sequence[LayerAllocation]], target: float, overshoot: float
+) -> list[LayerAllocation]:
+    """The option of each layer with the least sum of sensitivities: a multiple-choice knapsack.
+
+    Args:
+        options: what each layer may become.
+        target: sparsity that is reached at least.
+        overshoot: share of the weights that may be dropped beyond it; where no choice is that close, the
+            closest ones are compared.
+
+    Raises:
+        ValueError: the target cannot be reached.
+    """
+    total = sum(layer[0].weights for layer in options)
+    least = sum(min(option.kept for option in layer) for layer in options)
+    # A thousandth of a weight more, so that targets such as 0.7 are met by exactly seven tenths.
+    budget = math.floor((1 - target) * total + 1e-3)
+    if least > budget:
+        raise ValueError(
+            f"target_sparsity={target:g} cannot be reached: the candidates allow at most"
+            f" {1 - least / total:.6f}"
+        )
+    program = _Program(options)
+    cost = np.array([option.sensitivity for option in program.options])
+    # The solver stops at an absolute gap of 1e-6.
+    scaled = cost * (1e4 / cost.max()) if cost.max() > 0 else cost
+    found = program.solved(scaled, math.ceil((1 - target - overshoot) * total - 1e-3), budget)
+    if found is None:
+        closest = program.solved(-program.kept, 0, budget)
+        assert closest is not None  # The sparsest choice is within the budget.
+        found = program.solved(scaled, sum(option.kept for option in closest), budget)
+    assert found is not None
+    return found
+
+
+class _Program:
+    """One option for each layer, with bounds for the weights that are kept altogether."""
+
+    def __init__(self, options: Sequence[Sequence[LayerAllocation]]) -> None:
+        self.options = [option for layer in options for option in layer]
+        # In units of the greatest common divisor, so that numbers are small.
+        self.unit = math.gcd(*(option.kept for option in self.options))
+        self.kept = np.array([option.kept // self.unit for option in self.options], dtype=np.float64)
+        layer_of = np.repeat(np.arange(len(options)), [len(layer) for layer in options])
+        shape = (len(options), len(self.options))
+        choices = csr_array((np.ones(shape[1]), (layer_of, np.arange(shape[1]))), shape=shape)
+        self.one_each = LinearConstraint(choices, 1, 1)
+
+    def solved(self, cost: NDArray[np.float64], least: int, most: int) -> list[LayerAllocation] | None:
+        """The cheapest choice that keeps ``least`` to ``most`` weights; None where there is none."""
+        # Half a unit further: counts are whole, so this allows nothing more, and the solver's tolerance
+        # cannot decide.
+        bounds = (-(-least // self.unit) - 0.5, most // self.unit + 0.5)
+        found = milp(
+            cost,
+            integrality=np.ones(len(cost)),
+            bounds=Bounds(0, 1),
+            constraints=[self.one_each, LinearConstraint(csr_array(self.kept[None]), *bounds)],
+            options={"mip_rel_gap": RELATIVE_GAP},
+        )
+        if found.status == _INFEASIBLE:
+            return None
+        if not found.success:
+            raise RuntimeError(f"the integer program was not solved: {found.message}")
+        return [option for option, taken in zip(self.options, found.x > 0.5, strict=True) if taken]
+
 
 CANDIDATES: tuple[NMPattern | None, ...] = (
     NMPattern(1, 4),
@@ -54,12 +247,7 @@ def allocate(
     through ``scipy.optimize.milp``; the total is proven to be within 1e-7 of the least. The sensitivities of
     layers are taken to add up.
 
-    Two choices were measured on four small networks for scikit-learn's digits, pruned without training to 50,
-    62.5 and 75 %. The default cost is relative to the layer because absolute squares follow the scale of a
-    layer's weights, which says little: at 75 % a three-layer perceptron kept 81 % of its answers right and 52
-    % by absolute squares (47 % with 1:4 everywhere), a Transformer 29 and 25 % (23 %). And without a bound on
-    the overshoot a network of three large convolutions went to 57 % instead of 50 %, at 38 % accuracy where
-    2:4 everywhere has 51 %.
+    The reasons for this cost and for the bound are in decision 7.
 
     Args:
         model: any module; it is not changed.

@@ -1,4 +1,4 @@
-"""What reaches each layer on a few batches: norms of its input features and their second moments."""
+"""Statistics of the inputs of each layer on a few batches: norms of features and second moments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much each weight matters: magnitude, magnitude times input norm, magnitude times gradient."""
+"""Scores of weights: magnitude, magnitude times input norm, magnitude times gradient."""
 
 from __future__ import annotations
 

@@ -1,22 +1,126 @@
-"""How much the loss would rise if a layer were pruned: Taylor terms of first and second order."""
+"""Predict how much the loss rises if a layer is pruned: Taylor terms of first and second order."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from rich.progress import track
 from torch import Tensor, nn
 
 from sparse_core.common.surgery import Select, choose_layers, is_parametrised, weight_parameter
+from sparse_core.common.table import Report, Table, left_out
 from sparse_core.nm.forward_pass import evaluation_mode
 from sparse_core.nm.masks import pattern_mask
 from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern, Pattern
 from sparse_core.nm.pruning.selection import PRUNABLE
-from sparse_core.nm.pruning.sensitivity import Hessian, LayerSensitivity, SensitivityReport
+
+Hessian = Literal["fisher", "exact"]
+
+
+@dataclass(frozen=True)
+class LayerSensitivity:
+    """Taylor terms of one layer under one pattern; Δw is the pruned minus the present weight.
+
+    Attributes:
+        name: dotted name of the layer.
+        pattern: what it would be pruned to.
+        shape: of its weight.
+        first: Σ g·Δw, the signed first-order change of the loss.
+        first_absolute: Σ |g·Δw|, which terms of opposite sign do not cancel.
+        second: ½ Δwᵀ H Δw; 0 where only the first order was asked for.
+    """
+
+    name: str
+    pattern: Pattern
+    shape: tuple[int, ...]
+    first: float
+    first_absolute: float
+    second: float
+    derived: ClassVar = ("predicted", "sensitivity")
+
+    @property
+    def predicted(self) -> float:
+        """Predicted change of the loss: both terms added."""
+        return self.first + self.second
+
+    @property
+    def sensitivity(self) -> float:
+        """``first_absolute + |second|``: what rankings and :func:`allocate` use, never negative.
+
+        Near a minimum the signed first order cancels, so it ranks layers badly.
+        """
+        return self.first_absolute + abs(self.second)
+
+
+@dataclass(frozen=True)
+class SensitivityReport(Report):
+    """Result of :func:`layer_sensitivity`.
+
+    Attributes:
+        layers: one entry for each layer and pattern that fits it, in the model's order.
+        order: 1 or 2.
+        hessian: where the second order comes from.
+        batches: number of batches averaged over.
+        loss: mean loss of the unpruned model.
+        skipped: layers without an entry, and why.
+    """
+
+    layers: tuple[LayerSensitivity, ...]
+    order: int
+    hessian: Hessian
+    batches: int
+    loss: float
+    skipped: dict[str, str]
+
+    def of(self, name: str, pattern: Pattern) -> LayerSensitivity:
+        """The entry of a layer and pattern.
+
+        Raises:
+            ValueError: there is none.
+        """
+        for layer in self.layers:
+            if layer.name == name and layer.pattern == pattern:
+                return layer
+        raise ValueError(f"the report has no entry for layer {name!r} under {pattern}")
+
+    def ranking(self, pattern: Pattern | None = None) -> tuple[str, ...]:
+        """Layer names, the least sensitive first.
+
+        Args:
+            pattern: which entries; may be left out when the report has a single pattern.
+
+        Raises:
+            ValueError: the report has several patterns and none is named, or not the one that is.
+        """
+        patterns = list(dict.fromkeys(layer.pattern for layer in self.layers))
+        if pattern is None and len(patterns) > 1:
+            raise ValueError(f"name one of the report's patterns: {', '.join(map(str, patterns))}")
+        wanted = patterns[0] if pattern is None else pattern
+        if wanted not in patterns:
+            raise ValueError(f"the report has no {wanted}, only {', '.join(map(str, patterns))}")
+        entries = [layer for layer in self.layers if layer.pattern == wanted]
+        return tuple(layer.name for layer in sorted(entries, key=lambda layer: layer.sensitivity))
+
+    def tables(self) -> list[Table | str]:
+        """A row for each layer and pattern, what was left out, and the loss."""
+        columns = {
+            "layer": "name",
+            "shape": "shape",
+            "pattern": "pattern",
+            "Σ g·Δw": "first:.3e",
+            "Σ |g·Δw|": "first_absolute:.3e",
+            "½ Δwᵀ H Δw": "second:.3e",
+            "sensitivity": "sensitivity:.3e",
+        }
+        second = f", Hessian: {self.hessian}" if self.order == 2 else ""
+        loss = f"loss {self.loss:.6g} over {self.batches} batches, order {self.order}{second}"
+        return [Table.of(self.layers, columns), left_out(self.skipped), loss]
+
 
 # How torch refuses the second derivative of one of its kernels, and of an autograd.Function.
 _ONCE_DIFFERENTIABLE = ("is not implemented", "differentiate twice")
@@ -200,7 +304,7 @@ class _Terms:
 
 
 def _changes(weight: Tensor, patterns: Sequence[Pattern]) -> dict[Pattern, Tensor]:
-    """What pruning by magnitude adds to the weight, for every pattern that fits it."""
+    """Return the change of the weight by magnitude pruning, for every pattern that fits it."""
     columns = weight[0].numel()
     weight = weight.detach()
     return {

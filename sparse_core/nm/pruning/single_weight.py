@@ -12,7 +12,7 @@ from sparse_core.nm.masks import pattern_mask
 from sparse_core.nm.pattern import NMPattern, Pattern
 from sparse_core.nm.pruning.calibration import InputStatistics
 from sparse_core.nm.pruning.scores import wanda
-from sparse_core.nm.sparsegpt import SparseGPTResult, sparsegpt
+from sparse_core.nm.pruning.sparsegpt import SparseGPTResult, sparsegpt
 
 Method = Literal["magnitude", "wanda", "sparsegpt"]
 

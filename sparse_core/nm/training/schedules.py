@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
 from sparse_core.nm.masks import pattern_mask
 from sparse_core.nm.pattern import Block, NMPattern, Pattern, weight_from_matrix, weight_matrix
@@ -137,3 +140,37 @@ class LayerwiseSchedule:
             raise ValueError(f"the order of the schedule has no layer {name!r}: {', '.join(self.order)}")
         reached = name in self.layers_at(step)
         return pattern_mask(score, pattern if reached else None, score, check_nan=check_nan)
+
+
+def warmup_cosine_factor(step: int, warmup_steps: int, total_steps: int, floor: float = 0.0) -> float:
+    """Factor of the learning rate at ``step``.
+
+    It rises linearly from ``1 / warmup_steps`` at step 0 to 1 at step ``warmup_steps - 1``, then falls along
+    half a cosine from 1 at step ``warmup_steps`` to ``floor`` at ``total_steps`` (Loshchilov and Hutter,
+    "SGDR", 2017, eq. 5, without restarts), and stays there.
+    """
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    time = min(1.0, (step - warmup_steps) / (total_steps - warmup_steps))
+    return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * time))
+
+
+def warmup_cosine(optimizer: Optimizer, warmup_steps: int, total_steps: int, floor: float = 0.0) -> LambdaLR:
+    """A torch scheduler with :func:`warmup_cosine_factor`; step it once each training step.
+
+    Args:
+        optimizer: its learning rates are the peaks.
+        warmup_steps: 0 or more.
+        total_steps: of the training, more than ``warmup_steps``.
+        floor: share of the peak that remains at the end, 0 to 1.
+
+    Raises:
+        ValueError: steps or floor out of range.
+    """
+    if not 0 <= warmup_steps < total_steps:
+        raise ValueError(
+            f"steps must satisfy 0 <= warmup_steps < total_steps, got {warmup_steps} and {total_steps}"
+        )
+    if not 0 <= floor <= 1:
+        raise ValueError(f"floor must be between 0 and 1, got {floor}")
+    return LambdaLR(optimizer, lambda step: warmup_cosine_factor(step, warmup_steps, total_steps, floor))

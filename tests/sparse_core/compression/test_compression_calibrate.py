@@ -11,9 +11,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from sparse_core.compression.calibrate import input_rows, prune_in_one_pass
-from sparse_core.compression.model import MatrixView, layout_of
+from sparse_core.compression.model import layout_of
 from sparse_core.conv import SparseConv2d, SparseInverseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.nm.masks import check_nm
+from sparse_core.nm.packing.matrix_view import MatrixView
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 from sparse_core.nm.pruning import prune
 

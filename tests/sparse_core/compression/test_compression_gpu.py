@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from sparse_core.compression.compress import compress
 from torch import nn
 
 from sparse_core.compression.incremental import IncrementalMask
 from sparse_core.compression.mask_cache import MaskCache
 from sparse_core.compression.model import compress_model
-from sparse_core.nm.layers.compressed_layers import compressed_layers
+from sparse_core.nm.layers.assembly import compressed_layers
 from sparse_core.nm.masks import nm_mask
 from sparse_core.nm.packing.codebook import fit_codebook, lookup
+from sparse_core.nm.packing.compress import compress
 from sparse_core.nm.packing.files import load_compressed, save_compressed
 from sparse_core.nm.pattern import NMPattern
 

@@ -13,10 +13,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from sparse_core.compression.model import CompressedModel, compress_model
+from sparse_core.compression.model import compress_model
 from sparse_core.conv import SubmanifoldConv2d
-from sparse_core.nm.layers.compressed_layers import compressed_layers
+from sparse_core.nm.layers.assembly import compressed_layers
 from sparse_core.nm.packing.files import load_compressed, save_compressed
+from sparse_core.nm.packing.model import CompressedModel
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 
 
@@ -186,7 +187,7 @@ def test_other_paths_are_refused(file: Path, network: nn.Module, tmp_path: Path)
     with pytest.raises(FileNotFoundError, match="create it first"):
         save_compressed(compress_model(network, pad=True), tmp_path / "none" / "x.safetensors")
     save_file({"a": torch.ones(1)}, str(tmp_path / "foreign.safetensors"))
-    with pytest.raises(ValueError, match="save_compressed did not write it"):
+    with pytest.raises(ValueError, match="save_compressed or save_packed did not write it"):
         load_compressed(tmp_path / "foreign.safetensors")
 
 

@@ -9,10 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
-from sparse_core.nm.masks import COMPARED_GROUP, block_mask, check_nm, nm_mask
+from sparse_core.nm.masks import COMPARED_GROUP, block_mask, check_nm, nm_mask, pattern_mask
 from sparse_core.nm.pattern import Block, NMPattern, weight_matrix
+from sparse_core.nm.pruning.selection import magnitude_masks
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -61,12 +62,6 @@ def test_magnitude_keeps_the_largest_sum(n: int, m: int, dtype: torch.dtype) -> 
     kept = (weight.double().abs() * mask).reshape(7, 3, m).sum(2)
     largest = weight.double().abs().reshape(7, 3, m).topk(n, dim=2).values.sum(2)
     torch.testing.assert_close(kept, largest)
-
-
-def test_published_vector() -> None:
-    """The matrix and the figure of "Accelerating Sparse Deep Neural Networks" for plain 2:4."""
-    weight = torch.from_numpy(np.random.RandomState(1).rand(128, 64))
-    assert float((weight * nm_mask(weight, 2, 4)).sum()) == pytest.approx(2852.377, abs=1e-3)
 
 
 @pytest.mark.parametrize("m", [4, 16])
@@ -189,3 +184,32 @@ def test_masks_are_the_same_on_cuda(n: int, m: int) -> None:
         here = nm_mask(ranked, pattern.n, pattern.m, ranked)
         assert torch.equal(here, nm_mask(ranked.cuda(), n, m, ranked.cuda()).cpu())
     assert torch.equal(block_mask(score, Block(8)), block_mask(score.cuda(), Block(8)).cpu())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_each_pattern_has_its_mask(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(16, 8, 3, 3, generator=generator).to(dtype)
+    score = torch.rand(weight.shape, generator=generator)
+    assert pattern_mask(weight, None).all()
+    assert torch.equal(pattern_mask(weight, NMPattern(1, 3)), nm_mask(weight, 1, 3))
+    assert torch.equal(pattern_mask(weight, NMPattern(1, 3), score), nm_mask(weight, 1, 3, score))
+    across = pattern_mask(weight, NMPattern(2, 4, "channels_last"))
+    assert torch.equal(across, nm_mask(weight, 2, 4, conv_layout="channels_last"))
+    assert torch.equal(pattern_mask(weight, Block(8, 0.5), score), block_mask(weight, Block(8, 0.5), score))
+    with pytest.raises(TypeError, match="NMPattern, Block or None, got '2:4'"):
+        pattern_mask(weight, "2:4")  # type: ignore[arg-type]
+
+
+def test_masks_of_a_model() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 6), nn.Linear(6, 2))
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    masks = magnitude_masks(model)
+    assert {name: int(mask.sum()) for name, mask in masks.items()} == {"0": 32, "1": 24}
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    mixed = magnitude_masks(model, {"0": NMPattern(1, 8), "1": None, "2": NMPattern(1, 2)})
+    assert {name: int(mask.sum()) for name, mask in mixed.items()} == {"0": 8, "2": 6}
+    assert list(magnitude_masks(model, NMPattern(1, 2), select="^[12]$")) == ["1", "2"]
+    with pytest.raises(ValueError, match="no layer matches"):
+        magnitude_masks(model, NMPattern(1, 7))

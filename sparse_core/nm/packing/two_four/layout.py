@@ -4,8 +4,8 @@ A compressed matrix (rows, columns) is the kept values, row-major, followed by a
 each group of four. Nibbles are stored in tiles of 64 rows by 64 bytes of dense columns (32 of 16 bits, 64 of
 8 bits), row tile by row tile, and within a tile in the order in which Hopper's sparse matrix instruction
 reads them. The order was found by compressing matrices whose groups differ in one bit of their number
-(version 0.8 on compute capability 9.0); :func:`sparse_core.nm.linear.cusparselt.compress.layout_matches` compares
-it with the library before it is relied on.
+(version 0.8 on compute capability 9.0); ``layout_matches`` of
+:mod:`sparse_core.nm.linear.cusparselt.compress` compares it with the library before it is relied on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def fits(rows: int, columns: int, itemsize: int) -> bool:
-    """Whether the matrix consists of whole metadata tiles."""
+    """Return True if the matrix consists of whole metadata tiles."""
     return rows % 64 == 0 and columns % (64 // itemsize) == 0
 
 

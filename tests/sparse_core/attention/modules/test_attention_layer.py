@@ -19,7 +19,7 @@ from sparse_core.attention.modules.linears import convert_linears
 from sparse_core.attention.modules.selectors import TopKBlocks
 from sparse_core.attention.modules.transformer import SparseTransformer
 from sparse_core.attention.patterns.builders import full, local_window, random_blocks
-from sparse_core.nm.layers import SparseLinear
+from sparse_core.nm.layers.sparse_linear import SparseLinear
 from sparse_core.nm.masks import check_nm
 from sparse_core.nm.training import SparseTrainingLinear
 

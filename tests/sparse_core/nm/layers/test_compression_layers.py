@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from sparse_core.compression.compress import compress
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sparse_core.compression.model import compress_model
-from sparse_core.nm.layers.compressed_layers import CompressedConv2d, CompressedLinear, compressed_layers
+from sparse_core.nm.layers.assembly import compressed_layers
+from sparse_core.nm.layers.compressed_layers import CompressedConv2d, CompressedLinear
 from sparse_core.nm.linear import UnpackedWarning
+from sparse_core.nm.packing.compress import compress
 from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.nm.packing.files import load_compressed, save_compressed
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern
@@ -114,37 +115,6 @@ def test_gradient_of_a_centroid_is_the_sum_of_its_weights(execution: str) -> Non
     assert torch.allclose(layer.centroids.grad, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("execution", ["tiled", "nm"])
-def test_trained_centroids_are_better_than_those_of_k_means(execution: str) -> None:
-    torch.manual_seed(0)
-    teacher = nn.Linear(32, 16)
-    x = torch.randn(256, 32)
-    target = teacher(x).detach()
-    compressed = compress_model(teacher, TWO_FOUR, "codebook3")
-    layer = compressed_layers(
-        copy.deepcopy(teacher),
-        compressed,
-        train_codebook=True,
-        execution=execution,  # type: ignore[arg-type]
-    )
-    assert isinstance(layer, CompressedLinear)
-    codes = layer.compressed.values.clone()
-    with torch.no_grad():
-        first = float(F.mse_loss(layer(x), target))
-        layer.centroids.mul_(1.5)
-        spoilt = float(F.mse_loss(layer(x), target))
-    optimiser = torch.optim.Adam(layer.parameters(), lr=0.02)
-    for _ in range(150):
-        optimiser.zero_grad()
-        F.mse_loss(layer(x), target).backward()
-        optimiser.step()
-    with torch.no_grad():
-        last = float(F.mse_loss(layer(x), target))
-    assert last <= first < 0.7 * spoilt
-    assert torch.equal(layer.compressed.values, codes)
-    assert len(layer.weight.unique()) <= 4
-
-
 def test_casting_a_model_leaves_what_is_stored() -> None:
     found = compress(weight_of(8, 16), TWO_FOUR, "int8/4")
     layer = CompressedLinear(found, weight_of(8)).half()
@@ -201,3 +171,31 @@ def test_bad_arguments_are_refused() -> None:
         CompressedConv2d(
             compress(weight_of(4, 4, 3, 3)), nn.Conv2d(4, 4, 3, padding_mode="reflect", padding=1)
         )
+
+
+def test_options_reach_the_layers_that_they_fit() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.Conv2d(8, 8, 1), nn.Linear(16, 8), nn.Linear(10, 4))
+    coding = {"0": "codebook4", "1": "int8", "2": "codebook4", "3": "int8"}
+    compressed = compress_model(model, TWO_FOUR, coding, pad=True)
+    made = compressed_layers(model, compressed, tile_rows=3, execution="nm", train_codebook=True)
+    assert [layer.tile_rows for layer in made] == [3, 3, 3, 3]
+    # The last layer's groups reach beyond its columns.
+    assert [layer.execution for layer in made[2:]] == ["nm", "tiled"]
+    trained = {name for name, _ in made.named_parameters() if not name.endswith("bias")}
+    assert trained == {"0.centroids", "2.centroids"}
+
+
+def test_transformer_encoders_call_their_compressed_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True).eval()
+    compressed = compress_model(model, select="linear")
+    expected = compressed.load_into(copy.deepcopy(model))
+    packed = compressed_layers(model, compressed)
+    calls: list[nn.Module] = []
+    forward = CompressedLinear.forward
+    monkeypatch.setattr(CompressedLinear, "forward", lambda self, x: calls.append(self) or forward(self, x))
+    x = torch.randn(2, 5, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(packed(x), expected(x), rtol=1e-4, atol=1e-5)
+    assert calls == [packed.linear1, packed.linear2]

@@ -13,11 +13,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from sparse_core.nm.layers import SparseLinear
-from sparse_core.nm.layers.block_linear import BlockSparseLinear
+from sparse_core.common.surgery import share_weight
+from sparse_core.compression import compress_model, compressed_layers
 from sparse_core.nm.layers.conversion import densify, packed_layers, sparsify
-from sparse_core.nm.layers.files import load_packed, packed_size_report, read_packed, save_packed
-from sparse_core.nm.packing.state_files import LayerRecord, record_of
+from sparse_core.nm.layers.files import load_packed, packed_size_report, save_packed
+from sparse_core.nm.layers.sparse_linear import SparseLinear
+from sparse_core.nm.packing.files import load_compressed
 from sparse_core.nm.pattern import Block, NMPattern
 
 
@@ -75,9 +76,6 @@ def test_round_trip_into_a_dense_model(tmp_path: Path) -> None:
     assert torch.equal(again(x), model(x))
     dense = densify(again)
     torch.testing.assert_close(dense(x), model(x))
-    header = read_packed(path)
-    assert header.layers["0"] == LayerRecord("nm", (64, 32), True, "torch.float32", 2, 4)
-    assert header.layers["2"].blocks == 8
 
 
 def test_quantised_fused_and_single_layers(tmp_path: Path) -> None:
@@ -92,7 +90,7 @@ def test_quantised_fused_and_single_layers(tmp_path: Path) -> None:
         loaded = load_packed(path, nn.Linear(16, 8))
         assert type(loaded) is type(layer)
         assert torch.equal(loaded(x), layer(x))
-        assert record_of(loaded) == record_of(layer)
+        assert loaded.settings == layer.settings
 
 
 def test_type_of_the_model_is_kept(tmp_path: Path) -> None:
@@ -117,9 +115,7 @@ def test_shared_modules_and_tied_tensors_are_stored_once(tmp_path: Path) -> None
     # A view into a larger buffer.
     model.register_buffer("view", torch.arange(10.0)[2:5])
     path = save_packed(model, tmp_path / "model.safetensors")
-    # Only the extra state, which is made anew for each name, is there twice.
-    assert [name for name in load_file(path) if name.startswith("b.")] == ["b._extra_state"]
-    assert "d.weight" not in load_file(path)
+    assert [name for name in load_file(path) if name.startswith(("b.", "d."))] == ["d.bias"]
     other = make(1)
     other.register_buffer("view", torch.zeros(3))
     load_packed(path, other)
@@ -133,9 +129,9 @@ def test_sizes_of_model_and_file_agree(tmp_path: Path) -> None:
     model = converted()
     dense = sum(value.nbytes for value in build().state_dict().values())
     report = packed_size_report(model)
+    assert report.dense_bytes == dense
     states = sum(layer.get_extra_state().nbytes for layer in packed_layers(model).values())
-    assert report.dense_bytes == dense + states
-    assert report.packed_bytes == sum(value.nbytes for value in model.state_dict().values())
+    assert report.packed_bytes == sum(value.nbytes for value in model.state_dict().values()) - states
     path = save_packed(model, tmp_path / "model.safetensors")
     assert packed_size_report(path) == report
     assert path.stat().st_size - report.packed_bytes < 4096
@@ -159,7 +155,7 @@ def test_an_existing_file_is_replaced_and_failures_leave_the_old_one(
     save_packed(converted(seed=1), path)
     model = converted()
     save_packed(model, path)
-    assert torch.equal(read_packed(path).tensors["0.values"], model[0].values)
+    assert torch.equal(load_compressed(path).model.weights["0"].values, model[0].values)
     before = path.read_bytes()
 
     def broken(*arguments: Any, **options: Any) -> None:
@@ -192,91 +188,75 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\x00" * 64)
     refused(path, build(), "damaged or no safetensors file")
     save_file({"weight": torch.zeros(3)}, path)
-    refused(path, build(), "format is None, not 'sparsight-nm'")
+    refused(path, build(), "format is None, not 'sparsight-compressed'")
     with pytest.raises(FileNotFoundError, match="no such file"):
         load_packed(tmp_path / "missing.safetensors", build())
     with pytest.raises(FileNotFoundError, match="a folder, not a file"):
         load_packed(tmp_path, build())
 
 
-LAYER = LayerRecord("nm", (64, 32), True, "torch.float32", 2, 4).to_json()
-
-
 @pytest.mark.parametrize(
-    ("field", "value", "message"),
+    ("name", "fields", "message"),
     [
-        ("version", "2", "version is '2', this release reads '1'"),
-        ("version", None, "version is None"),
-        ("format", "gguf", "format is 'gguf'"),
-        ("layers", None, "layers is missing or not JSON"),
-        ("layers", "{", "layers is missing or not JSON"),
-        ("layers", "[]", "layers must be a JSON object, got list"),
-        ("layers", '{"0": 3}', "must be described by an object, got int"),
-        ("layers", '{"0": {"kind": "nm"}}', "a field is missing"),
-        ("layers", json.dumps({"0": {**LAYER, "colour": 1}}), "unknown"),
-        ("layers", json.dumps({"0": {**LAYER, "kind": "csr"}}), "kind cannot be 'csr'"),
-        ("layers", json.dumps({"0": {**LAYER, "shape": [64, -4]}}), "shape cannot be"),
-        ("layers", json.dumps({"0": {**LAYER, "shape": "ab"}}), "shape cannot be"),
-        ("layers", json.dumps({"0": {**LAYER, "dtype": "torch.int3"}}), "dtype cannot be 'torch.int3'"),
-        ("layers", json.dumps({"0": {**LAYER, "m": 5}}), "m cannot be 5"),
-        ("layers", json.dumps({"0": {**LAYER, "n": "2"}}), "m cannot be 4"),
-        ("layers", json.dumps({"0": {**LAYER, "activation": "tanh"}}), "activation cannot be"),
-        ("layers", json.dumps({"0": {**LAYER, "kind": "blocks", "block_size": 7}}), "block_size cannot be 7"),
-        (
-            "layers",
-            json.dumps({"0": {**LAYER, "kind": "blocks", "block_size": 16, "blocks": 9}}),
-            "blocks cannot be 9",
-        ),
-        ("tied", '{"a": "b"}', "'a' is said to share 'b'"),
-        ("tied", "3", "tied must be a JSON object"),
+        ("0", {"layer": {"kind": "csr"}}, "layer 0: kind of a layer cannot be 'csr'"),
+        ("0", {"layer": {"kind": "nm", "colour": 1}}, "layer 0: .*colour"),
+        ("0", {"layer": {"kind": "nm", "dtype": "torch.int3"}}, "dtype of a layer cannot be 'torch.int3'"),
+        ("0", {"layer": {"kind": "nm", "activation": "tanh"}}, "activation of a layer cannot be 'tanh'"),
+        ("0", {"layer": {"kind": "int8", "input_scale": 0}}, "input_scale of a layer cannot be 0"),
+        ("0", {"layer": {"kind": "int8"}}, "values are stored as float32, not as whole numbers"),
+        ("0", {"m": 5}, "layer 0: (index|values) must be"),
+        ("2", {"blocks": 7}, "layer 2: blocks of 7x7 do not fit"),
+        ("2", {"shape": [64]}, "layer 2: blocks of 16x16 do not fit"),
     ],
 )
-def test_damaged_headers_are_refused(tmp_path: Path, field: str, value: str | None, message: str) -> None:
+def test_damaged_records_are_refused(tmp_path: Path, name: str, fields: dict[str, Any], message: str) -> None:
     path = save_packed(converted(), tmp_path / "model.safetensors")
-    rewrite(path, {field: value})
+    with safe_open(str(path), framework="pt") as stored:
+        layers = json.loads(stored.metadata()["layers"])
+    layers[name].update(fields)
+    rewrite(path, {"layers": json.dumps(layers)})
     refused(path, build(), message)
 
 
 def test_models_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     path = save_packed(converted(), tmp_path / "model.safetensors")
-    refused(
-        path, nn.Sequential(*list(build())[:3]), "layer 4 is missing from the model; the file has it as 1:8"
-    )
+    refused(path, nn.Sequential(*list(build())[:3]), r"2 that the model does not have \(first: '4.bias'\)")
+    for place, module, message in (
+        (0, nn.Linear(36, 64), r"'0.weight' has shape \(64, 32\), the model has \(64, 36\)"),
+        (2, nn.Conv1d(64, 64, 1), r"'2.weight' has shape \(64, 64\), the model has \(64, 64, 1\)"),
+        (2, nn.Embedding(64, 64), r"1 that the model does not have \(first: '2.bias'\)"),
+        (1, nn.Identity(), r"5 that the model does not have \(first: '1.bias'\)"),
+        (1, nn.BatchNorm1d(32), r"'1\.\w+' has shape \(64,\), the model has \(32,\)"),
+    ):
+        other = build()
+        other[place] = module
+        refused(path, other, message)
+    refused(path, build(bias=False), r"1 that the model does not have \(first: '0.bias'\)")
+    refused(path, build().append(nn.Linear(6, 2)), r"2 tensors missing \(first: '5.bias'\)")
+
+    class Table(nn.Embedding):
+        def __init__(self) -> None:
+            super().__init__(64, 64)
+            self.bias = nn.Parameter(torch.zeros(64))
+
     other = build()
-    other[2] = nn.Identity()
-    refused(path, other, "layer 2 is Identity in the model; the file has it as 16x16 blocks")
-    other = build()
-    other[0] = nn.Linear(36, 64)
-    refused(path, other, r"layer 0 is \(64, 32\) with bias in the file but \(64, 36\) with bias in the model")
-    refused(path, build(bias=False), r"layer 0 is .* but \(64, 32\) without bias")
-    other = build()
-    other.append(nn.Linear(6, 2))
-    refused(path, other, r"2 tensors missing \(first: '5.bias'\)")
-    other = build()
-    other[1] = nn.Identity()
-    refused(path, other, r"5 that the model does not have \(first: '1.bias'\)")
-    other = build()
-    other[1] = nn.BatchNorm1d(32)
-    refused(path, other, r"'1\.\w+' has shape \(64,\), the model has \(32,\)")
+    other[2] = Table()
+    refused(path, other, "layer 2 is Table in the model, not nn.Linear")
 
 
 def test_damaged_tensors_are_refused(tmp_path: Path) -> None:
-    model = converted()
-    path = save_packed(model, tmp_path / "model.safetensors")
-    whole = path.read_bytes()
-    state = model.state_dict()
+    path = save_packed(converted(), tmp_path / "model.safetensors")
+    whole, tensors = path.read_bytes(), load_file(path)
 
-    def damaged(message: str, **tensors: Tensor | None) -> None:
+    def damaged(message: str, **changed: Tensor | None) -> None:
         path.write_bytes(whole)
-        rewrite(path, **tensors)
+        rewrite(path, **changed)
         refused(path, build(), message)
 
-    damaged("layer 0: .*metadata of the packed weight are damaged", **{"0.metadata": state["0.metadata"] * 0})
-    damaged("layer 2: .*block structure is damaged", **{"2.col": state["2.col"] + 50})
-    damaged(r"1 tensors missing \(first: '0.metadata'\)", **{"0.metadata": None})
-    damaged(r"'0\.values' has shape \(64, 8\)", **{"0.values": torch.zeros(64, 8)})
-    damaged("layer 0: .*format version 9", **{"0._extra_state": torch.tensor([9, 2, 4])})
-    damaged(r"layer 0: .*stored values are torch\.int8", **{"0.values": state["0.values"].to(torch.int8)})
+    damaged("layer 0: its checksum", **{"0.weight@index": tensors["0.weight@index"] * 0})
+    damaged("layer 2: .*block structure is damaged", **{"2.weight@col": tensors["2.weight@col"] + 50})
+    damaged("layer 2: the tensor of its row_ptr is missing", **{"2.weight@row_ptr": None})
+    damaged("layer 0: values must be", **{"0.weight@values": torch.zeros(64, 8)})
 
 
 def test_what_cannot_be_saved(tmp_path: Path) -> None:
@@ -294,13 +274,34 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_empty_layers_of_a_record_can_be_called() -> None:
-    for pattern in (NMPattern(2, 4), Block(32, 0.5)):
-        model = nn.Sequential(nn.Linear(40, 72))
-        sparsify(model, pattern)
-        empty = record_of(model[0]).empty_layer(torch.float64, torch.device("cpu"))
-        assert isinstance(empty, BlockSparseLinear | SparseLinear)
-        assert torch.equal(
-            empty(torch.ones(2, 40, dtype=torch.float64)), torch.zeros(2, 72, dtype=torch.float64)
-        )
-        assert empty.values.shape == model[0].values.shape
+def test_layers_that_share_a_weight_share_it_again(tmp_path: Path) -> None:
+    model = nn.Sequential(SparseLinear.from_dense(nn.Linear(16, 16)), nn.Linear(16, 16))
+    model[1] = SparseLinear.from_dense(nn.Linear(16, 16), activation="relu")
+    share_weight(model[1], model[0])
+    path = save_packed(model, tmp_path / "model.safetensors")
+    loaded = load_packed(path, nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16)))
+    assert loaded[1].values is loaded[0].values
+    assert (loaded[0].activation, loaded[1].activation) == (None, "relu")
+    x = torch.randn(3, 16)
+    assert torch.equal(loaded(x), model(x))
+
+
+def test_infinite_values_of_a_layer_come_back(tmp_path: Path) -> None:
+    layer = SparseLinear.from_dense(nn.Linear(16, 8).double())
+    with torch.no_grad():
+        layer.values[0, 0] = float("inf")
+    loaded = load_packed(save_packed(layer, tmp_path / "layer.safetensors"), nn.Linear(16, 8).double())
+    assert torch.equal(loaded.weight, layer.weight)
+
+
+def test_compressed_layers_are_saved_sized_and_made_dense(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.Flatten(), nn.Linear(8 * 16, 6))
+    packed = compressed_layers(copy.deepcopy(model), compress_model(model, coding="int4"))
+    path = save_packed(packed, tmp_path / "model.safetensors")
+    loaded = load_packed(path, copy.deepcopy(model))
+    x = torch.randn(2, 4, 6, 6)
+    assert torch.equal(loaded(x), packed(x))
+    assert [layer.pattern for layer in packed_size_report(path).layers] == ["2:4 int4", "2:4 int4"]
+    dense = densify(loaded)
+    assert [type(layer) for layer in dense] == [type(layer) for layer in model]
+    torch.testing.assert_close(dense(x), packed(x))

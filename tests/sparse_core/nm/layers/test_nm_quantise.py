@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from sparse_core.nm.layers import SparseLinear
-from sparse_core.nm.layers.int8_linear import SparseLinearInt8, activation_scale, quantise_weight
+from sparse_core.nm.layers.int8_linear import SparseLinearInt8, activation_scale
 from sparse_core.nm.layers.rounding import quantise_input
+from sparse_core.nm.layers.sparse_linear import SparseLinear
+from sparse_core.nm.packing.quantisation import quantise_weight
 from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.pruning.calibration import collect_inputs
 

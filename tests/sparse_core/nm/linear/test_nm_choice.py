@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparse_core.kernels.choices import key_of
@@ -112,6 +112,7 @@ cases = st.builds(
 )
 
 
+@settings(max_examples=20, deadline=None)
 @given(entries=st.dictionaries(cases.map(key_of), choices, max_size=6))
 def test_a_file_reads_back_as_written(
     entries: dict[str, Choice], tmp_path_factory: pytest.TempPathFactory

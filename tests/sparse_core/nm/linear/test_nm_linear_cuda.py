@@ -16,7 +16,7 @@ from torch.sparse import (
 )
 
 from sparse_core.errors import ImplementationError
-from sparse_core.nm.layers import SparseLinear
+from sparse_core.nm.layers.sparse_linear import SparseLinear
 from sparse_core.nm.linear import compiled as compiled_products
 from sparse_core.nm.linear import decode_cuda, execution, measure, nm_linear, tuning
 from sparse_core.nm.linear.choice import Choice

@@ -6,12 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sparse_core.compression.compress import compress
 from torch import Tensor
 
-from sparse_core.compression.model import MatrixView
 from sparse_core.nm.masks import nm_mask
 from sparse_core.nm.packing.coding import Coding
+from sparse_core.nm.packing.compress import compress
+from sparse_core.nm.packing.matrix_view import MatrixView
 from sparse_core.nm.packing.report import describe_weight
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparse_core.nm.packing.packed_weight import PackedNM, metadata_bytes, pack_index, slot_bits, unpack_index
+from sparse_core.nm.packing.packed_weight import PackedNM
+from sparse_core.nm.packing.positions import index_row_bytes, pack_index, slot_bits, unpack_positions
 from sparse_core.nm.pattern import NMPattern
 
 
@@ -41,7 +45,7 @@ def test_packing_and_unpacking_keeps_exactly_the_masked_weight(
     assert torch.equal(packed.values, weight[mask].reshape(packed.values.shape))
     out, columns = weight.shape
     groups = columns // pattern.m
-    assert packed.nbytes == packed.values.nbytes + out * metadata_bytes(groups, pattern)
+    assert packed.nbytes == packed.values.nbytes + out * index_row_bytes(groups, pattern, "slots")
     if weight.dtype != torch.int8:
         assert torch.equal(packed.to_matrix().to_dense(), kept)
 
@@ -60,12 +64,12 @@ def test_positions_are_packed_bit_by_bit(case: tuple[Tensor, Tensor, NMPattern])
         slots = [column % pattern.m for column in range(columns) if mask[row, column]]
         for place, slot in enumerate(slots):
             stream |= slot << (place * bits)
-        expected.append(list(stream.to_bytes(metadata_bytes(groups, pattern), "little")))
+        expected.append(list(stream.to_bytes(index_row_bytes(groups, pattern, "slots"), "little")))
     assert packed.metadata.tolist() == expected
     index = packed.index()
     assert index.shape == (out, groups, pattern.n)
     assert torch.equal(pack_index(index, pattern), packed.metadata)
-    assert torch.equal(unpack_index(packed.metadata, groups, pattern), index)
+    assert torch.equal(unpack_positions(packed.metadata, groups, pattern, "slots"), index)
 
 
 def test_metadata_of_two_of_four_are_the_nibbles_of_the_instruction() -> None:
@@ -145,3 +149,24 @@ def test_what_torch_cannot_hold_is_named() -> None:
         PackedNM.from_dense(torch.eye(8, 16), NMPattern(1, 4)).to_torch()
     with pytest.raises(TypeError, match="got Tensor: a dense weight is packed by from_dense"):
         PackedNM.from_torch(torch.eye(8))
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda packed: pickle.loads(pickle.dumps(packed))])
+def test_copies_have_no_plans_of_the_original(way: object) -> None:
+    packed = PackedNM.from_dense(torch.tensor([[1.0, 0, 2, 0, 0, 3, 0, 4]]))
+    packed.plans["cuda"] = object()
+    copied = way(packed)  # type: ignore[operator]
+    assert copied.plans == {}
+    assert list(packed.plans) == ["cuda"]
+    assert copied.pattern == packed.pattern
+    assert torch.equal(copied.to_dense(), packed.to_dense())
+
+
+def test_masks_that_do_not_fit() -> None:
+    weight = torch.ones(2, 8)
+    with pytest.raises(TypeError, match=r"mask must be bool, got torch\.float32"):
+        PackedNM.from_dense(weight, mask=weight)
+    with pytest.raises(ValueError, match=r"weight's shape \(2, 8\), got \(1, 8\)"):
+        PackedNM.from_dense(weight, mask=torch.zeros(1, 8, dtype=torch.bool))
+    with pytest.raises(ValueError, match="row 0, group 0"):
+        PackedNM.from_dense(weight, mask=torch.ones(2, 8, dtype=torch.bool))

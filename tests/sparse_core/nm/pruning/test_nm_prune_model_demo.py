@@ -16,8 +16,8 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from sparse_core.nm.layers import SparseLinear
 from sparse_core.nm.layers.files import load_packed
+from sparse_core.nm.layers.sparse_linear import SparseLinear
 
 QUIET = Console(quiet=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from sparse_core.nm import training
-from sparse_core.nm.masks import magnitude_masks, nm_mask
+from sparse_core.nm.masks import nm_mask
 from sparse_core.nm.pattern import NMPattern
+from sparse_core.nm.pruning.selection import magnitude_masks
 from sparse_core.nm.training.estimators import MaskedModel, attach_masks, masked_weight
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -57,24 +57,6 @@ def test_gradients_are_those_of_the_formulas(
         assert torch.equal(sparse, torch.where(mask, dense, zero))
         (found,) = torch.autograd.grad(sparse, weight, incoming)
         assert torch.equal(found, wanted), estimator
-
-
-def test_fixed_passes_gradcheck() -> None:
-    weight = torch.randn(3, 8, dtype=torch.float64, requires_grad=True)
-    mask = nm_mask(weight, 2, 4)
-    assert torch.autograd.gradcheck(lambda w: masked_weight(w, mask, "fixed").square(), (weight,))
-    assert torch.autograd.gradgradcheck(lambda w: masked_weight(w, mask, "fixed").pow(3), (weight,))
-
-
-def test_sr_ste_is_the_gradient_of_a_penalty_on_dropped_weights() -> None:
-    """SR-STE equals STE of the loss plus decay/2 times the dropped weights' squares."""
-    weight = torch.randn(3, 8, dtype=torch.float64, requires_grad=True)
-    mask = nm_mask(weight, 2, 4)
-    x = torch.randn(8, 5, dtype=torch.float64)
-    (found,) = torch.autograd.grad((masked_weight(weight, mask, "sr-ste", 0.1) @ x).square().sum(), weight)
-    penalty = 0.05 * weight.masked_fill(mask, 0).square().sum()
-    (wanted,) = torch.autograd.grad((masked_weight(weight, mask, "ste") @ x).square().sum() + penalty, weight)
-    torch.testing.assert_close(found, wanted, rtol=1e-13, atol=1e-13)
 
 
 def test_infinite_dropped_weights_do_not_reach_the_output() -> None:
@@ -245,10 +227,3 @@ def test_two_masks_for_one_tied_weight_are_refused() -> None:
     with pytest.raises(ValueError, match="'0' and '1' share one weight"):
         attach_masks(model, masks)
     assert type(model[0]) is nn.Linear
-
-
-def test_types_for_annotations_are_public() -> None:
-    assert set(get_args(training.Estimator)) == {"ste", "sr-ste", "fixed"}
-    assert set(get_args(training.Unit)) == {"weights", "groups", "rows"}
-    assert {"Estimator", "Schedule", "Score", "Unit"} <= set(training.__all__)
-    assert all(hasattr(training, name) for name in training.__all__)

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm.layers import SparseLinear
-from sparse_core.nm.masks import check_nm
+from sparse_core.nm.layers.sparse_linear import SparseLinear
 from sparse_core.nm.training import SparseTrainingLinear
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -41,12 +40,6 @@ def test_forward_and_gradients(leading: tuple[int, ...], decay: float) -> None:
     expected = gradients.T @ rows + decay * layer.weight.detach() * ~mask
     torch.testing.assert_close(layer.weight.grad, expected)
     torch.testing.assert_close(layer.bias.grad, gradients.sum(0))
-
-
-def test_the_mask_is_two_of_four_in_both_directions() -> None:
-    layer, _ = layer_and_input()
-    check_nm(layer.mask(), 2, 4)
-    check_nm(layer.mask().T.contiguous(), 2, 4)
 
 
 def test_the_mask_follows_the_weight() -> None:
@@ -166,52 +159,6 @@ def test_converted_to_a_packed_layer_it_computes_the_same() -> None:
     packed = SparseLinear.from_dense(layer, mask=layer.mask())
     torch.testing.assert_close(packed(x), layer(x))
     assert torch.equal(packed.weight, layer.weight * layer.mask())
-
-
-@pytest.mark.parametrize("decay", [0.0, 1e-3])
-def test_training_reduces_the_loss(decay: float) -> None:
-    torch.manual_seed(0)
-    x = torch.randn(256, 16)
-    target = (x @ torch.randn(16, 4)).tanh()
-    model = nn.Sequential(
-        SparseTrainingLinear(16, 32, decay=decay), nn.Tanh(), SparseTrainingLinear(32, 4, decay=decay)
-    )
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-    masks = [model[0].mask()]
-    losses = []
-    for _ in range(150):
-        loss = nn.functional.mse_loss(model(x), target)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        losses.append(float(loss.detach()))
-        masks.append(model[0].mask())
-    assert losses[-1] < 0.25 * losses[0]
-    # The pattern is chosen anew, not fixed at the start.
-    assert not torch.equal(masks[0], masks[-1])
-    if decay:
-        return
-    # What was trained is what is deployed.
-    frozen = nn.Sequential(
-        SparseLinear.from_dense(model[0], mask=model[0].mask()),
-        nn.Tanh(),
-        SparseLinear.from_dense(model[2], mask=model[2].mask()),
-    )
-    torch.testing.assert_close(frozen(x), model(x))
-
-
-def test_decay_makes_pruned_weights_smaller() -> None:
-    def after(decay: float) -> float:
-        torch.manual_seed(0)
-        layer = SparseTrainingLinear(16, 16, bias=False, decay=decay)
-        optimiser = torch.optim.SGD(layer.parameters(), lr=0.1)
-        for _ in range(20):
-            optimiser.zero_grad()
-            (0 * layer(torch.ones(1, 16)).sum()).backward()
-            optimiser.step()
-        return float(layer.weight.detach()[~layer.mask()].abs().sum())
-
-    assert after(1.0) == pytest.approx(after(0.0) * 0.9**20, rel=1e-4)
 
 
 @pytest.mark.parametrize("sizes", [(10, 8), (8, 10), (2, 4)])

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor, nn
-
-from sparse_core.conv import SparseConv2d, SparseInverseConv2d, SubmanifoldConv2d
-from sparse_core.nm.pattern import ConvLayout
+from torch import Tensor
 
 Layout = Literal["rows", "channels_last", "transposed"]
 """How a weight becomes a matrix.
@@ -20,12 +17,6 @@ sparse convolutions (out, *kernel, in). ``"channels_last"``: Conv2d (O, I, kh, k
 within a tap.
 ``"transposed"``: ConvTranspose2d (I, O, kh, kw) as (O kh kw, I).
 """
-
-SPARSE_CONVOLUTIONS: tuple[type[nn.Module], ...] = (SubmanifoldConv2d, SparseConv2d, SparseInverseConv2d)
-"""Layers of :mod:`sparse_core.conv`; the 3-D ones are subclasses."""
-
-COMPRESSIBLE: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d, nn.ConvTranspose2d, *SPARSE_CONVOLUTIONS)
-"""Layers whose weight :func:`sparse_core.compression.compress_model` takes."""
 
 
 @dataclass(frozen=True)
@@ -80,20 +71,6 @@ class MatrixView:
             _, channels, height, width = self.shape
             return matrix.reshape(len(matrix), height, width, channels).permute(0, 3, 1, 2)
         return matrix.reshape(len(matrix), *self.shape[1:])
-
-
-def layout_of(module: nn.Module, conv_layout: ConvLayout = "unfold") -> Layout:
-    """The layout for the weight of a layer of :data:`COMPRESSIBLE`.
-
-    Args:
-        module: the layer.
-        conv_layout: of ``NMPattern``, for dense convolutions.
-    """
-    if isinstance(module, nn.ConvTranspose2d):
-        return "transposed"
-    if isinstance(module, nn.Conv2d) and conv_layout == "channels_last":
-        return "channels_last"
-    return "rows"
 
 
 def pad_columns(matrix: Tensor, m: int) -> Tensor:
