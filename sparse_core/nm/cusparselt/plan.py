@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from sparse_core.kernels import torch_internals
+from sparse_core.kernels.launch_plan import MatmulStep
 from sparse_core.nm.cusparselt.compress import structured
 from sparse_core.nm.cusparselt.library import (
     DATA_TYPES,
@@ -23,7 +25,6 @@ from sparse_core.nm.cusparselt.library import (
     load,
     opaque,
 )
-from sparse_core.relaunch import Span
 
 _SOME_ADDRESS = 256
 
@@ -110,8 +111,8 @@ class MatmulPlan:
             CusparseltError: the library reports a failure.
         """
         address_of_handle, address_of_plan, one, zero, address_of_stream = self._fixed
-        stream = torch._C._cuda_getCurrentRawStream(self._device)
-        scratch = self.workspace(stream).address
+        stream = torch_internals.raw_stream(self._device)
+        scratch = self.workspace(stream).data_ptr()
         added = 0 if bias is None else bias.data_ptr()
         factor = 0 if scale is None else scale.data_ptr()
         result = y.data_ptr()
@@ -135,7 +136,24 @@ class MatmulPlan:
         if status:
             raise CusparseltError(f"cusparseLtMatmul failed: {self._library.reason(status)}")
 
-    def workspace(self, stream: int) -> Span:
+    def step(self, buffer: Tensor, bias: Tensor | None) -> MatmulStep:
+        """Return the product as a step of a launch plan: addresses of x, y and the workspace.
+
+        With a bias nobody else may use this plan: its descriptor points to the bias.
+        """
+        if bias is not None:
+            self._set_bias(bias.data_ptr())
+        address_of_handle, address_of_plan, one, zero, _ = self._fixed
+        function = ctypes.cast(self._matmul, ctypes.c_void_p).value or 0
+        pointers = (address_of_handle, address_of_plan, one, buffer.data_ptr(), 0, zero, 0, 0, 0)
+        return MatmulStep(function, pointers, ((4, 0), (6, 1), (7, 1), (8, 2)))
+
+    def scratch(self, stream: int) -> tuple[tuple[int], Tensor]:
+        """Scratch memory of a stream as a launch plan takes it."""
+        memory = self.workspace(stream)
+        return (memory.data_ptr(),), memory
+
+    def workspace(self, stream: int) -> Tensor:
         """Scratch memory of a stream (``CUstream`` as an integer) that is enough for this product."""
         return workspace(self._device, stream, self.workspace_bytes)
 
@@ -194,19 +212,18 @@ plan = lru_cache(maxsize=1024)(MatmulPlan)
 """The plan of a product, made once; takes the arguments of the class by position."""
 
 
-_workspaces: dict[tuple[int, int], list[tuple[Span, Tensor]]] = {}
+_workspaces: dict[tuple[int, int], list[Tensor]] = {}
 _LEAST_WORKSPACE = 1 << 22
 
 
-def workspace(device_index: int, stream: int, size: int) -> Span:
+def workspace(device_index: int, stream: int, size: int) -> Tensor:
     """Scratch memory of a stream.
 
     Memory that has become too small is kept, because captured CUDA graphs may still write to it.
     """
     kept = _workspaces.get((device_index, stream))
-    if kept is None or kept[-1][0].size < size:
+    if kept is None or kept[-1].numel() < size:
         kept = _workspaces.setdefault((device_index, stream), [])
         device = torch.device("cuda", device_index)
-        made = torch.empty(max(size, _LEAST_WORKSPACE), dtype=torch.uint8, device=device)
-        kept.append((Span.of(made), made))
-    return kept[-1][0]
+        kept.append(torch.empty(max(size, _LEAST_WORKSPACE), dtype=torch.uint8, device=device))
+    return kept[-1]

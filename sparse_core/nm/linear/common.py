@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
+from sparse_core.kernels import torch_internals
 from sparse_core.nm.packed import PackedNM
 
 Activation = Literal["relu", "gelu"]
@@ -42,11 +42,10 @@ def needs_plain_torch() -> bool:
 
     These are transforms of ``torch.func``, forward-mode derivatives, ``torch.jit.trace`` and exports to ONNX.
     """
-    # These have no public name, or none that is typed.
     return (
-        torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-        or torch._C._get_tracing_state() is not None
+        torch_internals.transforms_active()
+        or torch_internals.forward_mode_active()
+        or torch_internals.tracing()
         or (torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export())
     )
 

@@ -14,9 +14,9 @@ from sparse_core.errors import ImplementationError
 from sparse_core.nm.cusparselt.library import checked_algorithms, load
 from sparse_core.nm.cusparselt.plan import plan
 from sparse_core.nm.linear import decode_cuda, execution, vendor
-from sparse_core.nm.linear.again import Call
 from sparse_core.nm.linear.choice import TUNER, Case, Choice, row_bucket
 from sparse_core.nm.linear.common import Epilogue
+from sparse_core.nm.linear.launch_plans import Call
 from sparse_core.nm.packed import PackedNM
 
 MARGIN = 1.02

@@ -1,0 +1,1 @@
+"""How ops choose an implementation, compile kernels and launch them."""
