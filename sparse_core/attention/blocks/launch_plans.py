@@ -42,8 +42,9 @@ def attend_by_plan(
         out = known((q, k, v))
         return ordinary() if out is None else out
     out = ordinary()
-    if known is None and plans_enabled() and not perhaps_followed(q, k, v):
-        lists.keep_launch(key, _make_plan(q, k, v, lists, scale) or False)
+    if known is None and not perhaps_followed(q, k, v):
+        plan = _make_plan(q, k, v, lists, scale) if plans_enabled() else None
+        lists.keep_launch(key, plan or False)
     return out
 
 
