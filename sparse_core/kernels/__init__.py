@@ -1,1 +1,1 @@
-"""How ops choose an implementation, compile kernels and launch them."""
+"""Kernels: the choice of an implementation, compilation and launches."""

@@ -5,8 +5,8 @@ binding of arguments. A :class:`LaunchPlan` skips all of that. It has three part
 
 * **key**: shapes, strides, types and options, which decide the kernels and their grids. The owner of the
   plan (a sparse matrix, an attention pattern, a packed weight) finds it by the key.
-* **guard**: conditions that no key holds and every call checks: the current device, the alignment of
-  addresses, tensors that must not have moved, and that neither autograd nor ``torch.func`` follows the call.
+* **guard**: conditions that every call checks. The plan's device is the current one, addresses are aligned,
+  and no fixed tensor has moved. Neither autograd nor ``torch.func`` follows the call.
 * **launches**: kernels, grids and arguments as the driver gets them, and where addresses go in the arguments.
 
 A call whose guard fails takes the ordinary way, with the same kernels and the same bits. So does every call
@@ -72,12 +72,12 @@ class KernelLaunch(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where an address goes in the arguments of a launch.
+    """The place of an address in the arguments of a launch.
 
     Attributes:
         argument: which argument.
         offset: byte of the argument.
-        address: which of the addresses that the launcher is called with.
+        address: number of the launcher's address.
         shift: bytes that are added to the address.
         in_map: True if the argument is a ``CUtensorMap``, whose address the driver replaces.
     """
@@ -102,7 +102,7 @@ class MatmulStep(NamedTuple):
     Attributes:
         function: its address.
         pointers: the first nine arguments: handle, plan, alpha, weight, input, beta, C, result and workspace.
-        places: which of the pointers is which of the addresses that the launcher is called with.
+        places: number of a pointer, and number of the launcher's address that replaces it.
     """
 
     function: int
@@ -119,9 +119,9 @@ class LaunchPlan:
     Args:
         launcher: takes the addresses of the operands, of the result and of scratch memory.
         result: of the call, for its layout, type and device.
-        fixed: tensors that the launches read and that must stay where they are.
+        fixed: tensors that the launches read at the addresses of now.
         scratch: memory that the launches use between them, if any.
-        kept: whatever else must live as long as the plan.
+        kept: objects that must live as long as the plan.
     """
 
     __slots__ = (

@@ -1,13 +1,13 @@
-"""Where the owner of launch plans keeps them."""
+"""The launch plans of one matrix, by key."""
 
 from __future__ import annotations
 
 
 class PlanCache(dict[object, object]):
-    """Launch plans by key, and what is known of a key before its plan is made.
+    """Launch plans by key.
 
-    An entry is False where a call can have no plan. A full cache starts afresh, so that operands of endless
-    shapes do not fill the memory.
+    Before its plan is made, an entry holds the launches of the first call. It is False if calls with this key
+    can have no plan. A full cache starts afresh, so that endless shapes do not fill the memory.
     """
 
     def keep(self, key: object, entry: object, most: int) -> None:

@@ -1,6 +1,6 @@
 """Launch plans of attention: one launch of the CUDA kernel for Hopper on operands of this layout.
 
-Where the kernel took operands as one launch, the pattern keeps a plan for the next ones
+If the kernel took operands as one launch, the pattern keeps a plan for the next ones
 (:mod:`sparse_core.kernels.launch_plan`).
 """
 

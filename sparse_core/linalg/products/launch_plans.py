@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Layouts of operands that a matrix keeps plans for.
 _MOST = 32
-#: Of a product of more launches Python is a small part.
+#: With more launches, Python takes a small part of a product.
 _MOST_LAUNCHES = 4
 #: Bytes of scratch memory that are kept for each stream, and of how many streams.
 _MOST_SCRATCH, _MOST_STREAMS = 1 << 20, 8
@@ -35,7 +35,7 @@ def multiply_by_plan(matrix: object, dense: object, ordinary: Callable[[], Tenso
     """
     if type(dense) is not Tensor or not isinstance(matrix, SparseMatrix) or not dense.is_cuda:
         return ordinary()
-    # Tensor cores multiply blocks of float32 as precisely as torch is told to.
+    # The precision of float32 on tensor cores is a setting of torch.
     setting = torch.get_float32_matmul_precision() if isinstance(matrix, BSR) else None
     key = (dense.shape, dense.dtype, setting)
     known = matrix._plans.get(key)

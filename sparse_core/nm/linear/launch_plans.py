@@ -19,7 +19,7 @@ from sparse_core.kernels import torch_internals
 from sparse_core.kernels.launch_plan import ALIGNMENT, Launcher, LaunchPlan, Scratch
 from sparse_core.kernels.torch_internals import perhaps_followed
 
-#: A plan of cuSPARSELt has descriptors of its own, so sizes that come once have none.
+#: A plan of cuSPARSELt takes memory for descriptors, so sizes that come once have none.
 _CALLS_BEFORE = 2
 
 Call = Callable[[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Tensor]
@@ -27,7 +27,7 @@ Call = Callable[[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Ten
 
 
 class Launches(NamedTuple):
-    """What a launch plan of a product with a bias is made of.
+    """The parts of a launch plan, for a product with a given bias.
 
     Attributes:
         launcher: takes the addresses of the input, the result and scratch memory.
@@ -91,7 +91,7 @@ class PlannedCall:
 
 
 def fixed_tensors(values: Tensor, bias: Tensor | None) -> tuple[Tensor, ...]:
-    """Tensors that launches read beside the input."""
+    """Return the tensors that launches read besides the input."""
     return (values,) if bias is None else (values, bias)
 
 
