@@ -35,6 +35,8 @@ using Move = int (*)(void *, void *);
 using Matmul = int (*)(const void *, const void *, const void *, const void *, const void *, const void *,
                        const void *, void *, void *, void **, std::int32_t);
 constexpr std::size_t kMatmulPointers = 9;
+// cusparseLtMatmulDescSetAttribute.
+using SetAttribute = int (*)(const void *, void *, int, const void *, std::size_t);
 
 // Where an address goes: shifted by a number of bytes, to a byte of the memory of the arguments.
 struct Place {
@@ -56,6 +58,12 @@ struct Step {
     unsigned char *start = nullptr;
     Matmul matmul = nullptr;
     void *pointers[kMatmulPointers] = {};
+    // Where the library's descriptor takes its bias from, which other steps may have changed; null without a bias.
+    std::uint64_t *current_bias = nullptr;
+    std::uint64_t bias = 0;
+    SetAttribute set_attribute = nullptr;
+    void *descriptor = nullptr;
+    int attribute = 0;
 };
 
 struct State {
@@ -89,6 +97,12 @@ int run_step(const State &state, Step &step, void *stream) {
     step.config.stream = stream;
     if (step.matmul != nullptr) {
         void **given = step.pointers;
+        if (step.current_bias != nullptr && *step.current_bias != step.bias) {
+            *step.current_bias = step.bias;
+            const int status = step.set_attribute(given[0], step.descriptor, step.attribute, step.current_bias,
+                                                  sizeof step.bias);
+            if (status != 0) return -status;
+        }
         return -step.matmul(given[0], given[1], given[2], given[3], given[4], given[5], given[6], given[7], given[8],
                             &step.config.stream, 1);
     }
@@ -176,8 +190,21 @@ bool read_places(PyObject *given, PyObject *arguments, State &state, Step &step)
 
 bool read_matmul(PyObject *given, State &state, Step &step) {
     unsigned long long function = 0;
-    PyObject *pointers = nullptr, *places = nullptr;
-    if (!PyArg_ParseTuple(given, "KO!O!", &function, &PyTuple_Type, &pointers, &PyTuple_Type, &places)) return false;
+    PyObject *pointers = nullptr, *places = nullptr, *bias = nullptr;
+    if (!PyArg_ParseTuple(given, "KO!O!O!", &function, &PyTuple_Type, &pointers, &PyTuple_Type, &places, &PyTuple_Type,
+                          &bias)) {
+        return false;
+    }
+    if (PyTuple_GET_SIZE(bias) != 0) {
+        unsigned long long set_attribute = 0, descriptor = 0, current = 0, address = 0;
+        if (!PyArg_ParseTuple(bias, "KKiKK", &set_attribute, &descriptor, &step.attribute, &current, &address)) {
+            return false;
+        }
+        step.set_attribute = reinterpret_cast<SetAttribute>(static_cast<std::uintptr_t>(set_attribute));
+        step.descriptor = reinterpret_cast<void *>(static_cast<std::uintptr_t>(descriptor));
+        step.current_bias = reinterpret_cast<std::uint64_t *>(static_cast<std::uintptr_t>(current));
+        step.bias = address;
+    }
     if (function == 0 || PyTuple_GET_SIZE(pointers) != static_cast<Py_ssize_t>(kMatmulPointers)) {
         PyErr_Format(PyExc_ValueError, "a product of the library takes a function and %zu pointers", kMatmulPointers);
         return false;
@@ -224,7 +251,7 @@ bool read_kernel(PyObject *given, State &state, Step &step) {
            read_arguments(arguments, step) && read_places(places, arguments, state, step);
 }
 
-// A kernel is seven things, a product of the library three.
+// A kernel is seven things, a product of the library four.
 bool read_step(PyObject *given, State &state) {
     if (!PyTuple_Check(given)) {
         PyErr_SetString(PyExc_TypeError, "a step is a tuple");
@@ -232,7 +259,7 @@ bool read_step(PyObject *given, State &state) {
     }
     state.steps.push_back(std::make_unique<Step>());
     Step &step = *state.steps.back();
-    return PyTuple_GET_SIZE(given) == 3 ? read_matmul(given, state, step) : read_kernel(given, state, step);
+    return PyTuple_GET_SIZE(given) == 4 ? read_matmul(given, state, step) : read_kernel(given, state, step);
 }
 
 PyObject *create(PyTypeObject *type, PyObject *given, PyObject *) {

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
@@ -96,6 +97,24 @@ class KernelStep(NamedTuple):
     places: tuple[Place, ...]
 
 
+class Bias(NamedTuple):
+    """The bias of a :class:`MatmulStep`, which is an attribute of a descriptor that products share.
+
+    Attributes:
+        function: address of ``cusparseLtMatmulDescSetAttribute``.
+        descriptor: address of the descriptor.
+        attribute: number of the bias pointer among attributes.
+        current: address of the word that holds the current bias of the descriptor.
+        address: of the bias that the step needs.
+    """
+
+    function: int
+    descriptor: int
+    attribute: int
+    current: int
+    address: int
+
+
 class MatmulStep(NamedTuple):
     """A call of ``cusparseLtMatmul``.
 
@@ -103,11 +122,13 @@ class MatmulStep(NamedTuple):
         function: its address.
         pointers: the first nine arguments: handle, plan, alpha, weight, input, beta, C, result and workspace.
         places: number of a pointer, and number of the launcher's address that replaces it.
+        bias: to be set before, if the product has one.
     """
 
     function: int
     pointers: tuple[int, ...]
     places: tuple[tuple[int, int], ...]
+    bias: Bias | tuple[()] = ()
 
 
 Step = KernelStep | MatmulStep
@@ -187,8 +208,12 @@ def plans_enabled() -> bool:
     return os.environ.get(SWITCH, "1") != "0"
 
 
-def make_launcher(steps: Sequence[Step]) -> Launcher | None:
+def make_launcher(steps: Sequence[Step], lock: Lock | None = None) -> Launcher | None:
     """Return a function of a stream and of the addresses that the steps name, which does them in order.
+
+    Args:
+        steps: of the plan.
+        lock: guards state that the steps share with other code.
 
     Returns:
         None where plans are switched off, or no compiler for the C++ is at hand.
@@ -212,7 +237,14 @@ def make_launcher(steps: Sequence[Step]) -> Launcher | None:
         if status:
             nvrtc.settle(status, lambda: call(stream, *addresses), "a kernel launch")
 
-    return run
+    if lock is None:
+        return run
+
+    def run_alone(stream: int, *addresses: int) -> None:
+        with lock:
+            run(stream, *addresses)
+
+    return run_alone
 
 
 @cache

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.kernels import torch_internals
-from sparse_core.kernels.launch_plan import MatmulStep
+from sparse_core.kernels.launch_plan import Bias, MatmulStep
 from sparse_core.nm.cusparselt.compress import structured
 from sparse_core.nm.cusparselt.library import (
     DATA_TYPES,
@@ -61,6 +61,7 @@ class MatmulPlan:
     Attributes:
         algorithms: how many configurations the library has for this product.
         workspace_bytes: scratch memory that a call needs.
+        lock: held while a bias is set and multiplied with, since all layers of a shape share the plan.
 
     Raises:
         CusparseltError: the library refuses sizes, types or the algorithm.
@@ -93,7 +94,7 @@ class MatmulPlan:
             map(ctypes.addressof, (self._handle, self._plan, self._one, self._zero, self._stream))
         )
         self._matmul = self._library.raw.cusparseLtMatmul
-        self._lock = Lock()  # layers of one shape share the plan, and threads may share a layer
+        self.lock = Lock()  # layers of one shape share the plan, and threads may share a layer
 
     def __call__(
         self, buffer: Tensor, x: Tensor, bias: Tensor | None, scale: Tensor | None, y: Tensor
@@ -116,7 +117,7 @@ class MatmulPlan:
         added = 0 if bias is None else bias.data_ptr()
         factor = 0 if scale is None else scale.data_ptr()
         result = y.data_ptr()
-        with self._lock:
+        with self.lock:
             if added and added != self._bias.value:
                 self._set_bias(added)
             self._stream.value = stream
@@ -139,14 +140,23 @@ class MatmulPlan:
     def step(self, buffer: Tensor, bias: Tensor | None) -> MatmulStep:
         """Return the product as a step of a launch plan: addresses of x, y and the workspace.
 
-        With a bias nobody else may use this plan: its descriptor points to the bias.
+        Args:
+            buffer: the compressed weight.
+            bias: (out,) of the result's type, if the plan was made for one; the step runs under ``lock`` then.
         """
-        if bias is not None:
-            self._set_bias(bias.data_ptr())
         address_of_handle, address_of_plan, one, zero, _ = self._fixed
-        function = ctypes.cast(self._matmul, ctypes.c_void_p).value or 0
         pointers = (address_of_handle, address_of_plan, one, buffer.data_ptr(), 0, zero, 0, 0, 0)
-        return MatmulStep(function, pointers, ((4, 0), (6, 1), (7, 1), (8, 2)))
+        places = ((4, 0), (6, 1), (7, 1), (8, 2))
+        if bias is None:
+            return MatmulStep(_address_of(self._matmul), pointers, places)
+        setting = Bias(
+            _address_of(self._library.raw.cusparseLtMatmulDescSetAttribute),
+            ctypes.addressof(self._operation),
+            int(MatmulAttribute.BIAS_POINTER),
+            ctypes.addressof(self._bias),
+            bias.data_ptr(),
+        )
+        return MatmulStep(_address_of(self._matmul), pointers, places, setting)
 
     def scratch(self, stream: int) -> tuple[tuple[int], Tensor]:
         """Scratch memory of a stream as a launch plan takes it."""
@@ -206,6 +216,10 @@ class MatmulPlan:
         # The descriptor is read at every product, so a plan serves all layers of its shape.
         self._bias.value = address
         self._attribute("DescSet", self._operation, MatmulAttribute.BIAS_POINTER, self._bias)
+
+
+def _address_of(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 plan = lru_cache(maxsize=1024)(MatmulPlan)

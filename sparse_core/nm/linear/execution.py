@@ -12,7 +12,7 @@ from torch.nn.functional import gelu, linear, pad
 
 from sparse_core.errors import ImplementationError
 from sparse_core.kernels.launch_plan import Step, make_launcher, plans_enabled
-from sparse_core.nm.cusparselt.plan import MatmulPlan, plan
+from sparse_core.nm.cusparselt.plan import plan
 from sparse_core.nm.linear import decode_cuda, vendor
 from sparse_core.nm.linear.choice import Choice, Method
 from sparse_core.nm.linear.common import Epilogue, apply_activation
@@ -343,21 +343,19 @@ class _LibraryCall:
             self._padding, left = step - left, 0
         self._whole, self._left = rows + self._padding - left, left
         self._product = vendor.product_of(self._whole, weight, epilogue)
-        self._described = (weight.device.index, self._product, algorithm, epilogue.has_bias)
-        self._planned = plan(*self._described)
+        self._planned = plan(weight.device.index, self._product, algorithm, epilogue.has_bias)
 
     def launches(self, bias: Tensor | None) -> Launches | None:
         """Return the library's call; None for int8, and where torch copies rows or applies GELU."""
         if self._padding or self._activation == "gelu" or self._product.dtype == torch.int8:
             return None
-        own = self._planned if bias is None else MatmulPlan(*self._described)
-        steps: list[Step] = [own.step(self._buffer, bias)]
+        steps: list[Step] = [self._planned.step(self._buffer, bias)]
         if self._rest is not None:
             size = self._out_dtype.itemsize
             shifts = self._whole * self._columns * size, self._whole * self._out * size
             steps.append(self._rest.step(bias, *shifts))
-        launcher = make_launcher(steps)
-        return None if launcher is None else Launches(launcher, own.scratch, (own, self._buffer, self._rest))
+        launcher = make_launcher(steps, None if bias is None else self._planned.lock)
+        return None if launcher is None else Launches(launcher, self._planned.scratch, self)
 
     def __call__(self, x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
         whole = self._whole

@@ -19,7 +19,7 @@ from sparse_core.kernels import torch_internals
 from sparse_core.kernels.launch_plan import ALIGNMENT, Launcher, LaunchPlan, Scratch
 from sparse_core.kernels.torch_internals import perhaps_followed
 
-#: A plan of cuSPARSELt takes memory for descriptors, so sizes that come once have none.
+#: Sizes that come once have no plan.
 _CALLS_BEFORE = 2
 
 Call = Callable[[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Tensor]

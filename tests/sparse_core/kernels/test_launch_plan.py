@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock, Thread
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from sparse_core import native, nvrtc
 from sparse_core.errors import ImplementationError
 from sparse_core.kernels import launch_plan, torch_internals
 from sparse_core.kernels.launch_plan import (
+    Bias,
     KernelLaunch,
     KernelStep,
     LaunchPlan,
@@ -46,6 +48,13 @@ extern "C" int multiply(const void *a, const void *b, const void *c, const void 
     for (int at = 0; at < 10; ++at) seen[at] = (uint64_t)all[at];
     seen[10] = count;
     return a == nullptr ? 10 : 0;
+}
+extern "C" int set_attribute(const void *handle, void *descriptor, int attribute, const void *data,
+                             size_t size) {
+    seen[12] += 1;
+    seen[13] = (uint64_t)handle * 1000 + (uint64_t)descriptor * 100 + attribute * 10 + size;
+    std::memcpy(&seen[14], data, 8);
+    return descriptor == nullptr ? 7 : 0;
 }
 extern "C" int receive(const Config *config, void *function, void **arguments, void **extra) {
     std::memcpy(&seen[0], arguments[0], 8);
@@ -208,7 +217,9 @@ def receiver(tmp_path: Path) -> ctypes.CDLL:
         pytest.skip("no C++ compiler, or no headers of Python")
     source = tmp_path / "receiver.cpp"
     source.write_text(RECEIVER)
-    return native.load(source)
+    library = native.load(source)
+    ctypes.memset(seen_by(library), 0, ctypes.sizeof(ctypes.c_uint64) * 16)
+    return library
 
 
 def seen_by(receiver: ctypes.CDLL) -> ctypes.Array[ctypes.c_uint64]:
@@ -251,6 +262,40 @@ def test_steps_are_done_in_their_order(receiver: ctypes.CDLL) -> None:
     assert made(receiver, product._replace(pointers=(0,) * 9), last)(6, 100, 200, 300) == -10
     assert seen[0] == 0
     assert made(receiver)(0) == 0
+
+
+def test_a_bias_is_set_where_another_was_set(receiver: ctypes.CDLL) -> None:
+    functions = (receiver.multiply, receiver.set_attribute)
+    multiply, set_attribute = (ctypes.cast(one, ctypes.c_void_p).value or 0 for one in functions)
+    current = ctypes.c_uint64(256)
+    at = ctypes.addressof(current)
+    first, second = (
+        made(receiver, MatmulStep(multiply, (1,) * 9, (), Bias(set_attribute, 2, 8, at, address)))
+        for address in (256, 512)
+    )
+    seen = seen_by(receiver)
+    assert [first(0), seen[12], current.value] == [0, 0, 256]
+    assert [second(0), seen[12], current.value] == [0, 1, 512]
+    assert [seen[13], seen[14]] == [1000 + 200 + 80 + 8, 512]
+    assert [second(0), first(0), seen[12], seen[14], current.value] == [0, 0, 2, 256, 256]
+    refused = made(receiver, MatmulStep(multiply, (1,) * 9, (), Bias(set_attribute, 0, 8, at, 1)))
+    assert refused(0) == -7
+
+
+def test_a_lock_is_held_while_steps_are_done(receiver: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "entry", lambda name: 1)
+    function = ctypes.cast(receiver.multiply, ctypes.c_void_p).value or 0
+    lock = Lock()
+    run = make_launcher([MatmulStep(function, (1,) * 9, ())], lock)
+    assert run is not None
+    with lock:
+        thread = Thread(target=run, args=(5,))
+        thread.start()
+        thread.join(0.1)
+        assert thread.is_alive()
+        assert seen_by(receiver)[0] == 0
+    thread.join()
+    assert seen_by(receiver)[9] == 5
 
 
 def test_wrong_arguments_are_refused(receiver: ctypes.CDLL) -> None:
