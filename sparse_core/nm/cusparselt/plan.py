@@ -142,7 +142,7 @@ class MatmulPlan:
 
         Args:
             buffer: the compressed weight.
-            bias: (out,) of the result's type, if the plan was made for one; the step runs under ``lock`` then.
+            bias: (out,) of the type of y, if the plan was made for one; the step runs under ``lock`` then.
         """
         address_of_handle, address_of_plan, one, zero, _ = self._fixed
         pointers = (address_of_handle, address_of_plan, one, buffer.data_ptr(), 0, zero, 0, 0, 0)
