@@ -35,8 +35,8 @@ from benchmarks.options import common_parser, configure, parse, picture
 from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import Side, Summary, interleave
 from sparse_core.formats import BSR, CSR, ELL, HYB, SlicedELL, SparseMatrix, generators
-from sparse_core.formats.choose import Choice, choose_format, classic_choice
-from sparse_core.formats.profile import BLOCK_SIZES, profile_of
+from sparse_core.formats.choice.choose import Choice, choose_format, classic_choice
+from sparse_core.formats.choice.profile import BLOCK_SIZES, profile_of
 from sparse_core.libraries import module_available
 
 Operation = Literal["spmv", "spmm"]

@@ -39,8 +39,8 @@ from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import Side, Summary, interleave, paired_ratio, time_once
 from sparse_core.formats import BSR, CSR, ELL, CompactCSR, SlicedELL, SparseMatrix
-from sparse_core.formats.choose import choose_format
-from sparse_core.formats.profile import Profile, profile_of
+from sparse_core.formats.choice.choose import choose_format
+from sparse_core.formats.choice.profile import Profile, profile_of
 from sparse_core.libraries import module_available
 from sparse_core.linalg import spmv
 from sparse_core.linalg.spmv.plan import PatternPlan, pattern_plan

@@ -22,7 +22,7 @@ from benchmarks.published_text import (
     power,
     times,
 )
-from sparse_core.formats.thresholds import THRESHOLDS
+from sparse_core.formats.choice.thresholds import THRESHOLDS
 
 _MEDIAN_MS = "time/median_ms"
 

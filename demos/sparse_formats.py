@@ -37,7 +37,7 @@ from sparse_core.formats import (
     load_matrix,
 )
 from sparse_core.formats.generators import generate
-from sparse_core.formats.picture import spy_picture, timing_picture
+from sparse_core.formats.summary.picture import spy_picture, timing_picture
 from sparse_core.linalg import spmm, spmv
 
 FORMATS: tuple[type[SparseMatrix], ...] = (COO, CSR, ELL, SlicedELL, HYB, BSR, NM, CompactCSR)

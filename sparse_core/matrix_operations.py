@@ -21,7 +21,7 @@ class MatrixOperations:
             neither that nor a tensor.
         add, multiply, at_entries, take_rows, diagonal: of :mod:`sparse_core.formats.algebra`.
         from_dense, from_scipy, from_torch: of :mod:`sparse_core.formats.convert`.
-        describe: of :mod:`sparse_core.formats.describe`.
+        describe: of :mod:`sparse_core.formats.summary.describe`.
     """
 
     matmul: Callable[[Any, Any], Any]

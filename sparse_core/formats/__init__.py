@@ -1,21 +1,21 @@
 """Sparse matrices: validated containers, conversions between them, to torch, scipy and dense."""
 
 # describe registers itself, as convert (which files imports) and algebra do.
-import sparse_core.formats.describe  # noqa: F401
+import sparse_core.formats.summary.describe  # noqa: F401
 from sparse_core.formats.algebra import hstack, kron, tril, triu, vstack
 from sparse_core.formats.assemble import Assembled, assemble_csr
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
 from sparse_core.formats.bsr import BSR
-from sparse_core.formats.choose import Choice, choose_format
+from sparse_core.formats.choice.choose import Choice, choose_format
 from sparse_core.formats.compact import CompactCSR
 from sparse_core.formats.coo import COO
 from sparse_core.formats.csr import CSR
 from sparse_core.formats.description import Description, RowLengths
 from sparse_core.formats.ell import ELL
-from sparse_core.formats.files import load_matrix, save_matrix
 from sparse_core.formats.hyb import HYB
 from sparse_core.formats.nm import NM
 from sparse_core.formats.sliced_ell import SlicedELL
+from sparse_core.formats.storage.files import load_matrix, save_matrix
 
 __all__ = [
     "BSR",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparse_core.formats.thresholds import THRESHOLDS
+from sparse_core.formats.choice.thresholds import THRESHOLDS
 
 Table = dict[str, list[str]]
 FORMATS_PAGE = "docs/decisions/0005-sparse-formats.md"

@@ -12,7 +12,7 @@ from sparse_matrices import Entries, entries
 
 from sparse_core.formats import COO
 from sparse_core.formats.generators import block_sparse, poisson_2d, power_law
-from sparse_core.formats.picture import raster, spy_picture, timing_picture
+from sparse_core.formats.summary.picture import raster, spy_picture, timing_picture
 
 
 @settings(max_examples=40, deadline=None)

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
 from sparse_core.formats.bsr import BSR
+from sparse_core.formats.choice.profile import BLOCK_SIZES, SLICE_HEIGHT, Profile, profile_of
+from sparse_core.formats.choice.thresholds import BLOCK_SLACK, DENSE_TO_MODIFY, SKEWED, THRESHOLDS, Thresholds
 from sparse_core.formats.coo import COO
 from sparse_core.formats.csr import CSR
 from sparse_core.formats.ell import ELL
-from sparse_core.formats.profile import BLOCK_SIZES, SLICE_HEIGHT, Profile, profile_of
 from sparse_core.formats.sliced_ell import SlicedELL
-from sparse_core.formats.thresholds import BLOCK_SLACK, DENSE_TO_MODIFY, SKEWED, THRESHOLDS, Thresholds
 from sparse_core.libraries import module_available
 
 Operation = Literal["spmv", "spmm", "modify"]

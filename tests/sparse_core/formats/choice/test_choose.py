@@ -14,9 +14,9 @@ from sparse_matrices import REAL_DTYPES, Entries, entries
 
 from sparse_core.formats import BSR, COO, CSR, ELL, SlicedELL, SparseMatrix
 from sparse_core.formats import generators as make
-from sparse_core.formats.choose import Choice, _fastest, choose_format, classic_choice
-from sparse_core.formats.profile import BLOCK_SIZES, profile_of
-from sparse_core.formats.thresholds import THRESHOLDS
+from sparse_core.formats.choice.choose import Choice, _fastest, choose_format, classic_choice
+from sparse_core.formats.choice.profile import BLOCK_SIZES, profile_of
+from sparse_core.formats.choice.thresholds import THRESHOLDS
 
 OPERATIONS = ("spmv", "spmm", "modify")
 
@@ -57,7 +57,7 @@ def test_profile_is_what_counting_gives(found: Entries) -> None:
 def test_profile_of_a_large_matrix_is_estimated_from_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = make.block_sparse(2000, 1024, block_size=16, density=0.1, seed=3).to(CSR)
     exact = profile_of(matrix)
-    monkeypatch.setattr("sparse_core.formats.profile._ENTRIES", 20_000)
+    monkeypatch.setattr("sparse_core.formats.choice.profile._ENTRIES", 20_000)
     again = CSR(matrix.row_ptr, matrix.col, matrix.values, matrix.shape)
     sampled = profile_of(again)
     assert sampled != exact
@@ -68,7 +68,7 @@ def test_profile_of_a_large_matrix_is_estimated_from_bands(monkeypatch: pytest.M
 
 
 def test_profile_of_a_large_matrix_whose_bands_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.formats.profile._ENTRIES", 1)
+    monkeypatch.setattr("sparse_core.formats.choice.profile._ENTRIES", 1)
     row = torch.full((100,), 100, dtype=torch.int32)
     matrix = COO(row, torch.arange(100, dtype=torch.int32), torch.ones(100), (64 * 1000, 100)).to(CSR)
     assert profile_of(matrix).block_fill == dict.fromkeys(BLOCK_SIZES, 0.0)

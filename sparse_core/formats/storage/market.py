@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from sparse_core.formats.claims import check_claim
+from sparse_core.formats.storage.claims import check_claim
 
 _FORMATS = ("coordinate", "array")
 #: Numbers of a value, by field.

@@ -12,11 +12,10 @@ import torch
 
 from sparse_core.files import replacing
 from sparse_core.formats.base import SparseMatrix
-from sparse_core.formats.claims import check_claim
 from sparse_core.formats.convert import from_scipy
 from sparse_core.formats.csr import CSR
-from sparse_core.formats.market import read_market
-from sparse_core.formats.npz import check_archive
+from sparse_core.formats.storage.claims import check_archive, check_claim
+from sparse_core.formats.storage.market import read_market
 
 _SUFFIXES = (".mtx", ".mtx.gz", ".npz")
 _ADVICE = (

@@ -136,7 +136,7 @@ def test_large_files_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
     matrix = random_uniform(70, 50, 5, dtype=torch.float64)
     path = save_matrix(matrix, tmp_path / "m.mtx")
     for size in (1, 7, 100, 10_000):
-        monkeypatch.setattr("sparse_core.formats.market._PIECE_BYTES", size)
+        monkeypatch.setattr("sparse_core.formats.storage.market._PIECE_BYTES", size)
         assert same(load_matrix(path), matrix)
 
 

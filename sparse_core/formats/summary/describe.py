@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sparse_core.formats.base import SparseMatrix
 from sparse_core.formats.bsr import BSR
-from sparse_core.formats.choose import choose_format
+from sparse_core.formats.choice.choose import choose_format
 from sparse_core.formats.compact import CompactCSR
 from sparse_core.formats.coo import COO
 from sparse_core.formats.csr import CSR

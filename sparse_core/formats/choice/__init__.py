@@ -1,0 +1,1 @@
+"""The format that suits a matrix: measured thresholds over its profile."""
