@@ -21,7 +21,7 @@ _SPARSE_CORES_SINCE = (8, 0)
 INT8_RESULTS = (torch.int32, torch.float16, torch.bfloat16, torch.float32)
 
 
-class Epilogue(NamedTuple):
+class LinearEpilogue(NamedTuple):
     """What is done to the sums of a product, and the type of the result.
 
     Attributes:

@@ -98,7 +98,7 @@ def reorder_metadata(weight: PackedNM) -> Tensor:
     return words.permute(0, 2, 1, 4, 5, 3).reshape(out // 16, columns // 128, 32, 2).contiguous()
 
 
-class Launch:
+class FewRowsLaunch:
     """The kernel with everything fixed but its tensors; calling it enqueues ``activation(x @ W.T + bias)``.
 
     Args:

@@ -14,8 +14,8 @@ from sparse_core.errors import ImplementationError
 from sparse_core.kernels.launch_plan import Step, make_launcher, plans_enabled
 from sparse_core.nm.cusparselt.plan import plan
 from sparse_core.nm.linear import decode_cuda, vendor
-from sparse_core.nm.linear.choice import Choice, Method
-from sparse_core.nm.linear.common import Epilogue, apply_activation
+from sparse_core.nm.linear.choice import LinearChoice, Method
+from sparse_core.nm.linear.common import LinearEpilogue, apply_activation
 from sparse_core.nm.linear.launch_plans import Call, Launches, PlannedCall
 from sparse_core.nm.linear.reference import int8_linear
 from sparse_core.nm.packed import PackedNM, pack_index
@@ -174,7 +174,7 @@ def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def make_call(choice: Choice, weight: PackedNM, rows: int, epilogue: Epilogue) -> Call:
+def make_call(choice: LinearChoice, weight: PackedNM, rows: int, epilogue: LinearEpilogue) -> Call:
     """The product of ``rows`` rows by a given choice.
 
     Args:
@@ -211,7 +211,7 @@ def make_call(choice: Choice, weight: PackedNM, rows: int, epilogue: Epilogue) -
     return call if fitting is weight else _padded_call(call, weight, fitting)
 
 
-def planned(call: Call, choice: Choice, weight: PackedNM) -> Call:
+def planned(call: Call, choice: LinearChoice, weight: PackedNM) -> Call:
     """Return a call to keep for later ones of the same sizes; as it is where launch plans are off."""
     if not plans_enabled():
         return call
@@ -242,7 +242,7 @@ def _padded_call(call: Call, weight: PackedNM, fitting: PackedNM) -> Call:
     return outer
 
 
-def _dense_call(weight: PackedNM, epilogue: Epilogue) -> Call:
+def _dense_call(weight: PackedNM, epilogue: LinearEpilogue) -> Call:
     activation = epilogue.activation
 
     def call(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
@@ -260,7 +260,7 @@ def _dense_call(weight: PackedNM, epilogue: Epilogue) -> Call:
 
 
 def dense_int8(
-    x: Tensor, matrix: Tensor, bias: Tensor | None, scale: Tensor | None, epilogue: Epilogue
+    x: Tensor, matrix: Tensor, bias: Tensor | None, scale: Tensor | None, epilogue: LinearEpilogue
 ) -> Tensor:
     """The dense int8 product, by cuBLAS where it takes the shapes.
 
@@ -290,11 +290,11 @@ class _FewRowsCall:
     """A product by the kernel for few rows."""
 
     def __init__(
-        self, variant: int, weight: PackedNM, plans: PreparedWeight, rows: int, epilogue: Epilogue
+        self, variant: int, weight: PackedNM, plans: PreparedWeight, rows: int, epilogue: LinearEpilogue
     ) -> None:
         assert plans.metadata is not None
         chosen = decode_cuda.VARIANTS[variant]
-        self._launch = decode_cuda.Launch(weight, plans.metadata, rows, epilogue.activation, chosen)
+        self._launch = decode_cuda.FewRowsLaunch(weight, plans.metadata, rows, epilogue.activation, chosen)
         self._shape, self._dtype = (rows, weight.shape[0]), epilogue.out_dtype
 
     def __call__(self, x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
@@ -309,7 +309,7 @@ class _FewRowsCall:
 
 
 def _library_call(
-    algorithm: int, weight: PackedNM, plans: PreparedWeight, rows: int, epilogue: Epilogue
+    algorithm: int, weight: PackedNM, plans: PreparedWeight, rows: int, epilogue: LinearEpilogue
 ) -> Call:
     if plans.buffer is None:
         raise ImplementationError(f"cuSPARSELt refused a weight of {weight.dtype} {weight.shape}")
@@ -326,7 +326,7 @@ class _LibraryCall:
         plans: PreparedWeight,
         buffer: Tensor,
         rows: int,
-        epilogue: Epilogue,
+        epilogue: LinearEpilogue,
     ) -> None:
         self._activation, self._out_dtype = epilogue.activation, epilogue.out_dtype
         self._buffer, self._rows = buffer, rows
@@ -334,11 +334,11 @@ class _LibraryCall:
         step = vendor.row_step(weight.dtype)
         left = rows % step
         self._padding = 0
-        self._rest: decode_cuda.Launch | None = None
+        self._rest: decode_cuda.FewRowsLaunch | None = None
         if left and rows > _MOST_PADDED_ROWS and plans.metadata is not None:
             # The few rows that are over cost less in the kernel for few rows than a padded copy of all.
             variant = decode_cuda.VARIANTS[0]
-            self._rest = decode_cuda.Launch(weight, plans.metadata, left, self._activation, variant)
+            self._rest = decode_cuda.FewRowsLaunch(weight, plans.metadata, left, self._activation, variant)
         elif left:
             self._padding, left = step - left, 0
         self._whole, self._left = rows + self._padding - left, left

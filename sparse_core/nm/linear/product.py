@@ -13,7 +13,7 @@ from sparse_core.gradients import once_differentiable
 from sparse_core.kernels import torch_internals
 from sparse_core.kernels.launch_plan import ALIGNMENT
 from sparse_core.nm.linear import cpu, reference
-from sparse_core.nm.linear.common import Epilogue, default_result, has_sparse_cores, readable
+from sparse_core.nm.linear.common import LinearEpilogue, default_result, has_sparse_cores, readable
 from sparse_core.nm.linear.gradient import gradients
 from sparse_core.nm.linear.launch_plans import Call, PlannedCall
 from sparse_core.nm.packed import PackedNM
@@ -199,7 +199,7 @@ def _call(
     impl: str,
 ) -> Call:
     from sparse_core.nm.linear import execution, measure
-    from sparse_core.nm.linear.choice import Choice
+    from sparse_core.nm.linear.choice import LinearChoice
 
     plans = execution.prepared(weight)
     key: tuple[object, ...] = (
@@ -216,13 +216,13 @@ def _call(
     known = plans.calls.get(key)
     if known is not None:
         return known
-    epilogue = Epilogue(activation, bias is not None, scale is not None, out_dtype)
+    epilogue = LinearEpilogue(activation, bias is not None, scale is not None, out_dtype)
     if impl == "dense":
-        choice = Choice("dense")
+        choice = LinearChoice("dense")
     else:
         choice = measure.choose(weight, rows, bias, dense, scale, epilogue)
         if impl not in ("auto", choice.method):
-            choice = Choice(impl)  # type: ignore[arg-type]
+            choice = LinearChoice(impl)  # type: ignore[arg-type]
     call = execution.make_call(choice, weight, rows, epilogue)
     if not torch.cuda.is_current_stream_capturing():
         # What is chosen during a capture may be a guess.

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sparse_core.nm.cusparselt.compress import compress
 from sparse_core.nm.cusparselt.plan import Product
-from sparse_core.nm.linear.common import Epilogue
+from sparse_core.nm.linear.common import LinearEpilogue
 from sparse_core.nm.packed import PackedNM
 
 _TYPES = (torch.float16, torch.bfloat16, torch.int8)
@@ -57,7 +57,7 @@ def compress_in_place(weight: PackedNM) -> Tensor:
     return buffer
 
 
-def product_of(rows: int, weight: PackedNM, epilogue: Epilogue) -> Product:
+def product_of(rows: int, weight: PackedNM, epilogue: LinearEpilogue) -> Product:
     """The library's description of a product; GELU is not part of it."""
     out, columns = weight.shape
     relu = epilogue.activation == "relu"

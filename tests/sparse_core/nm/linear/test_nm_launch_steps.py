@@ -127,7 +127,7 @@ def test_the_kernel_for_few_rows_gets_what_the_ordinary_call_gives(monkeypatch: 
     dense = torch.randn(32, 128).half()
     weight = PackedNM.from_dense(dense.view(32, 32, 4).mul(torch.tensor([1, 0, 0, 1])).view(32, 128).half())
     metadata = torch.empty(4, dtype=torch.int32)
-    launch = decode_cuda.Launch(weight, metadata, 3, None, decode_cuda.VARIANTS[0])
+    launch = decode_cuda.FewRowsLaunch(weight, metadata, 3, None, decode_cuda.VARIANTS[0])
     x, y = torch.randn(3, 128).half(), torch.empty(3, 32).half()
     for bias in (torch.randn(32).half(), None):
         launch(x, bias, y)
