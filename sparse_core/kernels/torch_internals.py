@@ -49,7 +49,7 @@ def perhaps_followed(*tensors: Tensor) -> bool:
 
     Quicker than :func:`sparse_core.gradients.followed`: False is sure, True is not.
     """
-    if transforms_active() or forward_mode_active():
+    if transforms_active() or forward_ad._current_level >= 0:
         return True
     if torch.is_grad_enabled():
         for tensor in tensors:
