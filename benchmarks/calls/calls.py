@@ -9,7 +9,8 @@ with a core taken), ``store`` (durable inserts, LSH, filtered queries), ``servic
 cores), ``frames`` (a call, a stream, a batch, beside the dense twin), ``large`` (a million points), ``busy``
 (frames with a core taken, beside the dense twin), ``openvino`` (frames beside the dense network of
 PointPillars alone in OpenVINO; no rows where that is not installed), ``first`` (detections of a fresh
-process), ``products`` (``spmv``, ``spmm``, ``SparseLinear``, ``sparse_attention`` beside torch's own calls).
+process), ``products`` (``spmv``, ``spmm``, ``SparseLinear``, ``sparse_attention`` beside torch's own calls),
+``plans`` (the same calls with launch plans and without).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import torch
 from benchmarks.calls.frames import busy, first, frames, large
 from benchmarks.calls.memory import commands, service, store, vectors
 from benchmarks.calls.openvino import openvino
-from benchmarks.calls.products import products
+from benchmarks.calls.products import plans, products
 from benchmarks.lib.options import asked, common_parser, configure, parse
 from benchmarks.lib.results import number, result, save, show, table
 from benchmarks.lib.scenes import default_data
@@ -46,6 +47,7 @@ ROWS: dict[str, Measure] = {
     "openvino": openvino,
     "first": first,
     "products": products,
+    "plans": plans,
 }
 _USUAL = {
     "cpu": ("commands", "vectors", "store", "service", "frames", "busy", "openvino"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,10 @@ from torch.nn import functional
 
 from benchmarks.calls.rows import beside, timed
 from benchmarks.layers.nm_choice import chosen, way
-from benchmarks.lib.timing import interleave
+from benchmarks.lib.timing import Summary, interleave
 from sparse_core.attention import BlockPattern, local_window, random_blocks, sparse_attention
 from sparse_core.formats import COO, CSR, generators
+from sparse_core.kernels.launch_plan import SWITCH
 from sparse_core.linalg import spmm, spmv
 from sparse_core.nm import SparseLinear, prune
 
@@ -45,6 +47,47 @@ def products(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
             for cases in (_matrices, _layers, _attention)
             for name, sides in cases(options)
         ]
+
+
+def plans(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The same cases with launch plans and without, interleaved: what a plan saves a call."""
+    with torch.inference_mode():
+        return [
+            _saving(name, with_plan, without, options)
+            for cases in (_matrices, _layers, _attention)
+            for (name, without), (_, with_plan) in zip(
+                _switched(cases(options), "0"), _switched(cases(options), "1"), strict=True
+            )
+        ]
+
+
+def _switched(cases: Iterator[tuple[str, Sides]], value: str) -> Iterator[tuple[str, Sides]]:
+    """Make each case, and call it until its plans are made, with the switch at a value."""
+    while True:
+        before = os.environ.get(SWITCH)
+        os.environ[SWITCH] = value
+        try:
+            case = next(cases, None)
+            if case is None:
+                return
+            case[1].ours()
+        finally:
+            del os.environ[SWITCH]
+            if before is not None:
+                os.environ[SWITCH] = before
+        yield case
+
+
+def _saving(name: str, with_plan: Sides, without: Sides, options: argparse.Namespace) -> dict[str, Any]:
+    called = {"with": with_plan.ours, "without": without.ours}
+    samples = interleave(
+        called, torch.device(options.device), rounds=options.rounds, warmup=1, budget_s=_BUDGET_S
+    )
+    a_call = {side: [sample / _CALLS for sample in taken] for side, taken in samples.items()}
+    medians = {side: Summary.of(taken).median_ms for side, taken in a_call.items()}
+    saved = {"saved_us": round(1e3 * (medians["without"] - medians["with"]), 2)}
+    other = beside(f"{SWITCH}=0", a_call["without"], a_call["with"])
+    return timed(name, a_call["with"], **other, **saved) | with_plan.noted()
 
 
 def _small(options: argparse.Namespace) -> bool:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from perception.run.batch import FixedScans
-from sparse_core.kernels import native, nvrtc
+from sparse_core.kernels import native, nvrtc, torch_internals
 
 #: Words that blocks are aligned to, as points are read four numbers at a time.
 _ALIGNED = 4
@@ -62,7 +62,7 @@ def _entries() -> ctypes.Array[ctypes.c_int64]:
 
 def _compiled(device: torch.device) -> ctypes.CDLL | None:
     """The copies in C++, for the current device; None where torch does them."""
-    if device.index != torch._C._cuda_getDevice():
+    if device.index != torch_internals.current_device():
         return None
     return _COPIES.library()
 
@@ -136,7 +136,7 @@ class InputBlock:
         library = None if arrival is None else _compiled(self._device)
         if library is not None and arrival is not None:
             size = 4 * self._first + _POINT_BYTES * points
-            stream = torch._C._cuda_getCurrentRawStream(self._device.index)
+            stream = torch_internals.raw_stream(self._device.index)
             streams = (arrival.copying.cuda_stream, stream, arrival.copied.cuda_event)
             if _done(library.hand_over(_entries(), *streams, staged._address, self._address, size)):
                 return
@@ -173,9 +173,7 @@ class InputBlock:
             if not cloud.is_cpu or cloud.dtype is not torch.float32 or not cloud.is_contiguous():
                 return False
             given += (cloud.data_ptr(), cloud.shape[0])
-        stream = (
-            torch._C._cuda_getCurrentRawStream(self._device.index) if copying is None else copying.cuda_stream
-        )
+        stream = torch_internals.raw_stream(self._device.index) if copying is None else copying.cuda_stream
         blocks = (host._address, self._address, 4 * self._first, _POINT_BYTES * self._room)
         listed, threads = native.numbers(*given), torch.get_num_threads()
         return _done(library.send_clouds(_entries(), stream, *blocks, listed, len(clouds), threads))
@@ -224,7 +222,7 @@ class OutputBlock:
         """
         library = _compiled(self._device)
         if library is not None:
-            stream = torch._C._cuda_getCurrentRawStream(self._device.index)
+            stream = torch_internals.raw_stream(self._device.index)
             event = 0 if done is None else done.cuda_event
             if _done(library.fetch(_entries(), stream, *self._copy, event)):
                 return

@@ -11,7 +11,7 @@ from torch import Tensor
 from sparse_core.attention import cpu, reference, vendor
 from sparse_core.attention.dropout import drawn_seed
 from sparse_core.attention.gpu.attention import attend
-from sparse_core.attention.gpu.launch_plans import again
+from sparse_core.attention.gpu.launch_plans import attend_by_plan
 from sparse_core.attention.operands import (
     KERNEL_TYPES,
     AttentionImpl,
@@ -165,7 +165,7 @@ def sparse_attention(
     }
     given = seed is not None or query_lengths is not None or key_lengths is not None or score_mod is not None
     if not (given or dropout_p or return_lse) and impl == "auto" and not torch.compiler.is_compiling():
-        return again(q, k, v, pattern, scale, lambda: _whole(q, k, v, pattern, **options).out)
+        return attend_by_plan(q, k, v, pattern, scale, lambda: _whole(q, k, v, pattern, **options).out)
     result = _whole(q, k, v, pattern, **options)
     return result if return_lse else result.out
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sparse_core.kernels import torch_internals
+
 
 def masked_scores(q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
     """``q @ k.mT``; gradients of masked pairs are left out.
@@ -54,8 +56,8 @@ def all_finite(*tensors: Tensor) -> bool:
     Args:
         tensors: floating. Numbers whose sum overflows count as not finite.
     """
-    # Under transforms of torch.func a tensor may stand for many; to ask has no public name.
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    # Under transforms of torch.func a tensor may stand for many.
+    if torch.compiler.is_compiling() or torch_internals.transforms_active():
         return False
     return all(tensor.device.type == "cpu" and bool(tensor.sum().isfinite()) for tensor in tensors)
 

@@ -15,6 +15,8 @@ from sparse_core.common.matrix_operations import operations
 from sparse_core.formats.description import Description
 from sparse_core.formats.operators import Operators
 from sparse_core.formats.validation import can_read, check_shape, check_values_dtype
+from sparse_core.kernels import torch_internals
+from sparse_core.kernels.plan_cache import PlanCache
 
 Plan = TypeVar("Plan")
 Matrix = TypeVar("Matrix", bound="SparseMatrix")
@@ -42,15 +44,15 @@ class SparseMatrix(Operators):
     values: Tensor
     _structure_cache: dict[str, Any]
     _values_cache: dict[str, tuple[tuple[Tensor, ...], tuple[int, ...], Any]]
-    #: What products with dense operands of a shape and type were, see sparse_core.linalg.products.launch_plans.
-    _again: dict[Any, Any]
+    #: Launch plans of products, by the layout of the dense operand: sparse_core.linalg.products.launch_plans.
+    _plans: PlanCache
 
     def __init__(self, shape: tuple[int, int]) -> None:
         """Set what all formats have; called by the constructors of the formats."""
         self.shape = check_shape(shape)
         self._structure_cache = {}
         self._values_cache = {}
-        self._again = {}
+        self._plans = PlanCache()
 
     # Each format defines these.
 
@@ -177,7 +179,7 @@ class SparseMatrix(Operators):
         clone = object.__new__(type(self))
         clone.__dict__.update(self.__dict__)
         clone._values_cache = {}
-        clone._again = {}
+        clone._plans = PlanCache()
         return clone
 
     def _set_values(self, values: Tensor) -> None:
@@ -227,7 +229,13 @@ class SparseMatrix(Operators):
         return built
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_structure_cache": {}, "_values_cache": {}, "_again": {}}
+        state = {**self.__dict__, "_structure_cache": {}, "_values_cache": {}}
+        state.pop("_plans")
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._plans = PlanCache()
 
     # Conversions.
 
@@ -331,5 +339,5 @@ class SparseMatrix(Operators):
             # Reversed, the operands come in the order in which the method of a tensor takes them.
             first, second = args if func.__name__ == "matmul" else (args[1], args[0])
             return first.__matmul__(second) if isinstance(first, cls) else second.__rmatmul__(first)
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch_internals.ignore_subclasses():
             return func(*args, **(kwargs or {}))

@@ -21,18 +21,6 @@ def followed(*tensors: Tensor | None) -> bool:
     return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in present)
 
 
-def perhaps_followed(*tensors: Tensor) -> bool:
-    """Quicker than :func:`followed`, also of transforms of ``torch.func``: False is sure, True is not."""
-    # Both have no public name; the public ways take as long as a small kernel.
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
-        return True
-    if torch.is_grad_enabled():
-        for tensor in tensors:
-            if tensor.requires_grad:
-                return True
-    return False
-
-
 def once_differentiable(backward: Backward) -> Backward:
     """Mark the ``backward`` of an ``autograd.Function`` whose result cannot be differentiated again.
 

@@ -1,6 +1,7 @@
-// Kernel launches with everything fixed but their stream and some addresses; see relaunch.py.
+// Kernel launches with everything fixed but their stream and some addresses; see launch_plan.py.
 //
-// Calls of the driver and nothing else: what ctypes does for a launch takes as long as a small kernel.
+// Calls of the driver, and of cuSPARSELt's product, and nothing else: what ctypes does for a call takes as long as a
+// small kernel.
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -28,37 +29,46 @@ constexpr Py_ssize_t kAttributeBytes = 72;
 constexpr std::size_t kAlignment = 64;
 
 using Entry = int (*)(const Config *, void *, void **, void **);
-// cuMemsetD8Async.
-using Clear = int (*)(std::uint64_t, unsigned char, std::size_t, void *);
+// cuTensorMapReplaceAddress.
+using Move = int (*)(void *, void *);
+// cusparseLtMatmul.
+using Matmul = int (*)(const void *, const void *, const void *, const void *, const void *, const void *,
+                       const void *, void *, void *, void **, std::int32_t);
+constexpr std::size_t kMatmulPointers = 9;
+// cusparseLtMatmulDescSetAttribute.
+using SetAttribute = int (*)(const void *, void *, int, const void *, std::size_t);
 
-// Where an address goes: plus a number of bytes, at a byte of the memory of the arguments.
+// Where an address goes: shifted by a number of bytes, to a byte of the memory of the arguments.
 struct Place {
     std::size_t at;
     Py_ssize_t address;
-    std::int64_t more;
+    std::int64_t shift;
+    bool in_map;
 };
 
 struct Step {
-    // Of a kernel; null where memory is set to zero.
+    // Of a kernel; null for a product of the library.
     void *function = nullptr;
     Config config{};
     std::vector<unsigned char> attributes;
     std::vector<unsigned char> memory;
     std::vector<void *> arguments;
     std::vector<Place> places;
+    // Memory of the arguments of a kernel, or the pointers that the library is given.
     unsigned char *start = nullptr;
-    // Where all arguments are one piece of memory: its begin and size, and what tells the driver so.
-    std::size_t packed_bytes = 0;
-    void *packed[5] = {};
-    // Of memory that is set to zero: where, and how much.
-    bool clears = false;
-    Place cleared{};
-    std::size_t bytes = 0;
+    Matmul matmul = nullptr;
+    void *pointers[kMatmulPointers] = {};
+    // Where the library's descriptor takes its bias from, which other steps may have changed; null without a bias.
+    std::uint64_t *current_bias = nullptr;
+    std::uint64_t bias = 0;
+    SetAttribute set_attribute = nullptr;
+    void *descriptor = nullptr;
+    int attribute = 0;
 };
 
 struct State {
     Entry entry = nullptr;
-    Clear clear = nullptr;
+    Move move = nullptr;
     // Steps hold addresses of their own memory.
     std::vector<std::unique_ptr<Step>> steps;
     std::vector<std::uint64_t> given;
@@ -71,21 +81,32 @@ struct Launcher {
     State *state;
 };
 
+// The status of the driver; that of the library with its sign changed.
 int run_step(const State &state, Step &step, void *stream) {
-    if (step.clears) {
-        const std::uint64_t from = state.given[static_cast<std::size_t>(step.cleared.address)] +
-                                   static_cast<std::uint64_t>(step.cleared.more);
-        return state.clear(from, 0, step.bytes, stream);
-    }
     for (const Place &place : step.places) {
         const std::uint64_t value =
-            state.given[static_cast<std::size_t>(place.address)] + static_cast<std::uint64_t>(place.more);
-        std::memcpy(step.start + place.at, &value, sizeof value);
+            state.given[static_cast<std::size_t>(place.address)] + static_cast<std::uint64_t>(place.shift);
+        if (place.in_map) {
+            const int status =
+                state.move(step.start + place.at, reinterpret_cast<void *>(static_cast<std::uintptr_t>(value)));
+            if (status != 0) return status;
+        } else {
+            std::memcpy(step.start + place.at, &value, sizeof value);
+        }
     }
     step.config.stream = stream;
-    void **apart = step.packed_bytes == 0 ? step.arguments.data() : nullptr;
-    void **together = step.packed_bytes == 0 ? nullptr : step.packed;
-    return state.entry(&step.config, step.function, apart, together);
+    if (step.matmul != nullptr) {
+        void **given = step.pointers;
+        if (step.current_bias != nullptr && *step.current_bias != step.bias) {
+            *step.current_bias = step.bias;
+            const int status = step.set_attribute(given[0], step.descriptor, step.attribute, step.current_bias,
+                                                  sizeof step.bias);
+            if (status != 0) return -status;
+        }
+        return -step.matmul(given[0], given[1], given[2], given[3], given[4], given[5], given[6], given[7], given[8],
+                            &step.config.stream, 1);
+    }
+    return state.entry(&step.config, step.function, step.arguments.data(), nullptr);
 }
 
 // The interpreter's lock is held throughout, so that threads can share the memory of the arguments, and no
@@ -145,8 +166,15 @@ bool read_arguments(PyObject *given, Step &step) {
 bool read_places(PyObject *given, PyObject *arguments, State &state, Step &step) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); ++i) {
         Py_ssize_t argument = 0, offset = 0, address = 0;
-        long long more = 0;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "nnnL", &argument, &offset, &address, &more)) return false;
+        long long shift = 0;
+        int in_map = 0;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "nnnLp", &argument, &offset, &address, &shift, &in_map)) {
+            return false;
+        }
+        if (in_map && state.move == nullptr) {
+            PyErr_SetString(PyExc_ValueError, "no function that moves tensor maps");
+            return false;
+        }
         const bool fits = argument >= 0 && argument < PyTuple_GET_SIZE(arguments) && offset >= 0 && address >= 0 &&
                           offset + 8 <= PyBytes_GET_SIZE(PyTuple_GET_ITEM(arguments, argument));
         if (!fits) {
@@ -154,24 +182,50 @@ bool read_places(PyObject *given, PyObject *arguments, State &state, Step &step)
             return false;
         }
         auto *base = static_cast<unsigned char *>(step.arguments[static_cast<std::size_t>(argument)]);
-        step.places.push_back({static_cast<std::size_t>(base - step.start + offset), address, more});
+        step.places.push_back({static_cast<std::size_t>(base - step.start + offset), address, shift, in_map != 0});
         if (address >= state.addresses) state.addresses = address + 1;
     }
     return true;
 }
 
-bool read_cleared(PyObject *given, State &state, Step &step) {
-    Py_ssize_t address = 0, bytes = 0;
-    long long more = 0;
-    if (!PyArg_ParseTuple(given, "nLn", &address, &more, &bytes)) return false;
-    if (state.clear == nullptr || address < 0 || bytes < 0) {
-        PyErr_SetString(PyExc_ValueError, "no memory to set to zero, or nothing that does");
+bool read_matmul(PyObject *given, State &state, Step &step) {
+    unsigned long long function = 0;
+    PyObject *pointers = nullptr, *places = nullptr, *bias = nullptr;
+    if (!PyArg_ParseTuple(given, "KO!O!O!", &function, &PyTuple_Type, &pointers, &PyTuple_Type, &places, &PyTuple_Type,
+                          &bias)) {
         return false;
     }
-    step.clears = true;
-    step.cleared = {0, address, more};
-    step.bytes = static_cast<std::size_t>(bytes);
-    if (address >= state.addresses) state.addresses = address + 1;
+    if (PyTuple_GET_SIZE(bias) != 0) {
+        unsigned long long set_attribute = 0, descriptor = 0, current = 0, address = 0;
+        if (!PyArg_ParseTuple(bias, "KKiKK", &set_attribute, &descriptor, &step.attribute, &current, &address)) {
+            return false;
+        }
+        step.set_attribute = reinterpret_cast<SetAttribute>(static_cast<std::uintptr_t>(set_attribute));
+        step.descriptor = reinterpret_cast<void *>(static_cast<std::uintptr_t>(descriptor));
+        step.current_bias = reinterpret_cast<std::uint64_t *>(static_cast<std::uintptr_t>(current));
+        step.bias = address;
+    }
+    if (function == 0 || PyTuple_GET_SIZE(pointers) != static_cast<Py_ssize_t>(kMatmulPointers)) {
+        PyErr_Format(PyExc_ValueError, "a product of the library takes a function and %zu pointers", kMatmulPointers);
+        return false;
+    }
+    step.matmul = reinterpret_cast<Matmul>(static_cast<std::uintptr_t>(function));
+    step.start = reinterpret_cast<unsigned char *>(step.pointers);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pointers); ++i) {
+        const unsigned long long pointer = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(pointers, i));
+        if (pointer == static_cast<unsigned long long>(-1) && PyErr_Occurred()) return false;
+        step.pointers[i] = reinterpret_cast<void *>(static_cast<std::uintptr_t>(pointer));
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); ++i) {
+        Py_ssize_t pointer = 0, address = 0;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(places, i), "nn", &pointer, &address)) return false;
+        if (pointer < 0 || pointer >= PyTuple_GET_SIZE(pointers) || address < 0) {
+            PyErr_SetString(PyExc_ValueError, "a place lies outside the pointers");
+            return false;
+        }
+        step.places.push_back({static_cast<std::size_t>(pointer) * sizeof(void *), address, 0, false});
+        if (address >= state.addresses) state.addresses = address + 1;
+    }
     return true;
 }
 
@@ -179,13 +233,8 @@ bool read_kernel(PyObject *given, State &state, Step &step) {
     unsigned long long function = 0;
     PyObject *grid = nullptr, *block = nullptr, *attributes = nullptr, *arguments = nullptr, *places = nullptr;
     unsigned shared_bytes = 0;
-    int packed = 0;
-    if (!PyArg_ParseTuple(given, "KO!O!ISO!pO!", &function, &PyTuple_Type, &grid, &PyTuple_Type, &block, &shared_bytes,
-                          &attributes, &PyTuple_Type, &arguments, &packed, &PyTuple_Type, &places)) {
-        return false;
-    }
-    if (packed && PyTuple_GET_SIZE(arguments) != 1) {
-        PyErr_SetString(PyExc_ValueError, "packed arguments are one piece");
+    if (!PyArg_ParseTuple(given, "KO!O!ISO!O!", &function, &PyTuple_Type, &grid, &PyTuple_Type, &block, &shared_bytes,
+                          &attributes, &PyTuple_Type, &arguments, &PyTuple_Type, &places)) {
         return false;
     }
     if (state.entry == nullptr || PyBytes_GET_SIZE(attributes) % kAttributeBytes != 0) {
@@ -198,22 +247,11 @@ bool read_kernel(PyObject *given, State &state, Step &step) {
     step.attributes.assign(bytes, bytes + PyBytes_GET_SIZE(attributes));
     step.config.attributes = step.attributes.empty() ? nullptr : step.attributes.data();
     step.config.attribute_count = static_cast<unsigned>(PyBytes_GET_SIZE(attributes) / kAttributeBytes);
-    if (!read_sizes(grid, step.config.grid) || !read_sizes(block, step.config.block) ||
-        !read_arguments(arguments, step) || !read_places(places, arguments, state, step)) {
-        return false;
-    }
-    if (packed) {
-        step.packed_bytes = static_cast<std::size_t>(PyBytes_GET_SIZE(PyTuple_GET_ITEM(arguments, 0)));
-        // CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE and _END.
-        step.packed[0] = reinterpret_cast<void *>(static_cast<std::uintptr_t>(1));
-        step.packed[1] = step.start;
-        step.packed[2] = reinterpret_cast<void *>(static_cast<std::uintptr_t>(2));
-        step.packed[3] = &step.packed_bytes;
-    }
-    return true;
+    return read_sizes(grid, step.config.grid) && read_sizes(block, step.config.block) &&
+           read_arguments(arguments, step) && read_places(places, arguments, state, step);
 }
 
-// A kernel is eight things, memory that is set to zero three.
+// A kernel is seven things, a product of the library four.
 bool read_step(PyObject *given, State &state) {
     if (!PyTuple_Check(given)) {
         PyErr_SetString(PyExc_TypeError, "a step is a tuple");
@@ -221,13 +259,13 @@ bool read_step(PyObject *given, State &state) {
     }
     state.steps.push_back(std::make_unique<Step>());
     Step &step = *state.steps.back();
-    return PyTuple_GET_SIZE(given) == 3 ? read_cleared(given, state, step) : read_kernel(given, state, step);
+    return PyTuple_GET_SIZE(given) == 4 ? read_matmul(given, state, step) : read_kernel(given, state, step);
 }
 
 PyObject *create(PyTypeObject *type, PyObject *given, PyObject *) {
-    unsigned long long entry = 0, clear = 0;
+    unsigned long long entry = 0, move = 0;
     PyObject *steps = nullptr;
-    if (!PyArg_ParseTuple(given, "KKO!", &entry, &clear, &PyTuple_Type, &steps)) return nullptr;
+    if (!PyArg_ParseTuple(given, "KKO!", &entry, &move, &PyTuple_Type, &steps)) return nullptr;
     auto *self = reinterpret_cast<Launcher *>(type->tp_alloc(type, 0));
     if (self == nullptr) return nullptr;
     self->call = launch;
@@ -239,7 +277,7 @@ PyObject *create(PyTypeObject *type, PyObject *given, PyObject *) {
     State &state = *self->state;
     try {
         state.entry = reinterpret_cast<Entry>(static_cast<std::uintptr_t>(entry));
-        state.clear = reinterpret_cast<Clear>(static_cast<std::uintptr_t>(clear));
+        state.move = reinterpret_cast<Move>(static_cast<std::uintptr_t>(move));
         bool read = true;
         for (Py_ssize_t i = 0; read && i < PyTuple_GET_SIZE(steps); ++i) {
             read = read_step(PyTuple_GET_ITEM(steps, i), state);
@@ -260,12 +298,12 @@ void destroy(PyObject *self) {
 
 PyTypeObject launcher_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
-PyModuleDef module = {PyModuleDef_HEAD_INIT, "relaunch", "Kernel launches, repeated.", -1, nullptr};
+PyModuleDef module = {PyModuleDef_HEAD_INIT, "launch_plan", "Kernel launches with addresses that change.", -1, nullptr};
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit_relaunch() {
-    launcher_type.tp_name = "relaunch.Launcher";
+PyMODINIT_FUNC PyInit_launch_plan() {
+    launcher_type.tp_name = "launch_plan.Launcher";
     launcher_type.tp_basicsize = sizeof(Launcher);
     launcher_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
     launcher_type.tp_vectorcall_offset = offsetof(Launcher, call);

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from perception.stages.backbone.units import Unit
 from perception.stages.head.types import HeatWeights
-from sparse_core.kernels import nvrtc
+from sparse_core.kernels import nvrtc, torch_internals
 
 _SOURCE = Path(__file__).with_name("hopper.cu")
 #: Output channels of a thread block, the largest that divides them first.
@@ -209,5 +209,5 @@ class MapLaunch:
             problem.features, problem.out = features.data_ptr(), found.data_ptr()
             problem.residual = None if residual is None else residual.data_ptr()
             problem.scores = None if scores is None else scores.data_ptr()
-            self._launch(torch._C._cuda_getCurrentRawStream(self._device.index))
+            self._launch(torch_internals.raw_stream(self._device.index))
         return found, scores

@@ -14,15 +14,12 @@ from torch import Tensor
 from sparse_core.attention.gpu.plan import Lists, WorkList
 from sparse_core.attention.operands import AttentionShape
 from sparse_core.errors import ImplementationError
-from sparse_core.kernels import launch_plan as relaunch
-from sparse_core.kernels import nvrtc
-from sparse_core.kernels.launch_plan import Relaunch, Span
+from sparse_core.kernels import nvrtc, torch_internals
+from sparse_core.kernels.launch_plan import KernelLaunch, KernelStep, Launcher, Place, make_launcher
 
 _SOURCE = Path(__file__).with_name("hopper.cu")
 _THREADS = 384
 _LOG2E = 1.4426950408889634
-#: By how many bytes tensors are taken to have moved, to see what changes in the arguments.
-_MOVED = 1 << 20
 #: As in the driver's ``CUtensorMapDataType``.
 _DATA_TYPES = {torch.float16: 6, torch.bfloat16: 9}
 _SWIZZLE_128, _PROMOTE_256 = 3, 3
@@ -156,7 +153,7 @@ class Launch:
         shared = 1024 + streams * size * dim * 2 * (1 + 2 * stages)
         arguments = (*(entry.memory for entry in self._maps), self._problem)
         self._launch = kernel.prepare(grid, _THREADS, arguments, shared)
-        self._described = relaunch.Launch(kernel.function, grid, (_THREADS, 1, 1), shared, b"", ())
+        self._described = KernelLaunch(kernel.function, grid, (_THREADS, 1, 1), shared, b"", ())
         self._device = q.device.index
         self._lock = Lock()  # the arguments are shared by all threads that use the pattern
 
@@ -179,35 +176,29 @@ class Launch:
             problem.lse = lse.data_ptr()
             problem.part_out, problem.part_lse = part_out.data_ptr(), part_lse.data_ptr()
             problem.scale = scale * _LOG2E
-            self._launch(torch._C._cuda_getCurrentRawStream(self._device))
+            self._launch(torch_internals.raw_stream(self._device))
 
-    def repeated(self, q: Tensor, k: Tensor, v: Tensor, scale: float, out: Tensor) -> Relaunch | None:
-        """The launch for tensors of these strides at other addresses (q, k, v, out), without lse.
+    def launcher(self, q: Tensor, k: Tensor, v: Tensor, scale: float, out: Tensor) -> Launcher | None:
+        """Return a launcher for tensors of these strides at other addresses (q, k, v, out), without lse.
 
         No row may be cut into pieces.
 
         Returns:
-            None where launches cannot be repeated.
+            None where launch plans are off.
         """
-        tensors = (q, k, v, out)
+        problem, tensors = self._problem, (q, k, v, out)
         with self._lock:
-            launches = [self._description(tensors, scale, moved) for moved in (_MOVED, 2 * _MOVED)]
-        here, there = ([Span(address, 1) for address in addresses] for _, addresses in launches)
-        return relaunch.repeated([launches[0][0]], [launches[1][0]], here, there)
-
-    def _description(
-        self, tensors: tuple[Tensor, ...], scale: float, moved: int
-    ) -> tuple[relaunch.Launch, list[int]]:
-        """The launch, and where it takes the tensors to be: the second twice as far behind as the first."""
-        addresses = [one.data_ptr() + moved * (1 + index) for index, one in enumerate(tensors)]
-        problem = self._problem
-        for entry, tensor, address in zip(self._maps, tensors, addresses, strict=False):
-            entry.point_to(tensor, address)
-        problem.point_to(tensors, addresses)
-        problem.lse = problem.part_out = problem.part_lse = None
-        problem.scale = scale * _LOG2E
-        arguments = (*(bytes(entry.memory) for entry in self._maps), bytes(problem))
-        return self._described._replace(arguments=arguments), addresses
+            for entry, tensor in zip(self._maps, (q, k, v), strict=True):
+                entry.point_to(tensor, tensor.data_ptr())
+            problem.point_to(tensors, [one.data_ptr() for one in tensors])
+            problem.lse = problem.part_out = problem.part_lse = None
+            problem.scale = scale * _LOG2E
+            arguments = (*(bytes(entry.memory) for entry in self._maps), bytes(problem))
+        maps = [Place(index, 0, index, 0, in_map=True) for index in range(len(self._maps))]
+        fields = [getattr(_Problem, name).offset for name in ("q", "k", "v", "out")]
+        places = [Place(len(maps), offset, index, 0) for index, offset in enumerate(fields)]
+        launch = self._described._replace(arguments=arguments)
+        return make_launcher([KernelStep(launch, (*maps, *places))])
 
 
 class _TensorMap:

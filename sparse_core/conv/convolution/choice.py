@@ -12,7 +12,7 @@ from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
 from sparse_core.kernels.choices import Tuner, device_name
 
 
-class Choice(NamedTuple):
+class ConvolutionChoice(NamedTuple):
     """A measured choice.
 
     Attributes:
@@ -24,7 +24,7 @@ class Choice(NamedTuple):
     microseconds: float
 
 
-class Case(NamedTuple):
+class ConvolutionCase(NamedTuple):
     """What a choice depends on.
 
     Attributes:
@@ -42,14 +42,14 @@ class Case(NamedTuple):
     rows: int
 
 
-def _choice(entry: list) -> Choice:
+def _choice(entry: list) -> ConvolutionChoice:
     variant, block_rows, block_out, block_in, warps, stages, microseconds = entry
     sizes = map(int, (block_rows, block_out, block_in, warps, stages))
-    return Choice(ConvolutionConfig(variant, *sizes), float(microseconds))
+    return ConvolutionChoice(ConvolutionConfig(variant, *sizes), float(microseconds))
 
 
 #: Measures only where it is told to: compiling the alternatives of a size takes up to a minute.
-TUNER: Tuner[Case, Choice] = Tuner(
+TUNER: Tuner[ConvolutionCase, ConvolutionChoice] = Tuner(
     "convolution",
     1,
     Path(__file__).with_name("measured.json"),
@@ -65,8 +65,8 @@ def row_bucket(rows: int) -> int:
     return max(128, 1 << max(0, rows - 1).bit_length())
 
 
-def case_of(shape: Shape, device: torch.device) -> Case:
+def case_of(shape: Shape, device: torch.device) -> ConvolutionCase:
     """What the choice for a convolution depends on."""
     name = device_name(torch.cuda.current_device() if device.index is None else device.index)
     bucket = row_bucket(shape.rows)
-    return Case(name, str(shape.dtype), shape.channels_in, shape.channels_out, shape.taps, bucket)
+    return ConvolutionCase(name, str(shape.dtype), shape.channels_in, shape.channels_out, shape.taps, bucket)

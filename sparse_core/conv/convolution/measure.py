@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.conv.convolution import plan
-from sparse_core.conv.convolution.choice import Choice, row_bucket
+from sparse_core.conv.convolution.choice import ConvolutionChoice, row_bucket
 from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
 from sparse_core.conv.convolution.types import Epilogue
 from sparse_core.kernels.choices import replay_times
@@ -19,7 +19,7 @@ _LAUNCHES, _ROUNDS, _FINALISTS = 20, 9, 3
 _TOLERANCE = 0.02
 
 
-def measure(shape: Shape, device: torch.device) -> Choice:
+def measure(shape: Shape, device: torch.device) -> ConvolutionChoice:
     """Time the candidates for a convolution, then close relatives of the best ones.
 
     The layer is called over and over on its own output in a CUDA graph, as in a network. Rows are those of
@@ -38,9 +38,9 @@ def measure(shape: Shape, device: torch.device) -> Choice:
         close = [other for config in best for other in plan.refinements(config, shape)]
         finals = bench.times(list(dict.fromkeys([*best, *close])))
         if not finals:
-            return Choice(plan.default_config(shape), 0.0)
+            return ConvolutionChoice(plan.default_config(shape), 0.0)
     winner = min(finals, key=lambda config: finals[config])
-    return Choice(winner, finals[winner])
+    return ConvolutionChoice(winner, finals[winner])
 
 
 class _Bench:

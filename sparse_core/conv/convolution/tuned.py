@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from sparse_core.conv.convolution.choice import TUNER, Choice, case_of
+from sparse_core.conv.convolution.choice import TUNER, ConvolutionChoice, case_of
 from sparse_core.conv.convolution.measure import measure
 from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape, default_config, fits
 
@@ -20,6 +20,6 @@ def chosen_config(shape: Shape, device: torch.device) -> ConvolutionConfig:
     return TUNER.choose(
         case_of(shape, device),
         usable=lambda choice: fits(choice.config, shape),
-        fallback=lambda: Choice(default_config(shape), 0.0),
+        fallback=lambda: ConvolutionChoice(default_config(shape), 0.0),
         measure=lambda: measure(shape, device),
     ).config

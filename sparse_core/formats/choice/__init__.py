@@ -1,1 +1,1 @@
-"""Choice."""
+"""The format that suits a matrix: measured thresholds over its profile."""

@@ -1,1 +1,1 @@
-"""Storage."""
+"""Matrices in files: Matrix Market, npz and what files may claim."""

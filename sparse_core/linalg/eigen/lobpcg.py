@@ -54,7 +54,7 @@ class _Block:
 
 
 @dataclass
-class _Problem:
+class _EigenProblem:
     """Products, and the space that stays out."""
 
     apply_a: Product
@@ -190,13 +190,13 @@ def lobpcg(
     if free < 5 * wanted:
         start = problem.constrained(torch.eye(rows, dtype=start.dtype, device=start.device))
     scaled = scaled_number(tolerance, -scaling.residual)
-    return scaling.restored(_Solve(problem, scaled, max_iterations, wanted).run(start), tolerance)
+    return scaling.restored(_EigenSolve(problem, scaled, max_iterations, wanted).run(start), tolerance)
 
 
-class _Solve:
+class _EigenSolve:
     """The iterations of one call."""
 
-    def __init__(self, problem: _Problem, tolerance: float, max_iterations: int, wanted: int) -> None:
+    def __init__(self, problem: _EigenProblem, tolerance: float, max_iterations: int, wanted: int) -> None:
         self.problem, self.tolerance = problem, tolerance
         self.max_iterations, self.wanted = max_iterations, wanted
         self.history: list[tuple[float, ...]] = []
@@ -292,7 +292,7 @@ def _prepare(
     preconditioner: Operand | None,
     constraints: Tensor | None,
     largest: bool,
-) -> tuple[_Problem, Tensor, _Scaling]:
+) -> tuple[_EigenProblem, Tensor, _Scaling]:
     """Checks, one working dtype, and a usual size."""
     if not isinstance(x, Tensor):
         raise TypeError(f"x must be a torch tensor, got {type(x).__name__}")
@@ -320,7 +320,7 @@ def _prepare(
     apply_a, apply_b = product(matrix, "matrix"), None if b is None else product(b, "b")
     of_a = _exponent_of(matrix, apply_a, start)
     of_b = 0 if b is None or apply_b is None else _exponent_of(b, apply_b, start) // 2 * 2
-    problem = _Problem(
+    problem = _EigenProblem(
         in_dtype(scaled_product(matrix, apply_a, of_a), dtype),
         None if apply_b is None else in_dtype(scaled_product(b, apply_b, of_b), dtype),
         None

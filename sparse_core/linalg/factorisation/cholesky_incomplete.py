@@ -29,7 +29,7 @@ _FIRST_SHIFT, _GROWTH, _LARGEST_SHIFT = 1e-3, 2.0, 1e3
 
 
 @dataclass(frozen=True, eq=False)
-class _Plan:
+class _CholeskyPlan:
     """What depends on the structure alone; see ``_build_plan``."""
 
     permutation: Tensor | None
@@ -52,7 +52,7 @@ class ICFactors(ApproximateSolver):
         report: what was done.
     """
 
-    def __init__(self, matrix: CSR, plan: _Plan, shift: float | None) -> None:
+    def __init__(self, matrix: CSR, plan: _CholeskyPlan, shift: float | None) -> None:
         _check_symmetric(matrix, plan.mirror)
         values = plan.pattern.gather(matrix.values.detach())
         _check_diagonal_positive(values[plan.diagonal], plan.permutation)
@@ -120,7 +120,7 @@ def ic0(matrix: CSR, *, shift: float | None = None, reorder: Reordering | None =
     return ICFactors(matrix, plan, shift)
 
 
-def _build_plan(matrix: CSR, reorder: Reordering | None) -> _Plan:
+def _build_plan(matrix: CSR, reorder: Reordering | None) -> _CholeskyPlan:
     plain = pattern_of(matrix)
     mirror = find(plain.keys, plain.col * plain.size + plain.row)
     alone = (mirror < 0).nonzero()[:, 0]
@@ -137,7 +137,7 @@ def _build_plan(matrix: CSR, reorder: Reordering | None) -> _Plan:
     lower = Pattern(row_ptr, whole.row[kept], whole.col[kept], whole.source[kept])
     index = matrix.col.dtype
     values = matrix.values.detach().new_zeros(()).expand(len(kept))
-    return _Plan(
+    return _CholeskyPlan(
         order.permutation if order else None,
         order.colours if order else 0,
         mirror,
@@ -174,7 +174,7 @@ def _check_diagonal_positive(diagonal: Tensor, permutation: Tensor | None) -> No
         )
 
 
-def _factorise(plan: _Plan, values: Tensor, wanted: float | None) -> tuple[Tensor, float]:
+def _factorise(plan: _CholeskyPlan, values: Tensor, wanted: float | None) -> tuple[Tensor, float]:
     """The factor and the shift it took."""
     shift = wanted or 0.0
     while True:

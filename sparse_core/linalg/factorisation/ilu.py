@@ -47,7 +47,7 @@ class FactorisationReport:
 
 
 @dataclass(frozen=True, eq=False)
-class _Plan:
+class _EliminationPlan:
     """What depends on the structure alone; see ``_build_plan``."""
 
     permutation: Tensor | None
@@ -72,7 +72,7 @@ class ILUFactors(ApproximateSolver):
         report: what was done.
     """
 
-    def __init__(self, matrix: CSR, plan: _Plan, shift: float) -> None:
+    def __init__(self, matrix: CSR, plan: _EliminationPlan, shift: float) -> None:
         values = plan.pattern.gather(matrix.values.detach())
         if shift and len(values):
             values[plan.diagonal] += shift * values.abs().max()
@@ -157,7 +157,7 @@ def iluk(matrix: CSR, level: int, *, reorder: Reordering | None = None, shift: f
     return ILUFactors(matrix, plan, shift)
 
 
-def _build_plan(matrix: CSR, level: int, reorder: Reordering | None) -> _Plan:
+def _build_plan(matrix: CSR, level: int, reorder: Reordering | None) -> _EliminationPlan:
     order = multicolour_order(matrix) if reorder else None
     pattern = fill(pattern_of(matrix, order.permutation if order else None), level)
     index = matrix.col.dtype
@@ -181,7 +181,7 @@ def _build_plan(matrix: CSR, level: int, reorder: Reordering | None) -> _Plan:
         values = placeholder.new_zeros(()).expand(len(col))
         return CSR(row_ptr.to(index), col.to(index), values, matrix.shape, validate=False)
 
-    return _Plan(
+    return _EliminationPlan(
         order.permutation if order else None,
         order.colours if order else 0,
         pattern,

@@ -70,7 +70,7 @@ def _adjoint(matrix: Operand) -> Operand:
     )
 
 
-class _Solve(torch.autograd.Function):
+class _DifferentiableSolve(torch.autograd.Function):
     """``x = A^-1 b``; with ``g = A^-H dL/dx``: ``dL/db = g``, ``dL/dA[i, j] = -g[i] conj(x[j])``."""
 
     @staticmethod
@@ -90,7 +90,7 @@ class _Solve(torch.autograd.Function):
         adjoint_values, adjoint_pattern = None, None
         if values is not None and torch.is_grad_enabled():
             adjoint_values, adjoint_pattern = _adjoint_values(values, ctx.pattern)
-        adjoint: Tensor = _Solve.apply(
+        adjoint: Tensor = _DifferentiableSolve.apply(
             adjoint_values, gradient.contiguous(), adjoint_pattern, ctx.system.adjoint()
         )
         of_values = None
@@ -108,7 +108,7 @@ class _Solve(torch.autograd.Function):
         if of_values is not None:
             change = of_values if ctx.pattern is None else ctx.pattern.with_values(of_values)
             right = right - change.to(x.dtype) @ x
-        found: Tensor = _Solve.apply(values, right, ctx.pattern, ctx.system)
+        found: Tensor = _DifferentiableSolve.apply(values, right, ctx.pattern, ctx.system)
         return found
 
 
@@ -178,7 +178,7 @@ def solve(
     detached = matrix.detach() if isinstance(matrix, SparseMatrix | Tensor) else matrix
     rtol = max(rtol, _relative(atol, b))
     system = _System(detached, method, preconditioner, adjoint_preconditioner, {"rtol": rtol, **options})
-    solution: Tensor = _Solve.apply(values, b, pattern, system)
+    solution: Tensor = _DifferentiableSolve.apply(values, b, pattern, system)
     return solution
 
 

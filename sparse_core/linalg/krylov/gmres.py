@@ -115,7 +115,7 @@ def _rotation(upper: complex, lower: complex) -> tuple[float, complex, complex]:
     return abs(upper) / length, phase * complex(np.conj(lower)) / length, phase * length
 
 
-class _Solve:
+class _ArnoldiSolve:
     """One call of :func:`gmres`: cycles of Arnoldi steps, and the residual computed afresh between them."""
 
     def __init__(self, problem: LinearSystem, restart: int) -> None:
@@ -286,10 +286,10 @@ def gmres(
     callback = options.pop("callback", None)
     problem = replace(prepare(matrix, b, x0, **options, use_graph=False), callback=callback)
     if problem.b.ndim == 1:
-        return _Solve(problem, restart).run()
+        return _ArnoldiSolve(problem, restart).run()
     preconditioner = options.get("preconditioner")
     columns = [
-        _Solve(_column(problem, at, matrix, preconditioner), restart).run() for at in range(b.shape[1])
+        _ArnoldiSolve(_column(problem, at, matrix, preconditioner), restart).run() for at in range(b.shape[1])
     ]
     x = torch.stack([result.x for result in columns], dim=1) if columns else problem.x
     return worst(columns, x, "gmres", "plain")

@@ -58,7 +58,7 @@ class _Rules:
 
 
 @dataclass
-class _Solve:
+class _LeastSquares:
     """One right-hand side without damping.
 
     Attributes:
@@ -228,7 +228,7 @@ def lsqr(
             return _restored(
                 _damped(*products, side, begin, own, scaled_number(damp, -scaling.matrix)), scaling
             )
-        return _restored(_Solve(*products, side, begin.clone(), own).run(), scaling)
+        return _restored(_LeastSquares(*products, side, begin.clone(), own).run(), scaling)
 
     if right.ndim == 1:
         return alone(right, start)
@@ -268,7 +268,7 @@ def _damped(
 ) -> SolveResult:
     """The same for ``[A; damp I]`` and ``[b - A x0; 0]``, whose solution is ``x - x0``."""
     rows = len(b)
-    solve = _Solve(
+    solve = _LeastSquares(
         lambda x: torch.cat([apply(x), damp * x]),
         lambda y: adjoint(y[:rows]) + damp * y[rows:],
         torch.cat([b - apply(x0), torch.zeros_like(x0)]),

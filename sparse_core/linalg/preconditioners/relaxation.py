@@ -70,7 +70,7 @@ class _Colour(NamedTuple):
     inverse_diagonal: Tensor
 
 
-class _Plan(NamedTuple):
+class _SweepPlan(NamedTuple):
     """Structure of the reordered matrix, colour by colour.
 
     Attributes:
@@ -105,7 +105,7 @@ class GaussSeidel(ApproximateSolver):
     def __init__(self, matrix: CSR, sweeps: int, symmetric: bool, impl: Impl) -> None:
         self._fused = GAUSS_SEIDEL.choose(impl, matrix.device, matrix.dtype) == "triton"
         check_diagonal(matrix)
-        plan: _Plan = matrix.cached("multicolour rows", lambda: _build_plan(matrix))
+        plan: _SweepPlan = matrix.cached("multicolour rows", lambda: _build_plan(matrix))
         values = matrix.values.detach()
         inverse = values[diagonal_positions(matrix)][plan.order.permutation].reciprocal()
         bounds = plan.order.colour_ptr
@@ -188,7 +188,7 @@ def gauss_seidel(matrix: CSR, *, sweeps: int = 1, symmetric: bool = True, impl: 
     return GaussSeidel(matrix, sweeps, symmetric, impl)
 
 
-def _build_plan(matrix: CSR) -> _Plan:
+def _build_plan(matrix: CSR) -> _SweepPlan:
     order = multicolour_order(matrix)
     pattern = pattern_of(matrix, order.permutation)
     coupled = (pattern.row != pattern.col).nonzero()[:, 0]
@@ -209,7 +209,9 @@ def _build_plan(matrix: CSR) -> _Plan:
     longest = int(row_ptr.diff().max()) if pattern.size else 0
     patterns = tuple(map(_patterns, blocks, columns, unknowns)) if 0 < longest <= UNROLLED else ()
     patterns = patterns or (None,) * len(blocks)
-    return _Plan(order, tuple(blocks), tuple(columns), tuple(unknowns), patterns, tuple(sources), longest)
+    return _SweepPlan(
+        order, tuple(blocks), tuple(columns), tuple(unknowns), patterns, tuple(sources), longest
+    )
 
 
 def _patterns(rows: CSR, columns: Tensor, unknowns: Tensor) -> PatternPlan | None:

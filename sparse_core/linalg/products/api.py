@@ -11,7 +11,7 @@ from sparse_core.formats import BSR, COO, CSR, SparseMatrix
 from sparse_core.kernels.op import Impl
 from sparse_core.linalg.operands import check_dense, check_matrix
 from sparse_core.linalg.products.gradient import product, samples
-from sparse_core.linalg.products.launch_plans import again
+from sparse_core.linalg.products.launch_plans import multiply_by_plan
 
 PatternT = TypeVar("PatternT", CSR, COO, BSR)
 
@@ -52,7 +52,7 @@ def spmv(
         ImplementationError: a named ``impl`` or ``method`` cannot run here.
     """
     if impl == "auto" and method == "auto" and not transpose and not torch.compiler.is_compiling():
-        return again(matrix, x, lambda: _vector_product(matrix, x, False, "auto", "auto"))
+        return multiply_by_plan(matrix, x, lambda: _vector_product(matrix, x, False, "auto", "auto"))
     return _vector_product(matrix, x, transpose, impl, method)
 
 
@@ -97,7 +97,7 @@ def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: 
         ImplementationError: a named ``impl`` cannot run here.
     """
     if impl == "auto" and not transpose and not torch.compiler.is_compiling():
-        return again(matrix, dense, lambda: _product(matrix, dense, False, "auto"))
+        return multiply_by_plan(matrix, dense, lambda: _product(matrix, dense, False, "auto"))
     return _product(matrix, dense, transpose, impl)
 
 

@@ -42,7 +42,7 @@ def recorded(matrix: SparseMatrix, dense: Tensor, chosen: str, method: str = "au
     values = tracked_values(matrix)
     # Without a gradient for the values, the matrix itself keeps its plans for the next call.
     held = matrix if values is None else matrix.detach()
-    made: Tensor = _Product.apply(values, dense, held, chosen, method)
+    made: Tensor = _MatrixProduct.apply(values, dense, held, chosen, method)
     return made
 
 
@@ -65,7 +65,7 @@ def _multiply(matrix: SparseMatrix, dense: Tensor, chosen: str, method: str) -> 
     return spmm.multiply(matrix, dense, chosen)
 
 
-class _Product(torch.autograd.Function):
+class _MatrixProduct(torch.autograd.Function):
     """``matrix @ dense`` with the gradients of PyTorch's convention (conjugated for complex numbers)."""
 
     @staticmethod
@@ -100,9 +100,9 @@ class _Product(torch.autograd.Function):
         values, dense = ctx.saved_tensors
         parts = []
         if of_dense is not None:
-            parts.append(_Product.apply(values, of_dense, ctx.matrix, ctx.chosen, "auto"))
+            parts.append(_MatrixProduct.apply(values, of_dense, ctx.matrix, ctx.chosen, "auto"))
         if of_values is not None:
-            parts.append(_Product.apply(of_values, dense, ctx.matrix, ctx.chosen, "auto"))
+            parts.append(_MatrixProduct.apply(of_values, dense, ctx.matrix, ctx.chosen, "auto"))
         return sum_of(parts).to(ctx.dtype)
 
 

@@ -1,210 +1,112 @@
-"""Products that were done before with operands of these shapes: nothing is checked or chosen again.
+"""Launch plans of products: the kernels that a product with a dense operand of this layout launched.
 
-Checks, the choice of an implementation and Triton's own work before a launch take three times as long as
-torch's product of a small matrix. The launches of a product are noted when it is done, and from the third
-time on they alone are repeated, on the same matrix: the same kernels, the same bits.
+The first two calls take the ordinary way and record their launches. If both launched the very same, the third
+call has a plan (:mod:`sparse_core.kernels.launch_plan`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from sparse_core.formats import BSR, SparseMatrix
-from sparse_core.kernels.gradients import perhaps_followed
+from sparse_core.kernels.launch_plan import ALIGNMENT, LaunchPlan, make_launcher, plans_enabled
 
 if TYPE_CHECKING:
-    from sparse_core.kernels.launches import Launch, Noted
+    from sparse_core.kernels.triton_launches import BoundLaunch
 
-#: Shapes of operands that a matrix remembers.
+#: Layouts of operands that a matrix keeps plans for.
 _MOST = 32
+#: With more launches, Python takes a small part of a product.
+_MOST_LAUNCHES = 4
 #: Bytes of scratch memory that are kept for each stream, and of how many streams.
 _MOST_SCRATCH, _MOST_STREAMS = 1 << 20, 8
-#: Behind the operand and the result.
-_FIRST_SCRATCH = 2
-#: Of a product of more launches Python is a small part.
-_MOST_LAUNCHES = 4
-#: Triton compiles for addresses that this divides.
-_ALIGNED = 16
-
-_Scratch = tuple[list[Tensor], tuple[int, ...]]
-"""Tensors and their addresses."""
 
 
-class Again:
-    """A product that is a few launches.
-
-    Args:
-        noted: the launches.
-        scratch: memory that they use between them.
-        matrix, dense, result: of the product that was noted.
-
-    Attributes:
-        launches: how many.
-    """
-
-    def __init__(
-        self,
-        noted: list[Noted],
-        scratch: list[Tensor],
-        matrix: SparseMatrix,
-        dense: Tensor,
-        result: Tensor,
-    ) -> None:
-        from sparse_core.kernels.launches import Repeated
-
-        self.launches = len(noted)
-        self._run = Repeated(noted)
-        self._scratch = [(one.shape, one.dtype) for one in scratch]
-        small = sum(one.numel() * one.element_size() for one in scratch) <= _MOST_SCRATCH
-        #: Scratch memory by stream, on which one product follows another.
-        self._kept: dict[int, _Scratch] | None = {} if small else None
-        self._values = matrix.values.data_ptr()
-        self._shape, self._dtype, self._device = result.shape, result.dtype, result.device
-        self._strides = result.stride()
-        self._index = dense.get_device()
-
-    def __call__(self, matrix: SparseMatrix, dense: Tensor) -> Tensor | None:
-        """The product; None where it has to go the whole way."""
-        values = matrix.values
-        if (
-            perhaps_followed(dense, values)
-            or dense.get_device() != self._index
-            or torch._C._cuda_getDevice() != self._index
-            or not dense.is_contiguous()
-        ):
-            return None
-        address = dense.data_ptr()
-        if address % _ALIGNED or values.data_ptr() != self._values:
-            return None
-        made = torch.empty_strided(self._shape, self._strides, dtype=self._dtype, device=self._device)
-        stream = torch._C._cuda_getCurrentRawStream(self._index)
-        if not self._scratch:
-            self._run(stream, address, made.data_ptr())
-            return made
-        # Held until the launches are enqueued; what a stream does with it afterwards comes after them.
-        _held, addresses = self._scratch_of(stream)
-        self._run(stream, address, made.data_ptr(), *addresses)
-        return made
-
-    def _scratch_of(self, stream: int) -> _Scratch:
-        """Scratch memory for a product on a stream; a graph that is captured has its own."""
-        kept = self._kept
-        if kept is None or torch.cuda.is_current_stream_capturing():
-            return self._made_scratch()
-        known = kept.get(stream)
-        if known is None:
-            if len(kept) >= _MOST_STREAMS:
-                kept.clear()
-            known = kept[stream] = self._made_scratch()
-        return known
-
-    def _made_scratch(self) -> _Scratch:
-        made = [torch.empty(shape, dtype=dtype, device=self._device) for shape, dtype in self._scratch]
-        return made, tuple(one.data_ptr() for one in made)
-
-
-def again(matrix: object, dense: object, whole: Callable[[], Tensor]) -> Tensor:
-    """The product, by what was noted where that fits, else by ``whole``.
+def multiply_by_plan(matrix: object, dense: object, ordinary: Callable[[], Tensor]) -> Tensor:
+    """Return the product, by a launch plan if there is one and its guard holds, else by ``ordinary``.
 
     Args:
         matrix, dense: as the caller got them, unchecked.
-        whole: the whole way; raises where something does not fit.
+        ordinary: the product with all checks; raises where an operand does not fit.
     """
     if type(dense) is not Tensor or not isinstance(matrix, SparseMatrix) or not dense.is_cuda:
-        return whole()
-    known = matrix._again
-    # Tensor cores multiply blocks of float32 as precisely as torch is told to.
+        return ordinary()
+    # The precision of float32 on tensor cores is a setting of torch.
     setting = torch.get_float32_matmul_precision() if isinstance(matrix, BSR) else None
     key = (dense.shape, dense.dtype, setting)
-    found = known.get(key)
-    if isinstance(found, Again):
-        made = found(matrix, dense)
-        return whole() if made is None else made
-    if found is False or torch.cuda.is_current_stream_capturing():
-        return whole()
-    return _noted(matrix, dense, whole, key, found)
+    known = matrix._plans.get(key)
+    if isinstance(known, LaunchPlan):
+        y = known((dense,), (matrix.values,)) if dense.is_contiguous() else None
+        return ordinary() if y is None else y
+    if known is False or torch.cuda.is_current_stream_capturing():
+        return ordinary()
+    return _multiply_and_record(matrix, dense, ordinary, key, known)
 
 
-def _noted(
-    matrix: SparseMatrix,
-    dense: Tensor,
-    whole: Callable[[], Tensor],
-    key: tuple[object, ...],
-    before: list[Noted] | None,
+def _multiply_and_record(
+    matrix: SparseMatrix, dense: Tensor, ordinary: Callable[[], Tensor], key: object, known: object
 ) -> Tensor:
-    """The product; the matrix learns its launches, and from a second one whether they can be repeated."""
-    from sparse_core.kernels.launches import note
+    """Return the product; keep its launches, and from the second call on a plan of them."""
+    from sparse_core.kernels import triton_launches
+    from sparse_core.kernels.launches import record
 
-    with note() as notes:
-        made = whole()
-    if len(matrix._again) >= _MOST:
-        matrix._again.clear()
-    matrix._again[key] = False
-    if not 1 <= len(notes.launches) <= _MOST_LAUNCHES or made.requires_grad:
-        return made
-    if (made.data_ptr() | dense.data_ptr()) % _ALIGNED:
-        return made
-    moving = [dense, made, *notes.scratch]
-    noted = [_without(launched, moving) for launched in notes.launches]
-    found = [one for one in noted if one is not None]
-    used = {which for one in found for which, _ in one.moving}
-    if len(found) != len(noted) or used != set(range(len(moving))):
-        return made
-    if before is None:
-        matrix._again[key] = found
-    elif _same(found, before):
-        matrix._again[key] = Again(found, notes.scratch, matrix, dense, made)
-    return made
+    with record() as found:
+        y = ordinary()
+    matrix._plans.keep(key, False, _MOST)
+    fits = 1 <= len(found.launches) <= _MOST_LAUNCHES and not y.requires_grad
+    if not plans_enabled() or not fits or (y.data_ptr() | dense.data_ptr()) % ALIGNMENT:
+        return y
+    bound = triton_launches.bind(found.launches, (dense, y), found.scratch)
+    if bound is None:
+        return y
+    if known is None:
+        matrix._plans.keep(key, bound, _MOST)
+    elif isinstance(known, list) and triton_launches.same(bound, known):
+        plan = _make_plan(bound, matrix.values, y, found.scratch)
+        matrix._plans.keep(key, plan or False, _MOST)
+    return y
 
 
-def _without(launched: Launch, moving: list[Tensor]) -> Noted | None:
-    """A launch without the tensors that change; None where it is not clear which of them it has."""
-    from sparse_core.kernels.launches import Noted
+def _make_plan(
+    launches: Sequence[BoundLaunch], values: Tensor, y: Tensor, scratch: Sequence[Tensor]
+) -> LaunchPlan | None:
+    from sparse_core.kernels.triton_launches import make_steps
 
-    places: list[int] = []
-    found: list[tuple[int, int]] = []
-    for place, one in enumerate(launched.arguments):
-        if not isinstance(one, Tensor):
-            continue
-        within = [
-            (which, one.data_ptr() - tensor.data_ptr())
-            for which, tensor in enumerate(moving)
-            if 0 <= one.data_ptr() - tensor.data_ptr() < tensor.numel() * tensor.element_size()
-        ]
-        if not within:
-            continue
-        which, more = within[0]
-        # The operand and the result are there once, and all of them; scratch memory may be a part of it.
-        part = more != 0 or one.numel() != moving[which].numel()
-        if len(within) > 1 or (which < _FIRST_SCRATCH and (part or which in {entry[0] for entry in found})):
-            return None
-        places.append(place)
-        found.append(within[0])
-    if launched.compiled is None:
+    steps = make_steps(launches)
+    launcher = None if steps is None else make_launcher(steps)
+    if launcher is None:
         return None
-    return Noted(launched.without(tuple(places)), tuple(places), tuple(found))
+    memory = StreamScratch(scratch) if scratch else None
+    return LaunchPlan(launcher, y, (values,), memory, kept=launches)
 
 
-def _same(noted: list[Noted], before: list[Noted]) -> bool:
-    """Whether two products read the very same tensors and numbers: nothing was made for one call alone."""
-    return len(noted) == len(before) and all(
-        (one.places, one.moving) == (other.places, other.moving) and _same_launch(one.launch, other.launch)
-        for one, other in zip(noted, before, strict=True)
-    )
+class StreamScratch:
+    """Scratch memory by stream, on which one product follows another.
 
+    Args:
+        tensors: like those that each product needs.
+    """
 
-def _same_launch(launched: Launch, before: Launch) -> bool:
-    return (
-        launched.compiled is before.compiled
-        and launched.grid == before.grid
-        and launched.options == before.options
-        and len(launched.arguments) == len(before.arguments)
-        and all(
-            one is other if isinstance(one, Tensor) else one == other
-            for one, other in zip(launched.arguments, before.arguments, strict=True)
-        )
-    )
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._layouts = [(one.shape, one.dtype, one.device) for one in tensors]
+        self._small = sum(one.numel() * one.element_size() for one in tensors) <= _MOST_SCRATCH
+        self._by_stream: dict[int, tuple[tuple[int, ...], list[Tensor]]] = {}
+
+    def __call__(self, stream: int) -> tuple[tuple[int, ...], list[Tensor]]:
+        """Return addresses, and the memory; a graph that is captured has its own."""
+        if not self._small or torch.cuda.is_current_stream_capturing():
+            return self._make()
+        known = self._by_stream.get(stream)
+        if known is None:
+            if len(self._by_stream) >= _MOST_STREAMS:
+                self._by_stream.clear()
+            known = self._by_stream[stream] = self._make()
+        return known
+
+    def _make(self) -> tuple[tuple[int, ...], list[Tensor]]:
+        made = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in self._layouts]
+        return tuple(one.data_ptr() for one in made), made

@@ -159,7 +159,7 @@ def _narrow_kernel(  # type: ignore[no-untyped-def]
 
 
 @dataclass(frozen=True)
-class Launch:
+class LevelLaunch:
     """One launch: levels ``first`` to ``last``, and how many entries of a row are read at once."""
 
     first: int
@@ -172,7 +172,7 @@ class Launch:
 class LaunchSchedule:
     """The launches of a plan, and the bounds of its levels on the device."""
 
-    launches: tuple[Launch, ...]
+    launches: tuple[LevelLaunch, ...]
     bounds: Tensor
 
 
@@ -186,9 +186,9 @@ def schedule(matrix: CSR, system: System, plan: TriangularPlan) -> LaunchSchedul
     return matrix.cached(system.key("launches"), build)
 
 
-def _plan_launches(plan: TriangularPlan) -> tuple[Launch, ...]:
+def _plan_launches(plan: TriangularPlan) -> tuple[LevelLaunch, ...]:
     bounds, entries = plan.levels.bounds, plan.entry_bounds
-    launches: list[Launch] = []
+    launches: list[LevelLaunch] = []
     for level in range(len(plan.levels)):
         rows = bounds[level + 1] - bounds[level]
         mean = (entries[level + 1] - entries[level]) // rows
@@ -196,9 +196,9 @@ def _plan_launches(plan: TriangularPlan) -> tuple[Launch, ...]:
         narrow = rows <= _NARROW_ROWS and at_once <= 32
         previous = launches[-1] if launches else None
         if narrow and previous is not None and previous.narrow:
-            launches[-1] = Launch(previous.first, level + 1, max(previous.entries, at_once), True)
+            launches[-1] = LevelLaunch(previous.first, level + 1, max(previous.entries, at_once), True)
         else:
-            launches.append(Launch(level, level + 1, at_once, narrow))
+            launches.append(LevelLaunch(level, level + 1, at_once, narrow))
     return tuple(launches)
 
 

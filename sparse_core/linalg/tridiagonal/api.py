@@ -83,11 +83,11 @@ def tridiagonal_solve(
     bands = [part.expand(*batch, size).reshape(-1, size) for part in operands[:3]]
     right = b.expand(shape).reshape(-1, size, columns)
     chosen = TRIDIAGONAL_SOLVE.choose(impl, right.device, right.dtype, len(right) * columns)
-    solution: Tensor = _Solve.apply(*bands, right, (chosen, check, batch))
+    solution: Tensor = _TridiagonalSolve.apply(*bands, right, (chosen, check, batch))
     return solution.reshape(shape)
 
 
-class _Solve(torch.autograd.Function):
+class _TridiagonalSolve(torch.autograd.Function):
     """``x = T^-1 b``; with ``g = T^-H dL/dx``: ``dL/db = g``, ``dL/dT[i, j] = -g[i] conj(x[j])``."""
 
     @staticmethod
@@ -107,7 +107,7 @@ class _Solve(torch.autograd.Function):
         lower, diagonal, upper, x = ctx.saved_tensors
         # Row i of the adjoint holds what row i - 1 has above, and row i + 1 below, the diagonal.
         adjoint = upper.roll(1, dims=1).conj(), diagonal.conj(), lower.roll(-1, dims=1).conj()
-        of_b: Tensor = _Solve.apply(*adjoint, gradient, ctx.settings)
+        of_b: Tensor = _TridiagonalSolve.apply(*adjoint, gradient, ctx.settings)
         of_lower, of_upper = torch.zeros_like(lower), torch.zeros_like(upper)
         of_lower[:, 1:] = -(of_b[:, 1:] * x[:, :-1].conj()).sum(dim=2)
         of_upper[:, :-1] = -(of_b[:, :-1] * x[:, 1:].conj()).sum(dim=2)
@@ -131,7 +131,7 @@ class _Solve(torch.autograd.Function):
             right = right - of_diagonal[..., None] * x
         if of_upper is not None:
             right[:, :-1] -= of_upper[:, :-1, None] * x[:, 1:]
-        found: Tensor = _Solve.apply(lower, diagonal, upper, right, ctx.settings)
+        found: Tensor = _TridiagonalSolve.apply(lower, diagonal, upper, right, ctx.settings)
         return found
 
 

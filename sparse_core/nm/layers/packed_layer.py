@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sparse_core.nm.layers.coded_layer import CodedLayer, own_bias, own_copy
 from sparse_core.nm.linear import Activation, LinearImpl
-from sparse_core.nm.linear.launch_plans import Again, Quick
-from sparse_core.nm.linear.product import NM_LINEAR, known_call
+from sparse_core.nm.linear.launch_plans import LayerPlan
+from sparse_core.nm.linear.product import NM_LINEAR, find_plan
 from sparse_core.nm.packing.packed_weight import DENSE_VERSION, PackedNM
 from sparse_core.nm.packing.positions import unpack_positions
 from sparse_core.nm.pattern import NMPattern
@@ -19,7 +19,7 @@ from sparse_core.nm.pattern import NMPattern
 KeepDense = Literal["auto"] | bool
 """Whether a dense copy is kept for row counts where dense is faster; ``"auto"``: on CUDA."""
 
-#: Shapes of inputs for which a layer keeps how to multiply them quickly.
+#: Shapes of inputs that a layer keeps plans for.
 _MOST_SHAPES = 256
 
 LAYER_FORMAT = 1
@@ -36,10 +36,10 @@ class Ready:
         keeps_dense: whether a dense copy is wanted.
         dense: the copy, made at the first use.
         casts: the same weight in the types of autocast.
-        quick: products that were done before, by the shape of the input and the activation.
+        layer_plans: by the shape of the input and the activation.
     """
 
-    __slots__ = ("casts", "dense", "device_type", "keeps_dense", "packed", "quick", "version")
+    __slots__ = ("casts", "dense", "device_type", "keeps_dense", "layer_plans", "packed", "version")
 
     def __init__(self, packed: PackedNM, keeps_dense: bool) -> None:
         self.packed = packed
@@ -48,7 +48,7 @@ class Ready:
         self.keeps_dense = keeps_dense
         self.dense: Tensor | None = None
         self.casts: dict[torch.dtype, Ready] = {}
-        self.quick: dict[tuple[torch.Size, str | None], Quick] = {}
+        self.layer_plans: dict[tuple[torch.Size, str | None], LayerPlan] = {}
 
     def renew(self) -> bool:
         """Go on after the values were changed in place: plans that follow them stay, copies are dropped.
@@ -63,7 +63,7 @@ class Ready:
         self.version = values._version
         self.dense = None
         self.casts.clear()
-        self.quick.clear()
+        self.layer_plans.clear()
         if self.keeps_dense and not values.requires_grad:
             self.dense_copy()
         return True
@@ -78,15 +78,14 @@ class Ready:
                 self.packed.plans[DENSE_VERSION] = self.version
         return self.dense
 
-    def learn(self, x: Tensor, bias: Tensor | None, dense: Tensor | None, activation: str | None) -> None:
-        """Find out whether a product that was just done on CUDA can be done quickly from now on."""
+    def plan(self, x: Tensor, bias: Tensor | None, dense: Tensor | None, activation: str | None) -> None:
+        """Make a plan for inputs like one that was just multiplied on CUDA, once its product is settled."""
         key = (x.shape, activation)
-        if self.version is None or key in self.quick or len(self.quick) >= _MOST_SHAPES:
+        if self.version is None or key in self.layer_plans or len(self.layer_plans) >= _MOST_SHAPES:
             return
-        call = known_call(x, self.packed, bias, activation, dense, None, None)
-        if isinstance(call, Again) and call.recorded is not None:
-            plain = call.by_settings and activation is None and x.dtype != torch.int8
-            self.quick[key] = Quick(call, x, self.packed.values, bias, dense, plain=plain)
+        call = find_plan(x, self.packed, bias, activation, dense, None, None)
+        if call is not None and call.is_settled:
+            self.layer_plans[key] = LayerPlan(call, x, self.packed.values, bias, dense, activation)
 
     def cast(self, dtype: torch.dtype) -> Ready:
         """The same weight in another type, without gradient; converted once."""

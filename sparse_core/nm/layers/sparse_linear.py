@@ -109,9 +109,9 @@ class SparseLinear(PackedLayer):
         if values is None:
             # FSDP puts views of its own parameter there, which are none themselves.
             values, bias = self.values, self.bias
-        if ready is not None and ready.quick and self.impl == "auto" and type(x) is Tensor:
-            quick = ready.quick.get((x.shape, self.activation))
-            y = None if quick is None else quick(x, values, bias)
+        if ready is not None and ready.layer_plans and self.impl == "auto" and type(x) is Tensor:
+            plan = ready.layer_plans.get((x.shape, self.activation))
+            y = None if plan is None else plan(x, values, bias)
             if y is not None:
                 return y
         try:
@@ -128,7 +128,7 @@ class SparseLinear(PackedLayer):
             dense = ready.dense_copy()
         y = nm_linear(x, ready.packed, bias, activation=self.activation, dense=dense, impl=self.impl)
         if self.impl == "auto" and x.is_cuda and not y.requires_grad:
-            ready.learn(x, bias, dense, self.activation)
+            ready.plan(x, bias, dense, self.activation)
         return y
 
     def _cast_and_multiply(self, x: Tensor, ready: Ready) -> Tensor:

@@ -16,7 +16,7 @@ from sparse_core.nm.linear.common import (
     check_operands,
     needs_plain_torch,
 )
-from sparse_core.nm.linear.product import NM_LINEAR, known_call, multiply, recorded, run
+from sparse_core.nm.linear.product import NM_LINEAR, find_plan, multiply, recorded, run
 from sparse_core.nm.packing.packed_weight import PackedNM
 
 
@@ -62,7 +62,7 @@ def nm_linear(
     plain = needs_plain_torch()
     compiling = torch.compiler.is_compiling() and not plain
     if impl == "auto" and not compiling and not plain:
-        call = known_call(x, weight, bias, activation, dense, scale, out_dtype)
+        call = find_plan(x, weight, bias, activation, dense, scale, out_dtype)
         if call is not None:
             return run(call, x, weight, bias, dense, scale)
     NM_LINEAR.check(impl)

@@ -10,7 +10,7 @@ from sparse_core.kernels.choices import Tuner
 Method = Literal["dense", "cuda", "vendor"]
 
 
-class Choice(NamedTuple):
+class LinearChoice(NamedTuple):
     """How a product is done.
 
     Attributes:
@@ -26,7 +26,7 @@ class Choice(NamedTuple):
     dense_microseconds: float = 0.0
 
 
-class Case(NamedTuple):
+class LinearCase(NamedTuple):
     """What a choice depends on.
 
     Attributes:
@@ -51,20 +51,20 @@ class Case(NamedTuple):
     rows: int
 
 
-def _choice(entry: list) -> Choice:
+def _choice(entry: list) -> LinearChoice:
     method, variant, microseconds, dense = entry
     if method not in ("dense", "cuda", "vendor"):
         raise ValueError(f"unknown method {method!r}")
-    return Choice(method, int(variant), float(microseconds), float(dense))
+    return LinearChoice(method, int(variant), float(microseconds), float(dense))
 
 
-def _entry(choice: Choice) -> list[str | int | float]:
+def _entry(choice: LinearChoice) -> list[str | int | float]:
     method, variant, microseconds, dense = choice
     return [method, variant, round(microseconds, 2), round(dense, 2)]
 
 
 #: Takes the product at the nearest row count, or the dense one, where nothing may be measured.
-TUNER: Tuner[Case, Choice] = Tuner(
+TUNER: Tuner[LinearCase, LinearChoice] = Tuner(
     "nm-linear", 1, Path(__file__).with_name("measured.json"), parse=_choice, entry=_entry, mode="measure"
 )
 tuning = TUNER.tuning

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
+from sparse_core.kernels import torch_internals
 from sparse_core.nm.packing.packed_weight import PackedNM
 
 Activation = Literal["relu", "gelu"]
@@ -21,7 +21,7 @@ _SPARSE_CORES_SINCE = (8, 0)
 INT8_RESULTS = (torch.int32, torch.float16, torch.bfloat16, torch.float32)
 
 
-class Epilogue(NamedTuple):
+class LinearEpilogue(NamedTuple):
     """What is done to the sums of a product, and the type of the result.
 
     Attributes:
@@ -42,11 +42,10 @@ def needs_plain_torch() -> bool:
 
     These are transforms of ``torch.func``, forward-mode derivatives, ``torch.jit.trace`` and exports to ONNX.
     """
-    # These have no public name, or none that is typed.
     return (
-        torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-        or torch._C._get_tracing_state() is not None
+        torch_internals.transforms_active()
+        or torch_internals.forward_mode_active()
+        or torch_internals.tracing()
         or (torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export())
     )
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.kernels import nvrtc
+from sparse_core.kernels import nvrtc, torch_internals
+from sparse_core.kernels.launch_plan import KernelLaunch, KernelStep, Place
 from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.two_four.layout import nibbles_from_index
 
@@ -96,7 +97,7 @@ def reorder_metadata(weight: PackedNM) -> Tensor:
     return words.permute(0, 2, 1, 4, 5, 3).reshape(out // 16, columns // 128, 32, 2).contiguous()
 
 
-class Launch:
+class FewRowsLaunch:
     """The kernel with everything fixed but its tensors; calling it enqueues ``activation(x @ W.T + bias)``.
 
     Args:
@@ -127,7 +128,7 @@ class Launch:
         self._device = weight.device.index
         self._x, self._bias, self._y = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         self._weight = ctypes.c_void_p()
-        arguments = (
+        self._arguments = (
             self._x,
             self._weight,
             ctypes.c_void_p(metadata.data_ptr()),
@@ -139,7 +140,8 @@ class Launch:
             ctypes.c_longlong(columns),
         )
         grid = (out // (16 * variant.row_tiles), 1, 1)
-        self._launch = kernel.prepare(grid, 32 * variant.warps, arguments)
+        self._launch = kernel.prepare(grid, 32 * variant.warps, self._arguments)
+        self._described = KernelLaunch(kernel.function, grid, (32 * variant.warps, 1, 1), 0, b"", ())
         self._lock = Lock()  # the arguments are shared by all threads that use the layer
 
     def __call__(self, x: Tensor, bias: Tensor | None, y: Tensor) -> None:
@@ -155,7 +157,22 @@ class Launch:
             self._weight.value = self._values.data_ptr()
             self._bias.value = None if bias is None else bias.data_ptr()
             self._y.value = y.data_ptr()
-            self._launch(torch._C._cuda_getCurrentRawStream(self._device))
+            self._launch(torch_internals.raw_stream(self._device))
+
+    def step(self, bias: Tensor | None, x_shift: int = 0, y_shift: int = 0) -> KernelStep:
+        """Return the launch as a step of a launch plan: addresses of x and y.
+
+        Args:
+            bias: of all launches.
+            x_shift, y_shift: bytes that are added to the addresses.
+        """
+        with self._lock:
+            self._weight.value = self._values.data_ptr()
+            self._bias.value = None if bias is None else bias.data_ptr()
+            arguments = tuple(bytes(argument) for argument in self._arguments)
+        of_x, of_y = (self._arguments.index(argument) for argument in (self._x, self._y))
+        launch = self._described._replace(arguments=arguments)
+        return KernelStep(launch, (Place(of_x, 0, 0, x_shift), Place(of_y, 0, 1, y_shift)))
 
 
 def _column_tiles(rows: int) -> int:

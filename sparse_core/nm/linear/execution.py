@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.nn.functional import gelu, linear, pad
 
 from sparse_core.errors import ImplementationError
-from sparse_core.kernels.recording import Scratch
+from sparse_core.kernels.launch_plan import Step, make_launcher, plans_enabled
 from sparse_core.nm.linear import decode_cuda, vendor
-from sparse_core.nm.linear.choice import Choice, Method
-from sparse_core.nm.linear.common import Epilogue, apply_activation
+from sparse_core.nm.linear.choice import LinearChoice, Method
+from sparse_core.nm.linear.common import LinearEpilogue, apply_activation
 from sparse_core.nm.linear.cusparselt.plan import plan
-from sparse_core.nm.linear.launch_plans import Again, Call
+from sparse_core.nm.linear.launch_plans import Call, Launches, PlannedCall
 from sparse_core.nm.linear.reference import int8_linear
 from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.positions import pack_index
@@ -175,7 +175,7 @@ def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def make_call(choice: Choice, weight: PackedNM, rows: int, epilogue: Epilogue) -> Call:
+def make_call(choice: LinearChoice, weight: PackedNM, rows: int, epilogue: LinearEpilogue) -> Call:
     """The product of ``rows`` rows by a given choice.
 
     Args:
@@ -204,29 +204,20 @@ def make_call(choice: Choice, weight: PackedNM, rows: int, epilogue: Epilogue) -
             f" with a {epilogue.out_dtype} result"
         )
     plans = prepare(fitting, epilogue.out_dtype)
+    call: Call
     if choice.method == "cuda":
-        call = _few_rows_call(choice.variant, fitting, plans, rows, epilogue)
+        call = _FewRowsCall(choice.variant, fitting, plans, rows, epilogue)
     else:
         call = _library_call(choice.variant, fitting, plans, rows, epilogue)
     return call if fitting is weight else _padded_call(call, weight, fitting)
 
 
-def remembered(call: Call, choice: Choice, weight: PackedNM, rows: int, out_dtype: torch.dtype) -> Call:
-    """A call that is kept for later ones of the same sizes, which records what it launches."""
-    plans = prepared(weight)
-    made = tuple(one for one in (plans.buffer, plans.metadata) if one is not None)
-    scratch = call.scratch if isinstance(call, _LibraryCall) else None
-    return Again(
-        call,
-        weight.values,
-        made,
-        (rows, weight.shape[0]),
-        out_dtype,
-        by_settings=choice.method == "dense",
-        records=weight.dtype in (torch.float16, torch.bfloat16)
-        and (choice.method != "vendor" or scratch is not None),
-        scratch=scratch,
-    )
+def planned(call: Call, choice: LinearChoice, weight: PackedNM) -> Call:
+    """Return a call to keep for later ones of the same sizes; as it is where launch plans are off."""
+    if not plans_enabled():
+        return call
+    launches = call.launches if isinstance(call, _FewRowsCall | _LibraryCall) else None
+    return PlannedCall(call, weight.values, launches, is_dense=choice.method == "dense")
 
 
 def _padded_call(call: Call, weight: PackedNM, fitting: PackedNM) -> Call:
@@ -252,7 +243,7 @@ def _padded_call(call: Call, weight: PackedNM, fitting: PackedNM) -> Call:
     return outer
 
 
-def _dense_call(weight: PackedNM, epilogue: Epilogue) -> Call:
+def _dense_call(weight: PackedNM, epilogue: LinearEpilogue) -> Call:
     activation = epilogue.activation
 
     def call(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
@@ -270,7 +261,7 @@ def _dense_call(weight: PackedNM, epilogue: Epilogue) -> Call:
 
 
 def dense_int8(
-    x: Tensor, matrix: Tensor, bias: Tensor | None, scale: Tensor | None, epilogue: Epilogue
+    x: Tensor, matrix: Tensor, bias: Tensor | None, scale: Tensor | None, epilogue: LinearEpilogue
 ) -> Tensor:
     """The dense int8 product, by cuBLAS where it takes the shapes.
 
@@ -296,24 +287,30 @@ def dense_int8(
     return apply_activation(result, activation).to(out_dtype)
 
 
-def _few_rows_call(
-    variant: int, weight: PackedNM, plans: PreparedWeight, rows: int, epilogue: Epilogue
-) -> Call:
-    assert plans.metadata is not None
-    activation, out_dtype = epilogue.activation, epilogue.out_dtype
-    launch = decode_cuda.Launch(weight, plans.metadata, rows, activation, decode_cuda.VARIANTS[variant])
-    out = weight.shape[0]
+class _FewRowsCall:
+    """A product by the kernel for few rows."""
 
-    def call(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
-        y = torch.empty((rows, out), dtype=out_dtype, device=x.device)
-        launch(x, bias, y)
+    def __init__(
+        self, variant: int, weight: PackedNM, plans: PreparedWeight, rows: int, epilogue: LinearEpilogue
+    ) -> None:
+        assert plans.metadata is not None
+        chosen = decode_cuda.VARIANTS[variant]
+        self._launch = decode_cuda.FewRowsLaunch(weight, plans.metadata, rows, epilogue.activation, chosen)
+        self._shape, self._dtype = (rows, weight.shape[0]), epilogue.out_dtype
+
+    def __call__(self, x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
+        y = torch.empty(self._shape, dtype=self._dtype, device=x.device)
+        self._launch(x, bias, y)
         return y
 
-    return call
+    def launches(self, bias: Tensor | None) -> Launches | None:
+        """Return the kernel's launch."""
+        launcher = make_launcher([self._launch.step(bias)])
+        return None if launcher is None else Launches(launcher, None, self._launch)
 
 
 def _library_call(
-    algorithm: int, weight: PackedNM, plans: PreparedWeight, rows: int, epilogue: Epilogue
+    algorithm: int, weight: PackedNM, plans: PreparedWeight, rows: int, epilogue: LinearEpilogue
 ) -> Call:
     if plans.buffer is None:
         raise ImplementationError(f"cuSPARSELt refused a weight of {weight.dtype} {weight.shape}")
@@ -330,29 +327,36 @@ class _LibraryCall:
         plans: PreparedWeight,
         buffer: Tensor,
         rows: int,
-        epilogue: Epilogue,
+        epilogue: LinearEpilogue,
     ) -> None:
         self._activation, self._out_dtype = epilogue.activation, epilogue.out_dtype
-        self._buffer, self._rows, self._out = buffer, rows, weight.shape[0]
+        self._buffer, self._rows = buffer, rows
+        self._out, self._columns = weight.shape
         step = vendor.row_step(weight.dtype)
         left = rows % step
         self._padding = 0
-        self._rest: decode_cuda.Launch | None = None
+        self._rest: decode_cuda.FewRowsLaunch | None = None
         if left and rows > _MOST_PADDED_ROWS and plans.metadata is not None:
             # The few rows that are over cost less in the kernel for few rows than a padded copy of all.
             variant = decode_cuda.VARIANTS[0]
-            self._rest = decode_cuda.Launch(weight, plans.metadata, left, self._activation, variant)
+            self._rest = decode_cuda.FewRowsLaunch(weight, plans.metadata, left, self._activation, variant)
         elif left:
             self._padding, left = step - left, 0
         self._whole, self._left = rows + self._padding - left, left
-        product = vendor.product_of(self._whole, weight, epilogue)
-        self._planned = plan(weight.device.index, product, algorithm, epilogue.has_bias)
+        self._product = vendor.product_of(self._whole, weight, epilogue)
+        self._planned = plan(weight.device.index, self._product, algorithm, epilogue.has_bias)
 
-    @property
-    def scratch(self) -> Scratch | None:
-        """The library's memory of a stream; None where the product needs other memory too."""
-        plain = not self._padding and self._activation != "gelu"
-        return self._planned.workspace if plain else None
+    def launches(self, bias: Tensor | None) -> Launches | None:
+        """Return the library's call; None for int8, and where torch copies rows or applies GELU."""
+        if self._padding or self._activation == "gelu" or self._product.dtype == torch.int8:
+            return None
+        steps: list[Step] = [self._planned.step(self._buffer, bias)]
+        if self._rest is not None:
+            size = self._out_dtype.itemsize
+            shifts = self._whole * self._columns * size, self._whole * self._out * size
+            steps.append(self._rest.step(bias, *shifts))
+        launcher = make_launcher(steps, None if bias is None else self._planned.lock)
+        return None if launcher is None else Launches(launcher, self._planned.scratch, self)
 
     def __call__(self, x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
         whole = self._whole

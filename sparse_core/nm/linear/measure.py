@@ -12,8 +12,8 @@ from torch import Tensor
 from sparse_core.errors import ImplementationError
 from sparse_core.kernels.choices import device_name, replay_times
 from sparse_core.nm.linear import decode_cuda, execution, vendor
-from sparse_core.nm.linear.choice import TUNER, Case, Choice, row_bucket
-from sparse_core.nm.linear.common import Epilogue
+from sparse_core.nm.linear.choice import TUNER, LinearCase, LinearChoice, row_bucket
+from sparse_core.nm.linear.common import LinearEpilogue
 from sparse_core.nm.linear.cusparselt.library import checked_algorithms, load
 from sparse_core.nm.linear.cusparselt.plan import plan
 from sparse_core.nm.linear.launch_plans import Call
@@ -39,8 +39,8 @@ def choose(
     bias: Tensor | None,
     dense: Tensor | None,
     scale: Tensor | None,
-    epilogue: Epilogue,
-) -> Choice:
+    epilogue: LinearEpilogue,
+) -> LinearChoice:
     """The measured choice for a row count; measures when there is none yet and that is allowed.
 
     While a CUDA graph is being captured nothing can be measured, and no kernel be compiled; cuSPARSELt at the
@@ -56,37 +56,37 @@ def choose(
     if torch.cuda.is_current_stream_capturing():
         return _while_capturing(TUNER.lookup(case) or TUNER.nearest(case), weight, epilogue.out_dtype)
 
-    def usable(choice: Choice) -> bool:
+    def usable(choice: LinearChoice) -> bool:
         return _possible(choice, weight, rows, epilogue.out_dtype)
 
-    def fallback() -> Choice:
+    def fallback() -> LinearChoice:
         close = TUNER.nearest(case)
-        return close if close is not None and usable(close) else Choice("dense")
+        return close if close is not None and usable(close) else LinearChoice("dense")
 
-    def measured() -> Choice:
+    def measured() -> LinearChoice:
         return measure(weight, case.rows, bias, dense, scale, epilogue)
 
     may_measure = execution.prepared(weight).may_pad
     try:
         return TUNER.choose(case, usable=usable, fallback=fallback, measure=measured if may_measure else None)
     except torch.OutOfMemoryError:
-        return Choice("dense")
+        return LinearChoice("dense")
 
 
-def _while_capturing(choice: Choice | None, weight: PackedNM, out_dtype: torch.dtype) -> Choice:
+def _while_capturing(choice: LinearChoice | None, weight: PackedNM, out_dtype: torch.dtype) -> LinearChoice:
     ready = execution.prepared(weight).buffer is not None and vendor.supports(weight, out_dtype)
     if choice is None or choice.method != "vendor" or not ready:
-        return Choice("dense")
+        return LinearChoice("dense")
     return choice
 
 
-def case_of(weight: PackedNM, rows: int, epilogue: Epilogue, *, unpacks: bool) -> Case:
+def case_of(weight: PackedNM, rows: int, epilogue: LinearEpilogue, *, unpacks: bool) -> LinearCase:
     """What the choice for a product depends on; ``unpacks`` where no dense copy is at hand."""
     try:
         version = ".".join(map(str, load().version))
     except ImplementationError:
         version = "none"
-    return Case(
+    return LinearCase(
         device_name(weight.device.index),
         version,
         str(weight.dtype),
@@ -98,14 +98,14 @@ def case_of(weight: PackedNM, rows: int, epilogue: Epilogue, *, unpacks: bool) -
     )
 
 
-def candidates(weight: PackedNM, rows: int, epilogue: Epilogue) -> list[Choice]:
+def candidates(weight: PackedNM, rows: int, epilogue: LinearEpilogue) -> list[LinearChoice]:
     """The sparse ways that take this product; empty when none does."""
     out_dtype = epilogue.out_dtype
     found = []
     fitting = execution.weight_for("cuda", weight, out_dtype) if rows <= decode_cuda.MOST_ROWS else None
     if fitting is not None:
         found += [
-            Choice("cuda", number)
+            LinearChoice("cuda", number)
             for number, variant in enumerate(decode_cuda.VARIANTS)
             if decode_cuda.variant_fits(variant, fitting.shape[0], rows)
         ]
@@ -116,7 +116,7 @@ def candidates(weight: PackedNM, rows: int, epilogue: Epilogue) -> list[Choice]:
         with contextlib.suppress(ImplementationError):
             offered = plan(weight.device.index, product, 0, epilogue.has_bias).algorithms
             found += [
-                Choice("vendor", number)
+                LinearChoice("vendor", number)
                 for number in checked_algorithms(weight.device.index, weight.dtype, offered)
             ]
     return found
@@ -128,8 +128,8 @@ def measure(
     bias: Tensor | None,
     dense: Tensor | None,
     scale: Tensor | None,
-    epilogue: Epilogue,
-) -> Choice:
+    epilogue: LinearEpilogue,
+) -> LinearChoice:
     """Time every way and return the fastest one that is right.
 
     A way whose result differs from the dense product by more than rounding is left out. The others are called
@@ -139,7 +139,7 @@ def measure(
     """
     with torch.inference_mode(False), torch.no_grad():
         x = _input(rows, weight)
-        plain = Choice("dense")
+        plain = LinearChoice("dense")
         tensors = (x, bias, dense, scale)  # without a dense copy, the dense product unpacks every time
         expected = execution.make_call(plain, weight, rows, epilogue)(*tensors)
         calls = {}
@@ -156,14 +156,14 @@ def measure(
     slow = times.pop(plain)
     best = min(times, key=lambda way: times[way])
     if times[best] * MARGIN <= slow:
-        return Choice(best.method, best.variant, times[best], slow)
-    return Choice("dense", 0, slow, slow)
+        return LinearChoice(best.method, best.variant, times[best], slow)
+    return LinearChoice("dense", 0, slow, slow)
 
 
 _Tensors = tuple[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"]
 
 
-def _possible(choice: Choice, weight: PackedNM, rows: int, out_dtype: torch.dtype) -> bool:
+def _possible(choice: LinearChoice, weight: PackedNM, rows: int, out_dtype: torch.dtype) -> bool:
     """Whether a choice from a table, which may be of another version, takes this product."""
     if choice.method == "dense":
         return True
@@ -188,7 +188,7 @@ def _input(rows: int, weight: PackedNM) -> Tensor:
 
 
 def _right_call(
-    way: Choice, weight: PackedNM, epilogue: Epilogue, tensors: _Tensors, expected: Tensor
+    way: LinearChoice, weight: PackedNM, epilogue: LinearEpilogue, tensors: _Tensors, expected: Tensor
 ) -> Call | None:
     """The call of a way, if its numbers are right."""
     # The result is likely to get this memory again: a way that writes nothing must not find right numbers.
@@ -209,7 +209,7 @@ def _right_call(
     return call if right else None
 
 
-def _flushed_times(calls: dict[Choice, Call], tensors: _Tensors) -> dict[Choice, float]:
+def _flushed_times(calls: dict[LinearChoice, Call], tensors: _Tensors) -> dict[LinearChoice, float]:
     """Least microseconds of two calls each, the cache emptied before."""
     flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device=tensors[0].device)
     times = dict.fromkeys(calls, math.inf)
@@ -229,8 +229,12 @@ def _flushed_times(calls: dict[Choice, Call], tensors: _Tensors) -> dict[Choice,
 
 
 def _rotated_times(
-    ways: list[Choice], estimate_us: float, weight: PackedNM, epilogue: Epilogue, tensors: _Tensors
-) -> dict[Choice, float]:
+    ways: list[LinearChoice],
+    estimate_us: float,
+    weight: PackedNM,
+    epilogue: LinearEpilogue,
+    tensors: _Tensors,
+) -> dict[LinearChoice, float]:
     """Median microseconds of a call of each way, in CUDA graphs whose replays are interleaved."""
     x, bias, dense, scale = tensors
     rows, copies = len(x), 1

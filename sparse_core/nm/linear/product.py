@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import warnings
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from sparse_core.kernels import torch_internals
 from sparse_core.kernels.gradients import once_differentiable
+from sparse_core.kernels.launch_plan import ALIGNMENT
 from sparse_core.kernels.op import Implementation, Op, by_torch
 from sparse_core.nm.linear import cpu, reference
-from sparse_core.nm.linear.common import Epilogue, default_result, has_sparse_cores, readable
+from sparse_core.nm.linear.common import LinearEpilogue, default_result, has_sparse_cores, readable
 from sparse_core.nm.linear.gradient import gradients
+from sparse_core.nm.linear.launch_plans import Call, PlannedCall
 from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.pattern import NMPattern
-
-if TYPE_CHECKING:
-    from sparse_core.nm.linear.launch_plans import Call
 
 
 def _has_sparse_cores(kind: str, pattern: NMPattern, dtype: torch.dtype, index: int | None) -> str | None:
@@ -72,9 +72,9 @@ def product(
     out_dtype: torch.dtype,
     impl: str,
 ) -> Tensor:
-    """The public function without gradients and without checks, quick where it was done before."""
+    """The public function without gradients and without checks, by a plan if there is one."""
     if impl == "auto":
-        call = known_call(x, weight, bias, activation, dense, scale, out_dtype)
+        call = find_plan(x, weight, bias, activation, dense, scale, out_dtype)
         if call is not None:
             return run(call, x, weight, bias, dense, scale)
     return multiply(x, weight, bias, activation, dense, scale, out_dtype, impl)
@@ -83,7 +83,7 @@ def product(
 def run(
     call: Call, x: Tensor, weight: PackedNM, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None
 ) -> Tensor:
-    """A call of :func:`known_call` for an input of any shape."""
+    """Make a call of :func:`find_plan` for an input of any shape."""
     if x.ndim == 2:
         return call(x, bias, dense, scale)
     flat = x.view(-1, x.shape[-1])
@@ -136,7 +136,7 @@ def recorded(
     return y
 
 
-def known_call(
+def find_plan(
     x: Tensor,
     weight: PackedNM,
     bias: Tensor | None,
@@ -144,8 +144,8 @@ def known_call(
     dense: Tensor | None,
     scale: Tensor | None,
     out_dtype: torch.dtype | None,
-) -> Call | None:
-    """The product that was done before with these sizes and no gradient, for which nothing needs checking."""
+) -> PlannedCall | None:
+    """Return the product that was done before with these sizes, if nothing about it needs checking."""
     plans = weight.plans.get("cuda")
     columns = weight.shape[1]
     if plans is None or not x.is_cuda or x.ndim == 0 or x.shape[-1] != columns:
@@ -158,15 +158,15 @@ def known_call(
         return None
     if out_dtype is None:
         out_dtype = default_result(dtype, scale)
-    call: Call | None = plans.calls.get(  # type: ignore[attr-defined]
+    call = plans.calls.get(  # type: ignore[attr-defined]
         (x.numel() // columns, activation, _kind(bias), _kind(scale), x.device, dense is None, out_dtype)
     )
-    if call is None or not x.is_contiguous() or x.data_ptr() % 16:
+    if not isinstance(call, PlannedCall) or not x.is_contiguous() or x.data_ptr() % ALIGNMENT:
         return None
     for operand in (bias, scale):
-        if operand is not None and (not operand.is_contiguous() or operand.data_ptr() % 16):
+        if operand is not None and (not operand.is_contiguous() or operand.data_ptr() % ALIGNMENT):
             return None
-    return call if torch._C._cuda_getDevice() == x.get_device() else None
+    return call if torch_internals.current_device() == x.get_device() else None
 
 
 def _kind(tensor: Tensor | None) -> tuple[object, ...] | None:
@@ -199,7 +199,7 @@ def _call(
     impl: str,
 ) -> Call:
     from sparse_core.nm.linear import execution, measure
-    from sparse_core.nm.linear.choice import Choice
+    from sparse_core.nm.linear.choice import LinearChoice
 
     plans = execution.prepared(weight)
     key: tuple[object, ...] = (
@@ -216,17 +216,17 @@ def _call(
     known = plans.calls.get(key)
     if known is not None:
         return known
-    epilogue = Epilogue(activation, bias is not None, scale is not None, out_dtype)
+    epilogue = LinearEpilogue(activation, bias is not None, scale is not None, out_dtype)
     if impl == "dense":
-        choice = Choice("dense")
+        choice = LinearChoice("dense")
     else:
         choice = measure.choose(weight, rows, bias, dense, scale, epilogue)
         if impl not in ("auto", choice.method):
-            choice = Choice(impl)  # type: ignore[arg-type]
+            choice = LinearChoice(impl)  # type: ignore[arg-type]
     call = execution.make_call(choice, weight, rows, epilogue)
     if not torch.cuda.is_current_stream_capturing():
         # What is chosen during a capture may be a guess.
-        call = execution.remembered(call, choice, weight, rows, out_dtype)
+        call = execution.planned(call, choice, weight)
         plans.keep(key, call)
     return call
 

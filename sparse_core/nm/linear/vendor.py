@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparse_core.nm.linear.common import Epilogue
+from sparse_core.nm.linear.common import LinearEpilogue
 from sparse_core.nm.linear.cusparselt.compress import compress
 from sparse_core.nm.linear.cusparselt.plan import Product
 from sparse_core.nm.packing.packed_weight import PackedNM
@@ -57,7 +57,7 @@ def compress_in_place(weight: PackedNM) -> Tensor:
     return buffer
 
 
-def product_of(rows: int, weight: PackedNM, epilogue: Epilogue) -> Product:
+def product_of(rows: int, weight: PackedNM, epilogue: LinearEpilogue) -> Product:
     """The library's description of a product; GELU is not part of it."""
     out, columns = weight.shape
     relu = epilogue.activation == "relu"

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.kernels.gradients import once_differentiable
-from sparse_core.nm.linear.choice import TUNER, Choice
-from sparse_core.nm.linear.common import Epilogue, has_sparse_cores, readable
+from sparse_core.nm.linear.choice import TUNER, LinearChoice
+from sparse_core.nm.linear.common import LinearEpilogue, has_sparse_cores, readable
 from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.two_four import Compressed24, PackedBoth, prune_and_pack_both
 from sparse_core.nm.packing.two_four.reference import transposable_mask
 
-_choices: dict[tuple[Any, ...], Choice] = {}
+_choices: dict[tuple[Any, ...], LinearChoice] = {}
 
 
 class SparseTrainingLinear(nn.Linear):
@@ -159,7 +159,9 @@ def _runs_sparsely(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     return has_sparse_cores(weight.device.index)
 
 
-def _pack(x: Tensor, weight: Tensor, bias: Tensor | None, decay: float) -> tuple[PackedBoth, Choice, Choice]:
+def _pack(
+    x: Tensor, weight: Tensor, bias: Tensor | None, decay: float
+) -> tuple[PackedBoth, LinearChoice, LinearChoice]:
     """The packed weight and how the products forward and backward are done; measured once for each shape."""
     common = (TUNER.settings, weight.device, weight.dtype, x.shape[0])
     ahead = (*common, tuple(weight.shape), bias is not None)
@@ -175,19 +177,19 @@ def _pack(x: Tensor, weight: Tensor, bias: Tensor | None, decay: float) -> tuple
     return prune_and_pack_both(weight, dense=dense), forward, backward
 
 
-def _measured(pruned: Tensor, rows: int, bias: Tensor | None) -> Choice:
+def _measured(pruned: Tensor, rows: int, bias: Tensor | None) -> LinearChoice:
     from sparse_core.nm.linear import measure
 
     packed = PackedNM.from_dense(pruned)
     choice = measure.choose(
-        packed, rows, bias, pruned, None, Epilogue(None, bias is not None, False, pruned.dtype)
+        packed, rows, bias, pruned, None, LinearEpilogue(None, bias is not None, False, pruned.dtype)
     )
     # The kernel for few rows wants its own metadata, which is not worth making for a single product.
-    return choice if choice.method == "vendor" else Choice("dense")
+    return choice if choice.method == "vendor" else LinearChoice("dense")
 
 
 def _product(
-    choice: Choice, x: Tensor, packed: Compressed24, dense: Tensor | None, bias: Tensor | None
+    choice: LinearChoice, x: Tensor, packed: Compressed24, dense: Tensor | None, bias: Tensor | None
 ) -> Tensor:
     if choice.method == "dense":
         assert dense is not None

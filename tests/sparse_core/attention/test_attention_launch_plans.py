@@ -1,4 +1,4 @@
-"""Attention that is done again has the bits of the whole way, or goes the whole way."""
+"""Attention by a launch plan has the bits of the ordinary way, or takes the ordinary way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sparse_core.attention import BlockPattern, local_window, per_sequence, sparse_attention
 from sparse_core.attention.gpu import hopper
-from sparse_core.attention.gpu.launch_plans import Again
+from sparse_core.kernels.launch_plan import SWITCH, LaunchPlan
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
@@ -29,12 +29,12 @@ def window(length: int = 512) -> BlockPattern:
     return local_window(length, window=length // 4, block_size=64).to("cuda")
 
 
-def whole(q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, scale: float | None = None) -> Tensor:
-    """By name of the implementation, which is never repeated."""
+def ordinary(q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, scale: float | None = None) -> Tensor:
+    """By name of the implementation, which has no plan."""
     return sparse_attention(q, k, v, pattern, scale=scale, impl="cuda")
 
 
-def noted(pattern: BlockPattern) -> list[object]:
+def plans(pattern: BlockPattern) -> list[object]:
     launches = pattern.plans["blocks"].launches  # type: ignore[attr-defined]
     return [one for one in launches.values() if not isinstance(one, hopper.Launch)]
 
@@ -44,9 +44,9 @@ def test_same_bits_with_other_tensors(dtype: torch.dtype) -> None:
     pattern = window()
     for _ in range(4):
         q, k, v = operands(dtype=dtype)
-        assert torch.equal(sparse_attention(q, k, v, pattern), whole(q, k, v, pattern))
-        assert torch.equal(sparse_attention(q, k, v, pattern, scale=0.3), whole(q, k, v, pattern, 0.3))
-    assert [type(one) for one in noted(pattern)] == [Again, Again]
+        assert torch.equal(sparse_attention(q, k, v, pattern), ordinary(q, k, v, pattern))
+        assert torch.equal(sparse_attention(q, k, v, pattern, scale=0.3), ordinary(q, k, v, pattern, 0.3))
+    assert [type(one) for one in plans(pattern)] == [LaunchPlan, LaunchPlan]
 
 
 def test_views_of_one_tensor() -> None:
@@ -54,15 +54,16 @@ def test_views_of_one_tensor() -> None:
     pattern = window()
     for _ in range(3):
         q, k, v = torch.randn(2, 512, 3, 4, 64, device="cuda", dtype=torch.float16).permute(2, 0, 3, 1, 4)
-        assert torch.equal(sparse_attention(q, k, v, pattern), whole(q, k, v, pattern))
-    assert isinstance(noted(pattern)[0], Again)
+        assert torch.equal(sparse_attention(q, k, v, pattern), ordinary(q, k, v, pattern))
+    assert isinstance(plans(pattern)[0], LaunchPlan)
     odd = (
         torch.randn(q.numel() + 1, device="cuda", dtype=torch.float16)[1:].view(2, 512, 4, 64).transpose(1, 2)
     )
-    assert torch.allclose(sparse_attention(odd, k, v, pattern), whole(odd.clone(), k, v, pattern), atol=2e-3)
+    expected = ordinary(odd.clone(), k, v, pattern)
+    assert torch.allclose(sparse_attention(odd, k, v, pattern), expected, atol=2e-3)
 
 
-def test_gradients_go_the_whole_way() -> None:
+def test_gradients_take_the_ordinary_way() -> None:
     pattern = window()
     q, k, v = operands()
     for _ in range(3):
@@ -92,18 +93,18 @@ def test_errors_stay() -> None:
         sparse_attention(*operands(448), pattern)
 
 
-def test_rows_that_are_cut_and_patterns_of_sequences_go_the_whole_way() -> None:
+def test_rows_that_are_cut_and_patterns_of_sequences_have_no_plan() -> None:
     """The first are more than one launch, the second one of operands that stand otherwise."""
     long = local_window(8192, window=4096, block_size=64).to("cuda")
     q, k, v = operands(8192, heads=1, batch=1)
     for _ in range(3):
-        assert torch.equal(sparse_attention(q, k, v, long), whole(q, k, v, long))
-    assert noted(long) == [False]
+        assert torch.equal(sparse_attention(q, k, v, long), ordinary(q, k, v, long))
+    assert plans(long) == [False]
     each = per_sequence([window(), local_window(512, window=64, block_size=64).to("cuda")], heads=4)
     q, k, v = operands()
     for _ in range(3):
-        assert torch.equal(sparse_attention(q, k, v, each), whole(q, k, v, each))
-    assert noted(each) == [False]
+        assert torch.equal(sparse_attention(q, k, v, each), ordinary(q, k, v, each))
+    assert plans(each) == [False]
 
 
 def test_a_graph_has_it() -> None:
@@ -116,3 +117,16 @@ def test_a_graph_has_it() -> None:
         captured = sparse_attention(q, k, v, pattern)
     graph.replay()
     assert torch.equal(captured, expected)
+
+
+def test_the_switch_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = operands()
+    monkeypatch.setenv(SWITCH, "0")
+    off = window()
+    without = [sparse_attention(q, k, v, off) for _ in range(4)]
+    assert plans(off) == [False]
+    monkeypatch.setenv(SWITCH, "1")
+    on = window()
+    made = [sparse_attention(q, k, v, on) for _ in range(4)]
+    assert [type(one) for one in plans(on)] == [LaunchPlan]
+    assert all(torch.equal(one, without[0]) for one in (*without, *made))

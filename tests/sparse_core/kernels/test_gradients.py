@@ -148,7 +148,7 @@ TWICE: dict[str, dict[str, Callable[[], Case]]] = {
     },
     "sparse_core.conv.pooling._Sum": {"mean": lambda: pooling(SparseAvgPool2d)},
     "sparse_core.conv.pooling._Maximum": {"maximum": lambda: pooling(SparseMaxPool2d)},
-    "sparse_core.linalg.products.gradient._Product": {
+    "sparse_core.linalg.products.gradient._MatrixProduct": {
         "vendor": lambda: product(spmv, numbers(4)),
         "reference": lambda: product(spmv, numbers(4), impl="reference"),
         "transposed": lambda: product(spmv, numbers(4), transpose=True),
@@ -183,7 +183,7 @@ TWICE: dict[str, dict[str, Callable[[], Case]]] = {
         "reference": lambda: product(triangular_solve, numbers(4), impl="reference"),
         "complex": lambda: product(triangular_solve, numbers(4, dtype=COMPLEX)),
     },
-    "sparse_core.linalg.tridiagonal.api._Solve": {
+    "sparse_core.linalg.tridiagonal.api._TridiagonalSolve": {
         "vendor": lambda: (
             lambda d, *rest: tridiagonal_solve(rest[0], 4 + d, *rest[1:]),
             tuple(numbers(2, 3 + 0 * i) for i in range(4)),
@@ -193,7 +193,7 @@ TWICE: dict[str, dict[str, Callable[[], Case]]] = {
             tuple(numbers(2, 3) for _ in range(4)),
         ),
     },
-    "sparse_core.linalg.krylov.differentiable._Solve": {
+    "sparse_core.linalg.krylov.differentiable._DifferentiableSolve": {
         "cg": lambda: hermitian_solve("cg"),
         "bicgstab": lambda: (
             lambda full, b: solve(

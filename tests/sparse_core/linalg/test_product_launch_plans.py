@@ -1,4 +1,4 @@
-"""Products that are repeated from a noted launch have the bits of the whole way, or go the whole way."""
+"""Products by a launch plan have the bits of the ordinary way, or take the ordinary way."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix, generators
+from sparse_core.kernels.launch_plan import SWITCH, LaunchPlan
 from sparse_core.linalg import spmm, spmv
-from sparse_core.linalg.products.launch_plans import Again
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 Product = Callable[[SparseMatrix, Tensor], Tensor]
@@ -29,13 +29,13 @@ def matrix_of(kind: type[SparseMatrix], rows: int = 300) -> SparseMatrix:
     return made.to(kind, **options)
 
 
-def whole(product: Product, matrix: SparseMatrix, dense: Tensor) -> Tensor:
-    """By name of the implementation, which is never repeated."""
+def ordinary(product: Product, matrix: SparseMatrix, dense: Tensor) -> Tensor:
+    """By name of the implementation, which has no plan."""
     return product(matrix, dense, impl="triton")  # type: ignore[call-arg]
 
 
-def notes(matrix: SparseMatrix) -> list[object]:
-    return list(matrix._again.values())
+def plans(matrix: SparseMatrix) -> list[object]:
+    return list(matrix._plans.values())
 
 
 @pytest.mark.parametrize("kind", [CSR, COO, ELL, SlicedELL, HYB, BSR, NM, CompactCSR])
@@ -46,16 +46,16 @@ def test_the_same_bits_each_time(kind: type[SparseMatrix], product: Product, dty
     shape = (matrix.shape[1],) if product is spmv else (matrix.shape[1], 32)
     for turn in range(5):
         dense = torch.randn(shape, device="cuda", dtype=dtype)
-        assert torch.equal(product(matrix, dense), whole(product, matrix, dense)), turn
+        assert torch.equal(product(matrix, dense), ordinary(product, matrix, dense)), turn
 
 
 @pytest.mark.parametrize("product", [spmv, spmm])
-def test_csr_is_repeated(product: Product) -> None:
+def test_csr_has_a_plan(product: Product) -> None:
     matrix = matrix_of(CSR)
     dense = torch.randn((300,) if product is spmv else (300, 8), device="cuda")
     for _ in range(3):
         product(matrix, dense)
-    assert [type(one) for one in notes(matrix)] == [Again]
+    assert [type(one) for one in plans(matrix)] == [LaunchPlan]
 
 
 def test_the_precision_of_float32_is_asked() -> None:
@@ -65,7 +65,7 @@ def test_the_precision_of_float32_is_asked() -> None:
         for precision in ("highest", "high", "highest"):
             torch.set_float32_matmul_precision(precision)
             for _ in range(4):
-                assert torch.equal(spmm(matrix, dense), whole(spmm, matrix, dense)), precision
+                assert torch.equal(spmm(matrix, dense), ordinary(spmm, matrix, dense)), precision
     finally:
         torch.set_float32_matmul_precision(before)
 
@@ -78,15 +78,16 @@ def arrow(size: int = 5000) -> CSR:
 
 @pytest.mark.parametrize("product", [spmv, spmm])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_products_of_several_launches_are_repeated(product: Product, dtype: torch.dtype) -> None:
+def test_products_of_several_launches_have_plans(product: Product, dtype: torch.dtype) -> None:
     for matrix in (arrow(), generators.power_law(20_000, alpha=1.8, seed=1, device="cuda")):
         shape = (matrix.shape[1],) if product is spmv else (matrix.shape[1], 32)
         for turn in range(5):
             dense = torch.randn(shape, device="cuda", dtype=dtype)
-            assert torch.equal(product(matrix, dense), whole(product, matrix, dense)), turn
-        (found,) = notes(matrix)
-        assert isinstance(found, Again)
-        assert found.launches > 1
+            assert torch.equal(product(matrix, dense), ordinary(product, matrix, dense)), turn
+        (found,) = plans(matrix)
+        assert isinstance(found, LaunchPlan)
+        assert isinstance(found._kept, list)
+        assert len(found._kept) > 1
 
 
 def test_scratch_memory_is_that_of_the_stream() -> None:
@@ -109,13 +110,13 @@ def test_scratch_memory_is_that_of_the_stream() -> None:
     assert torch.equal(captured, -expected)
 
 
-def test_what_is_added_by_torch_goes_the_whole_way() -> None:
+def test_what_torch_adds_has_no_plan() -> None:
     """A hybrid matrix adds two products, which no launch shows."""
     matrix = arrow().to(HYB)
     for _ in range(4):
         x = torch.randn(5000, device="cuda")
-        assert torch.equal(spmv(matrix, x), whole(spmv, matrix, x))
-    assert notes(matrix) == [False]
+        assert torch.equal(spmv(matrix, x), ordinary(spmv, matrix, x))
+    assert plans(matrix) == [False]
 
 
 def test_what_changes_is_seen() -> None:
@@ -132,7 +133,7 @@ def test_what_changes_is_seen() -> None:
     assert torch.equal(spmv(matrix, x), -4 * before)
 
 
-def test_operands_that_do_not_fit_go_the_whole_way() -> None:
+def test_operands_that_do_not_fit_take_the_ordinary_way() -> None:
     matrix = matrix_of(CSR)
     x = torch.randn(300, device="cuda")
     for _ in range(3):
@@ -140,7 +141,7 @@ def test_operands_that_do_not_fit_go_the_whole_way() -> None:
     shifted = torch.randn(301, device="cuda")[1:]
     strided = torch.randn(600, device="cuda")[::2]
     for other in (shifted, strided, x.double(), x.half(), torch.nn.Parameter(x)):
-        assert torch.equal(spmv(matrix, other).detach(), whole(spmv, matrix, other).detach())
+        assert torch.equal(spmv(matrix, other).detach(), ordinary(spmv, matrix, other).detach())
     with pytest.raises(ValueError, match="length"):
         spmv(matrix, x[:-1])
     with pytest.raises(TypeError, match="dense tensor"):
@@ -175,7 +176,7 @@ def test_values_as_operand() -> None:
     for _ in range(4):
         spmv(square, square.values)
     other = torch.randn(1800, device="cuda")
-    assert torch.equal(spmv(square, other), whole(spmv, square, other))
+    assert torch.equal(spmv(square, other), ordinary(spmv, square, other))
 
 
 def test_streams_and_graphs() -> None:
@@ -213,5 +214,22 @@ def test_shapes_without_end_are_not_all_remembered() -> None:
     matrix = matrix_of(CSR)
     for width in range(1, 80):
         dense = torch.randn(300, width, device="cuda")
-        assert torch.equal(spmm(matrix, dense), whole(spmm, matrix, dense))
-    assert len(matrix._again) <= 32
+        assert torch.equal(spmm(matrix, dense), ordinary(spmm, matrix, dense))
+    assert len(matrix._plans) <= 32
+
+
+@pytest.mark.parametrize("product", [spmv, spmm])
+@pytest.mark.parametrize("kind", [CSR, ELL, BSR, NM])
+def test_the_switch_changes_no_bit(
+    kind: type[SparseMatrix], product: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    for value in ("0", "1"):
+        monkeypatch.setenv(SWITCH, value)
+        torch.manual_seed(1)
+        matrix = matrix_of(kind)
+        dense = torch.randn((matrix.shape[1],) if product is spmv else (matrix.shape[1], 32), device="cuda")
+        found[value] = [product(matrix, dense) for _ in range(5)]
+        if value == "0":
+            assert not any(isinstance(one, LaunchPlan) for one in plans(matrix))
+    assert all(torch.equal(one, other) for one, other in zip(found["0"], found["1"], strict=True))

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.kernels.launch_plan import Span
+from sparse_core.kernels import torch_internals
+from sparse_core.kernels.launch_plan import Bias, MatmulStep
 from sparse_core.nm.linear.cusparselt.compress import structured
 from sparse_core.nm.linear.cusparselt.library import (
     DATA_TYPES,
@@ -60,6 +61,7 @@ class MatmulPlan:
     Attributes:
         algorithms: how many configurations the library has for this product.
         workspace_bytes: scratch memory that a call needs.
+        lock: held while a bias is set and multiplied with, since all layers of a shape share the plan.
 
     Raises:
         CusparseltError: the library refuses sizes, types or the algorithm.
@@ -92,7 +94,7 @@ class MatmulPlan:
             map(ctypes.addressof, (self._handle, self._plan, self._one, self._zero, self._stream))
         )
         self._matmul = self._library.raw.cusparseLtMatmul
-        self._lock = Lock()  # layers of one shape share the plan, and threads may share a layer
+        self.lock = Lock()  # layers of one shape share the plan, and threads may share a layer
 
     def __call__(
         self, buffer: Tensor, x: Tensor, bias: Tensor | None, scale: Tensor | None, y: Tensor
@@ -110,12 +112,12 @@ class MatmulPlan:
             CusparseltError: the library reports a failure.
         """
         address_of_handle, address_of_plan, one, zero, address_of_stream = self._fixed
-        stream = torch._C._cuda_getCurrentRawStream(self._device)
-        scratch = self.workspace(stream).address
+        stream = torch_internals.raw_stream(self._device)
+        scratch = self.workspace(stream).data_ptr()
         added = 0 if bias is None else bias.data_ptr()
         factor = 0 if scale is None else scale.data_ptr()
         result = y.data_ptr()
-        with self._lock:
+        with self.lock:
             if added and added != self._bias.value:
                 self._set_bias(added)
             self._stream.value = stream
@@ -135,7 +137,33 @@ class MatmulPlan:
         if status:
             raise CusparseltError(f"cusparseLtMatmul failed: {self._library.reason(status)}")
 
-    def workspace(self, stream: int) -> Span:
+    def step(self, buffer: Tensor, bias: Tensor | None) -> MatmulStep:
+        """Return the product as a step of a launch plan: addresses of x, y and the workspace.
+
+        Args:
+            buffer: the compressed weight.
+            bias: (out,) of the type of y, if the plan was made for one; the step runs under ``lock`` then.
+        """
+        address_of_handle, address_of_plan, one, zero, _ = self._fixed
+        pointers = (address_of_handle, address_of_plan, one, buffer.data_ptr(), 0, zero, 0, 0, 0)
+        places = ((4, 0), (6, 1), (7, 1), (8, 2))
+        if bias is None:
+            return MatmulStep(_address_of(self._matmul), pointers, places)
+        setting = Bias(
+            _address_of(self._library.raw.cusparseLtMatmulDescSetAttribute),
+            ctypes.addressof(self._operation),
+            int(MatmulAttribute.BIAS_POINTER),
+            ctypes.addressof(self._bias),
+            bias.data_ptr(),
+        )
+        return MatmulStep(_address_of(self._matmul), pointers, places, setting)
+
+    def scratch(self, stream: int) -> tuple[tuple[int], Tensor]:
+        """Scratch memory of a stream as a launch plan takes it."""
+        memory = self.workspace(stream)
+        return (memory.data_ptr(),), memory
+
+    def workspace(self, stream: int) -> Tensor:
         """Scratch memory of a stream (``CUstream`` as an integer) that is enough for this product."""
         return workspace(self._device, stream, self.workspace_bytes)
 
@@ -190,23 +218,26 @@ class MatmulPlan:
         self._attribute("DescSet", self._operation, MatmulAttribute.BIAS_POINTER, self._bias)
 
 
+def _address_of(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
 plan = lru_cache(maxsize=1024)(MatmulPlan)
 """The plan of a product, made once; takes the arguments of the class by position."""
 
 
-_workspaces: dict[tuple[int, int], list[tuple[Span, Tensor]]] = {}
+_workspaces: dict[tuple[int, int], list[Tensor]] = {}
 _LEAST_WORKSPACE = 1 << 22
 
 
-def workspace(device_index: int, stream: int, size: int) -> Span:
+def workspace(device_index: int, stream: int, size: int) -> Tensor:
     """Scratch memory of a stream.
 
     Memory that has become too small is kept, because captured CUDA graphs may still write to it.
     """
     kept = _workspaces.get((device_index, stream))
-    if kept is None or kept[-1][0].size < size:
+    if kept is None or kept[-1].numel() < size:
         kept = _workspaces.setdefault((device_index, stream), [])
         device = torch.device("cuda", device_index)
-        made = torch.empty(max(size, _LEAST_WORKSPACE), dtype=torch.uint8, device=device)
-        kept.append((Span.of(made), made))
-    return kept[-1][0]
+        kept.append(torch.empty(max(size, _LEAST_WORKSPACE), dtype=torch.uint8, device=device))
+    return kept[-1]

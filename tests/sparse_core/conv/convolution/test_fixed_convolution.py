@@ -26,7 +26,7 @@ from sparse_core.errors import ImplementationError
 from sparse_core.kernels.choices import key_of
 
 Sparse = Callable[..., SparseTensor]
-CASE = choice.Case("a GPU", "torch.float16", 64, 32, 9, 4096)
+CASE = choice.ConvolutionCase("a GPU", "torch.float16", 64, 32, 9, 4096)
 CONFIG = ConvolutionConfig("preloaded", 32, 32, 64, 4, 5)
 
 
@@ -216,10 +216,10 @@ def test_wrong_configs(wrong: dict[str, Any], message: str) -> None:
 def test_choices_persist(tmp_path: Path) -> None:
     with convolution_tuning("table", folder=tmp_path):
         assert choice.TUNER.lookup(CASE) is None
-        choice.TUNER.remember(CASE, choice.Choice(CONFIG, 3.25))
-        choice.TUNER.remember(CASE._replace(rows=128), choice.Choice(CONFIG, 1.5))
+        choice.TUNER.remember(CASE, choice.ConvolutionChoice(CONFIG, 3.25))
+        choice.TUNER.remember(CASE._replace(rows=128), choice.ConvolutionChoice(CONFIG, 1.5))
     with convolution_tuning("table", folder=tmp_path):
-        assert choice.TUNER.lookup(CASE) == choice.Choice(CONFIG, 3.25)
+        assert choice.TUNER.lookup(CASE) == choice.ConvolutionChoice(CONFIG, 3.25)
     with convolution_tuning("table", folder=tmp_path / "other"):
         assert choice.TUNER.lookup(CASE) is None
     with pytest.raises(ValueError, match="mode must be"), convolution_tuning("guess"):  # type: ignore[arg-type]
@@ -233,7 +233,7 @@ def test_damaged_files_are_measured_again(tmp_path: Path, text: str) -> None:
     (tmp_path / f"convolution-{choice.TUNER.version}.json").write_text(text)
     with convolution_tuning("table", folder=tmp_path):
         assert choice.TUNER.lookup(CASE) is None
-        choice.TUNER.remember(CASE, choice.Choice(CONFIG, 3.25))
+        choice.TUNER.remember(CASE, choice.ConvolutionChoice(CONFIG, 3.25))
     stored = json.loads((tmp_path / f"convolution-{choice.TUNER.version}.json").read_text())
     assert list(stored["choices"]) == [key_of(CASE)] == ["a GPU|float16|64|32|9|4096"]
 
@@ -241,14 +241,14 @@ def test_damaged_files_are_measured_again(tmp_path: Path, text: str) -> None:
 def test_folder_that_cannot_be_written_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with convolution_tuning("table", folder=tmp_path / "file"):
-        choice.TUNER.remember(CASE, choice.Choice(CONFIG, 3.25))
-        assert choice.TUNER.lookup(CASE) == choice.Choice(CONFIG, 3.25)
+        choice.TUNER.remember(CASE, choice.ConvolutionChoice(CONFIG, 3.25))
+        assert choice.TUNER.lookup(CASE) == choice.ConvolutionChoice(CONFIG, 3.25)
 
 
 def test_choices_go_to_the_cache_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with convolution_tuning("table"):
-        choice.TUNER.remember(CASE, choice.Choice(CONFIG, 3.25))
+        choice.TUNER.remember(CASE, choice.ConvolutionChoice(CONFIG, 3.25))
     assert (tmp_path / "cache" / "sparsight" / f"convolution-{choice.TUNER.version}.json").is_file()
 
 

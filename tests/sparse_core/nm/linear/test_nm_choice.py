@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from sparse_core.kernels.choices import key_of
 from sparse_core.nm.linear import tuning
-from sparse_core.nm.linear.choice import TUNER, Case, Choice, row_bucket
+from sparse_core.nm.linear.choice import TUNER, LinearCase, LinearChoice, row_bucket
 
-CASE = Case("GPU 1", "0.8.0", "torch.bfloat16", "torch.bfloat16", "none", 512, 1024, "dense", 64)
-VENDOR = Choice("vendor", 3, 12.5, 20.25)
+CASE = LinearCase("GPU 1", "0.8.0", "torch.bfloat16", "torch.bfloat16", "none", 512, 1024, "dense", 64)
+VENDOR = LinearChoice("vendor", 3, 12.5, 20.25)
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_keys_tell_every_part_apart() -> None:
         "rows": 65,
         "storage": "packed",
     }
-    assert set(changes) == set(Case._fields)
+    assert set(changes) == set(LinearCase._fields)
     keys = {key_of(CASE), *(key_of(CASE._replace(**{name: part})) for name, part in changes.items())}
     assert len(keys) == 1 + len(changes)
 
@@ -78,28 +78,28 @@ def test_the_nearest_row_count_of_the_same_weight(tmp_path: Path) -> None:
     with tuning(folder=tmp_path / "own"):
         assert TUNER.nearest(CASE) is None
         for rows in (8, 56, 512):
-            TUNER.remember(CASE._replace(rows=rows), Choice("vendor", rows))
-        TUNER.remember(CASE._replace(columns=10240, rows=64), Choice("vendor", 1))
-        TUNER.remember(CASE._replace(out=5120), Choice("vendor", 2))
-        TUNER.remember(CASE._replace(activation="relu"), Choice("vendor", 4))
-        TUNER.remember(CASE._replace(storage="packed"), Choice("vendor", 5))
+            TUNER.remember(CASE._replace(rows=rows), LinearChoice("vendor", rows))
+        TUNER.remember(CASE._replace(columns=10240, rows=64), LinearChoice("vendor", 1))
+        TUNER.remember(CASE._replace(out=5120), LinearChoice("vendor", 2))
+        TUNER.remember(CASE._replace(activation="relu"), LinearChoice("vendor", 4))
+        TUNER.remember(CASE._replace(storage="packed"), LinearChoice("vendor", 5))
         assert TUNER.lookup(CASE) is None
         for rows, expected in ((1, 8), (33, 56), (64, 56), (280, 56), (290, 512), (4096, 512)):
-            assert TUNER.nearest(CASE._replace(rows=rows)) == Choice("vendor", expected)
+            assert TUNER.nearest(CASE._replace(rows=rows)) == LinearChoice("vendor", expected)
 
 
 # Files
 
 
 choices = st.builds(
-    Choice,
+    LinearChoice,
     st.sampled_from(["dense", "cuda", "vendor"]),
     st.integers(0, 40),
     st.integers(0, 10**6).map(lambda hundredths: hundredths / 100),
     st.integers(0, 10**6).map(lambda hundredths: hundredths / 100),
 )
 cases = st.builds(
-    Case,
+    LinearCase,
     st.text(st.characters(exclude_characters="|", codec="utf-8"), max_size=8),
     st.just("0.8.0"),
     st.sampled_from(["torch.int8", "torch.float16"]),
@@ -115,7 +115,7 @@ cases = st.builds(
 @settings(max_examples=20, deadline=None)
 @given(entries=st.dictionaries(cases.map(key_of), choices, max_size=6))
 def test_a_file_reads_back_as_written(
-    entries: dict[str, Choice], tmp_path_factory: pytest.TempPathFactory
+    entries: dict[str, LinearChoice], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("tables") / "table.json"
     TUNER.write(path, entries)
@@ -146,10 +146,10 @@ def test_choices_are_found_again_in_another_process(tmp_path: Path) -> None:
     with tuning("table", folder=tmp_path / "deep" / "own"):
         assert TUNER.lookup(CASE) == VENDOR
         other = CASE._replace(rows=8)
-        TUNER.remember(other, Choice("dense"))
+        TUNER.remember(other, LinearChoice("dense"))
     with tuning(folder=tmp_path / "deep" / "own"):
         assert TUNER.lookup(CASE) == VENDOR
-        assert TUNER.lookup(other) == Choice("dense")
+        assert TUNER.lookup(other) == LinearChoice("dense")
 
 
 def test_what_was_measured_here_comes_before_what_was_shipped(tmp_path: Path) -> None:
@@ -157,9 +157,9 @@ def test_what_was_measured_here_comes_before_what_was_shipped(tmp_path: Path) ->
     TUNER.write(tmp_path / "shipped.json", {key_of(CASE): VENDOR, key_of(other): VENDOR})
     with tuning(folder=tmp_path / "own"):
         assert TUNER.lookup(CASE) == VENDOR
-        TUNER.remember(CASE, Choice("dense"))
+        TUNER.remember(CASE, LinearChoice("dense"))
     with tuning(folder=tmp_path / "own"):
-        assert TUNER.lookup(CASE) == Choice("dense")
+        assert TUNER.lookup(CASE) == LinearChoice("dense")
         assert TUNER.lookup(other) == VENDOR
     (kept,) = (tmp_path / "own").iterdir()
     assert list(TUNER.read(kept)) == [key_of(CASE)]
@@ -197,9 +197,9 @@ def test_a_damaged_or_foreign_file_is_measured_again(tmp_path: Path, content: by
         assert TUNER.lookup(CASE) is None
         assert TUNER.lookup(CASE._replace(rows=8)) == VENDOR
         assert TUNER.nearest(CASE) == VENDOR
-        TUNER.remember(CASE, Choice("dense"))
+        TUNER.remember(CASE, LinearChoice("dense"))
     with tuning(folder=tmp_path / "own"):
-        assert TUNER.lookup(CASE) == Choice("dense")
+        assert TUNER.lookup(CASE) == LinearChoice("dense")
 
 
 def test_a_key_that_is_none_is_passed_over(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_each_block_sees_its_own_table(tmp_path: Path) -> None:
         TUNER.remember(CASE, VENDOR)
         with tuning(folder=tmp_path / "inner"):
             assert TUNER.lookup(CASE) is None
-            TUNER.remember(CASE, Choice("dense"))
+            TUNER.remember(CASE, LinearChoice("dense"))
         assert TUNER.lookup(CASE) == VENDOR
 
 

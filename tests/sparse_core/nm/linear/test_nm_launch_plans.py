@@ -1,4 +1,4 @@
-"""Layers whose product is launched without the library have the bits of the library's call."""
+"""Layers with a launch plan have the bits of the ordinary way, or take the ordinary way."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sparse_core.kernels.launch_plan import SWITCH
 from sparse_core.nm import SparseLinear, prune
 from sparse_core.nm.linear import LinearImpl, nm_linear
 from sparse_core.nm.linear.common import has_sparse_cores
-from sparse_core.nm.linear.launch_plans import Again, Quick
+from sparse_core.nm.linear.launch_plans import LayerPlan, PlannedCall
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 COLUMNS, OUT = 1024, 768
@@ -33,20 +34,20 @@ def given(*shape: int, dtype: torch.dtype = torch.float16) -> Tensor:
     return torch.randn(*(shape or (256,)), COLUMNS, device="cuda", dtype=dtype)
 
 
-def products(sparse: SparseLinear) -> list[Again]:
+def products(sparse: SparseLinear) -> list[PlannedCall]:
     plans = sparse.packed.plans["cuda"]
-    return [call for call in plans.calls.values() if isinstance(call, Again)]  # type: ignore[attr-defined]
+    return [call for call in plans.calls.values() if isinstance(call, PlannedCall)]  # type: ignore[attr-defined]
 
 
 def library(sparse: SparseLinear, x: Tensor) -> Tensor:
-    """What the call gives that was recorded."""
+    """The result of the call behind the plan."""
     (product,) = products(sparse)
     made = product.call(x.reshape(-1, COLUMNS), sparse.bias, sparse._current().dense, None)
     return made.view(*x.shape[:-1], OUT)
 
 
-def quick(sparse: SparseLinear) -> list[object]:
-    return [] if sparse._ready is None else list(sparse._ready.quick.values())
+def layer_plans(sparse: SparseLinear) -> list[object]:
+    return [] if sparse._ready is None else list(sparse._ready.layer_plans.values())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -59,17 +60,17 @@ def test_each_way_keeps_its_bits(impl: LinearImpl, rows: int, bias: bool, dtype:
         x = given(rows, dtype=dtype)
         made.append((sparse(x), library(sparse, x)))
     assert all(torch.equal(ours, theirs) for ours, theirs in made)
-    assert [one.recorded for one in products(sparse)] in ([True], [False])
+    assert [one.plan is not None for one in products(sparse)] == [impl != "dense"]
 
 
-def test_every_way_is_recorded() -> None:
-    """Of 13 rows cuSPARSELt is given a padded copy, and memory for it that nobody knows."""
-    expected = (("cuda", 16, True), ("dense", 256, True), ("vendor", 256, True), ("vendor", 13, False))
-    for impl, rows, recorded in expected:
+def test_which_ways_have_a_plan() -> None:
+    """Of 13 rows cuSPARSELt is given a padded copy; the dense product is a call of torch."""
+    expected = (("cuda", 16, True), ("dense", 256, False), ("vendor", 256, True), ("vendor", 13, False))
+    for impl, rows, planned in expected:
         sparse = layer(impl)  # type: ignore[arg-type]
         for _ in range(4):
             sparse(given(rows))
-        assert [one.recorded for one in products(sparse)] == [recorded], impl
+        assert [one.plan is not None for one in products(sparse)] == [planned], impl
 
 
 @pytest.mark.parametrize("activation", [None, "relu", "gelu"])
@@ -82,7 +83,7 @@ def test_products_of_cusparselt_on_several_streams(rows: int, activation: str | 
     for _ in range(2):
         expected = [sparse(x) for x in inputs]
     (product,) = products(sparse)
-    assert product.recorded is (activation != "gelu")
+    assert (product.plan is not None) is (activation != "gelu")
     streams = [torch.cuda.Stream() for _ in inputs]
     torch.cuda.synchronize()
     made: list[list[Tensor]] = [[] for _ in inputs]
@@ -102,12 +103,12 @@ def test_products_of_cusparselt_on_several_streams(rows: int, activation: str | 
         assert torch.equal(captured, expected[0])
 
 
-def test_a_layer_becomes_quick_and_sees_changes() -> None:
+def test_a_layer_has_a_plan_and_sees_changes() -> None:
     sparse = layer()
     x = given(4, 64)
     for _ in range(6):
         before = sparse(x)
-    assert [type(one) for one in quick(sparse)] == [Quick]
+    assert [type(one) for one in layer_plans(sparse)] == [LayerPlan]
     other = given(4, 64)
     assert torch.equal(sparse(other), library(sparse, other))
     assert sparse(other).shape == (4, 64, OUT)
@@ -123,7 +124,7 @@ def test_a_layer_becomes_quick_and_sees_changes() -> None:
     assert torch.allclose(sparse(x), x @ sparse.weight.T, atol=0.05, rtol=0.01)
 
 
-def test_what_does_not_fit_goes_the_whole_way() -> None:
+def test_what_does_not_fit_takes_the_ordinary_way() -> None:
     sparse = layer()
     for _ in range(6):
         sparse(given(256))
@@ -209,16 +210,14 @@ def test_streams_graphs_and_threads() -> None:
     assert torch.equal(captured, sparse(x))
 
 
-def test_settings_of_cublas_are_asked() -> None:
-    sparse = layer("dense")
-    x = given()
-    for _ in range(4):
-        before = sparse(x)
-    backend = torch.backends.cuda.matmul
-    allowed = backend.allow_fp16_reduced_precision_reduction
-    backend.allow_fp16_reduced_precision_reduction = not allowed
-    try:
-        assert torch.equal(sparse(x), library(sparse, x))
-    finally:
-        backend.allow_fp16_reduced_precision_reduction = allowed
-    assert torch.equal(sparse(x), before)
+@pytest.mark.parametrize(("impl", "rows"), [("vendor", 256), ("cuda", 16), ("dense", 256), ("auto", 256)])
+def test_the_switch_changes_no_bit(impl: LinearImpl, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, found = given(rows), {}
+    for value in ("0", "1"):
+        monkeypatch.setenv(SWITCH, value)
+        sparse = layer(impl)
+        found[value] = [sparse(x) for _ in range(6)]
+        if value == "0":
+            assert products(sparse) == []
+            assert layer_plans(sparse) == []
+    assert all(torch.equal(one, found["0"][0]) for several in found.values() for one in several)

@@ -19,8 +19,8 @@ from sparse_core.errors import ImplementationError
 from sparse_core.nm.layers.sparse_linear import SparseLinear
 from sparse_core.nm.linear import compiled as compiled_products
 from sparse_core.nm.linear import decode_cuda, execution, measure, nm_linear, tuning
-from sparse_core.nm.linear.choice import Choice
-from sparse_core.nm.linear.common import Epilogue
+from sparse_core.nm.linear.choice import LinearChoice
+from sparse_core.nm.linear.common import LinearEpilogue
 from sparse_core.nm.linear.cusparselt import library
 from sparse_core.nm.linear.cusparselt.compress import compress, compress_dense, layout_matches
 from sparse_core.nm.packing.packed_weight import PackedNM
@@ -71,10 +71,10 @@ def by_kernel(
     x: Tensor, packed: PackedNM, bias: Tensor | None, activation: str | None, variant: int
 ) -> Tensor:
     call = execution.make_call(
-        Choice("cuda", variant),
+        LinearChoice("cuda", variant),
         packed,
         len(x),
-        Epilogue(activation, bias is not None, False, x.dtype),
+        LinearEpilogue(activation, bias is not None, False, x.dtype),
     )
     return call(x, bias, None, None)
 
@@ -244,8 +244,8 @@ def test_choice_is_measured_kept_and_found_again(cuda: torch.device, tmp_path: P
         assert file.read_text() == before
     with tuning("table", folder=tmp_path / "none"):
         other = packed_weight(528, 1040, torch.bfloat16, cuda)
-        plain = Epilogue(None, False, False, torch.bfloat16)
-        assert measure.choose(other, 8, None, None, None, plain) == Choice("dense")
+        plain = LinearEpilogue(None, False, False, torch.bfloat16)
+        assert measure.choose(other, 8, None, None, None, plain) == LinearChoice("dense")
     assert not (tmp_path / "none").exists()
 
 
@@ -253,7 +253,7 @@ def test_wrong_numbers_are_never_chosen(cuda: torch.device, monkeypatch: pytest.
     packed = packed_weight(4096, 4096, torch.bfloat16, cuda)
     true_call = execution.make_call
 
-    def wrong(choice: Choice, *arguments: Any) -> execution.Call:
+    def wrong(choice: LinearChoice, *arguments: Any) -> execution.Call:
         call = true_call(choice, *arguments)
 
         def off(*tensors: Tensor | None) -> Tensor:
@@ -264,7 +264,7 @@ def test_wrong_numbers_are_never_chosen(cuda: torch.device, monkeypatch: pytest.
 
         return off
 
-    plain = Epilogue(None, False, False, torch.bfloat16)
+    plain = LinearEpilogue(None, False, False, torch.bfloat16)
     assert measure.measure(packed, 4096, None, packed.to_dense(), None, plain).method == "vendor"
     monkeypatch.setattr(execution, "make_call", wrong)
     assert measure.measure(packed, 4096, None, packed.to_dense(), None, plain).method == "dense"
@@ -431,8 +431,8 @@ def test_unknown_version_keeps_to_the_first_algorithm(
 ) -> None:
     monkeypatch.setattr(library, "CHECKED", {})
     packed = packed_weight(256, 512, torch.bfloat16, cuda)
-    found = measure.candidates(packed, 256, Epilogue(None, True, False, torch.bfloat16))
-    assert found == [Choice("vendor", 0)]
+    found = measure.candidates(packed, 256, LinearEpilogue(None, True, False, torch.bfloat16))
+    assert found == [LinearChoice("vendor", 0)]
 
 
 def test_autocast_changes_no_product_that_was_done_before(cuda: torch.device) -> None:

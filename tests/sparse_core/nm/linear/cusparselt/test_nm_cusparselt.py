@@ -11,7 +11,7 @@ import torch
 
 from sparse_core.errors import ImplementationError
 from sparse_core.nm.linear import vendor
-from sparse_core.nm.linear.common import Epilogue
+from sparse_core.nm.linear.common import LinearEpilogue
 from sparse_core.nm.linear.cusparselt import library
 from sparse_core.nm.linear.cusparselt.plan import Product
 from sparse_core.nm.packing.packed_weight import PackedNM
@@ -193,9 +193,9 @@ def test_values_that_could_not_live_in_the_buffer() -> None:
 def test_description_of_a_product(dtype: torch.dtype) -> None:
     out_dtype = torch.float16 if dtype == torch.int8 else dtype
     packed = zeros(32, 64, dtype, NMPattern(2, 4))
-    assert vendor.product_of(48, packed, Epilogue("relu", True, True, out_dtype)) == Product(
+    assert vendor.product_of(48, packed, LinearEpilogue("relu", True, True, out_dtype)) == Product(
         48, 32, 64, dtype, out_dtype, True, True
     )
     # GELU is applied afterwards.
-    assert not vendor.product_of(48, packed, Epilogue("gelu", True, False, out_dtype)).relu
+    assert not vendor.product_of(48, packed, LinearEpilogue("gelu", True, False, out_dtype)).relu
     assert vendor.row_step(dtype) == (16 if dtype == torch.int8 else 8)

@@ -1,0 +1,167 @@
+"""Steps of a launch plan from Triton kernels that an ordinary call launched.
+
+:func:`sparse_core.kernels.launches.record` keeps the launches of a call. Tensors of the call that change (operands,
+the result, scratch memory) are found among the arguments by their addresses; all others stay where they are.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from sparse_core.kernels.launch_plan import PROGRAMMATIC, KernelLaunch, KernelStep, Place, argument_sizes
+from sparse_core.kernels.launches import RecordedLaunch
+
+_PACKED = {"i32": "<i", "u32": "<I", "i64": "<q", "u64": "<Q", "fp32": "<f", "fp64": "<d"}
+
+
+class BoundLaunch(NamedTuple):
+    """A launch without the tensors that change.
+
+    Attributes:
+        launch: the rest of it.
+        places: among its arguments, of those tensors.
+        moving: which tensor is in each place, and how many bytes after its begin.
+    """
+
+    launch: RecordedLaunch
+    places: tuple[int, ...]
+    moving: tuple[tuple[int, int], ...]
+
+
+def bind(
+    launches: Sequence[RecordedLaunch], operands: Sequence[Tensor], scratch: Sequence[Tensor]
+) -> list[BoundLaunch] | None:
+    """Find the tensors that change among the arguments of launches.
+
+    Args:
+        launches: of one call.
+        operands: the call's operands and its result. A launch takes each at most once, and whole.
+        scratch: memory that the launches use between them; a launch may take part of it.
+
+    Returns:
+        None if it is not clear which tensor an argument is, or a tensor is in no launch.
+    """
+    found = [_bound(launch, operands, scratch) for launch in launches]
+    bound = [one for one in found if one is not None]
+    used = {which for one in bound for which, _ in one.moving}
+    if len(bound) != len(found) or used != set(range(len(operands) + len(scratch))):
+        return None
+    return bound
+
+
+def same(launches: Sequence[BoundLaunch], others: Sequence[BoundLaunch]) -> bool:
+    """True if two calls read the very same tensors and numbers: nothing was made for one call alone."""
+    return len(launches) == len(others) and all(
+        (one.places, one.moving) == (other.places, other.moving) and _same_launch(one.launch, other.launch)
+        for one, other in zip(launches, others, strict=True)
+    )
+
+
+def make_steps(launches: Sequence[BoundLaunch]) -> list[KernelStep] | None:
+    """Return the launches as the driver gets them; None if Triton's launcher does more than pass them on."""
+    steps = [_step(one) for one in launches]
+    made = [one for one in steps if one is not None]
+    return made if len(made) == len(steps) else None
+
+
+def _bound(
+    launch: RecordedLaunch, operands: Sequence[Tensor], scratch: Sequence[Tensor]
+) -> BoundLaunch | None:
+    tensors = [*operands, *scratch]
+    places: list[int] = []
+    moving: list[tuple[int, int]] = []
+    for place, argument in enumerate(launch.arguments):
+        if not isinstance(argument, Tensor):
+            continue
+        address = argument.data_ptr()
+        within = [
+            (which, address - tensor.data_ptr())
+            for which, tensor in enumerate(tensors)
+            if 0 <= address - tensor.data_ptr() < tensor.numel() * tensor.element_size()
+        ]
+        if not within:
+            continue
+        which, shift = within[0]
+        is_operand = which < len(operands)
+        is_part = shift != 0 or argument.numel() != tensors[which].numel()
+        is_second = which in {tensor for tensor, _ in moving}
+        if len(within) > 1 or (is_operand and (is_part or is_second)):
+            return None
+        places.append(place)
+        moving.append(within[0])
+    if launch.compiled is None:
+        return None
+    return BoundLaunch(launch.without(tuple(places)), tuple(places), tuple(moving))
+
+
+def _same_launch(launch: RecordedLaunch, other: RecordedLaunch) -> bool:
+    return (
+        launch.compiled is other.compiled
+        and launch.grid == other.grid
+        and launch.options == other.options
+        and len(launch.arguments) == len(other.arguments)
+        and all(
+            one is another if isinstance(one, Tensor) else one == another
+            for one, another in zip(launch.arguments, other.arguments, strict=True)
+        )
+    )
+
+
+def _step(bound: BoundLaunch) -> KernelStep | None:
+    launch, signature = bound.launch, bound.launch.kernel.signature
+    named = {name: one for name, one in launch.options.items() if name in signature.parameters}
+    arguments = signature.bind(*launch.arguments, **named)
+    arguments.apply_defaults()
+    width, height, depth = (*launch.grid, 1, 1)[:3]
+    values = [one.data_ptr() if isinstance(one, Tensor) else one for one in arguments.arguments.values()]
+    described = describe(launch.compiled, (width, height, depth), values)
+    if described is None:
+        return None
+    as_driver, where = described
+    places = zip(bound.places, bound.moving, strict=True)
+    return KernelStep(
+        as_driver, tuple(Place(where[place], 0, which, shift) for place, (which, shift) in places)
+    )
+
+
+def describe(
+    compiled: Any, grid: tuple[int, int, int], arguments: Sequence[Any]
+) -> tuple[KernelLaunch, dict[int, int]] | None:
+    """Return a launch as the driver gets it, and which of its arguments each of the function's became.
+
+    Args:
+        compiled: what Triton compiled the function to.
+        grid: programs.
+        arguments: of the function, all of them in order, addresses for tensors.
+
+    Returns:
+        None if Triton's launcher does more than to pass them on.
+    """
+    types, settings = list(compiled.src.signature.values()), compiled.metadata
+    more = ("launch_cooperative_grid", "global_scratch_size", "profile_scratch_size", "tensordesc_meta")
+    if len(types) != len(arguments) or any(getattr(settings, name, None) for name in more):
+        return None
+    if getattr(settings, "num_ctas", 1) != 1:
+        return None
+    sizes = argument_sizes(compiled.function)
+    packed: list[bytes] = []
+    where: dict[int, int] = {}
+    for place, (kind, value) in enumerate(zip(types, arguments, strict=True)):
+        if kind == "constexpr":
+            continue
+        form = "<Q" if isinstance(kind, str) and kind.startswith("*") else _PACKED.get(kind)
+        if form is None:
+            return None
+        where[place] = len(packed)
+        packed.append(struct.pack(form, 0 if value is None else value))
+    # After them come addresses of scratch memory, which these kernels do not have.
+    packed += [bytes(size) for size in sizes[len(packed) :]]
+    if [len(one) for one in packed] != sizes:
+        return None
+    attributes = PROGRAMMATIC if getattr(settings, "launch_pdl", False) else b""
+    block = (32 * settings.num_warps, 1, 1)
+    return KernelLaunch(compiled.function, grid, block, settings.shared, attributes, tuple(packed)), where
