@@ -1,14 +1,9 @@
 """Launch plans of packed products: a weight, and a layer, know what they did before with inputs of a size.
 
-<<<<<<< 79ab2b4ceda8a5e25f637cb7f747bde0f99d3256
-cuBLAS and cuSPARSELt take more of the host's time for a product than its launches. From its fourth call on,
-a product is these launches at other addresses (:mod:`sparse_core.kernels.recording`): the same bits.
-=======
 The ordinary way checks operands and looks up which of the ways was measured to be fastest. A
 :class:`PlannedCall` skips that for a weight, a :class:`LayerPlan` for a layer. Behind both is a
 :class:`sparse_core.kernels.launch_plan.LaunchPlan` if the way is the kernel for few rows or cuSPARSELt; the
 dense product is a call of torch.
->>>>>>> fa09e6cbf5f449d6ec715870fed5e9a728d3da6a
 """
 
 from __future__ import annotations
