@@ -34,7 +34,7 @@ from benchmarks.merging_plain import model_sizes
 from benchmarks.options import asked, common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table
 from sparse_core.merging import merge_files, parse_recipe
-from sparse_core.merging.tensor_files import TensorFileWriter
+from sparse_core.merging.files.tensor_files import TensorFileWriter
 from sparse_core.table import Table
 
 _NOTES = [

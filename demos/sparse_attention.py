@@ -25,7 +25,7 @@ from rich.table import Table
 
 from perception.errors import DataError
 from sparse_core.attention import BlockPattern, from_distance
-from sparse_core.attention.picture import pattern_raster
+from sparse_core.attention.patterns.picture import pattern_raster
 from sparse_core.commands import failure, reported_file_errors
 from sparse_core.errors import ImplementationError
 from sparse_core.files import replacing

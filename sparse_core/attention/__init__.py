@@ -1,24 +1,10 @@
 """Block-sparse attention: which queries attend to which keys, and attention that computes only that."""
 
 # These register themselves with the pattern, whose methods call them.
-import sparse_core.attention.describe
-import sparse_core.attention.files
-import sparse_core.attention.picture
-import sparse_core.attention.validation  # noqa: F401
+import sparse_core.attention.patterns.files
+import sparse_core.attention.patterns.picture
+import sparse_core.attention.patterns.validation  # noqa: F401
 from sparse_core.attention.api import sparse_attention
-from sparse_core.attention.builders import (
-    bigbird,
-    documents,
-    full,
-    global_tokens,
-    local_window,
-    random_blocks,
-    strided,
-)
-from sparse_core.attention.combine import per_sequence
-from sparse_core.attention.description import PatternDescription
-from sparse_core.attention.distance import from_distance
-from sparse_core.attention.from_mask import from_block_mask, from_token_mask
 from sparse_core.attention.gathered import gathered_attention
 from sparse_core.attention.modules.attention import SparseAttention
 from sparse_core.attention.modules.feed_forward import FeedForward
@@ -29,7 +15,20 @@ from sparse_core.attention.modules.selectors import DynamicBlocks, Selector, Top
 from sparse_core.attention.modules.sources import PatternCache
 from sparse_core.attention.modules.transformer import SparseTransformer
 from sparse_core.attention.operands import AttentionImpl, AttentionResult
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.builders import (
+    bigbird,
+    documents,
+    full,
+    global_tokens,
+    local_window,
+    random_blocks,
+    strided,
+)
+from sparse_core.attention.patterns.combination import per_sequence
+from sparse_core.attention.patterns.description import PatternDescription
+from sparse_core.attention.patterns.distance import from_distance
+from sparse_core.attention.patterns.masks import from_block_mask, from_token_mask
+from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.pruning.average import BlockImportance
 from sparse_core.attention.pruning.importance import block_importance
 from sparse_core.attention.pruning.layer import PrunableAttention

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.blocks.plan import ROW_LENGTHS
-from sparse_core.attention.builders import full
-from sparse_core.attention.grid import FULL, BlockGrid
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.gpu.plan import ROW_LENGTHS
+from sparse_core.attention.patterns.builders import full
+from sparse_core.attention.patterns.grid import FULL, BlockGrid
+from sparse_core.attention.patterns.pattern import BlockPattern
 
 
 @torch.no_grad()

@@ -15,16 +15,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sparse_core.attention.masked_product import all_finite, masked_scores, weighted_sum
-from sparse_core.attention.operands import (
-    AttentionResult,
-    arithmetic_dtype,
-    check_operands,
-    check_pattern,
-    default_scale,
+from sparse_core.attention.masked_arithmetic import (
+    all_finite,
+    masked_scores,
+    masked_softmax,
+    run_chunk,
+    take,
+    weighted_sum,
 )
-from sparse_core.attention.pattern import BlockPattern
-from sparse_core.attention.softmax import masked_softmax, run_chunk, take
+from sparse_core.attention.operands import (
+    AttentionOptions,
+    AttentionResult,
+    AttentionShape,
+    arithmetic_dtype,
+)
+from sparse_core.attention.patterns.pattern import BlockPattern
 
 #: Queries of a tile, where a pattern has masks: few share more of their keys, many read each key less often.
 _TILE = 32
@@ -36,36 +41,30 @@ _ROUNDING = 8
 _ALL = 0x0101010101010101
 
 
-def sparse_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pattern: BlockPattern,
-    *,
-    scale: float | None = None,
-    wants_lse: bool = True,
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, shape: AttentionShape, options: AttentionOptions
 ) -> AttentionResult:
-    """``softmax(scale * q @ k.T) @ v`` over the keys that ``pattern`` allows.
+    """Compute the public function of operands and options that were checked.
 
-    Arguments and errors are those of :func:`sparse_core.attention.sparse_attention`, with dim a multiple of 8
-    from 16 to 256. Arithmetic is in float32 (float64 for float64). ``lse`` takes another pass over the
-    scores; without ``wants_lse`` it is NaN.
+    Arithmetic is in float32 (float64 for float64). ``lse`` takes another pass over the scores; it is NaN
+    unless the options want it.
     """
-    shape = check_operands(q, k, v)
-    check_pattern(pattern, shape, q.device)
-    scale = default_scale(scale, shape.dim)
-    dtype = arithmetic_dtype(q.dtype)
+    dtype, scale, wants_lse = arithmetic_dtype(q.dtype), options.scale, options.wants_lse
     with torch.autocast("cpu", enabled=False):
         if pattern.heads == 1:
             parts = [_shared(q.to(dtype), k.to(dtype), v.to(dtype), _prepared(pattern, 0), scale, wants_lse)]
         else:
-            heads = range(shape.heads)
-            rows = [
-                (q[:, [h]], k[:, [h // shape.group]], v[:, [h // shape.group]], _prepared(pattern, h))
-                for h in heads
-            ]
+            of_heads = ((head, head // shape.group) for head in range(shape.heads))
             parts = [
-                _shared(a.to(dtype), b.to(dtype), c.to(dtype), p, scale, wants_lse) for a, b, c, p in rows
+                _shared(
+                    q[:, [head]].to(dtype),
+                    k[:, [key_head]].to(dtype),
+                    v[:, [key_head]].to(dtype),
+                    _prepared(pattern, head),
+                    scale,
+                    wants_lse,
+                )
+                for head, key_head in of_heads
             ]
         out = torch.cat([part.out for part in parts], dim=1) if len(parts) > 1 else parts[0].out
         if not wants_lse:

@@ -9,58 +9,42 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.dropout import drawn_seed, kept_weights, row_states
-from sparse_core.attention.masked_product import masked_scores, weighted_sum
+from sparse_core.attention.masked_arithmetic import (
+    CHUNK_SCORES,
+    KEPT_SCORES,
+    masked_scores,
+    masked_softmax,
+    run_chunk,
+    take,
+    weighted_sum,
+)
 from sparse_core.attention.operands import (
+    AttentionOptions,
     AttentionResult,
     AttentionShape,
     arithmetic_dtype,
-    check_operands,
-    checked_options,
 )
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.scores import ScoreFunction
-from sparse_core.attention.softmax import CHUNK_SCORES, KEPT_SCORES, masked_softmax, run_chunk, take
 
 
-def sparse_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pattern: BlockPattern,
-    *,
-    scale: float | None = None,
-    dropout_p: float = 0.0,
-    seed: int | None = None,
-    query_lengths: Tensor | None = None,
-    key_lengths: Tensor | None = None,
-    score_mod: ScoreFunction | None = None,
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, shape: AttentionShape, options: AttentionOptions
 ) -> AttentionResult:
-    """``softmax(scale * q @ k.T) @ v`` over the keys that ``pattern`` allows.
+    """Compute the public function of operands and options that were checked.
 
     Scores, softmax and sums are float32 (float64 for float64), whatever the type of the operands. Block rows
     with equally many blocks are computed together, in chunks of bounded memory; where the scores are many,
     backward computes them again instead of keeping them. Gradients of ``out`` and ``lse`` are those of
     autograd; queries without keys have zero gradients. Results repeat to the bit.
 
-    Arguments and errors are those of :func:`sparse_core.attention.sparse_attention`, with dim a multiple of 8
-    from 16 to 256. The first call with a pattern on a GPU waits for the device, to prepare an index that is
-    kept on the pattern. ``lse`` is without dropout. Padding behind the lengths of sequences may hold
-    anything, NaN too; the pattern stays where it is: a causal one remains aligned at the padded ends.
-    A row depends on the keys that it may attend to alone: NaN and infinities elsewhere do not reach it.
+    The first call with a pattern on a GPU waits for the device, to prepare an index that is kept on the
+    pattern. ``lse`` is without dropout. Padding behind the lengths of sequences may hold anything, NaN too;
+    the pattern stays where it is: a causal one remains aligned at the padded ends. A row depends on the keys
+    that it may attend to alone: NaN and infinities elsewhere do not reach it.
     """
-    shape = check_operands(q, k, v)
-    options = checked_options(
-        pattern,
-        shape,
-        q.device,
-        scale=scale,
-        dropout_p=dropout_p,
-        seed=seed,
-        query_lengths=query_lengths,
-        key_lengths=key_lengths,
-    )
-    queries, keys = options.query_lengths, options.key_lengths
-    if dropout_p and seed is None:
+    queries, keys, seed = options.query_lengths, options.key_lengths, options.seed
+    if options.dropout_p and seed is None:
         seed = drawn_seed()
     with torch.autocast(q.device.type, enabled=False):
         layout = _Layout(shape, pattern)
@@ -71,9 +55,9 @@ def sparse_attention(
             v=layout.key_blocks(_without_padding(v, keys).to(dtype)),
             query_lengths=None if queries is None else layout.per_sequence(queries),
             key_lengths=None if keys is None else layout.per_sequence(keys),
-            states=layout.row_states(seed, q.device) if dropout_p and seed is not None else None,
-            dropout_p=dropout_p,
-            score_mod=score_mod,
+            states=layout.row_states(seed, q.device) if options.dropout_p and seed is not None else None,
+            dropout_p=options.dropout_p,
+            score_mod=options.score_mod,
         )
         out, lse = _attend(operands, pattern, layout)
         return AttentionResult(out.to(q.dtype), lse)

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.best_blocks import best_blocks, row_offsets, visible_blocks
-from sparse_core.attention.grid import BlockGrid
 from sparse_core.attention.operands import (
     AttentionShape,
     arithmetic_dtype,
@@ -23,7 +22,8 @@ from sparse_core.attention.operands import (
     check_share,
     default_scale,
 )
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.grid import BlockGrid
+from sparse_core.attention.patterns.pattern import BlockPattern
 
 # Probabilities are added up as whole multiples of 2^-40, so that the order of the sum does not matter.
 _UNITS = 1 << 40

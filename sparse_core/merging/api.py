@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from sparse_core.merging.combining import Share, merge_tensor
+from sparse_core.merging.arithmetic.pieces import Delta
+from sparse_core.merging.arithmetic.sums import Share, merge_tensor
+from sparse_core.merging.arithmetic.tensor import merge_one
 from sparse_core.merging.methods import Method, find_method
-from sparse_core.merging.pieces import Delta
 from sparse_core.merging.rules import Elect, Rescale, Rule, read_options, read_rescale
 from sparse_core.merging.task_vector import State, TaskVector, check_same_tensors, state_of
-from sparse_core.merging.tensors import merge_one
 
 
 @torch.no_grad()

@@ -17,9 +17,9 @@ from rich.console import Console
 
 from sparse_core import __version__
 from sparse_core.commands import failure
-from sparse_core.merging.encoding import VALUE_CODES
-from sparse_core.merging.recipe import load_recipe
-from sparse_core.merging.streaming import make_task_vector, merge_files
+from sparse_core.merging.disk import make_task_vector, merge_files
+from sparse_core.merging.files.encoding import VALUE_CODES
+from sparse_core.merging.recipes.recipe import load_recipe
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sparse_core.merging.keeping import Keep, band, largest, random_share
-from sparse_core.merging.pieces import Delta, compute_dtype, piece_size, spans
+from sparse_core.merging.arithmetic.masks import Keep, band, largest, random_share
+from sparse_core.merging.arithmetic.pieces import Delta, compute_dtype, piece_size, spans
 from sparse_core.surgery import shapes_of, state_difference
 
 #: A state dict, or a module that has one.

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from sparse_core.merging.methods import METHODS
-from sparse_core.merging.recipe import parse_recipe
+from sparse_core.merging.recipes.recipe import parse_recipe
 
 
 @pytest.fixture

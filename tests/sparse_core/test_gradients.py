@@ -17,7 +17,7 @@ from perception.model.segments import _SegmentReduce
 from perception.train.ranks import Ranks
 from perception.train.synchronised import _Normalise
 from sparse_core.attention.cpu import _Gate
-from sparse_core.attention.masked_product import masked_scores, weighted_sum
+from sparse_core.attention.masked_arithmetic import masked_scores, weighted_sum
 from sparse_core.compression.codebook import lookup
 from sparse_core.conv.convolution.reference import sparse_convolution
 from sparse_core.conv.pooling import SparseAvgPool2d, SparseMaxPool2d
@@ -130,13 +130,13 @@ TWICE: dict[str, dict[str, Callable[[], Case]]] = {
     "sparse_core.attention.cpu._Gate": {
         "masked": lambda: (gated, (numbers(2, 4), numbers(3, 4), numbers(3, 4)))
     },
-    "sparse_core.attention.masked_product._Scores": {
+    "sparse_core.attention.masked_arithmetic._Scores": {
         "masked": lambda: (
             lambda q, k: masked_scores(q, k, PAIRS).masked_fill(~PAIRS, 0) ** 2,
             (numbers(2, 4), numbers(3, 4)),
         ),
     },
-    "sparse_core.attention.masked_product._WeightedSum": {
+    "sparse_core.attention.masked_arithmetic._WeightedSum": {
         "masked": lambda: (
             lambda w, table: weighted_sum(w.masked_fill(~PAIRS, 0), table, PAIRS),
             (numbers(2, 3), numbers(3, 4)),
@@ -252,7 +252,7 @@ def pruned_linear() -> Case:
 
 #: None where no CPU runs it.
 REFUSED: dict[str, Callable[[], Case] | None] = {
-    "sparse_core.attention.blocks.product._Attention": None,
+    "sparse_core.attention.gpu.attention._Attention": None,
     "sparse_core.attention.gathered.gradient._Attention": None,
     "sparse_core.conv.convolution.triton._Convolution": None,
     "sparse_core.nm.linear.product._Product": None,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sparse_core.attention.masked_arithmetic import masked_softmax, run_chunk, take
 from sparse_core.attention.operands import AttentionResult, arithmetic_dtype
-from sparse_core.attention.softmax import masked_softmax, run_chunk, take
 
 #: Numbers of gathered keys that a chunk of queries may hold.
 CHUNK_NUMBERS = 1 << 22

@@ -12,7 +12,7 @@ from sparse_core.attention.modules.learned import LearnedBlocks
 from sparse_core.attention.modules.padding import zero_padding
 from sparse_core.attention.modules.sources import PatternSource, Source, pattern_for, pattern_source
 from sparse_core.attention.operands import LARGEST_DIM, AttentionImpl
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.pattern import BlockPattern
 
 
 class SparseAttention(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparse_core.attention.grid import BlockGrid
+from sparse_core.attention.masked_arithmetic import CHUNK_SCORES, masked_softmax
 from sparse_core.attention.modules.padding import zero_padding
 from sparse_core.attention.operands import (
     arithmetic_dtype,
@@ -13,7 +13,7 @@ from sparse_core.attention.operands import (
     check_ragged,
     default_scale,
 )
-from sparse_core.attention.softmax import CHUNK_SCORES, masked_softmax
+from sparse_core.attention.patterns.grid import BlockGrid
 
 
 @torch.no_grad()

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.attention.best_blocks import best_blocks, blocks_seen
-from sparse_core.attention.grid import BlockGrid
 from sparse_core.attention.modules.block_probabilities import block_probabilities
 from sparse_core.attention.modules.pooling import TokenBlocks
 from sparse_core.attention.operands import (
@@ -23,7 +22,8 @@ from sparse_core.attention.operands import (
     check_share,
     default_scale,
 )
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.grid import BlockGrid
+from sparse_core.attention.patterns.pattern import BlockPattern
 
 
 class LearnedBlocks(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sparse_core.attention.modules.padding import zero_padding
 from sparse_core.attention.operands import check_share
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.selection import dynamic_blocks, top_k_blocks
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.modules.selectors import Selector
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.pattern import BlockPattern
 
 PatternSource = BlockPattern | Selector | Callable[..., BlockPattern]
 """A pattern, a selector, or a function of query length, key length and device that builds a pattern.

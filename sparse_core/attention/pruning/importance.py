@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from sparse_core.attention.grid import FULL, BlockGrid
+from sparse_core.attention.masked_arithmetic import CHUNK_SCORES
 from sparse_core.attention.operands import (
     AttentionShape,
     arithmetic_dtype,
@@ -17,8 +17,8 @@ from sparse_core.attention.operands import (
     check_ragged,
     default_scale,
 )
-from sparse_core.attention.pattern import BlockPattern
-from sparse_core.attention.softmax import CHUNK_SCORES
+from sparse_core.attention.patterns.grid import FULL, BlockGrid
+from sparse_core.attention.patterns.pattern import BlockPattern
 
 Measure = Literal["score", "weight"]
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from sparse_core.attention.files import SIZES, TENSORS
-from sparse_core.attention.grid import BlockGrid
 from sparse_core.attention.operands import AttentionResult
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.files import SIZES, TENSORS
+from sparse_core.attention.patterns.grid import BlockGrid
+from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.pruning.average import BlockImportance
 from sparse_core.attention.pruning.report import LayerPruning
 from sparse_core.attention.pruning.selection import candidates, patterns_from_importance

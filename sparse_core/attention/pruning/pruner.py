@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.pruning.average import BlockImportance
 from sparse_core.attention.pruning.importance import Measure
 from sparse_core.attention.pruning.layer import PrunableAttention, PrunedLayer

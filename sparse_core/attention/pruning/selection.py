@@ -7,11 +7,11 @@ import math
 import torch
 from torch import Tensor
 
-from sparse_core.attention.builders import full
-from sparse_core.attention.from_mask import from_block_mask
-from sparse_core.attention.grid import FULL, BlockGrid
 from sparse_core.attention.operands import check_share
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.builders import full
+from sparse_core.attention.patterns.grid import FULL, BlockGrid
+from sparse_core.attention.patterns.masks import from_block_mask
+from sparse_core.attention.patterns.pattern import BlockPattern
 
 
 @torch.no_grad()

@@ -23,7 +23,7 @@ from sparse_core.attention import (
     random_blocks,
     sparse_attention,
 )
-from sparse_core.attention.blocks import plan
+from sparse_core.attention.gpu import plan
 
 IMPL = os.environ.get("SPARSIGHT_COMPARED_IMPL", "triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention import BlockPattern, local_window, per_sequence, sparse_attention
-from sparse_core.attention.blocks import hopper
-from sparse_core.attention.blocks.again import Again
+from sparse_core.attention.gpu import hopper
+from sparse_core.attention.gpu.again import Again
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 

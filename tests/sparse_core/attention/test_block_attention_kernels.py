@@ -22,8 +22,8 @@ from sparse_core.attention import (
     sparse_attention,
     top_k_blocks,
 )
-from sparse_core.attention.blocks import plan
-from sparse_core.attention.blocks.plan import lists_of
+from sparse_core.attention.gpu import plan
+from sparse_core.attention.gpu.plan import lists_of
 from sparse_core.errors import ImplementationError
 
 SCRIPT = Path(__file__).with_name("compare_block_attention.py")

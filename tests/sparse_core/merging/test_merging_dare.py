@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sparse_core.merging.api import merge
-from sparse_core.merging.keeping import RandomShare
+from sparse_core.merging.arithmetic.masks import RandomShare
 from sparse_core.merging.task_vector import TaskVector
 
 

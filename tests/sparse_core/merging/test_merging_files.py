@@ -15,14 +15,14 @@ import yaml
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from sparse_core.merging import streaming
+from sparse_core.merging import disk as streaming
 from sparse_core.merging.api import merge
 from sparse_core.merging.cli import main
-from sparse_core.merging.recipe import parse_recipe
-from sparse_core.merging.sources import INDEX_NAME, open_model
-from sparse_core.merging.streaming import make_task_vector, merge_files
+from sparse_core.merging.disk import make_task_vector, merge_files
+from sparse_core.merging.files.models import INDEX_NAME, open_model
+from sparse_core.merging.files.tensor_files import TensorFileReader, TensorFileWriter
+from sparse_core.merging.recipes.recipe import parse_recipe
 from sparse_core.merging.task_vector import TaskVector
-from sparse_core.merging.tensor_files import TensorFileReader, TensorFileWriter
 
 State = dict[str, torch.Tensor]
 
@@ -315,8 +315,8 @@ def test_writer_refuses_what_the_format_cannot_hold(tmp_path: Path) -> None:
 PEAK = """
 import sys
 from pathlib import Path
-from sparse_core.merging.recipe import load_recipe
-from sparse_core.merging.streaming import merge_files
+from sparse_core.merging.recipes.recipe import load_recipe
+from sparse_core.merging.disk import merge_files
 
 def peak():
     lines = Path("/proc/self/status").read_text().splitlines()

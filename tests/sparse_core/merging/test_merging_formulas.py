@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from sparse_core.merging.api import merge
+from sparse_core.merging.arithmetic.pieces import PIECE
 from sparse_core.merging.methods import METHODS
-from sparse_core.merging.pieces import PIECE
 from sparse_core.merging.task_vector import TaskVector
 
 WEIGHTS = (0.4, 1.1, 0.7)
@@ -202,8 +202,8 @@ def test_modules_and_transposed_tensors_are_taken() -> None:
 def test_result_does_not_depend_on_threads_or_pieces(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     base, deltas = random_case(20 * 1024)
     plain = run(base, deltas, method, density=0.3)
-    monkeypatch.setattr("sparse_core.merging.pieces.PIECE", 1022)
-    monkeypatch.setattr("sparse_core.merging.selection._SMALL", 4096)
+    monkeypatch.setattr("sparse_core.merging.arithmetic.pieces.PIECE", 1022)
+    monkeypatch.setattr("sparse_core.merging.arithmetic.thresholds._SMALL", 4096)
     before = torch.get_num_threads()
     try:
         for threads in (1, 3):

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from sparse_core.merging import merge_files, parse_recipe
-from sparse_core.merging.sources import open_model
+from sparse_core.merging.files.models import open_model
 
 CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 6, "alpha_pattern": {"layers.0.mlp": 4}}
 

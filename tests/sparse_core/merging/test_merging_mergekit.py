@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sparse_core.merging import merge, merge_files, parse_recipe
-from sparse_core.merging.keeping import random_words
+from sparse_core.merging.arithmetic.masks import random_words
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("mergekit")]
 

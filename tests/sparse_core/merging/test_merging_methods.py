@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.merging.api import merge
-from sparse_core.merging.pieces import PIECE
+from sparse_core.merging.arithmetic.pieces import PIECE
 
 
 def rotated(*degrees: float) -> list[dict[str, Tensor]]:

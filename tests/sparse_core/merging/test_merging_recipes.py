@@ -9,8 +9,8 @@ import pytest
 import torch
 import yaml
 
-from sparse_core.merging.recipe import load_recipe, parse_recipe
-from sparse_core.merging.settings import Setting, count_layers, layer_position, read_setting
+from sparse_core.merging.recipes.recipe import load_recipe, parse_recipe
+from sparse_core.merging.recipes.settings import Setting, count_layers, layer_position, read_setting
 
 TIES: dict[str, Any] = {
     "merge_method": "ties",

@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparse_core.merging import selection
-from sparse_core.merging.combining import Share, _Electing, _parts
+from sparse_core.merging.arithmetic import thresholds as selection
+from sparse_core.merging.arithmetic.pieces import Delta
+from sparse_core.merging.arithmetic.sums import Share, _Electing, _parts
+from sparse_core.merging.arithmetic.thresholds import kept_count, magnitude_threshold
 from sparse_core.merging.methods import METHODS
-from sparse_core.merging.pieces import Delta
 from sparse_core.merging.rules import Rule
-from sparse_core.merging.selection import kept_count, magnitude_threshold
 from sparse_core.merging.task_vector import TaskVector
 
 

@@ -12,9 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, safe_open
 
-from sparse_core.merging.encoding import decode_positions, decode_values, encode_positions, encode_values
+from sparse_core.merging.files.encoding import (
+    decode_positions,
+    decode_values,
+    encode_positions,
+    encode_values,
+)
+from sparse_core.merging.files.vector_files import load_task_vector, save_task_vector
 from sparse_core.merging.task_vector import TaskVector
-from sparse_core.merging.vector_files import load_task_vector, save_task_vector
 
 
 def state(seed: int) -> dict[str, torch.Tensor]:

@@ -9,8 +9,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparse_core.attention.from_mask import from_token_mask
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.masks import from_token_mask
+from sparse_core.attention.patterns.pattern import BlockPattern
 
 
 class Masked(NamedTuple):

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from sparse_core.attention.builders import full, local_window, random_blocks
 from sparse_core.attention.modules.feed_forward import FeedForward
 from sparse_core.attention.modules.layer import SparseTransformerLayer
 from sparse_core.attention.modules.learned import LearnedBlocks
 from sparse_core.attention.modules.linears import convert_linears
 from sparse_core.attention.modules.selectors import TopKBlocks
 from sparse_core.attention.modules.transformer import SparseTransformer
+from sparse_core.attention.patterns.builders import full, local_window, random_blocks
 from sparse_core.nm.layers import SparseLinear
 from sparse_core.nm.masks import check_nm
 from sparse_core.nm.training import SparseTrainingLinear

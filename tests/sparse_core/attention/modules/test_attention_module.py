@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from token_masks import random_mask
 from torch import Tensor, nn
 
-from sparse_core.attention.builders import full, local_window, random_blocks
-from sparse_core.attention.from_mask import from_token_mask
 from sparse_core.attention.modules.attention import SparseAttention
 from sparse_core.attention.modules.learned import LearnedBlocks
 from sparse_core.attention.modules.selectors import DynamicBlocks, TopKBlocks
 from sparse_core.attention.modules.sources import PatternCache
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.builders import full, local_window, random_blocks
+from sparse_core.attention.patterns.masks import from_token_mask
+from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.selection import top_k_blocks
 
 

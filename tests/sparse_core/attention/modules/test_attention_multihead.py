@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.attention import SparseMultiheadAttention, local_window
-from sparse_core.attention.builders import full
+from sparse_core.attention.patterns.builders import full
 
 
 def rows(*shape: int) -> Tensor:

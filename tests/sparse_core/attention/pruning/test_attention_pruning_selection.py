@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparse_core.attention.builders import full, local_window, random_blocks
-from sparse_core.attention.grid import FULL
+from sparse_core.attention.patterns.builders import full, local_window, random_blocks
+from sparse_core.attention.patterns.grid import FULL
 from sparse_core.attention.pruning.selection import patterns_from_importance
 
 

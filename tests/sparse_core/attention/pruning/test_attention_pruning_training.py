@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 import torch
+from reference_attention import reference_attention
 from torch import Tensor, nn
 
-from sparse_core.attention.builders import local_window
 from sparse_core.attention.operands import AttentionResult
-from sparse_core.attention.pattern import BlockPattern
+from sparse_core.attention.patterns.builders import local_window
+from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.pruning.importance import block_importance
 from sparse_core.attention.pruning.pruner import AttentionPruner
 from sparse_core.attention.pruning.report import PruningReport
 from sparse_core.attention.pruning.schedule import DensitySchedule
-from sparse_core.attention.reference import sparse_attention
 
 BLOCKS, SIZE, CLASSES, WIDTH = 8, 16, 4, 32
 LENGTH = BLOCKS * SIZE
@@ -36,7 +36,7 @@ class Layer(nn.Module):
     ) -> Tensor | AttentionResult:
         if pattern is None:
             return nn.functional.scaled_dot_product_attention(q, k, v, scale=options["scale"])
-        result = sparse_attention(q, k, v, pattern, scale=options["scale"])
+        result = reference_attention(q, k, v, pattern, scale=options["scale"])
         return result if self.with_lse else result.out
 
     def forward(self, x: Tensor) -> Tensor:

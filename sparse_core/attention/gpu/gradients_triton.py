@@ -1,0 +1,369 @@
+"""Triton kernels of block-sparse attention: the gradients of queries, and of keys and values.
+
+They are computed in two passes, by rows and by columns, so that nothing is added up by atomics and results
+repeat to the bit; probabilities are computed again from the logarithm of their sum. As forward, a tile with
+masks whose gradient has NaN is computed once more without what masked pairs hold.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, misc, attr-defined"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from sparse_core.attention.gpu.forward_triton import add_allowed, allowed_tokens, kept, rows_of, spoiled
+
+_LOG2E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def _query_change(
+    q_tile, g_tile, sums, shift, k_base, v_base, k_row, v_row, keys, dims, key_end, allowed,
+    start_0, start_1, stream, queries, threshold, drop_scale, scale,
+    DIM: tl.constexpr, EVEN: tl.constexpr, MASKED: tl.constexpr, CUT: tl.constexpr, DROPOUT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Gradients of the scores of queries (rows) and a tile of keys, and the keys."""
+    k_tile = rows_of(k_base, k_row, keys, dims, key_end, DIM, EVEN, CUT)
+    v_tile = rows_of(v_base, v_row, keys, dims, key_end, DIM, EVEN, CUT)
+    scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * (scale * _LOG2E)
+    weights = tl.exp2(scores - sums[:, None])
+    change = tl.dot(g_tile, tl.trans(v_tile), input_precision=PRECISION)
+    if DROPOUT:
+        keep = kept(start_0, start_1, stream, queries[:, None], keys[None, :], threshold)
+        change = tl.where(keep, change * drop_scale, 0.0)
+    change = weights * (change - shift[:, None])
+    if MASKED:
+        change = tl.where(allowed, change, 0.0)
+    return change, k_tile
+
+
+@triton.jit
+def _key_change(
+    k_tile, v_tile, lse, delta, q_base, g_base, q_row, g_row, queries, dims, query_end, allowed,
+    start_0, start_1, stream, keys, threshold, drop_scale, scale,
+    DIM: tl.constexpr, EVEN: tl.constexpr, MASKED: tl.constexpr, DROPOUT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Weights of keys (rows) and a tile of queries, gradients of their scores, the queries and theirs."""
+    inside = queries < query_end
+    q_tile = rows_of(q_base, q_row, queries, dims, query_end, DIM, EVEN, True)
+    g_tile = rows_of(g_base, g_row, queries, dims, query_end, DIM, EVEN, True)
+    sums = tl.load(lse + queries, mask=inside, other=float("-inf")) * _LOG2E
+    sums = tl.where(sums == float("-inf"), float("inf"), sums)
+    shift = tl.load(delta + queries, mask=inside, other=0.0)
+    scores = tl.dot(k_tile, tl.trans(q_tile), input_precision=PRECISION) * (scale * _LOG2E)
+    weights = tl.exp2(scores - sums[None, :])
+    if MASKED:
+        weights = tl.where(allowed, weights, 0.0)
+    change = tl.dot(v_tile, tl.trans(g_tile), input_precision=PRECISION)
+    given = weights
+    if DROPOUT:
+        keep = kept(start_0, start_1, stream, queries[None, :], keys[:, None], threshold)
+        given = tl.where(keep, weights * drop_scale, 0.0)
+        change = tl.where(keep, change * drop_scale, 0.0)
+    change = weights * (change - shift[None, :])
+    if MASKED:
+        change = tl.where(allowed, change, 0.0)
+    return given, change, q_tile, g_tile
+
+
+@triton.jit
+def _entries(row_ptr, full_end, row, passed, part_begin, part_end, LISTED: tl.constexpr):
+    """Begin, end of the full blocks and end of a row's entries, of which a part may be asked for.
+
+    ``passed``: entries of the rows before it; returned with this row's added.
+    """
+    begin = tl.load(row_ptr + row)
+    end = tl.load(row_ptr + row + 1)
+    if LISTED:
+        start = begin - passed
+        passed += end - begin
+        begin = tl.maximum(begin, start + part_begin)
+        end = tl.maximum(tl.minimum(end, start + part_end), begin)
+    middle = tl.minimum(tl.maximum(tl.load(full_end + row), begin), end)
+    return begin, middle, end, passed
+
+
+@triton.jit(do_not_specialize=["start_0", "start_1", "threshold"])
+def query_gradient_kernel(
+    q, k, v, out, gradient, lse, lse_gradient, delta, q_gradient,
+    q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
+    o_batch, o_head, o_row, g_batch, g_head, g_row, dq_batch, dq_head, dq_row,
+    row_ptr, full_end, columns, mask_index, masks, parts,
+    part_out, query_lengths, key_lengths,
+    start_0, start_1, threshold, drop_scale, scale,
+    query_length, key_length, heads, group, pattern_heads, block_rows,
+    BLOCK: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
+    LISTED: tl.constexpr, RAGGED_QUERIES: tl.constexpr, RAGGED_KEYS: tl.constexpr, DROPOUT: tl.constexpr,
+    PRECISION: tl.constexpr, HAS_LSE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Gradient of ``ROWS`` queries; also writes their delta, ``sum(out * gradient) - lse_gradient``."""
+    TILES: tl.constexpr = BLOCK // ROWS
+    STEPS: tl.constexpr = BLOCK // KEYS
+    EVEN: tl.constexpr = DIM == WIDE
+    part = tl.program_id(0) // TILES
+    tile = tl.program_id(0) % TILES
+    slot = -1
+    if LISTED:
+        unit = tl.load(parts + part * 4)
+        slot = tl.load(parts + part * 4 + 3)
+    else:
+        unit = part
+    head_index = unit // block_rows
+    block_row = unit % block_rows
+    batch = head_index // heads
+    head = head_index % heads
+    pattern_row = (head % pattern_heads) * block_rows + block_row
+    begin = tl.load(row_ptr + pattern_row)
+    end = tl.load(row_ptr + pattern_row + 1)
+    if LISTED:
+        end = begin + tl.load(parts + part * 4 + 2)
+        begin += tl.load(parts + part * 4 + 1)
+    middle = tl.minimum(tl.maximum(tl.load(full_end + pattern_row), begin), end)
+    query_end = query_length
+    if RAGGED_QUERIES:
+        query_end = tl.minimum(tl.load(query_lengths + batch).to(tl.int32), query_length)
+    key_end = key_length
+    if RAGGED_KEYS:
+        key_end = tl.minimum(tl.load(key_lengths + batch).to(tl.int32), key_length)
+    inner = tile * ROWS + tl.arange(0, ROWS)
+    queries = block_row * BLOCK + inner
+    inside = queries < query_end
+    dims = tl.arange(0, WIDE)
+    within = tl.arange(0, KEYS)
+    k_base = k + batch.to(tl.int64) * k_batch + (head // group).to(tl.int64) * k_head
+    v_base = v + batch.to(tl.int64) * v_batch + (head // group).to(tl.int64) * v_head
+    q_base = q + batch.to(tl.int64) * q_batch + head.to(tl.int64) * q_head
+    g_base = gradient + batch.to(tl.int64) * g_batch + head.to(tl.int64) * g_head
+    q_tile = rows_of(q_base, q_row, queries, dims, query_end, DIM, EVEN, True)
+    g_tile = rows_of(g_base, g_row, queries, dims, query_end, DIM, EVEN, True)
+    place = head_index.to(tl.int64) * query_length + queries
+    sums = tl.load(lse + place, mask=inside, other=float("-inf")) * _LOG2E
+    sums = tl.where(sums == float("-inf"), float("inf"), sums)
+    o_base = out + batch.to(tl.int64) * o_batch + head.to(tl.int64) * o_head
+    o_tile = rows_of(o_base, o_row, queries, dims, query_end, DIM, EVEN, True)
+    shift = tl.sum(o_tile.to(tl.float32) * g_tile.to(tl.float32), 1)
+    if HAS_LSE:
+        shift -= tl.load(lse_gradient + place, mask=inside, other=0.0)
+    # The pieces of a row that is cut all write the same.
+    tl.store(delta + place, shift, mask=inside)
+    found = tl.zeros((ROWS, WIDE), tl.float32)
+    for entry in tl.range(begin * STEPS, middle * STEPS, num_stages=STAGES):
+        keys = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * KEYS + within
+        change, k_tile = _query_change(
+            q_tile, g_tile, sums, shift, k_base, v_base, k_row, v_row, keys, dims, key_end,
+            (keys < key_end)[None, :], start_0, start_1, head_index, queries, threshold, drop_scale, scale,
+            DIM, EVEN, RAGGED_KEYS, RAGGED_KEYS, DROPOUT, PRECISION,
+        )  # fmt: skip
+        found = tl.dot(change.to(k_tile.dtype), k_tile, found, input_precision=PRECISION)
+    for entry in tl.range(middle * STEPS, end * STEPS):
+        keys = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * KEYS + within
+        mask = tl.load(mask_index + entry // STEPS)
+        corner = inner[:, None] * BLOCK + ((entry % STEPS) * KEYS + within)[None, :]
+        tokens = tl.load(masks + mask.to(tl.int64) * BLOCK * BLOCK + corner)
+        change, k_tile = _query_change(
+            q_tile, g_tile, sums, shift, k_base, v_base, k_row, v_row, keys, dims, key_end,
+            (tokens != 0) & (keys < key_end)[None, :],
+            start_0, start_1, head_index, queries, threshold, drop_scale, scale,
+            DIM, EVEN, True, True, DROPOUT, PRECISION,
+        )  # fmt: skip
+        found = tl.dot(change.to(k_tile.dtype), k_tile, found, input_precision=PRECISION)
+    if (middle < end) & (spoiled(found) > 0):
+        found = tl.zeros((ROWS, WIDE), tl.float32)
+        for entry in tl.range(begin * STEPS, end * STEPS, num_stages=1):
+            first = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * KEYS
+            keys = first + within
+            corner = inner[:, None] * BLOCK + ((entry % STEPS) * KEYS + within)[None, :]
+            allowed = allowed_tokens(mask_index, masks, entry // STEPS, corner, BLOCK)
+            allowed &= (keys < key_end)[None, :]
+            change, _ = _query_change(
+                q_tile, g_tile, sums, shift, k_base, v_base, k_row, v_row, keys, dims, key_end, allowed,
+                start_0, start_1, head_index, queries, threshold, drop_scale, scale,
+                DIM, EVEN, True, True, DROPOUT, PRECISION,
+            )  # fmt: skip
+            found = add_allowed(found, change, allowed, k_base, k_row, first, dims, key_end, DIM, KEYS)
+    found = found * scale
+    if slot >= 0:
+        rows = slot.to(tl.int64) * BLOCK + inner
+        tl.store(part_out + rows[:, None] * DIM + dims[None, :], found, mask=(dims < DIM)[None, :])
+    else:
+        base = q_gradient + batch.to(tl.int64) * dq_batch + head.to(tl.int64) * dq_head
+        stored = (queries < query_length)[:, None] & (dims < DIM)[None, :]
+        found = tl.where(inside[:, None], found, 0.0)
+        tl.store(
+            base + queries.to(tl.int64)[:, None] * dq_row + dims[None, :],
+            found.to(q_gradient.dtype.element_ty),
+            mask=stored,
+        )
+
+
+@triton.jit(do_not_specialize=["start_0", "start_1", "threshold"])
+def key_gradient_kernel(
+    q, k, v, gradient, lse, delta, k_gradient, v_gradient,
+    q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, g_batch, g_head, g_row,
+    dk_batch, dk_head, dk_row, dv_batch, dv_head, dv_row,
+    row_ptr, full_end, columns, mask_index, masks, parts,
+    part_out, query_lengths, key_lengths,
+    start_0, start_1, threshold, drop_scale, scale,
+    query_length, key_length, key_heads, group, pattern_heads, block_rows,
+    BLOCK: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
+    LISTED: tl.constexpr, RAGGED_QUERIES: tl.constexpr, RAGGED_KEYS: tl.constexpr, DROPOUT: tl.constexpr,
+    PRECISION: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Gradients of ``KEYS`` keys and values, from the lists of the transposed pattern.
+
+    Units are block columns of a key head; the blocks of its query heads follow each other.
+    """
+    TILES: tl.constexpr = BLOCK // KEYS
+    STEPS: tl.constexpr = BLOCK // ROWS
+    EVEN: tl.constexpr = DIM == WIDE
+    part = tl.program_id(0) // TILES
+    tile = tl.program_id(0) % TILES
+    slot = -1
+    part_begin = 0
+    part_end = 0
+    if LISTED:
+        unit = tl.load(parts + part * 4)
+        part_begin = tl.load(parts + part * 4 + 1)
+        part_end = tl.load(parts + part * 4 + 2)
+        slot = tl.load(parts + part * 4 + 3)
+    else:
+        unit = part
+    key_index = unit // block_rows
+    block_column = unit % block_rows
+    batch = key_index // key_heads
+    key_head = key_index % key_heads
+    query_end = query_length
+    if RAGGED_QUERIES:
+        query_end = tl.minimum(tl.load(query_lengths + batch).to(tl.int32), query_length)
+    key_end = key_length
+    if RAGGED_KEYS:
+        key_end = tl.minimum(tl.load(key_lengths + batch).to(tl.int32), key_length)
+    inner = tile * KEYS + tl.arange(0, KEYS)
+    keys = block_column * BLOCK + inner
+    dims = tl.arange(0, WIDE)
+    within = tl.arange(0, ROWS)
+    k_base = k + batch.to(tl.int64) * k_batch + key_head.to(tl.int64) * k_head
+    v_base = v + batch.to(tl.int64) * v_batch + key_head.to(tl.int64) * v_head
+    k_tile = rows_of(k_base, k_row, keys, dims, key_end, DIM, EVEN, True)
+    v_tile = rows_of(v_base, v_row, keys, dims, key_end, DIM, EVEN, True)
+    key_inside = (keys < key_end)[:, None]
+    of_keys = tl.zeros((KEYS, WIDE), tl.float32)
+    of_values = tl.zeros((KEYS, WIDE), tl.float32)
+    passed = 0
+    cut = 0
+    for member in range(group):
+        head = key_head * group + member
+        head_index = batch * key_heads * group + head
+        begin, middle, end, passed = _entries(
+            row_ptr, full_end, (head % pattern_heads) * block_rows + block_column,
+            passed, part_begin, part_end, LISTED,
+        )  # fmt: skip
+        cut += end - middle
+        q_base = q + batch.to(tl.int64) * q_batch + head.to(tl.int64) * q_head
+        g_base = gradient + batch.to(tl.int64) * g_batch + head.to(tl.int64) * g_head
+        lse_base = lse + head_index.to(tl.int64) * query_length
+        delta_base = delta + head_index.to(tl.int64) * query_length
+        for entry in tl.range(begin * STEPS, middle * STEPS, num_stages=STAGES):
+            queries = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * ROWS + within
+            given, change, q_tile, g_tile = _key_change(
+                k_tile, v_tile, lse_base, delta_base, q_base, g_base, q_row, g_row, queries, dims, query_end,
+                (queries < query_end)[None, :],
+                start_0, start_1, head_index, keys, threshold, drop_scale, scale,
+                DIM, EVEN, RAGGED_QUERIES, DROPOUT, PRECISION,
+            )  # fmt: skip
+            of_values = tl.dot(given.to(g_tile.dtype), g_tile, of_values, input_precision=PRECISION)
+            of_keys = tl.dot(change.to(q_tile.dtype), q_tile, of_keys, input_precision=PRECISION)
+        for entry in tl.range(middle * STEPS, end * STEPS):
+            queries = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * ROWS + within
+            mask = tl.load(mask_index + entry // STEPS)
+            corner = inner[:, None] * BLOCK + ((entry % STEPS) * ROWS + within)[None, :]
+            tokens = tl.load(masks + mask.to(tl.int64) * BLOCK * BLOCK + corner)
+            given, change, q_tile, g_tile = _key_change(
+                k_tile, v_tile, lse_base, delta_base, q_base, g_base, q_row, g_row, queries, dims, query_end,
+                (tokens != 0) & key_inside & (queries < query_end)[None, :],
+                start_0, start_1, head_index, keys, threshold, drop_scale, scale,
+                DIM, EVEN, True, DROPOUT, PRECISION,
+            )  # fmt: skip
+            of_values = tl.dot(given.to(g_tile.dtype), g_tile, of_values, input_precision=PRECISION)
+            of_keys = tl.dot(change.to(q_tile.dtype), q_tile, of_keys, input_precision=PRECISION)
+    if (cut > 0) & (spoiled(of_keys) + spoiled(of_values) > 0):
+        of_keys = tl.zeros((KEYS, WIDE), tl.float32)
+        of_values = tl.zeros((KEYS, WIDE), tl.float32)
+        passed = 0
+        for member in range(group):
+            head = key_head * group + member
+            head_index = batch * key_heads * group + head
+            begin, middle, end, passed = _entries(
+                row_ptr, full_end, (head % pattern_heads) * block_rows + block_column,
+                passed, part_begin, part_end, LISTED,
+            )  # fmt: skip
+            q_base = q + batch.to(tl.int64) * q_batch + head.to(tl.int64) * q_head
+            g_base = gradient + batch.to(tl.int64) * g_batch + head.to(tl.int64) * g_head
+            lse_base = lse + head_index.to(tl.int64) * query_length
+            delta_base = delta + head_index.to(tl.int64) * query_length
+            for entry in tl.range(begin * STEPS, end * STEPS, num_stages=1):
+                first = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * ROWS
+                queries = first + within
+                corner = inner[:, None] * BLOCK + ((entry % STEPS) * ROWS + within)[None, :]
+                allowed = allowed_tokens(mask_index, masks, entry // STEPS, corner, BLOCK)
+                allowed = allowed & key_inside & (queries < query_end)[None, :]
+                given, change, _, _ = _key_change(
+                    k_tile, v_tile, lse_base, delta_base, q_base, g_base, q_row, g_row, queries, dims,
+                    query_end, allowed,
+                    start_0, start_1, head_index, keys, threshold, drop_scale, scale,
+                    DIM, EVEN, True, DROPOUT, PRECISION,
+                )  # fmt: skip
+                of_values = add_allowed(
+                    of_values, given, allowed, g_base, g_row, first, dims, query_end, DIM, ROWS
+                )
+                of_keys = add_allowed(
+                    of_keys, change, allowed, q_base, q_row, first, dims, query_end, DIM, ROWS
+                )
+    of_keys = tl.where(key_inside, of_keys * scale, 0.0)
+    of_values = tl.where(key_inside, of_values, 0.0)
+    if slot >= 0:
+        rows = (slot.to(tl.int64) * 2 * BLOCK + inner)[:, None] * DIM + dims[None, :]
+        tl.store(part_out + rows, of_keys, mask=(dims < DIM)[None, :])
+        tl.store(part_out + rows + BLOCK * DIM, of_values, mask=(dims < DIM)[None, :])
+    else:
+        stored = (keys < key_length)[:, None] & (dims < DIM)[None, :]
+        wide = keys.to(tl.int64)[:, None]
+        base = k_gradient + batch.to(tl.int64) * dk_batch + key_head.to(tl.int64) * dk_head
+        tl.store(base + wide * dk_row + dims[None, :], of_keys.to(k_gradient.dtype.element_ty), mask=stored)
+        base = v_gradient + batch.to(tl.int64) * dv_batch + key_head.to(tl.int64) * dv_head
+        tl.store(base + wide * dv_row + dims[None, :], of_values.to(v_gradient.dtype.element_ty), mask=stored)
+
+
+@triton.jit
+def sum_kernel(
+    part_out, joins, result, batch_stride, head_stride, row_stride, slot_rows, first_row, length, heads,
+    block_rows,
+    BLOCK: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Add up the pieces of a block row that was cut, in their order."""
+    TILES: tl.constexpr = BLOCK // ROWS
+    row = tl.program_id(0) // TILES
+    unit = tl.load(joins + row * 3)
+    slot = tl.load(joins + row * 3 + 1)
+    count = tl.load(joins + row * 3 + 2)
+    head_index = unit // block_rows
+    inner = (tl.program_id(0) % TILES) * ROWS + tl.arange(0, ROWS)
+    tokens = (unit % block_rows) * BLOCK + inner
+    dims = tl.arange(0, WIDE)
+    found = tl.zeros((ROWS, WIDE), tl.float32)
+    for piece in range(count):
+        place = (slot + piece).to(tl.int64) * slot_rows + first_row + inner
+        found += tl.load(
+            part_out + place[:, None] * DIM + dims[None, :], mask=(dims < DIM)[None, :], other=0.0
+        )
+    base = (
+        result
+        + (head_index // heads).to(tl.int64) * batch_stride
+        + (head_index % heads).to(tl.int64) * head_stride
+    )
+    inside = (tokens < length)[:, None] & (dims < DIM)[None, :]
+    offsets = tokens.to(tl.int64)[:, None] * row_stride + dims[None, :]
+    tl.store(base + offsets, found.to(result.dtype.element_ty), mask=inside)

@@ -1,0 +1,242 @@
+"""What the kernels read of a pattern: made once, kept on it."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_core.attention.patterns.grid import FULL
+from sparse_core.attention.patterns.pattern import BlockPattern
+from sparse_core.errors import ImplementationError
+
+#: Programs that a multiprocessor works on at a time; how many parts a long row is cut into depends on it.
+_PROGRAMS_PER_PROCESSOR = 2
+#: A row is not cut into parts shorter than this many tokens.
+_SHORTEST_PART = 1024
+#: Work lists, for batches of different sizes, that a pattern keeps.
+_MOST_LISTS = 16
+#: Launches, for operands of different shapes, that a pattern keeps.
+_MOST_LAUNCHES = 64
+#: Under which plans hold the row lengths (heads * block rows,) on the CPU, where they are known.
+ROW_LENGTHS = "row_lengths"
+_owners: weakref.WeakValueDictionary[int, BlockPattern] = weakref.WeakValueDictionary()
+
+
+class WorkList(NamedTuple):
+    """In which order block rows are worked on, long ones first and cut into parts.
+
+    Attributes:
+        parts: (parts, 4) int32: the unit ``(batch_index * heads + head) * block rows + block row``, begin and
+            end of the blocks, counted from the first of the unit, and the slot where the piece's result goes,
+            -1 where the row is not cut.
+        joins: (rows that were cut, 3) int32: unit, first slot, slots.
+        slots: pieces of all rows that were cut.
+    """
+
+    parts: Tensor
+    joins: Tensor
+    slots: int
+
+
+@dataclass
+class Lists:
+    """The rows of a pattern with the full blocks of each before those that need a look at their tokens.
+
+    The latter have a mask or reach beyond the keys.
+
+    Attributes:
+        row_ptr: (heads * block rows + 1,) int32.
+        full_end: (heads * block rows,) int32, where the full blocks of a row end.
+        columns: (blocks,) int32.
+        mask: (blocks,) int32, index of the token mask; -1 for full blocks.
+        masks: (masks, block_size, block_size) bool, the last of them true throughout.
+        bits: (masks, block_size, words) int32, the same masks, key j in bit j % 32 of word j // 32.
+        row_lengths: blocks of each row, (heads * block rows,) on the CPU.
+        equal: whether all rows have equally many blocks.
+        work: work lists by batch, heads and group.
+        launches: what kernels keep between calls, by :meth:`keep_launch`.
+    """
+
+    row_ptr: Tensor
+    full_end: Tensor
+    columns: Tensor
+    mask: Tensor
+    masks: Tensor
+    bits: Tensor
+    row_lengths: Tensor
+    equal: bool
+    pattern_heads: int
+    block_rows: int
+    block_size: int
+    work: dict[tuple[int, int, int], WorkList]
+    launches: dict[object, object]
+
+    def work_list(self, batch: int, heads: int, group: int = 1) -> WorkList | None:
+        """The order of the rows of ``batch * heads`` heads; ``None``: as they come, none of them cut.
+
+        With a ``group``, that many heads which follow each other have one row, their blocks one after the
+        other.
+        """
+        units = batch * heads // group * self.block_rows
+        if self.equal:
+            few = units < _PROGRAMS_PER_PROCESSOR * _processors(self.columns.device)
+            longest = int(self.row_lengths[0]) * group if len(self.row_lengths) else 0
+            if not few or longest * self.block_size <= _SHORTEST_PART:
+                return None
+        key = (batch, heads, group)
+        known = self.work.get(key)
+        if known is None:
+            refuse_capture(self.columns)
+            if len(self.work) >= _MOST_LISTS:
+                self.work.clear()
+            known = self.work[key] = _work_list(self, batch, heads, group)
+        return known
+
+    def keep_launch(self, key: object, launch: object) -> None:
+        """Keep what a kernel finds again in ``launches``; when these are many, only it."""
+        if len(self.launches) >= _MOST_LAUNCHES:
+            self.launches.clear()
+        self.launches[key] = launch
+
+
+def _work_list(lists: Lists, batch: int, heads: int, group: int) -> WorkList:
+    device = lists.columns.device
+    per_head = lists.row_lengths.reshape(lists.pattern_heads, lists.block_rows).expand(heads, -1)
+    grouped = per_head.reshape(heads // group, group, lists.block_rows).sum(dim=1)
+    lengths = grouped.repeat(batch, 1).flatten()
+    share = int(lengths.sum()) / (_PROGRAMS_PER_PROCESSOR * _processors(device))
+    limit = max(math.ceil(share / 2), -(-_SHORTEST_PART // lists.block_size), 1)
+    pieces = (-(-lengths // limit)).clamp(min=1)
+    unit = torch.repeat_interleave(torch.arange(len(lengths)), pieces)
+    piece = torch.arange(len(unit)) - (pieces.cumsum(0) - pieces)[unit]
+    size = -(-lengths // pieces)
+    begin = piece * size[unit]
+    end = torch.minimum(begin + size[unit], lengths[unit])
+    cut = pieces > 1
+    slots = int(pieces[cut].sum())
+    slot = torch.full_like(unit, -1)
+    slot[cut[unit]] = torch.arange(slots)
+    parts = torch.stack([unit, begin, end, slot], dim=1)
+    parts = parts[torch.argsort(end - begin, descending=True, stable=True)]
+    start = slot[torch.searchsorted(unit, cut.nonzero().flatten())]
+    joins = torch.stack([cut.nonzero().flatten(), start, pieces[cut]], dim=1)
+    return WorkList(_uploaded(parts, device), _uploaded(joins, device), slots)
+
+
+def _uploaded(numbers: Tensor, device: torch.device) -> Tensor:
+    """int32 on a device, without waiting for it."""
+    numbers = numbers.int()
+    if device.type == "cuda":
+        numbers = numbers.pin_memory()
+    return numbers.to(device, non_blocking=True)
+
+
+def lists_of(pattern: BlockPattern) -> Lists:
+    """The lists of a pattern, made at the first call.
+
+    That waits for the device, unless the pattern's plans say under :data:`ROW_LENGTHS` how long its rows are.
+
+    Raises:
+        ImplementationError: it would wait while a CUDA graph is being captured.
+    """
+    known = pattern.plans.get("blocks")
+    if not isinstance(known, Lists):
+        if ROW_LENGTHS not in pattern.plans:
+            refuse_capture(pattern.columns)
+        with torch.inference_mode(False), torch.no_grad():
+            known = _make_lists(pattern)
+        pattern.plans["blocks"] = known
+        if pattern.blocks:
+            _owners[pattern.columns.data_ptr()] = pattern
+    return known
+
+
+def owner_of(row_ptr: Tensor, columns: Tensor, partial: Tensor) -> BlockPattern | None:
+    """The prepared pattern that holds these tensors; compiled code has the tensors only.
+
+    A tensor that is alive shares its address with no other, so the address finds the pattern.
+    """
+    pattern = _owners.get(columns.data_ptr()) if columns.numel() else None
+    if pattern is None:
+        return None
+    held = (pattern.row_ptr, pattern.columns, pattern.partial)
+    given = (row_ptr, columns, partial)
+    same = all(a.data_ptr() == b.data_ptr() and a.shape == b.shape for a, b in zip(held, given, strict=True))
+    return pattern if same else None
+
+
+def refuse_capture(tensor: Tensor) -> None:
+    """Raise while a CUDA graph is being captured."""
+    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise ImplementationError(
+            "the pattern is not prepared yet: call the attention once before capturing a CUDA graph"
+        )
+
+
+def _make_lists(pattern: BlockPattern) -> Lists:
+    stated = pattern.plans.get(ROW_LENGTHS)
+    row_ptr = pattern.row_ptr[0]
+    if pattern.heads > 1:
+        row_ptr = torch.cat([pattern.row_ptr[:, :-1].flatten(), pattern.row_ptr[-1:, -1]])
+    lengths = stated if isinstance(stated, Tensor) else pattern.row_lengths().flatten().cpu().long()
+    columns, mask = pattern.columns, pattern.partial
+    full_end = row_ptr[1:]
+    if len(pattern.token_masks) or pattern.key_length % pattern.block_size:
+        head, row, _ = pattern.coordinates()
+        full = (mask == FULL) & ((columns + 1) * pattern.block_size <= pattern.key_length)
+        order = torch.argsort((head * pattern.block_rows + row) * 2 + ~full, stable=True)
+        columns, mask, full = columns[order].contiguous(), mask[order].contiguous(), full[order]
+        # What is here for its edge only has a mask that is true throughout, the last one.
+        mask = torch.where(~full & (mask == FULL), len(pattern.token_masks), mask)
+        # The full blocks before each block, of which the differences count those of a row.
+        before = torch.nn.functional.pad(full.long().cumsum(0), (1, 0))
+        full_end = row_ptr[:-1] + (before[row_ptr[1:].long()] - before[row_ptr[:-1].long()]).int()
+    capturing = row_ptr.is_cuda and torch.cuda.is_current_stream_capturing()
+    if len(pattern.token_masks) or capturing:
+        masks = torch.nn.functional.pad(pattern.token_masks, (0, 0, 0, 0, 0, 1), value=True)
+        bits = _bits(masks)
+    else:
+        masks, bits = _full_mask(pattern.block_size, pattern.device)
+    equal = len(lengths) == 0 or int(lengths.min()) == int(lengths.max())
+    return Lists(
+        row_ptr.contiguous(),
+        full_end.contiguous(),
+        columns,
+        mask,
+        masks,
+        bits,
+        lengths,
+        equal,
+        pattern.heads,
+        pattern.block_rows,
+        pattern.block_size,
+        {},
+        {},
+    )
+
+
+@cache
+def _full_mask(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    masks = torch.ones((1, size, size), dtype=torch.bool, device=device)
+    return masks, _bits(masks)
+
+
+def _bits(masks: Tensor) -> Tensor:
+    words = -(-masks.shape[2] // 32)
+    padded = torch.nn.functional.pad(masks, (0, 32 * words - masks.shape[2])).long()
+    weights = 1 << torch.arange(32, device=masks.device)
+    packed = (padded.reshape(*masks.shape[:2], words, 32) * weights).sum(dim=3)
+    return torch.where(packed >= 1 << 31, packed - (1 << 32), packed).int()
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 1
+    return torch.cuda.get_device_properties(device).multi_processor_count

@@ -1,0 +1,211 @@
+"""Products and softmax in which masked pairs contribute nothing, whatever the operands hold there.
+
+A weight of 0 removes a finite number, but 0 * NaN and 0 * inf are NaN: in a tile that a mask cuts, a key
+would spoil rows that may not attend to it. The products here leave such pairs out, forward and backward. On
+a CPU they look for numbers that are not finite first, and compute an ordinary product if there are none. On
+other devices and in compiled code, looking would wait, so they always compute what both cases need.
+
+Large intermediates are computed in chunks, which the backward pass computes again (:func:`run_chunk`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+Result = TypeVar("Result")
+
+#: Scores that a chunk of work may hold, which bounds the memory at any length: on a CPU what its cache holds,
+#: on a GPU what keeps it busy.
+CHUNK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 24}
+
+#: Up to so many scores are kept for the backward pass; beyond, each chunk is computed again.
+KEPT_SCORES = 1 << 24
+
+
+class MaskedSoftmax(NamedTuple):
+    """A softmax before the division, which is cheaper after the product with the values.
+
+    Attributes:
+        weights: (..., keys), zero where a key is not allowed.
+        total: (..., 1), their sum, or 1 where no key is allowed.
+        lse: (...), minus infinity where no key is allowed.
+    """
+
+    weights: Tensor
+    total: Tensor
+    lse: Tensor
+
+
+def masked_softmax(scores: Tensor, allowed: Tensor | None) -> MaskedSoftmax:
+    """Softmax over the last dimension where ``allowed``; rows without any give zeros and no gradient.
+
+    Args:
+        scores: (..., keys); keys may be 0.
+        allowed: bool that broadcasts to ``scores``, or None for all.
+    """
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, float("-inf"))
+    if scores.shape[-1]:
+        # The largest score cancels, so its gradient does too. A NaN would spread to weights of masked keys.
+        largest = scores.detach().amax(dim=-1, keepdim=True)
+        largest = torch.where(largest > float("-inf"), largest, 0.0)
+    else:
+        largest = scores.new_zeros((*scores.shape[:-1], 1))
+    weights = torch.exp(scores - largest)
+    total = weights.sum(dim=-1, keepdim=True)
+    empty = total == 0
+    total = total.masked_fill(empty, 1.0)
+    lse = (largest + total.log()).masked_fill(empty, float("-inf"))
+    return MaskedSoftmax(weights, total, lse.squeeze(-1))
+
+
+def run_chunk(function: Callable[..., Result], *arguments: Any, recompute: bool) -> Result:
+    """``function(*arguments)``; with ``recompute``, backward computes it again and nothing of it is kept."""
+    if recompute and torch.is_grad_enabled():
+        # Nothing here draws random numbers.
+        found: Result = checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
+        return found
+    return function(*arguments)
+
+
+def take(table: Tensor, index: Tensor) -> Tensor:
+    """``table[:, index]`` for a flat ``index``, with a gradient that repeats to the bit on every device."""
+    # On a CPU the gradient of indexing is added up by several threads, on a GPU that of index_select.
+    return table[:, index] if table.is_cuda else table.index_select(1, index)
+
+
+def masked_scores(q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
+    """``q @ k.mT``; gradients of masked pairs are left out.
+
+    Args:
+        q: (..., rows, dim) floating.
+        k: (..., keys, dim).
+        allowed: bool that broadcasts to the scores, or None for all.
+
+    Returns:
+        (..., rows, keys), with any number at masked pairs.
+    """
+    if allowed is None:
+        return q @ k.mT
+    scores: Tensor = _Scores.apply(q, k, allowed)
+    return scores
+
+
+def weighted_sum(weights: Tensor, table: Tensor, allowed: Tensor | None) -> Tensor:
+    """``weights @ table`` over the allowed pairs alone.
+
+    Args:
+        weights: (..., rows, keys) floating, 0 at masked pairs.
+        table: (..., keys, dim).
+        allowed: bool that broadcasts to ``weights``, or None for all.
+
+    Returns:
+        (..., rows, dim).
+    """
+    if allowed is None:
+        return weights @ table
+    found: Tensor = _WeightedSum.apply(weights, table, allowed)
+    return found
+
+
+def all_finite(*tensors: Tensor) -> bool:
+    """True if all numbers are known to be finite; never waits for a device, so that False is not sure.
+
+    Args:
+        tensors: floating. Numbers whose sum overflows count as not finite.
+    """
+    # Under transforms of torch.func a tensor may stand for many; to ask has no public name.
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    return all(tensor.device.type == "cpu" and bool(tensor.sum().isfinite()) for tensor in tensors)
+
+
+class _MaskedProduct(torch.autograd.Function):
+    """What both products share: they keep their operands and the mask for both kinds of derivative."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+
+class _Scores(_MaskedProduct):
+    @staticmethod
+    def forward(q: Tensor, k: Tensor, allowed: Tensor) -> Tensor:
+        return q @ k.mT
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        q, k, allowed = ctx.saved_tensors
+        gradient = gradient.masked_fill(~allowed, 0.0)
+        of_q = weighted_sum(gradient, k, allowed) if ctx.needs_input_grad[0] else None
+        of_k = weighted_sum(gradient.mT, q, allowed.mT) if ctx.needs_input_grad[1] else None
+        return of_q, of_k, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        return _tangent(masked_scores, ctx, tangents)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[Tensor, int]:
+        return masked_scores(*_batched(in_dims, *tensors)), 0
+
+
+class _WeightedSum(_MaskedProduct):
+    @staticmethod
+    def forward(weights: Tensor, table: Tensor, allowed: Tensor) -> Tensor:
+        return weights @ table if all_finite(table) else _guarded(weights, table, allowed)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        weights, table, allowed = ctx.saved_tensors
+        of_weights = of_table = None
+        if ctx.needs_input_grad[0]:
+            of_weights = masked_scores(gradient, table, allowed).masked_fill(~allowed, 0.0)
+        if ctx.needs_input_grad[1]:
+            of_table = weighted_sum(weights.mT, gradient, allowed.mT)
+        return of_weights, of_table, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        return _tangent(weighted_sum, ctx, tangents)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[Tensor, int]:
+        return weighted_sum(*_batched(in_dims, *tensors)), 0
+
+
+def _tangent(product: Callable[..., Tensor], ctx: Any, tangents: tuple[Tensor, ...]) -> Tensor:
+    """The product rule for two operands under one mask."""
+    first, second, allowed = ctx.saved_tensors
+    return product(tangents[0], second, allowed) + product(first, tangents[1], allowed)
+
+
+def _guarded(weights: Tensor, table: Tensor, allowed: Tensor) -> Tensor:
+    """The sum as IEEE 754 has it over the allowed pairs: infinities by their signs, 0 * inf as NaN."""
+    dtype = weights.dtype
+    bad = ~table.isfinite()
+    infinite = torch.where(table.isinf(), table.sign(), 0.0)
+    sign = weights.sign().nan_to_num(0.0)
+    found = weights @ table.masked_fill(bad, 0.0)
+    # Counts: pairs that give an infinity, positive less negative ones, and pairs with a number not finite.
+    crossed, net = sign.abs() @ infinite.abs(), sign @ infinite
+    reached = allowed.expand(weights.shape).to(dtype) @ bad.to(dtype)
+    found = torch.where(crossed + net > 0.5, found + torch.inf, found)
+    found = torch.where(crossed - net > 0.5, found - torch.inf, found)
+    return torch.where(reached - crossed > 0.5, torch.nan, found)
+
+
+def _batched(in_dims: tuple[int | None, ...], *tensors: Tensor) -> list[Tensor]:
+    """Tensors with the mapped dimension first, and dimensions of 1 so that the others still broadcast."""
+    inner = max(one.ndim - (dim is not None) for one, dim in zip(tensors, in_dims, strict=True))
+    found = []
+    for one, dim in zip(tensors, in_dims, strict=True):
+        moved = one[None] if dim is None else one.movedim(dim, 0)
+        found.append(moved.reshape(len(moved), *[1] * (inner + 1 - moved.ndim), *moved.shape[1:]))
+    return found

@@ -1,0 +1,203 @@
+"""Patterns out of patterns: union, intersection, shift, causal. All exact to the token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sparse_core.attention.patterns.grid import FULL, BlockGrid
+from sparse_core.attention.patterns.pattern import BlockPattern, assemble, operations
+
+#: A block that is not stored, in place of a mask's index.
+_ABSENT = -2
+
+
+def union(first: BlockPattern, second: BlockPattern) -> BlockPattern:
+    """Pairs that either pattern attends.
+
+    Args:
+        first, second: of equal lengths, block size and device; heads equal, or 1.
+
+    Raises:
+        ValueError: patterns that do not fit each other.
+    """
+    first, second = matched(first, second)
+    if first.blocks == 0 or second.blocks == 0:
+        return second if first.blocks == 0 else first
+    keys = _keys(first), _keys(second)
+    key, place = torch.unique(torch.cat(keys), return_inverse=True)
+    masks = [torch.full_like(key, _ABSENT) for _ in keys]
+    masks[0][place[: len(keys[0])]] = first.partial.long()
+    masks[1][place[len(keys[0]) :]] = second.partial.long()
+    full = (masks[0] == FULL) | (masks[1] == FULL)
+    # The masks of both, one after the other; where both blocks have one, a new mask.
+    offset = len(first.token_masks)
+    mask = torch.where(masks[0] >= 0, masks[0], masks[1] + offset).masked_fill(full, FULL)
+    both = (masks[0] >= 0) & (masks[1] >= 0)
+    index, left, right = _pairs(masks[0][both], masks[1][both], len(second.token_masks))
+    mask[both] = index + offset + len(second.token_masks)
+    joined = first.token_masks[left] | second.token_masks[right]
+    return _from_keys(first.grid, key, mask, torch.cat([first.token_masks, second.token_masks, joined]))
+
+
+def intersection(first: BlockPattern, second: BlockPattern) -> BlockPattern:
+    """Pairs that both patterns attend; arguments and errors as for :func:`union`."""
+    first, second = matched(first, second)
+    left_key, right_key = _keys(first), _keys(second)
+    # Both lists rise: where a key of the first would go in the second, it is or is not.
+    place = torch.searchsorted(right_key, left_key).clamp(max=max(0, len(right_key) - 1))
+    common = right_key[place] == left_key if len(right_key) else torch.zeros_like(left_key, dtype=torch.bool)
+    masks = first.partial[common].long(), second.partial[place[common]].long()
+    offset = len(first.token_masks)
+    mask = torch.where(masks[0] >= 0, masks[0], torch.where(masks[1] >= 0, masks[1] + offset, FULL))
+    both = (masks[0] >= 0) & (masks[1] >= 0)
+    index, left, right = _pairs(masks[0][both], masks[1][both], len(second.token_masks))
+    mask[both] = index + offset + len(second.token_masks)
+    joined = first.token_masks[left] & second.token_masks[right]
+    table = torch.cat([first.token_masks, second.token_masks, joined])
+    return _from_keys(first.grid, left_key[common], mask, table)
+
+
+def causal(pattern: BlockPattern) -> BlockPattern:
+    """Without the keys after the query: key j stays when j <= i + key_length - query_length.
+
+    Where there are more queries than keys, the first queries are left with nothing.
+    """
+    size = pattern.block_size
+    head, row, column = pattern.coordinates()
+    # The first key of a block less the last one that the block's first query may see.
+    ahead = (column - row) * size - (pattern.key_length - pattern.query_length)
+    kept = ahead < size
+    head, row, column, ahead = head[kept], row[kept], column[kept], ahead[kept]
+    crossed = ahead > -size + 1
+    distances, index = torch.unique(ahead[crossed], return_inverse=True)
+    mask = torch.full_like(ahead, FULL)
+    mask[crossed] = index
+    place = torch.arange(size, device=pattern.device)
+    masks = distances[:, None, None] + place <= place[:, None]
+    return intersection(pattern, assemble(pattern.grid, head, row, column, mask, masks))
+
+
+def shifted(pattern: BlockPattern, rows: int = 0, columns: int = 0) -> BlockPattern:
+    """The pattern moved by whole tokens: query i and key j become i + rows and j + columns.
+
+    Args:
+        pattern: to move; the lengths stay.
+        rows: tokens, towards later queries; may be negative.
+        columns: tokens, towards later keys; may be negative.
+    """
+    for name, value in (("rows", rows), ("columns", columns)):
+        if not isinstance(value, int):
+            raise TypeError(f"{name} must be a whole number of tokens, got {value!r}")
+    grid, size = pattern.grid, pattern.block_size
+    down, right = rows % size, columns % size
+    head, row, column = pattern.coordinates()
+    mask, masks = _with_edges(pattern, row, column)
+    row, column = row + rows // size, column + columns // size
+    result: BlockPattern | None = None
+    # A block that is not moved by whole blocks is spread over up to four.
+    for i in range(2 if down else 1):
+        for j in range(2 if right else 1):
+            kept = (row + i >= 0) & (row + i < grid.rows) & (column + j >= 0) & (column + j < grid.columns)
+            quarter = _quarter(masks, down - i * size, right - j * size)
+            part = assemble(grid, head[kept], row[kept] + i, column[kept] + j, mask[kept], quarter)
+            result = part if result is None else union(result, part)
+    assert result is not None
+    return result
+
+
+def per_sequence(patterns: Sequence[BlockPattern], heads: int) -> BlockPattern:
+    """One pattern for each sequence of a batch, as ``sparse_attention`` takes them.
+
+    Args:
+        patterns: of equal lengths, block size and device, each with 1 head or ``heads``.
+        heads: query heads.
+
+    Returns:
+        A pattern with ``len(patterns) * heads`` heads, sequence after sequence.
+
+    Raises:
+        ValueError: no pattern, or patterns that do not fit each other.
+    """
+    if not patterns:
+        raise ValueError("per_sequence needs at least one pattern")
+    grid = patterns[0].grid
+    parts: list[tuple[Tensor, ...]] = []
+    masks, offset = [], 0
+    for place, pattern in enumerate(patterns):
+        if pattern.heads not in (1, heads):
+            raise ValueError(f"patterns[{place}] has {pattern.heads} heads: give 1 or {heads}")
+        _check_alike(patterns[0], pattern)
+        own = pattern.expand_heads(heads)
+        head, row, column = own.coordinates()
+        mask = own.partial.long()
+        parts.append((head + place * heads, row, column, torch.where(mask == FULL, FULL, mask + offset)))
+        masks.append(own.token_masks)
+        offset += len(own.token_masks)
+    head, row, column, mask = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    return assemble(grid._replace(heads=heads * len(patterns)), head, row, column, mask, torch.cat(masks))
+
+
+def matched(first: BlockPattern, second: BlockPattern) -> tuple[BlockPattern, BlockPattern]:
+    """Both patterns with the same number of heads, or an error that says what does not fit."""
+    _check_alike(first, second)
+    heads = max(first.heads, second.heads)
+    if {first.heads, second.heads} - {1, heads}:
+        raise ValueError(
+            "patterns to combine need equally many heads, or one that all share,"
+            f" got {first.heads} and {second.heads}"
+        )
+    return first.expand_heads(heads), second.expand_heads(heads)
+
+
+def _check_alike(first: BlockPattern, second: BlockPattern) -> None:
+    for name in ("query_length", "key_length", "block_size", "device"):
+        left, right = getattr(first, name), getattr(second, name)
+        if left != right:
+            raise ValueError(f"patterns to combine need the same {name}, got {left} and {right}")
+
+
+def _keys(pattern: BlockPattern) -> Tensor:
+    """One rising int64 number for each block."""
+    head, row, column = pattern.coordinates()
+    return (head * pattern.block_rows + row) * pattern.block_columns + column
+
+
+def _from_keys(grid: BlockGrid, key: Tensor, mask: Tensor, masks: Tensor) -> BlockPattern:
+    row = key // grid.columns
+    return assemble(grid, row // grid.rows, row % grid.rows, key % grid.columns, mask, masks)
+
+
+def _pairs(left: Tensor, right: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The distinct pairs: for each entry the number of its pair, and the pairs' members."""
+    pairs, index = torch.unique(left * max(1, count) + right, return_inverse=True)
+    return index, pairs // max(1, count), pairs % max(1, count)
+
+
+def _with_edges(pattern: BlockPattern, row: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+    """Each block's mask and the masks; full blocks get one too: moved, they are no longer whole."""
+    edge = pattern.grid.edges(row, column)
+    mask = pattern.partial.long()
+    mask = torch.where(mask == FULL, len(pattern.token_masks) + edge, mask)
+    return mask, torch.cat([pattern.token_masks, pattern.grid.inside(pattern.device)])
+
+
+def _quarter(masks: Tensor, down: int, right: int) -> Tensor:
+    """Masks moved within their block, by less than its size; what leaves is lost."""
+    size = masks.shape[1]
+    moved = torch.zeros_like(masks)
+    to_rows, to_columns = slice(max(0, down), size + min(0, down)), slice(max(0, right), size + min(0, right))
+    from_rows, from_columns = (
+        slice(max(0, -down), size - max(0, down)),
+        slice(max(0, -right), size - max(0, right)),
+    )
+    moved[:, to_rows, to_columns] = masks[:, from_rows, from_columns]
+    return moved
+
+
+operations.shifted = shifted
+operations.causal = causal
+operations.union = union
+operations.intersection = intersection

@@ -1,0 +1,1 @@
+"""The arithmetic of a merge: one tensor of several models becomes one, piece by piece."""

@@ -1,0 +1,221 @@
+"""The largest magnitudes of a tensor, found by their threshold instead of by a sort.
+
+An evenly spaced sample tells between which two magnitudes the threshold must lie, one pass counts what is
+above and gathers the one or two per cent in between, and a partial sort of those gives the exact value. Where
+the sample misleads, the bracket is widened and the pass repeated, so the result never depends on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sparse_core.merging.arithmetic.pieces import Delta, piece_size, spans
+
+#: Up to here the whole tensor is partially sorted at once.
+_SMALL = 1 << 17
+_SAMPLE = 1 << 16
+#: Numbers of several tensors whose thresholds a GPU finds at once.
+_TOGETHER = 1 << 25
+#: Standard deviations of a rank in the sample that the bracket covers on both sides.
+_SIGMAS = 6.0
+
+
+class Threshold(NamedTuple):
+    """Which numbers are the largest: those above ``value``, and of those just as large the first ones.
+
+    Attributes:
+        value: magnitude; infinite when nothing is kept.
+        cut: flat position; numbers of magnitude ``value`` are kept before it and dropped from it on.
+        kept: how many numbers that is.
+    """
+
+    value: float
+    cut: int
+    kept: int
+
+    def apply(self, piece: Tensor, start: int) -> Tensor:
+        """Set to zero, in place, what is not kept.
+
+        Args:
+            piece: flat, as large as you like.
+            start: position of its first number in the whole tensor.
+        """
+        before = min(max(self.cut - start, 0), piece.numel())
+        if before:
+            _shrink(piece[:before], _just_below(self.value, piece.dtype))
+        if before < piece.numel():
+            _shrink(piece[before:], self.value)
+        return piece
+
+
+def kept_count(density: float, count: int) -> int:
+    """How many of ``count`` numbers a density keeps: rounded down, at least one.
+
+    A product that misses a whole number only by rounding counts as that number (0.29 of 100 is 29).
+    """
+    return min(count, max(1, math.floor(density * count + 1e-6))) if count else 0
+
+
+def magnitude_threshold(delta: Delta, keep: int) -> Threshold:
+    """The threshold that keeps exactly the ``keep`` largest magnitudes; ties go to lower positions.
+
+    Args:
+        delta: any floating-point difference.
+        keep: how many; none for 0, all for as many as there are or more.
+
+    Raises:
+        ValueError: NaN or infinity among the numbers.
+    """
+    if keep >= delta.count:
+        return Threshold(0.0, delta.count, delta.count)
+    if keep <= 0:
+        return Threshold(math.inf, 0, 0)
+    if delta.device.type != "cpu":
+        return _on_device([delta], keep)[0]
+    if delta.count <= _SMALL:
+        return _of_all(delta, keep)
+    low, high = _bracket(delta, keep)
+    found = _scan(delta, low, high)
+    # A sample can mislead; these brackets cannot fail.
+    if found.above >= keep:
+        found = _scan(delta, high, math.inf)
+    elif found.above + found.inside < keep:
+        found = _scan(delta, 0.0, low)
+    need = keep - found.above
+    if found.candidates is None:
+        value, ties = low, found.inside
+    else:
+        place = len(found.candidates) - need
+        value = float(np.partition(found.candidates, place)[place])
+        need -= int(np.count_nonzero(found.candidates > value))
+        ties = int(np.count_nonzero(found.candidates == value))
+    return Threshold(value, delta.count if need == ties else _position_of_tie(delta, value, need) + 1, keep)
+
+
+def magnitude_thresholds(deltas: Sequence[Delta], keeps: Sequence[int]) -> list[Threshold]:
+    """:func:`magnitude_threshold` of deltas of one size; on a GPU as many as fit together."""
+    if deltas[0].device.type == "cpu":
+        return [magnitude_threshold(delta, keep) for delta, keep in zip(deltas, keeps, strict=True)]
+    found: list[Threshold] = []
+    alike = groupby(zip(deltas, keeps, strict=True), key=lambda pair: (pair[0].dtype, pair[1]))
+    for (_, keep), pairs in alike:
+        group = [delta for delta, _ in pairs]
+        if not 0 < keep < group[0].count:
+            found += [magnitude_threshold(delta, keep) for delta in group]
+            continue
+        for start, stop in spans(0, len(group), max(1, _TOGETHER // group[0].count)):
+            found += _on_device(group[start:stop], keep)
+    return found
+
+
+def _of_all(delta: Delta, keep: int) -> Threshold:
+    sizes = _read_whole(delta).abs().numpy()
+    delta.require_finite_number(float(sizes.max()))
+    place = delta.count - keep
+    value = float(np.partition(sizes, place)[place])
+    need = keep - int(np.count_nonzero(sizes > value))
+    ties = np.flatnonzero(sizes == value)
+    return Threshold(value, delta.count if need == len(ties) else int(ties[need - 1]) + 1, keep)
+
+
+def _on_device(deltas: Sequence[Delta], keep: int) -> list[Threshold]:
+    """Thresholds of deltas of one size and type by torch's selection of the largest, no sort on a GPU.
+
+    All at once, because a GPU spends longer on starting work than on doing it; read back once.
+    """
+    count = deltas[0].count
+    sizes = torch.stack([_read_whole(delta) for delta in deltas]).abs_()
+    # Whichever side of the threshold has fewer numbers.
+    if 2 * keep <= count:
+        values = sizes.topk(keep, sorted=False).values.amin(dim=1)
+    else:
+        values = sizes.topk(count - keep + 1, largest=False, sorted=False).values.amax(dim=1)
+    # Counts are exact in float64, and so are thresholds of either type.
+    above, ties = ((rule(sizes, values[:, None])).sum(dim=1) for rule in (torch.gt, torch.eq))
+    facts = torch.stack([fact.double() for fact in (sizes.amax(dim=1), values, above, ties)], dim=1)
+    found = []
+    for delta, row, (most, value, larger, equal) in zip(deltas, sizes, facts.tolist(), strict=True):
+        delta.require_finite_number(most)
+        need = keep - int(larger)
+        cut = count if need == int(equal) else int(torch.nonzero(row == value)[need - 1]) + 1
+        found.append(Threshold(value, cut, keep))
+    return found
+
+
+def _read_whole(delta: Delta) -> Tensor:
+    """All numbers: the delta itself where it is there already."""
+    if delta.base is None and delta.values.dtype == delta.dtype:
+        return delta.values
+    whole = delta.buffer(delta.count)
+    for start, stop in spans(0, delta.count, piece_size(delta.device)):
+        delta.read(start, stop, whole[start:stop])
+    return whole
+
+
+def _bracket(delta: Delta, keep: int) -> tuple[float, float]:
+    """Two magnitudes that the threshold most probably lies between."""
+    sizes = np.sort(delta.sample(_SAMPLE).abs().numpy())
+    delta.require_finite(torch.from_numpy(sizes))
+    share = keep / delta.count
+    margin = _SIGMAS * math.sqrt(len(sizes) * share * (1 - share)) + 8
+    place = len(sizes) * (1 - share)
+    first, last = math.floor(place - margin), math.ceil(place + margin)
+    low = float(sizes[first]) if first >= 0 else 0.0
+    high = float(sizes[last]) if last < len(sizes) else math.inf
+    return low, high
+
+
+class _Scan(NamedTuple):
+    """How many magnitudes are above a bracket and within it, and those within where they differ."""
+
+    above: int
+    inside: int
+    candidates: np.ndarray | None
+
+
+def _scan(delta: Delta, low: float, high: float) -> _Scan:
+    buffer = delta.buffer()
+    over, within = (np.empty(buffer.shape, dtype=bool) for _ in range(2))
+    above = inside = 0
+    parts = []
+    for start, stop in spans(0, delta.count):
+        # numpy compares, counts and gathers faster than torch in pieces of this size.
+        sizes = delta.read(start, stop, buffer).abs_().numpy()
+        delta.require_finite_number(float(sizes.max()))
+        top = np.greater(sizes, high, out=over[: stop - start])
+        band = np.greater_equal(sizes, low, out=within[: stop - start])
+        np.logical_xor(band, top, out=band)
+        above += int(np.count_nonzero(top))
+        inside += int(np.count_nonzero(band))
+        if low < high:
+            parts.append(sizes[band])
+    return _Scan(above, inside, np.concatenate(parts) if parts else None)
+
+
+def _position_of_tie(delta: Delta, value: float, number: int) -> int:
+    """Position of the ``number``-th magnitude that equals ``value``, counted from 1."""
+    buffer = delta.buffer()
+    for start, stop in spans(0, delta.count):
+        places = np.flatnonzero((delta.read(start, stop, buffer).abs_() == value).numpy())
+        if number <= len(places):
+            return start + int(places[number - 1])
+        number -= len(places)
+    raise AssertionError("the ties were counted before")
+
+
+def _shrink(piece: Tensor, value: float) -> None:
+    """Zero what is not larger than ``value``; one pass."""
+    torch.hardshrink(piece, value, out=piece)
+
+
+def _just_below(value: float, dtype: torch.dtype) -> float:
+    """The largest magnitude of a type that is smaller; 0 for 0, since zeros stay zeros either way."""
+    kind = np.float64 if dtype == torch.float64 else np.float32
+    return float(np.nextafter(kind(value), kind(0)))

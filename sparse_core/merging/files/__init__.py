@@ -1,0 +1,1 @@
+"""Models and task vectors on disk, read and written tensor by tensor."""

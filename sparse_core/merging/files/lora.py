@@ -1,0 +1,142 @@
+"""A model on disk with a LoRA adapter of PEFT added to its weights as they are read."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_core.merging.files.tensor_files import TensorFileReader
+
+_PREFIX = "base_model.model."
+_PAIRS = ((".lora_A.weight", ".lora_B.weight"), (".lora_embedding_A", ".lora_embedding_B"))
+#: Fields that change what an adapter computes in ways that are not followed.
+_NOT_FOLLOWED = ("use_dora", "use_qalora", "lora_bias", "megatron_config", "layer_replication")
+
+
+class _Pair(NamedTuple):
+    """Names of both factors in the adapter's file, and what their product is multiplied by."""
+
+    down: str
+    up: str
+    scale: float
+    turned: bool
+
+
+class LoraAdapter:
+    """What an adapter adds to, or puts in the place of, tensors of a model (Hu et al. 2021).
+
+    A weight (out, in) becomes ``weight + alpha / r · B @ A``, with ``alpha / sqrt(r)`` where the adapter's
+    configuration says ``use_rslora``.
+
+    Args:
+        folder: with ``adapter_config.json`` and ``adapter_model.safetensors``, as PEFT writes it.
+
+    Raises:
+        FileNotFoundError: one of them is missing.
+        ValueError: of another kind than LoRA, damaged, or with tensors or options that are not followed;
+            names the file and the field.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder
+        self._config_file = folder / "adapter_config.json"
+        weights = folder / "adapter_model.safetensors"
+        for file in (self._config_file, weights):
+            if not file.is_file():
+                raise FileNotFoundError(f"{file}: no such file; a LoRA is a folder as PEFT writes it")
+        self._reader = TensorFileReader(weights)
+        config = self._read_config()
+        self._pairs: dict[str, _Pair] = {}
+        self._whole: dict[str, str] = {}
+        names = dict.fromkeys(self._reader.tensors)
+        for down in [name for name in names if name.endswith((_PAIRS[0][0], _PAIRS[1][0]))]:
+            ends = next(pair for pair in _PAIRS if down.endswith(pair[0]))
+            module = down.removesuffix(ends[0])
+            up = module + ends[1]
+            if up not in names:
+                raise ValueError(f"{weights}: {down} is there without {up}")
+            embedding = ends == _PAIRS[1]
+            scale = self._scale(
+                config, module.removeprefix(_PREFIX), self._reader.tensors[down].kind.shape[0]
+            )
+            turned = embedding or bool(config.get("fan_in_fan_out"))
+            self._pairs[f"{module.removeprefix(_PREFIX)}.weight"] = _Pair(down, up, scale, turned)
+            del names[down], names[up]
+        for name in names:
+            if ".lora_" in name or not name.startswith(_PREFIX):
+                raise ValueError(f"{weights}: tensor {name!r} is none that a LoRA of PEFT has")
+            self._whole[name.removeprefix(_PREFIX).replace(".modules_to_save", "")] = name
+
+    def check(self, shapes: dict[str, tuple[int, ...]], base: str) -> None:
+        """Raise ``ValueError`` unless every tensor fits one of the model's.
+
+        Args:
+            shapes: of the model's tensors.
+            base: what errors call it.
+        """
+        for name in (*self._pairs, *self._whole):
+            if name not in shapes:
+                raise ValueError(f"{self.path}: the LoRA changes {name!r}, which {base} does not have")
+            found = self._shape(name)
+            if found != shapes[name]:
+                raise ValueError(
+                    f"{self.path}: the LoRA gives {name!r} the shape {found}, {base} has {shapes[name]}"
+                )
+
+    def apply(self, name: str, value: Tensor) -> Tensor:
+        """The tensor with the adapter: float32 or better where something is added; others as they are."""
+        if name in self._whole:
+            return self._reader.read(self._whole[name])
+        if name not in self._pairs:
+            return value
+        pair = self._pairs[name]
+        dtype = torch.promote_types(value.dtype, torch.float32)
+        product = self._reader.read(pair.up).to(dtype) @ self._reader.read(pair.down).to(dtype)
+        return value.to(dtype) + (product.T if pair.turned else product) * pair.scale
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        if name in self._whole:
+            return self._reader.tensors[self._whole[name]].kind.shape
+        pair = self._pairs[name]
+        up, down = (self._reader.tensors[factor].kind.shape for factor in (pair.up, pair.down))
+        if len(up) != 2 or len(down) != 2 or up[1] != down[0]:
+            raise ValueError(
+                f"{self.path}: the factors of {name!r} have shapes {up} and {down}, no product of matrices"
+            )
+        return (down[1], up[0]) if pair.turned else (up[0], down[1])
+
+    def _read_config(self) -> dict[str, Any]:
+        try:
+            config = json.loads(self._config_file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{self._config_file}: no JSON ({error})") from error
+        if not isinstance(config, dict) or config.get("peft_type") != "LORA":
+            kind = config.get("peft_type") if isinstance(config, dict) else type(config).__name__
+            raise ValueError(f"{self._config_file}: peft_type: expected LORA, got {kind!r}")
+        for field in _NOT_FOLLOWED:
+            if config.get(field):
+                raise ValueError(f"{self._config_file}: {field} is not followed: merge it by PEFT first")
+        return config
+
+    def _scale(self, config: dict[str, Any], module: str, rank: int) -> float:
+        """alpha / r, or alpha / sqrt(r), of a module."""
+        alpha = _of_pattern(config.get("alpha_pattern"), module, config.get("lora_alpha"))
+        if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
+            raise ValueError(f"{self._config_file}: lora_alpha: expected a number, got {alpha!r}")
+        if rank < 1:
+            raise ValueError(f"{self.path}: the LoRA of {module!r} has no rank")
+        return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def _of_pattern(patterns: Any, module: str, default: Any) -> Any:
+    """PEFT's rule: the first key that the end of the module's name matches, as a regular expression."""
+    for key, value in (patterns or {}).items():
+        if re.fullmatch(rf"(.*\.)?({key})", module):
+            return value
+    return default

@@ -1,0 +1,1 @@
+"""Recipes of merges in YAML, and their parameters."""
