@@ -125,8 +125,8 @@ def all_finite(*tensors: Tensor) -> bool:
     return all(tensor.device.type == "cpu" and bool(tensor.sum().isfinite()) for tensor in tensors)
 
 
-class _MaskedProduct(torch.autograd.Function):
-    """What both products share: they keep their operands and the mask for both kinds of derivative."""
+class _OperandContext:
+    """Keep the operands and the mask for both kinds of derivative."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
@@ -134,7 +134,7 @@ class _MaskedProduct(torch.autograd.Function):
         ctx.save_for_forward(*inputs)
 
 
-class _Scores(_MaskedProduct):
+class _Scores(_OperandContext, torch.autograd.Function):
     @staticmethod
     def forward(q: Tensor, k: Tensor, allowed: Tensor) -> Tensor:
         return q @ k.mT
@@ -156,7 +156,7 @@ class _Scores(_MaskedProduct):
         return masked_scores(*_batched(in_dims, *tensors)), 0
 
 
-class _WeightedSum(_MaskedProduct):
+class _WeightedSum(_OperandContext, torch.autograd.Function):
     @staticmethod
     def forward(weights: Tensor, table: Tensor, allowed: Tensor) -> Tensor:
         return weights @ table if all_finite(table) else _guarded(weights, table, allowed)
