@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import partial
 
@@ -36,17 +37,16 @@ def compare(operands: list[Tensor], pattern: BlockPattern, scale: float | None =
 
 
 @pytest.mark.parametrize("length", [1, 63, 64, 300])
-@pytest.mark.parametrize("block_size", [16, 48, 128])
-def test_local_window(length: int, block_size: int) -> None:
-    compare(random_operands(2, 2, length, length), local_window(length, 24, block_size))
+def test_local_window(length: int) -> None:
+    compare(random_operands(2, 2, length, length), local_window(length, 24, 48))
 
 
 def test_a_ragged_thousand() -> None:
     compare(random_operands(2, 1, 1000, 1000), bigbird(1000, block_size=64))
 
 
-@pytest.mark.parametrize("block_size", range(16, 129, 16))
-def test_every_block_size(block_size: int) -> None:
+@pytest.mark.parametrize("block_size", [16, 48, 64, 112, 128])
+def test_block_sizes(block_size: int) -> None:
     """With one head for all, other keys than queries, and grouped heads."""
     pattern = local_window(200, 30, block_size, key_length=250)
     compare(random_operands(4, 2, 200, 250), pattern | random_blocks(200, 0.2, block_size, key_length=250))
@@ -109,7 +109,7 @@ def test_patterns_of_equal_sizes_share_compiled_code() -> None:
 
 
 def test_more_sizes_than_torch_recompiles_by_default() -> None:
-    for length in range(16, 16 * 13, 16):
+    for length in range(16, 16 * 11, 16):
         compare(random_operands(1, 1, length, length), full(length, 16))
 
 
@@ -148,13 +148,12 @@ def test_what_it_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
         flex_attention(*operands, pattern)
 
 
-@pytest.mark.parametrize("dim", [16, 64, 256])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("block_size", range(16, 129, 16))
-def test_tiles_divide_blocks(block_size: int, dtype: torch.dtype, dim: int) -> None:
+def test_tiles_divide_blocks(block_size: int, dtype: torch.dtype) -> None:
     """What the compiled kernels are told, which a CPU does not need; torch knows every option."""
     pattern = local_window(384, 9, block_size)
-    for trained in (False, True):
+    for dim, trained in itertools.product((16, 64, 256), (False, True)):
         found = vendor.KernelOptions.choose(pattern, dim, dtype, trained=trained)
         tile = found.kernel.get("fwd_BLOCK_M", 128 if not found.search else 64)
         assert block_size % tile == 0

@@ -99,7 +99,7 @@ def accuracy(model: Model) -> float:
     return float((model(x).argmax(dim=2) == target).float().mean())
 
 
-@pytest.mark.parametrize("measure", ["score", "weight"])
+@pytest.mark.parametrize("measure", ["score", pytest.param("weight", marks=pytest.mark.slow)])
 def test_a_quarter_of_the_blocks_keeps_the_accuracy(measure: Any) -> None:
     """And has the blocks that the task is about, whichever heads use them."""
     torch.manual_seed(0)
