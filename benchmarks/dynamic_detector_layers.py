@@ -14,10 +14,10 @@ from perception.model.network import Network
 from perception.model.pillars import Pillars
 from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.dynamic.rigl.budgets import layer_densities
-from sparse_core.dynamic.rigl.convert import dense_training
+from sparse_core.dynamic.rigl.conversion import dense_training
 from sparse_core.dynamic.rigl.grid import Grid, plan_grid
 from sparse_core.dynamic.rigl.layers import RigLConv2d
-from sparse_core.dynamic.rigl.stored import SparseTrainedLayer
+from sparse_core.dynamic.rigl.sparse_layer import SparseTrainedLayer
 
 BLOCK_SIZE = 16
 

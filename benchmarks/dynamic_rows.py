@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from sparse_core.dynamic.rigl.convert import sparse_training
+from sparse_core.dynamic.rigl.conversion import sparse_training
 from sparse_core.dynamic.rigl.grid import Structure
 from sparse_core.dynamic.rigl.schedule import RigLScheduler
-from sparse_core.dynamic.rigl.stored import SparseTrainedLayer
+from sparse_core.dynamic.rigl.sparse_layer import SparseTrainedLayer
 
 Method = Literal["dense", "small dense", "static", "set", "rigl"]
 LABELS = {

@@ -9,7 +9,7 @@ from sparse_core.attention.gathered import gathered_attention
 from sparse_core.attention.modules.attention import SparseAttention
 from sparse_core.attention.modules.feed_forward import FeedForward
 from sparse_core.attention.modules.layer import SparseTransformerLayer
-from sparse_core.attention.modules.learned import LearnedBlocks
+from sparse_core.attention.modules.learned_blocks import LearnedBlocks
 from sparse_core.attention.modules.multihead import SparseMultiheadAttention
 from sparse_core.attention.modules.selectors import DynamicBlocks, Selector, TopKBlocks
 from sparse_core.attention.modules.sources import PatternCache

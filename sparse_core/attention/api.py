@@ -173,12 +173,12 @@ def sparse_attention(
     }
     given = seed is not None or query_lengths is not None or key_lengths is not None or score_mod is not None
     if not (given or dropout_p or return_lse) and impl == "auto" and not torch.compiler.is_compiling():
-        return again(q, k, v, pattern, scale, lambda: _attend(q, k, v, pattern, **options).out)
-    result = _attend(q, k, v, pattern, **options)
+        return again(q, k, v, pattern, scale, lambda: _whole(q, k, v, pattern, **options).out)
+    result = _whole(q, k, v, pattern, **options)
     return result if return_lse else result.out
 
 
-def _attend(
+def _whole(
     q: Tensor,
     k: Tensor,
     v: Tensor,

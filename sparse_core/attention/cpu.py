@@ -86,7 +86,7 @@ class _Tiles(NamedTuple):
     allowed: Tensor | None
 
 
-class _Plan(NamedTuple):
+class _TilePlan(NamedTuple):
     """What one head of a pattern is prepared to once.
 
     Attributes:
@@ -102,7 +102,9 @@ class _Plan(NamedTuple):
     place: Tensor
 
 
-def _shared(q: Tensor, k: Tensor, v: Tensor, plan: _Plan, scale: float, wants_lse: bool) -> AttentionResult:
+def _shared(
+    q: Tensor, k: Tensor, v: Tensor, plan: _TilePlan, scale: float, wants_lse: bool
+) -> AttentionResult:
     """Attention where all heads have one pattern."""
     batch, heads, length, dim = q.shape
     group = heads // k.shape[1]
@@ -145,7 +147,7 @@ def _shared(q: Tensor, k: Tensor, v: Tensor, plan: _Plan, scale: float, wants_ls
     return AttentionResult(out, _joined(lses, plan)[:, :length].reshape(batch, heads, length))
 
 
-def _joined(parts: list[Tensor], plan: _Plan) -> Tensor:
+def _joined(parts: list[Tensor], plan: _TilePlan) -> Tensor:
     """(tiles, leading, rows, n) of all groups as (leading, tiles * rows, n)."""
     joined = torch.cat(parts)[None].flatten(2)
     leading, rows, last = parts[-1].shape[1:]
@@ -218,17 +220,17 @@ class _Gate(torch.autograd.Function):
         return torch.zeros_like(gradient), of_q, of_k, of_v, None, None
 
 
-def _prepared(pattern: BlockPattern, head: int) -> _Plan:
+def _prepared(pattern: BlockPattern, head: int) -> _TilePlan:
     """The plan for a head of the pattern, kept on it."""
     known = pattern.plans.get(("cpu", head))
-    if not isinstance(known, _Plan):
+    if not isinstance(known, _TilePlan):
         # What inference mode makes cannot be used for gradients later.
         with torch.inference_mode(False), torch.no_grad():
             known = pattern.plans["cpu", head] = _make_plan(pattern, head)
     return known
 
 
-def _make_plan(pattern: BlockPattern, head: int) -> _Plan:
+def _make_plan(pattern: BlockPattern, head: int) -> _TilePlan:
     size = pattern.block_size
     rows = _TILE if len(pattern.token_masks) and size % _TILE == 0 else size
     parts, tiles = size // rows, pattern.block_rows * (size // rows)
@@ -253,7 +255,7 @@ def _make_plan(pattern: BlockPattern, head: int) -> _Plan:
     return _grouped(rows, tiles, tile, key, table.reshape(-1, rows), entry)
 
 
-def _grouped(rows: int, tiles: int, tile: Tensor, key: Tensor, bits: Tensor, entry: Tensor) -> _Plan:
+def _grouped(rows: int, tiles: int, tile: Tensor, key: Tensor, bits: Tensor, entry: Tensor) -> _TilePlan:
     """The plan of a list of keys by rising tile.
 
     Args:
@@ -281,4 +283,4 @@ def _grouped(rows: int, tiles: int, tile: Tensor, key: Tensor, bits: Tensor, ent
         groups.append(_Tiles(members, key[pair], shown))
         place[members] = torch.arange(done, done + len(members))
         done += len(members)
-    return _Plan(rows, tiles, groups, place.masked_fill(place < 0, done))
+    return _TilePlan(rows, tiles, groups, place.masked_fill(place < 0, done))

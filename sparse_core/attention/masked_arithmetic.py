@@ -73,6 +73,20 @@ def run_chunk(function: Callable[..., Result], *arguments: Any, recompute: bool)
     return function(*arguments)
 
 
+def zero_padding(rows: Tensor, lengths: Tensor | None) -> Tensor:
+    """Zeros in place of the padding, whatever it holds; without ``lengths`` the same tensor.
+
+    Args:
+        rows: (batch, ..., length, width).
+        lengths: (batch,) int64, on the same device.
+    """
+    if lengths is None:
+        return rows
+    exists = torch.arange(rows.shape[-2], device=rows.device) < lengths[:, None]
+    shape = (rows.shape[0], *(1 for _ in rows.shape[1:-2]), rows.shape[-2], 1)
+    return rows.masked_fill(~exists.view(shape), 0.0)
+
+
 def take(table: Tensor, index: Tensor) -> Tensor:
     """``table[:, index]`` for a flat ``index``, with a gradient that repeats to the bit on every device."""
     # On a CPU the gradient of indexing is added up by several threads, on a GPU that of index_select.

@@ -1,6 +1,6 @@
 """Sparsity that changes while a network trains or runs: activations, RigL, and inference to a budget."""
 
-from sparse_core.dynamic.activations.masking import masked
+from sparse_core.dynamic.activations.masks import masked
 from sparse_core.dynamic.activations.predictor import BlockPredictor, PredictedFeedForward, fit_predictor
 from sparse_core.dynamic.activations.thresholds import (
     AbsoluteThreshold,
@@ -31,12 +31,12 @@ from sparse_core.dynamic.inference.latency import (
 from sparse_core.dynamic.inference.levels import prepare_levels
 from sparse_core.dynamic.optimisers import SparseAdagrad, SparseAdam, SparseMomentum
 from sparse_core.dynamic.rigl.budgets import layer_densities
-from sparse_core.dynamic.rigl.convert import SparseTrainingReport, dense_training, sparse_training
+from sparse_core.dynamic.rigl.conversion import SparseTrainingReport, dense_training, sparse_training
 from sparse_core.dynamic.rigl.exchange import Exchange, exchange_cells
 from sparse_core.dynamic.rigl.grid import Grid, plan_grid
 from sparse_core.dynamic.rigl.layers import RigLConv2d, RigLLinear
 from sparse_core.dynamic.rigl.schedule import RigLScheduler, TopologyUpdate, cosine_fraction
-from sparse_core.dynamic.rigl.stored import SparseTrainedLayer
+from sparse_core.dynamic.rigl.sparse_layer import SparseTrainedLayer
 
 __all__ = [
     "JOULES",

@@ -6,11 +6,11 @@ In memory: :class:`TaskVector` and :func:`merge`. From disk, larger than memory:
 """
 
 from sparse_core.merging.api import merge
-from sparse_core.merging.cache import Combination, MergeCache, MergeCacheStatistics
 from sparse_core.merging.connectivity import PathLoss, loss_along_path, save_path_picture
 from sparse_core.merging.disk import MergeReport, make_task_vector, merge_files
 from sparse_core.merging.files.vector_files import VectorFileReport, load_task_vector, save_task_vector
 from sparse_core.merging.hot_swap import HotSwap
+from sparse_core.merging.merge_cache import Combination, MergeCache, MergeCacheStatistics
 from sparse_core.merging.methods import METHODS
 from sparse_core.merging.recipes.recipe import Recipe, load_recipe, parse_recipe
 from sparse_core.merging.task_vector import TaskVector

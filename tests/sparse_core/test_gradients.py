@@ -22,7 +22,7 @@ from sparse_core.compression.codebook import lookup
 from sparse_core.conv.convolution.reference import sparse_convolution
 from sparse_core.conv.pooling import SparseAvgPool2d, SparseMaxPool2d
 from sparse_core.conv.table import NeighbourTable
-from sparse_core.dynamic.activations.masking import masked
+from sparse_core.dynamic.activations.masks import masked
 from sparse_core.dynamic.rigl.block_product.api import block_convolution, block_linear
 from sparse_core.dynamic.rigl.block_product.plan import Taps, plan_blocks
 from sparse_core.dynamic.rigl.grid import plan_grid, random_cells
@@ -217,7 +217,7 @@ TWICE: dict[str, dict[str, Callable[[], Case]]] = {
 }
 #: Estimators: their gradient is not that of the function, so only the second order has an answer.
 ESTIMATORS: dict[str, Callable[[], Case]] = {
-    "sparse_core.dynamic.activations.masking._StraightThrough": lambda: (
+    "sparse_core.dynamic.activations.masks._MaskedStraightThrough": lambda: (
         lambda x: masked(x, MASK, "straight-through"),
         (numbers(4),),
     ),
@@ -252,8 +252,8 @@ def pruned_linear() -> Case:
 
 #: None where no CPU runs it.
 REFUSED: dict[str, Callable[[], Case] | None] = {
-    "sparse_core.attention.gpu.attention._Attention": None,
-    "sparse_core.attention.gathered.gradient._Attention": None,
+    "sparse_core.attention.gpu.attention._BlockAttention": None,
+    "sparse_core.attention.gathered.gradient._GatheredAttention": None,
     "sparse_core.conv.convolution.triton._Convolution": None,
     "sparse_core.nm.linear.product._Product": None,
     "sparse_core.nm.training.sparse_linear._PrunedProduct": pruned_linear,

@@ -44,13 +44,13 @@ def attend(
     q, k, v = readable(q), readable(k), readable(v)
     with torch.cuda.device_of(q):
         if needs_gradient:
-            out, lse = _Attention.apply(q, k, v, lists, transposed, shape, options)
+            out, lse = _BlockAttention.apply(q, k, v, lists, transposed, shape, options)
         else:
             out, lse = forward(q, k, v, lists, shape, options)
     return AttentionResult(out, lse)
 
 
-class _Attention(torch.autograd.Function):
+class _BlockAttention(torch.autograd.Function):
     @staticmethod
     def forward(
         q: Tensor,

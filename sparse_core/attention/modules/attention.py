@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.attention.api import SPARSE_ATTENTION, sparse_attention
-from sparse_core.attention.modules.dense import dense_attention
+from sparse_core.attention.masked_arithmetic import zero_padding
+from sparse_core.attention.modules.dense_attention import dense_attention
 from sparse_core.attention.modules.inputs import attention_inputs
-from sparse_core.attention.modules.learned import LearnedBlocks
-from sparse_core.attention.modules.padding import zero_padding
+from sparse_core.attention.modules.learned_blocks import LearnedBlocks
 from sparse_core.attention.modules.sources import PatternSource, Source, pattern_for, pattern_source
 from sparse_core.attention.operands import LARGEST_DIM, AttentionImpl
 from sparse_core.attention.patterns.pattern import BlockPattern

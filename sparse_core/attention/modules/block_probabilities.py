@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparse_core.attention.masked_arithmetic import CHUNK_SCORES, masked_softmax
-from sparse_core.attention.modules.padding import zero_padding
+from sparse_core.attention.masked_arithmetic import CHUNK_SCORES, masked_softmax, zero_padding
 from sparse_core.attention.operands import (
     arithmetic_dtype,
     check_queries_and_keys,

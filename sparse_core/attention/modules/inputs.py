@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from sparse_core.attention.modules.padding import zero_padding
+from sparse_core.attention.masked_arithmetic import zero_padding
 from sparse_core.attention.operands import check_ragged
 
 

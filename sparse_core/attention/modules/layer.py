@@ -7,10 +7,10 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from sparse_core.attention.masked_arithmetic import zero_padding
 from sparse_core.attention.modules.attention import SparseAttention
 from sparse_core.attention.modules.feed_forward import FeedForward
 from sparse_core.attention.modules.linears import Linears, convert_linears
-from sparse_core.attention.modules.padding import zero_padding
 from sparse_core.attention.modules.sources import PatternSource
 from sparse_core.attention.operands import AttentionImpl, check_ragged
 

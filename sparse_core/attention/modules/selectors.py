@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from sparse_core.attention.modules.padding import zero_padding
+from sparse_core.attention.masked_arithmetic import zero_padding
 from sparse_core.attention.operands import check_share
 from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.selection import dynamic_blocks, top_k_blocks

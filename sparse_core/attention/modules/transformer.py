@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from torch import Tensor, nn
 
+from sparse_core.attention.masked_arithmetic import zero_padding
 from sparse_core.attention.modules.layer import SparseTransformerLayer
-from sparse_core.attention.modules.learned import LearnedBlocks
-from sparse_core.attention.modules.padding import zero_padding
+from sparse_core.attention.modules.learned_blocks import LearnedBlocks
 from sparse_core.attention.modules.sources import PatternSource, Source, pattern_source
 from sparse_core.attention.operands import check_ragged
 

@@ -13,7 +13,7 @@ import torch
 from rich.progress import track
 from torch import Tensor, nn
 
-from sparse_core.dynamic.grouped import collect, grouped_linear, plan_dispatch, send
+from sparse_core.dynamic.grouped_products import collect, grouped_linear, plan_dispatch, send
 from sparse_core.dynamic.ranking import best_entries, check_batch, nan_first, true_positions
 
 Share = Literal["batch", "row"]
@@ -52,7 +52,7 @@ class PredictedFeedForward(nn.Module):
         keep: blocks computed.
         share: ``"batch"``: all rows of a call compute the same blocks, chosen by the sum of their
             probabilities: two smaller dense products. ``"row"``: each row computes its own blocks, grouped
-            by block (:mod:`sparse_core.dynamic.grouped`).
+            by block (:mod:`sparse_core.dynamic.grouped_products`).
         rank: width of the predictor.
 
     Attributes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sparse_core.dynamic.activations.masking import Gradient, check_gradient, masked
+from sparse_core.dynamic.activations.masks import Gradient, check_gradient, masked
 from sparse_core.dynamic.ranking import check_batch
 
 

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from sparse_core.dynamic.activations.masking import Gradient, check_gradient, masked
+from sparse_core.dynamic.activations.masks import Gradient, check_gradient, masked
 from sparse_core.dynamic.ranking import best_entries, check_batch, nan_first
 
 Granularity = Literal["row", "channel", "block"]
@@ -83,7 +83,7 @@ class TopKActivation(nn.Module):
         k: how many are kept.
         granularity, block_size, by: see :func:`top_k_mask`.
         gradient: ``"kept"`` or ``"straight-through"``, see
-            :func:`sparse_core.dynamic.activations.masking.masked`.
+            :func:`sparse_core.dynamic.activations.masks.masked`.
 
     Raises:
         ValueError: ``k`` below 1 or an unknown option.

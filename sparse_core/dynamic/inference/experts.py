@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from sparse_core.dynamic.grouped import collect, grouped_linear, plan_dispatch, send
+from sparse_core.dynamic.grouped_products import collect, grouped_linear, plan_dispatch, send
 from sparse_core.dynamic.ranking import best_entries, check_batch, nan_first, true_positions
 
 

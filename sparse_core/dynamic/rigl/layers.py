@@ -11,7 +11,7 @@ from torch.nn.grad import conv2d_weight
 
 from sparse_core.dynamic.rigl.block_product import BlockPlan, Taps, block_convolution
 from sparse_core.dynamic.rigl.grid import Structure, plan_grid
-from sparse_core.dynamic.rigl.stored import Execution, SparseTrainedLayer
+from sparse_core.dynamic.rigl.sparse_layer import Execution, SparseTrainedLayer
 
 
 class RigLLinear(SparseTrainedLayer):

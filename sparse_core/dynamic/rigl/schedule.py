@@ -12,9 +12,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from sparse_core.dynamic.rigl.carry import carry_state
 from sparse_core.dynamic.rigl.exchange import exchange_cells
-from sparse_core.dynamic.rigl.stored import SparseTrainedLayer
+from sparse_core.dynamic.rigl.optimiser_state import carry_state
+from sparse_core.dynamic.rigl.sparse_layer import SparseTrainedLayer
 from sparse_core.table import Report, Table
 
 Method = Literal["rigl", "set"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from sparse_core.dynamic.rigl.block_product import block_linear, plan_blocks
-from sparse_core.dynamic.rigl.convert import dense_training, sparse_training
+from sparse_core.dynamic.rigl.conversion import dense_training, sparse_training
 from sparse_core.dynamic.rigl.grid import plan_grid, random_cells
 from sparse_core.dynamic.rigl.layers import RigLConv2d, RigLLinear
 

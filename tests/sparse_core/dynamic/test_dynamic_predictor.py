@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.dynamic.activations.predictor import PredictedFeedForward, fit_predictor
-from sparse_core.dynamic.grouped import collect, grouped_linear, plan_dispatch, send
+from sparse_core.dynamic.grouped_products import collect, grouped_linear, plan_dispatch, send
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,12 +10,12 @@ from masked_training import MaskedTraining, cosine
 from torch import Tensor, nn
 
 from sparse_core.dynamic.optimisers import SparseMomentum
-from sparse_core.dynamic.rigl.convert import dense_training, sparse_training
+from sparse_core.dynamic.rigl.conversion import dense_training, sparse_training
 from sparse_core.dynamic.rigl.exchange import exchange_cells
 from sparse_core.dynamic.rigl.grid import plan_grid
 from sparse_core.dynamic.rigl.layers import RigLConv2d, RigLLinear
 from sparse_core.dynamic.rigl.schedule import RigLScheduler
-from sparse_core.dynamic.rigl.stored import SparseTrainedLayer
+from sparse_core.dynamic.rigl.sparse_layer import SparseTrainedLayer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

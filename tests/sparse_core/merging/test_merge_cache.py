@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from sparse_core.errors import CapacityWarning
-from sparse_core.merging import cache as cache_module
+from sparse_core.merging import merge_cache as cache_module
 from sparse_core.merging.api import merge
-from sparse_core.merging.cache import Combination, MergeCache
 from sparse_core.merging.hot_swap import HotSwap
+from sparse_core.merging.merge_cache import Combination, MergeCache
 from sparse_core.merging.task_vector import TaskVector
 
 BASE = {"w": torch.zeros(1000)}

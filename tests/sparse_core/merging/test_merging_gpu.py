@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.merging.api import merge
-from sparse_core.merging.cache import Combination, MergeCache
 from sparse_core.merging.connectivity import loss_along_path
 from sparse_core.merging.files.vector_files import load_task_vector, save_task_vector
 from sparse_core.merging.hot_swap import HotSwap
+from sparse_core.merging.merge_cache import Combination, MergeCache
 from sparse_core.merging.task_vector import TaskVector
 
 pytestmark = pytest.mark.gpu

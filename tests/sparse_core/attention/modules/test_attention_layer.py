@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from sparse_core.attention.modules.feed_forward import FeedForward
 from sparse_core.attention.modules.layer import SparseTransformerLayer
-from sparse_core.attention.modules.learned import LearnedBlocks
+from sparse_core.attention.modules.learned_blocks import LearnedBlocks
 from sparse_core.attention.modules.linears import convert_linears
 from sparse_core.attention.modules.selectors import TopKBlocks
 from sparse_core.attention.modules.transformer import SparseTransformer

@@ -15,7 +15,7 @@ from sparse_core.attention.best_blocks import best_blocks, blocks_seen
 from sparse_core.attention.modules import block_probabilities as chunks
 from sparse_core.attention.modules.attention import SparseAttention
 from sparse_core.attention.modules.block_probabilities import block_probabilities
-from sparse_core.attention.modules.learned import LearnedBlocks
+from sparse_core.attention.modules.learned_blocks import LearnedBlocks
 from sparse_core.attention.patterns.grid import BlockGrid
 from sparse_core.attention.patterns.masks import from_block_mask
 from sparse_core.attention.selection import top_k_blocks

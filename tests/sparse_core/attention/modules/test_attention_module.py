@@ -15,7 +15,7 @@ from token_masks import random_mask
 from torch import Tensor, nn
 
 from sparse_core.attention.modules.attention import SparseAttention
-from sparse_core.attention.modules.learned import LearnedBlocks
+from sparse_core.attention.modules.learned_blocks import LearnedBlocks
 from sparse_core.attention.modules.selectors import DynamicBlocks, TopKBlocks
 from sparse_core.attention.modules.sources import PatternCache
 from sparse_core.attention.patterns.builders import full, local_window, random_blocks

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sparse_core.dynamic.rigl.budgets import Budget, layer_densities
 from sparse_core.dynamic.rigl.grid import Structure
 from sparse_core.dynamic.rigl.layers import RigLConv2d, RigLLinear
-from sparse_core.dynamic.rigl.stored import Execution
+from sparse_core.dynamic.rigl.sparse_layer import Execution
 from sparse_core.surgery import Select, choose_layers, is_parametrised, replace_modules
 from sparse_core.table import Report, Table, cell, left_out
 
@@ -74,7 +74,7 @@ def sparse_training(
         budget: how it is shared, see :func:`sparse_core.dynamic.rigl.budgets.layer_densities`.
         structure, block_size: see :func:`sparse_core.dynamic.rigl.grid.plan_grid`. Layers that blocks do not
             divide stay dense and do not count.
-        execution: see :class:`sparse_core.dynamic.rigl.stored.SparseTrainedLayer`.
+        execution: see :class:`sparse_core.dynamic.rigl.sparse_layer.SparseTrainedLayer`.
         keep: ``"random"`` starts from a random topology with new values (training from scratch);
             ``"magnitude"`` keeps the largest weights with their values (of a trained model).
         select: layers to take: a function of name and module, or a pattern searched for in the name.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparse_core.attention.modules.padding import zero_padding
+from sparse_core.attention.masked_arithmetic import zero_padding
 
 
 def dense_attention(q: Tensor, k: Tensor, v: Tensor, key_lengths: Tensor | None, dropout_p: float) -> Tensor:
