@@ -109,23 +109,23 @@ def forward(
     scratch, part_lse = _scratch(work, size, dim, 1, q)
     if options.impl != "triton" and options.plain and hopper.supports(q, k, v, lists, options.scale):
         hopper.forward(q, k, v, lists, work, shape, options.scale, out, lse, scratch, part_lse)
-        if work is not None and work.slots:
-            join(scratch, part_lse, work, out, lse, lists, shape, options)
-        return out, lse
-    if options.impl == "cuda":
+    elif options.impl == "cuda":
         raise ImplementationError(
             "impl='cuda' needs Hopper, float16 or bfloat16, blocks of 64 or 128, dim 64 or 128, a positive"
             " scale, and neither dropout nor lengths of sequences"
         )
-    forward_triton.forward_kernel[(_programs(work, lists, shape.batch * shape.heads) * (size // tile.rows),)](
-        q, k, v, out, lse,
-        *_strides(q, k, v, out),
-        *_list_arguments(lists, work), scratch, part_lse,
-        *_option_arguments(options, q), options.scale * 1.4426950408889634,
-        shape.query_length, shape.key_length, shape.heads, shape.group, lists.pattern_heads, lists.block_rows,
-        ROWS=tile.rows, KEYS=tile.keys, **_constants(lists, work, options, shape, q.dtype),
-        STAGES=tile.stages, num_warps=tile.warps,
-    )  # fmt: skip
+    else:
+        programs = _programs(work, lists, shape.batch * shape.heads) * (size // tile.rows)
+        forward_triton.forward_kernel[(programs,)](
+            q, k, v, out, lse,
+            *_strides(q, k, v, out),
+            *_list_arguments(lists, work), scratch, part_lse,
+            *_option_arguments(options, q), options.scale * 1.4426950408889634,
+            shape.query_length, shape.key_length, shape.heads, shape.group, lists.pattern_heads,
+            lists.block_rows,
+            ROWS=tile.rows, KEYS=tile.keys, **_constants(lists, work, options, shape, q.dtype),
+            STAGES=tile.stages, num_warps=tile.warps,
+        )  # fmt: skip
     if work is not None and work.slots:
         join(scratch, part_lse, work, out, lse, lists, shape, options)
     return out, lse
