@@ -1,10 +1,5 @@
 """Block-sparse attention: which queries attend to which keys, and attention that computes only that."""
 
-# These register themselves with the pattern, whose methods call them.
-import sparse_core.attention.describe
-import sparse_core.attention.patterns.files
-import sparse_core.attention.patterns.picture
-import sparse_core.attention.patterns.validation  # noqa: F401
 from sparse_core.attention.api import sparse_attention
 from sparse_core.attention.gathered import gathered_attention
 from sparse_core.attention.modules.attention import SparseAttention
@@ -22,10 +17,10 @@ from sparse_core.attention.patterns.builders import (
     full,
     global_tokens,
     local_window,
+    per_sequence,
     random_blocks,
     strided,
 )
-from sparse_core.attention.patterns.combination import per_sequence
 from sparse_core.attention.patterns.description import PatternDescription
 from sparse_core.attention.patterns.distance import from_distance
 from sparse_core.attention.patterns.masks import from_block_mask, from_token_mask

@@ -8,16 +8,22 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
+<<<<<<< f30195597a783c7f917909181d5efa79522325bc
 from sparse_core.attention import cpu, reference, vendor
 from sparse_core.attention.dropout import drawn_seed
 from sparse_core.attention.gpu.attention import attend
 from sparse_core.attention.gpu.launch_plans import attend_by_plan
+=======
+from sparse_core.attention.gpu.launch_plans import again
+>>>>>>> 5f56533662ea2d93a1cf92992624bc14f0103199
 from sparse_core.attention.operands import (
     KERNEL_TYPES,
     AttentionImpl,
+    AttentionOptions,
     AttentionResult,
     check_operands,
-    checked_options,
+    check_options,
+    default_scale,
     padded_dims,
 )
 from sparse_core.attention.patterns.pattern import BlockPattern
@@ -25,13 +31,21 @@ from sparse_core.attention.scores import ScoreFunction
 from sparse_core.kernels.op import Implementation, Op, by_torch, by_triton
 
 
-def _has_kernels(kind: str, dtype: torch.dtype, scored: bool, plain: bool, pairs: int) -> str | None:
+def _runs_kernels(kind: str, dtype: torch.dtype, scored: bool, plain: bool, pairs: int) -> str | None:
     if scored:
         return "has no score_mod: take 'auto', 'vendor' or 'reference'"
     return None if dtype in KERNEL_TYPES else f"takes float16, bfloat16 and float32, not {dtype}"
 
 
-def _gathers(kind: str, dtype: torch.dtype, scored: bool, plain: bool, pairs: int) -> str | None:
+def _runs_flex(kind: str, dtype: torch.dtype, scored: bool, plain: bool, pairs: int) -> str | None:
+    if not plain:
+        return "has neither dropout nor lengths: take 'auto' or 'reference', or one call a sequence"
+    if kind == "cuda" and dtype == torch.float64:
+        return "has no float64 on a GPU: take 'reference'"
+    return None if kind in ("cpu", "cuda") else f"needs CUDA or CPU tensors, got {kind}"
+
+
+def _runs_tiles(kind: str, dtype: torch.dtype, scored: bool, plain: bool, pairs: int) -> str | None:
     if kind != "cpu":
         return f"needs CPU tensors, got {kind}"
     if scored or not plain:
@@ -43,12 +57,12 @@ def _gathers(kind: str, dtype: torch.dtype, scored: bool, plain: bool, pairs: in
 _PAIRS = 1 << 28
 _KERNELS: Implementation[torch.dtype, bool, bool, int] = by_triton(
     needs="16 bits or float32; no score_mod; forward by cuda where that runs",
-    supports=_has_kernels,
-    module=f"{__package__}.blocks.product",
+    supports=_runs_kernels,
+    module=f"{__package__}.gpu.attention",
 )
-#: By the type of the operands, whether a function changes the scores, whether there is neither dropout nor
-#: lengths of sequences, and the pairs of stored blocks. What the CUDA kernel needs beyond that is known when
-#: its lists are.
+#: The case: the type of the operands, whether a function changes the scores, whether there is neither dropout
+#: nor a length of a sequence, and the pairs of stored blocks. The CUDA kernel checks the rest when its lists
+#: are made.
 SPARSE_ATTENTION: Op[torch.dtype, bool, bool, int] = Op(
     "sparse_attention",
     __package__,
@@ -57,10 +71,11 @@ SPARSE_ATTENTION: Op[torch.dtype, bool, bool, int] = Op(
     Implementation(
         "vendor",
         "neither dropout nor lengths; no gradient on a CPU",
+        _runs_flex,
         auto=("cuda",),
         prefers=lambda kind, dtype, scored, plain, pairs: scored and plain and dtype in KERNEL_TYPES,
     ),
-    Implementation("cpu", "a CPU; no score_mod, dropout or lengths", _gathers, auto=("cpu",)),
+    Implementation("cpu", "a CPU; no score_mod, dropout or lengths", _runs_tiles, auto=("cpu",)),
     by_torch(),
     gradient=True,
 )
@@ -177,74 +192,45 @@ def _whole(
     pattern: BlockPattern,
     *,
     scale: float | None,
-    seed: int | None,
-    score_mod: ScoreFunction | None,
     impl: AttentionImpl,
     return_lse: bool,
-    **options: Any,
+    **given: Any,
 ) -> AttentionResult:
-    """All checks, the choice of an implementation and the product; options of dropout and lengths."""
-    SPARSE_ATTENTION.check(impl)
-    plain = not options["dropout_p"] and options["query_lengths"] is None and options["key_lengths"] is None
-    pairs = pattern.blocks * pattern.block_size**2 if isinstance(pattern, BlockPattern) else 0
-    chosen = _chosen(impl, q.device, q.dtype, score_mod is not None, plain, pairs)
-    if score_mod is not None:
-        options["score_mod"] = score_mod
-    folded = _per_sequence(q, pattern, options)
-    if folded:
-        batch, heads = q.shape[:2]
+    """Check the operands and options, choose an implementation, and run it."""
+    separate = q.ndim == 4 and isinstance(pattern, BlockPattern) and q.shape[0] > 1
+    separate = separate and pattern.heads == q.shape[0] * q.shape[1]
+    batch, heads, dim = q.shape[0], q.shape[1:2], q.shape[-1]
+    if separate:
+        # Sequences with a pattern each stand beside each other like heads.
+        if any(given[name] is not None for name in ("score_mod", "query_lengths", "key_lengths")):
+            raise ValueError(
+                "patterns for each sequence go with neither score_mod nor lengths: cut them to the lengths"
+            )
         q, k, v = (tensor.flatten(0, 1)[None] for tensor in (q, k, v))
-    dim = q.shape[-1]
-    q, k, v, scale = padded_dims(q, k, v, scale)
-    if chosen == "vendor":
-        result = vendor.sparse_attention(q, k, v, pattern, scale=scale, **options)
-    elif chosen == "cpu":
-        result = cpu.sparse_attention(q, k, v, pattern, scale=scale, wants_lse=return_lse)
-    elif chosen != "reference":
-        result = _by_kernels(q, k, v, pattern, impl, scale=scale, seed=seed, **options)
+    q, k, v = padded_dims(q, k, v)
+    shape = check_operands(q, k, v)
+    options = AttentionOptions(default_scale(scale, dim), impl=impl, wants_lse=return_lse, **given)
+    options = check_options(options, pattern, shape, q.device)
+    scored, pairs = options.score_mod is not None, pattern.blocks * pattern.block_size**2
+    name = _chosen(impl, q.device, q.dtype, scored, options.plain, pairs)
+    if torch.compiler.is_compiling() and name in ("triton", "cuda"):
+        # An operator, which torch.compile keeps whole.
+        from sparse_core.attention.gpu.operators import attend
     else:
-        result = reference.sparse_attention(q, k, v, pattern, scale=scale, seed=seed, **options)
-    out, lse = result
-    if out.shape[-1] != dim:
+        attend = SPARSE_ATTENTION.load(name).attend
+    out, lse = attend(q, k, v, pattern, shape, options)
+    if shape.dim != dim:
         out = out[..., :dim]
-    if folded:
-        out, lse = out.unflatten(1, (batch, heads))[0], lse.unflatten(1, (batch, heads))[0]
+    if separate:
+        out, lse = (found.unflatten(1, (batch, *heads))[0] for found in (out, lse))
     return AttentionResult(out, lse)
-
-
-def _per_sequence(q: Tensor, pattern: BlockPattern, options: dict[str, Any]) -> bool:
-    """Whether each sequence of a batch has a pattern of its own: they stand beside each other like heads.
-
-    Raises:
-        ValueError: options that tell sequences apart, which then nothing does.
-    """
-    # What does not fit is told by the implementations.
-    if q.ndim != 4 or not isinstance(pattern, BlockPattern) or q.shape[0] < 2:
-        return False
-    if pattern.heads != q.shape[0] * q.shape[1]:
-        return False
-    if any(options.get(name) is not None for name in ("score_mod", "query_lengths", "key_lengths")):
-        raise ValueError(
-            "patterns for each sequence go with neither score_mod nor lengths: cut them to the lengths"
-        )
-    return True
 
 
 @torch.compiler.assume_constant_result
 def _chosen(
     impl: AttentionImpl, device: torch.device, dtype: torch.dtype, scored: bool, plain: bool, pairs: int
 ) -> str:
-    return SPARSE_ATTENTION.choose(impl, device, dtype, scored, plain, pairs)
-
-
-def _by_kernels(
-    q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, impl: str, **given: Any
-) -> AttentionResult:
-    shape = check_operands(q, k, v)
-    options = checked_options(pattern, shape, q.device, **given)
-    if not options.dropout_p:
-        options = options._replace(seed=options.seed or 0)
-    elif options.seed is None:
-        # Compiled code draws at every call.
-        options = options._replace(seed=-1 if torch.compiler.is_compiling() else drawn_seed())
-    return attend(q, k, v, pattern, shape, options, cuda=None if impl == "auto" else impl == "cuda")
+    """The name of the implementation that runs; loads it, so that ``torch.compile`` traces no import."""
+    name = SPARSE_ATTENTION.choose(impl, device, dtype, scored, plain, pairs)
+    SPARSE_ATTENTION.load(name)
+    return name

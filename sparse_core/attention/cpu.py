@@ -24,11 +24,10 @@ from sparse_core.attention.masked_arithmetic import (
     weighted_sum,
 )
 from sparse_core.attention.operands import (
+    AttentionOptions,
     AttentionResult,
+    AttentionShape,
     arithmetic_dtype,
-    check_operands,
-    check_pattern,
-    default_scale,
 )
 from sparse_core.attention.patterns.pattern import BlockPattern
 
@@ -42,36 +41,30 @@ _ROUNDING = 8
 _ALL = 0x0101010101010101
 
 
-def sparse_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pattern: BlockPattern,
-    *,
-    scale: float | None = None,
-    wants_lse: bool = True,
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, shape: AttentionShape, options: AttentionOptions
 ) -> AttentionResult:
-    """``softmax(scale * q @ k.T) @ v`` over the keys that ``pattern`` allows.
+    """Compute the public function of operands and options that were checked.
 
-    Arguments and errors are those of :func:`sparse_core.attention.sparse_attention`, with dim a multiple of 8
-    from 16 to 256. Arithmetic is in float32 (float64 for float64). ``lse`` takes another pass over the
-    scores; without ``wants_lse`` it is NaN.
+    Arithmetic is in float32 (float64 for float64). ``lse`` takes another pass over the scores; it is NaN
+    unless the options want it.
     """
-    shape = check_operands(q, k, v)
-    check_pattern(pattern, shape, q.device)
-    scale = default_scale(scale, shape.dim)
-    dtype = arithmetic_dtype(q.dtype)
+    dtype, scale, wants_lse = arithmetic_dtype(q.dtype), options.scale, options.wants_lse
     with torch.autocast("cpu", enabled=False):
         if pattern.heads == 1:
             parts = [_shared(q.to(dtype), k.to(dtype), v.to(dtype), _prepared(pattern, 0), scale, wants_lse)]
         else:
-            heads = range(shape.heads)
-            rows = [
-                (q[:, [h]], k[:, [h // shape.group]], v[:, [h // shape.group]], _prepared(pattern, h))
-                for h in heads
-            ]
+            of_heads = ((head, head // shape.group) for head in range(shape.heads))
             parts = [
-                _shared(a.to(dtype), b.to(dtype), c.to(dtype), p, scale, wants_lse) for a, b, c, p in rows
+                _shared(
+                    q[:, [head]].to(dtype),
+                    k[:, [key_head]].to(dtype),
+                    v[:, [key_head]].to(dtype),
+                    _prepared(pattern, head),
+                    scale,
+                    wants_lse,
+                )
+                for head, key_head in of_heads
             ]
         out = torch.cat([part.out for part in parts], dim=1) if len(parts) > 1 else parts[0].out
         if not wants_lse:
@@ -93,7 +86,7 @@ class _Tiles(NamedTuple):
     allowed: Tensor | None
 
 
-class _Plan(NamedTuple):
+class _TilePlan(NamedTuple):
     """What one head of a pattern is prepared to once.
 
     Attributes:
@@ -109,7 +102,9 @@ class _Plan(NamedTuple):
     place: Tensor
 
 
-def _shared(q: Tensor, k: Tensor, v: Tensor, plan: _Plan, scale: float, wants_lse: bool) -> AttentionResult:
+def _shared(
+    q: Tensor, k: Tensor, v: Tensor, plan: _TilePlan, scale: float, wants_lse: bool
+) -> AttentionResult:
     """Attention where all heads have one pattern."""
     batch, heads, length, dim = q.shape
     group = heads // k.shape[1]
@@ -152,7 +147,7 @@ def _shared(q: Tensor, k: Tensor, v: Tensor, plan: _Plan, scale: float, wants_ls
     return AttentionResult(out, _joined(lses, plan)[:, :length].reshape(batch, heads, length))
 
 
-def _joined(parts: list[Tensor], plan: _Plan) -> Tensor:
+def _joined(parts: list[Tensor], plan: _TilePlan) -> Tensor:
     """(tiles, leading, rows, n) of all groups as (leading, tiles * rows, n)."""
     joined = torch.cat(parts)[None].flatten(2)
     leading, rows, last = parts[-1].shape[1:]
@@ -225,17 +220,17 @@ class _Gate(torch.autograd.Function):
         return torch.zeros_like(gradient), of_q, of_k, of_v, None, None
 
 
-def _prepared(pattern: BlockPattern, head: int) -> _Plan:
+def _prepared(pattern: BlockPattern, head: int) -> _TilePlan:
     """The plan for a head of the pattern, kept on it."""
     known = pattern.plans.get(("cpu", head))
-    if not isinstance(known, _Plan):
+    if not isinstance(known, _TilePlan):
         # What inference mode makes cannot be used for gradients later.
         with torch.inference_mode(False), torch.no_grad():
             known = pattern.plans["cpu", head] = _make_plan(pattern, head)
     return known
 
 
-def _make_plan(pattern: BlockPattern, head: int) -> _Plan:
+def _make_plan(pattern: BlockPattern, head: int) -> _TilePlan:
     size = pattern.block_size
     rows = _TILE if len(pattern.token_masks) and size % _TILE == 0 else size
     parts, tiles = size // rows, pattern.block_rows * (size // rows)
@@ -260,7 +255,7 @@ def _make_plan(pattern: BlockPattern, head: int) -> _Plan:
     return _grouped(rows, tiles, tile, key, table.reshape(-1, rows), entry)
 
 
-def _grouped(rows: int, tiles: int, tile: Tensor, key: Tensor, bits: Tensor, entry: Tensor) -> _Plan:
+def _grouped(rows: int, tiles: int, tile: Tensor, key: Tensor, bits: Tensor, entry: Tensor) -> _TilePlan:
     """The plan of a list of keys by rising tile.
 
     Args:
@@ -288,4 +283,4 @@ def _grouped(rows: int, tiles: int, tile: Tensor, key: Tensor, bits: Tensor, ent
         groups.append(_Tiles(members, key[pair], shown))
         place[members] = torch.arange(done, done + len(members))
         done += len(members)
-    return _Plan(rows, tiles, groups, place.masked_fill(place < 0, done))
+    return _TilePlan(rows, tiles, groups, place.masked_fill(place < 0, done))

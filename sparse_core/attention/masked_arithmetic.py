@@ -1,17 +1,96 @@
-"""Products in which masked pairs contribute nothing, whatever the operands hold there.
+"""Products and softmax in which masked pairs contribute nothing, whatever the operands hold there.
 
 A weight of 0 removes a finite number, but 0 * NaN and 0 * inf are NaN: in a tile that a mask cuts, a key
-would spoil rows that may not attend to it. The functions here leave such pairs out, forward and backward. On
+would spoil rows that may not attend to it. The products here leave such pairs out, forward and backward. On
 a CPU they look for numbers that are not finite first, and compute an ordinary product if there are none. On
 other devices and in compiled code, looking would wait, so they always compute what both cases need.
+
+Large intermediates are computed in chunks, which the backward pass computes again (:func:`run_chunk`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+Result = TypeVar("Result")
+
+#: Scores that a chunk of work may hold, which bounds the memory at any length: on a CPU what its cache holds,
+#: on a GPU what keeps it busy.
+CHUNK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 24}
+
+#: Up to so many scores are kept for the backward pass; beyond, each chunk is computed again.
+KEPT_SCORES = 1 << 24
+
+
+class MaskedSoftmax(NamedTuple):
+    """A softmax before the division, which is cheaper after the product with the values.
+
+    Attributes:
+        weights: (..., keys), zero where a key is not allowed.
+        total: (..., 1), their sum, or 1 where no key is allowed.
+        lse: (...), minus infinity where no key is allowed.
+    """
+
+    weights: Tensor
+    total: Tensor
+    lse: Tensor
+
+
+def masked_softmax(scores: Tensor, allowed: Tensor | None) -> MaskedSoftmax:
+    """Softmax over the last dimension where ``allowed``; rows without any give zeros and no gradient.
+
+    Args:
+        scores: (..., keys); keys may be 0.
+        allowed: bool that broadcasts to ``scores``, or None for all.
+    """
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, float("-inf"))
+    if scores.shape[-1]:
+        # The largest score cancels, so its gradient does too. A NaN would spread to weights of masked keys.
+        largest = scores.detach().amax(dim=-1, keepdim=True)
+        largest = torch.where(largest > float("-inf"), largest, 0.0)
+    else:
+        largest = scores.new_zeros((*scores.shape[:-1], 1))
+    weights = torch.exp(scores - largest)
+    total = weights.sum(dim=-1, keepdim=True)
+    empty = total == 0
+    total = total.masked_fill(empty, 1.0)
+    lse = (largest + total.log()).masked_fill(empty, float("-inf"))
+    return MaskedSoftmax(weights, total, lse.squeeze(-1))
+
+
+def run_chunk(function: Callable[..., Result], *arguments: Any, recompute: bool) -> Result:
+    """``function(*arguments)``; with ``recompute``, backward computes it again and nothing of it is kept."""
+    if recompute and torch.is_grad_enabled():
+        # Nothing here draws random numbers.
+        found: Result = checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
+        return found
+    return function(*arguments)
+
+
+def zero_padding(rows: Tensor, lengths: Tensor | None) -> Tensor:
+    """Zeros in place of the padding, whatever it holds; without ``lengths`` the same tensor.
+
+    Args:
+        rows: (batch, ..., length, width).
+        lengths: (batch,) int64, on the same device.
+    """
+    if lengths is None:
+        return rows
+    exists = torch.arange(rows.shape[-2], device=rows.device) < lengths[:, None]
+    shape = (rows.shape[0], *(1 for _ in rows.shape[1:-2]), rows.shape[-2], 1)
+    return rows.masked_fill(~exists.view(shape), 0.0)
+
+
+def take(table: Tensor, index: Tensor) -> Tensor:
+    """``table[:, index]`` for a flat ``index``, with a gradient that repeats to the bit on every device."""
+    # On a CPU the gradient of indexing is added up by several threads, on a GPU that of index_select.
+    return table[:, index] if table.is_cuda else table.index_select(1, index)
 
 from sparse_core.kernels import torch_internals
 
@@ -62,15 +141,19 @@ def all_finite(*tensors: Tensor) -> bool:
     return all(tensor.device.type == "cpu" and bool(tensor.sum().isfinite()) for tensor in tensors)
 
 
-class _Scores(torch.autograd.Function):
-    @staticmethod
-    def forward(q: Tensor, k: Tensor, allowed: Tensor) -> Tensor:
-        return q @ k.mT
+class _OperandContext:
+    """Keep the operands and the mask for both kinds of derivative."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(*inputs)
         ctx.save_for_forward(*inputs)
+
+
+class _Scores(_OperandContext, torch.autograd.Function):
+    @staticmethod
+    def forward(q: Tensor, k: Tensor, allowed: Tensor) -> Tensor:
+        return q @ k.mT
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -81,26 +164,18 @@ class _Scores(torch.autograd.Function):
         return of_q, of_k, None
 
     @staticmethod
-    def jvp(ctx: Any, of_q: Tensor, of_k: Tensor, _: None) -> Tensor:
-        q, k, allowed = ctx.saved_tensors
-        return masked_scores(of_q, k, allowed) + masked_scores(q, of_k, allowed)
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        return _tangent(masked_scores, ctx, tangents)
 
     @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], q: Tensor, k: Tensor, allowed: Tensor
-    ) -> tuple[Tensor, int]:
-        return masked_scores(*_batched(in_dims, q, k, allowed)), 0
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[Tensor, int]:
+        return masked_scores(*_batched(in_dims, *tensors)), 0
 
 
-class _WeightedSum(torch.autograd.Function):
+class _WeightedSum(_OperandContext, torch.autograd.Function):
     @staticmethod
     def forward(weights: Tensor, table: Tensor, allowed: Tensor) -> Tensor:
         return weights @ table if all_finite(table) else _guarded(weights, table, allowed)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-        ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -113,15 +188,18 @@ class _WeightedSum(torch.autograd.Function):
         return of_weights, of_table, None
 
     @staticmethod
-    def jvp(ctx: Any, of_weights: Tensor, of_table: Tensor, _: None) -> Tensor:
-        weights, table, allowed = ctx.saved_tensors
-        return weighted_sum(of_weights, table, allowed) + weighted_sum(weights, of_table, allowed)
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        return _tangent(weighted_sum, ctx, tangents)
 
     @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], weights: Tensor, table: Tensor, allowed: Tensor
-    ) -> tuple[Tensor, int]:
-        return weighted_sum(*_batched(in_dims, weights, table, allowed)), 0
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[Tensor, int]:
+        return weighted_sum(*_batched(in_dims, *tensors)), 0
+
+
+def _tangent(product: Callable[..., Tensor], ctx: Any, tangents: tuple[Tensor, ...]) -> Tensor:
+    """The product rule for two operands under one mask."""
+    first, second, allowed = ctx.saved_tensors
+    return product(tangents[0], second, allowed) + product(first, tangents[1], allowed)
 
 
 def _guarded(weights: Tensor, table: Tensor, allowed: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Checks of what attention is given, before any arithmetic."""
+"""The operands and options of attention, and their checks before any arithmetic."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.patterns.pattern import BlockPattern
+from sparse_core.attention.scores import ScoreFunction
 
 AttentionImpl = Literal["auto", "reference", "triton", "cuda", "cpu", "vendor"]
 """``"cuda"``: forward by a CUDA kernel for Hopper, backward by Triton; ``"cpu"``: keys gathered for tiles of
@@ -50,13 +51,16 @@ class AttentionShape:
 
 
 class AttentionOptions(NamedTuple):
-    """What a call brings beside its tensors.
+    """The options of a call.
 
     Attributes:
         scale: of the scores.
         dropout_p: share of the weights that is dropped.
-        seed: of the dropout; ``None`` where none was given.
+        seed: of the dropout; ``None`` to draw one.
         query_lengths, key_lengths: (batch,) int64 or ``None``.
+        score_mod: changes the scaled scores before the softmax.
+        impl: the implementation that the caller named, or ``"auto"``.
+        wants_lse: False if the caller does not use the logarithms of the sums.
     """
 
     scale: float
@@ -64,25 +68,28 @@ class AttentionOptions(NamedTuple):
     seed: int | None = 0
     query_lengths: Tensor | None = None
     key_lengths: Tensor | None = None
+    score_mod: ScoreFunction | None = None
+    impl: str = "triton"
+    wants_lse: bool = True
+
+    @property
+    def plain(self) -> bool:
+        """True if there is neither dropout nor a length of a sequence."""
+        return not self.dropout_p and self.query_lengths is None and self.key_lengths is None
 
 
-def padded_dims(
-    q: Tensor, k: Tensor, v: Tensor, scale: float | None
-) -> tuple[Tensor, Tensor, Tensor, float | None]:
+def padded_dims(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Operands with zeros behind each row, so that any dim from 1 to 256 is one that attention takes.
 
-    Scores are those of the rows themselves by the scale, which is handed back too; results have zeros behind
-    them. What does not fit together is left to :func:`check_operands`.
+    Scores are those of the rows themselves; results have zeros behind them. What does not fit together is
+    left to :func:`check_operands`.
     """
     dim = q.shape[-1]
-    if not 1 <= dim <= LARGEST_DIM:
-        return q, k, v, scale
-    scale = default_scale(scale, dim)
     more = max(SMALLEST_DIM, -(-dim // DIM_STEP) * DIM_STEP) - dim
-    if not more or any(tensor.ndim != 4 or tensor.shape[3] != dim for tensor in (q, k, v)):
-        return q, k, v, scale
-    padded = [torch.nn.functional.pad(tensor, (0, more)) for tensor in (q, k, v)]
-    return padded[0], padded[1], padded[2], scale
+    fits = 1 <= dim <= LARGEST_DIM and all(part.ndim == 4 and part.shape[3] == dim for part in (q, k, v))
+    if more and fits:
+        q, k, v = (torch.nn.functional.pad(part, (0, more)) for part in (q, k, v))
+    return q, k, v
 
 
 def check_queries_and_keys(q: Tensor, k: Tensor) -> AttentionShape:
@@ -201,23 +208,16 @@ def check_share(name: str, share: float) -> None:
         raise ValueError(f"{name} must be above 0 and at most 1, got {share}")
 
 
-def checked_options(
-    pattern: BlockPattern,
-    shape: AttentionShape,
-    device: torch.device,
-    *,
-    scale: float | None,
-    dropout_p: float,
-    seed: int | None,
-    query_lengths: Tensor | None,
-    key_lengths: Tensor | None,
+def check_options(
+    options: AttentionOptions, pattern: BlockPattern, shape: AttentionShape, device: torch.device
 ) -> AttentionOptions:
-    """What a call brings beside its tensors, after all checks; errors as of these."""
+    """The options with lengths of int64, after all checks of them and of the pattern."""
     check_pattern(pattern, shape, device)
-    check_dropout(dropout_p, seed)
-    queries = check_ragged(query_lengths, shape.batch, shape.query_length, device, name="query_lengths")
-    keys = check_ragged(key_lengths, shape.batch, shape.key_length, device, name="key_lengths")
-    return AttentionOptions(default_scale(scale, shape.dim), dropout_p, seed, queries, keys)
+    check_dropout(options.dropout_p, options.seed)
+    queries, keys = options.query_lengths, options.key_lengths
+    queries = check_ragged(queries, shape.batch, shape.query_length, device, name="query_lengths")
+    keys = check_ragged(keys, shape.batch, shape.key_length, device, name="key_lengths")
+    return options._replace(query_lengths=queries, key_lengths=keys)
 
 
 def default_scale(scale: float | None, dim: int) -> float:

@@ -17,76 +17,54 @@ from sparse_core.attention.masked_arithmetic import (
     run_chunk,
     take,
     weighted_sum,
+    zero_padding,
 )
 from sparse_core.attention.operands import (
+    AttentionOptions,
     AttentionResult,
     AttentionShape,
     arithmetic_dtype,
-    check_operands,
-    checked_options,
 )
 from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.scores import ScoreFunction
 
 
-def sparse_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pattern: BlockPattern,
-    *,
-    scale: float | None = None,
-    dropout_p: float = 0.0,
-    seed: int | None = None,
-    query_lengths: Tensor | None = None,
-    key_lengths: Tensor | None = None,
-    score_mod: ScoreFunction | None = None,
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, shape: AttentionShape, options: AttentionOptions
 ) -> AttentionResult:
-    """``softmax(scale * q @ k.T) @ v`` over the keys that ``pattern`` allows.
+    """Compute the public function of operands and options that were checked.
 
     Scores, softmax and sums are float32 (float64 for float64), whatever the type of the operands. Block rows
     with equally many blocks are computed together, in chunks of bounded memory; where the scores are many,
     backward computes them again instead of keeping them. Gradients of ``out`` and ``lse`` are those of
     autograd; queries without keys have zero gradients. Results repeat to the bit.
 
-    Arguments and errors are those of :func:`sparse_core.attention.sparse_attention`, with dim a multiple of 8
-    from 16 to 256. The first call with a pattern on a GPU waits for the device, to prepare an index that is
-    kept on the pattern. ``lse`` is without dropout. Padding behind the lengths of sequences may hold
-    anything, NaN too; the pattern stays where it is: a causal one remains aligned at the padded ends.
-    A row depends on the keys that it may attend to alone: NaN and infinities elsewhere do not reach it.
+    The first call with a pattern on a GPU waits for the device, to prepare an index that is kept on the
+    pattern. ``lse`` is without dropout. Padding behind the lengths of sequences may hold anything, NaN too;
+    the pattern stays where it is: a causal one remains aligned at the padded ends. A row depends on the keys
+    that it may attend to alone: NaN and infinities elsewhere do not reach it.
     """
-    shape = check_operands(q, k, v)
-    options = checked_options(
-        pattern,
-        shape,
-        q.device,
-        scale=scale,
-        dropout_p=dropout_p,
-        seed=seed,
-        query_lengths=query_lengths,
-        key_lengths=key_lengths,
-    )
-    queries, keys = options.query_lengths, options.key_lengths
-    if dropout_p and seed is None:
+    queries, keys, seed = options.query_lengths, options.key_lengths, options.seed
+    if options.dropout_p and seed is None:
         seed = drawn_seed()
     with torch.autocast(q.device.type, enabled=False):
         layout = _Layout(shape, pattern)
         dtype = arithmetic_dtype(q.dtype)
-        operands = _Operands(
-            q=layout.query_blocks(_without_padding(q, queries).to(dtype) * options.scale),
-            k=layout.key_blocks(_without_padding(k, keys).to(dtype)),
-            v=layout.key_blocks(_without_padding(v, keys).to(dtype)),
+        operands = _BlockOperands(
+            q=layout.query_blocks(zero_padding(q, queries).to(dtype) * options.scale),
+            k=layout.key_blocks(zero_padding(k, keys).to(dtype)),
+            v=layout.key_blocks(zero_padding(v, keys).to(dtype)),
             query_lengths=None if queries is None else layout.per_sequence(queries),
             key_lengths=None if keys is None else layout.per_sequence(keys),
-            states=layout.row_states(seed, q.device) if dropout_p and seed is not None else None,
-            dropout_p=dropout_p,
-            score_mod=score_mod,
+            states=layout.row_states(seed, q.device) if options.dropout_p and seed is not None else None,
+            dropout_p=options.dropout_p,
+            score_mod=options.score_mod,
         )
         out, lse = _attend(operands, pattern, layout)
         return AttentionResult(out.to(q.dtype), lse)
 
 
-class _Operands(NamedTuple):
+class _BlockOperands(NamedTuple):
     """Everything a chunk reads, in the order of :class:`_Layout`."""
 
     q: Tensor  # (leading, query units, rows, dim), times the scale
@@ -182,37 +160,37 @@ class _Layout:
         return self.query_blocks(row_states(seed, shape.batch, shape.heads, shape.query_length, device))
 
 
-class _Rows(NamedTuple):
+class _BlockRows(NamedTuple):
     """Block rows with equally many blocks; all int64."""
 
     unit: Tensor  # (n,)
     column: Tensor  # (n, blocks)
     mask: Tensor  # (n, blocks) index into the plan's masks
 
-    def split(self, length: int) -> Iterator[_Rows]:
+    def split(self, length: int) -> Iterator[_BlockRows]:
         parts = (tensor.split(length) for tensor in self)
-        return (_Rows(*part) for part in zip(*parts, strict=True))
+        return (_BlockRows(*part) for part in zip(*parts, strict=True))
 
 
-class _Plan(NamedTuple):
+class _BlockRowPlan(NamedTuple):
     """What a pattern is prepared to once."""
 
-    groups: list[_Rows]
+    groups: list[_BlockRows]
     place: Tensor  # (units,) where a unit is among the joined groups
     masks: Tensor | None  # those of the pattern and a full one; None without partial blocks
 
 
-def _prepared(pattern: BlockPattern, heads: int) -> _Plan:
+def _prepared(pattern: BlockPattern, heads: int) -> _BlockRowPlan:
     """The plan for ``heads`` of the pattern, kept on it."""
     known = pattern.plans.get(("reference", heads))
-    if not isinstance(known, _Plan):
+    if not isinstance(known, _BlockRowPlan):
         # What inference mode makes cannot be used for gradients later.
         with torch.inference_mode(False), torch.no_grad():
             known = pattern.plans["reference", heads] = _make_plan(pattern, heads)
     return known
 
 
-def _make_plan(pattern: BlockPattern, heads: int) -> _Plan:
+def _make_plan(pattern: BlockPattern, heads: int) -> _BlockRowPlan:
     row_ptr, count = pattern.row_ptr.long(), len(pattern.token_masks)
     first = row_ptr[:, :-1].expand(heads, -1).flatten()
     lengths, units = torch.sort((row_ptr[:, 1:] - row_ptr[:, :-1]).expand(heads, -1).flatten(), stable=True)
@@ -221,13 +199,13 @@ def _make_plan(pattern: BlockPattern, heads: int) -> _Plan:
     for blocks, unit in zip(distinct, units.split(rows), strict=True):
         entry = first[unit][:, None] + torch.arange(blocks, device=pattern.device)
         mask = pattern.partial[entry].long()
-        groups.append(_Rows(unit, pattern.columns[entry].long(), torch.where(mask < 0, count, mask)))
+        groups.append(_BlockRows(unit, pattern.columns[entry].long(), torch.where(mask < 0, count, mask)))
     full = torch.ones_like(pattern.token_masks[:1])
     masks = torch.cat([pattern.token_masks, full]) if count else None
-    return _Plan(groups, torch.argsort(units), masks)
+    return _BlockRowPlan(groups, torch.argsort(units), masks)
 
 
-def _attend(operands: _Operands, pattern: BlockPattern, layout: _Layout) -> tuple[Tensor, Tensor]:
+def _attend(operands: _BlockOperands, pattern: BlockPattern, layout: _Layout) -> tuple[Tensor, Tensor]:
     """Out (batch, heads, query_length, dim) and lse of all units."""
     plan = _prepared(pattern, 1 if layout.shared else layout.shape.heads)
     block_scores = layout.leading * layout.stacked * layout.size**2
@@ -246,7 +224,7 @@ def _attend(operands: _Operands, pattern: BlockPattern, layout: _Layout) -> tupl
 
 
 def _attend_rows(
-    operands: _Operands, rows: _Rows, masks: Tensor | None, layout: _Layout
+    operands: _BlockOperands, rows: _BlockRows, masks: Tensor | None, layout: _Layout
 ) -> tuple[Tensor, Tensor]:
     """Out (leading, n, rows, dim) and lse (leading, n, rows) of some units."""
     units, blocks = rows.column.shape
@@ -267,7 +245,7 @@ def _attend_rows(
 
 
 def _allowed(
-    operands: _Operands, rows: _Rows, keys: Tensor, masks: Tensor | None, layout: _Layout
+    operands: _BlockOperands, rows: _BlockRows, keys: Tensor, masks: Tensor | None, layout: _Layout
 ) -> Tensor | None:
     """Bool that broadcasts to the scores (leading, n, rows, keys), or None when everything is allowed."""
     allowed = None
@@ -289,11 +267,3 @@ def _allowed(
             exists = query < operands.query_lengths[:, None, None, None]
         allowed = exists if allowed is None else allowed & exists
     return allowed
-
-
-def _without_padding(rows: Tensor, lengths: Tensor | None) -> Tensor:
-    """Zeros for the padding of (batch, heads, length, dim), whatever it holds."""
-    if lengths is None:
-        return rows
-    padding = torch.arange(rows.shape[2], device=rows.device) >= lengths[:, None]
-    return rows.masked_fill(padding[:, None, :, None], 0.0)

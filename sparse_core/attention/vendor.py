@@ -9,14 +9,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.masked_arithmetic import all_finite
-from sparse_core.attention.operands import (
-    AttentionResult,
-    AttentionShape,
-    check_dropout,
-    check_operands,
-    check_pattern,
-    default_scale,
-)
+from sparse_core.attention.operands import AttentionOptions, AttentionResult, AttentionShape, arithmetic_dtype
 from sparse_core.attention.patterns.grid import FULL
 from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.scores import ScoreFunction
@@ -32,20 +25,10 @@ _RECOMPILATIONS = 256
 _SHARED_BYTES = 160_000
 
 
-def sparse_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pattern: BlockPattern,
-    *,
-    scale: float | None = None,
-    dropout_p: float = 0.0,
-    seed: int | None = None,
-    query_lengths: Tensor | None = None,
-    key_lengths: Tensor | None = None,
-    score_mod: ScoreFunction | None = None,
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, shape: AttentionShape, options: AttentionOptions
 ) -> AttentionResult:
-    """``softmax(scale * q @ k.T) @ v`` over the keys that ``pattern`` allows, by FlexAttention.
+    """Compute the public function of operands and options that were checked, by FlexAttention.
 
     On a GPU it is compiled once for each combination of sizes, types and options, and differentiable in
     ``out`` and ``lse``. On a CPU it runs as plain torch operations that hold all scores of queries and keys
@@ -61,54 +44,33 @@ def sparse_attention(
     done: there NaN or an infinity in ``v``, and in any operand of the backward pass, can reach queries and
     keys of the same block.
 
-    Args:
-        q, k, v, pattern, scale, score_mod: see :func:`sparse_core.attention.sparse_attention`; dim a multiple
-            of 8 from 16 to 256. What is prepared for the pattern is kept on it.
-        dropout_p, seed: 0, and without effect; FlexAttention has no dropout.
-        query_lengths, key_lengths: None; FlexAttention skips the masks of full blocks, so that each sequence
-            would need its own lists.
+    There is no dropout, and there are no lengths of sequences: FlexAttention skips the masks of full blocks,
+    so that each sequence would need its own lists.
 
     Raises:
-        ImplementationError: dropout, lengths, float64 on a GPU, another device, gradients on a CPU, or too
-            many scores there; other errors as of the public function.
+        ImplementationError: gradients on a CPU, or too many scores there.
     """
-    shape = check_operands(q, k, v)
-    check_pattern(pattern, shape, q.device)
-    check_dropout(dropout_p, seed)
-    if dropout_p:
-        raise ImplementationError(
-            f"impl='vendor' has no dropout, got dropout_p={dropout_p}: use another impl"
-        )
-    if query_lengths is not None or key_lengths is not None:
-        raise ImplementationError(
-            "impl='vendor' takes no query_lengths or key_lengths: use another impl, or one call a sequence"
-        )
     trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v))
-    _check_device(q, shape, trained)
+    if not q.is_cuda:
+        _check_scores(shape, trained)
     if not shape.batch:
-        return AttentionResult(q * 1.0, q.new_zeros(q.shape[:3], dtype=_lse_dtype(q)))
+        return AttentionResult(q * 1.0, q.new_zeros(q.shape[:3], dtype=arithmetic_dtype(q.dtype)))
     if not trained:
         # On a CPU it refuses operands that could have gradients, even where none are recorded.
         q, k, v = q.detach(), k.detach(), v.detach()
-    options = KernelOptions.choose(pattern, shape.dim, q.dtype, trained=trained)
-    arguments = (
-        prepared(pattern),
-        default_scale(scale, shape.dim),
-        shape.group > 1,
-        options.kernel,
-        score_mod,
-    )
+    tiles = KernelOptions.choose(pattern, shape.dim, q.dtype, trained=trained)
+    arguments = (prepared(pattern), options.scale, shape.group > 1, tiles.kernel, options.score_mod)
     with torch.autocast(q.device.type, enabled=False):
         if torch.compiler.is_compiling():
             out, lse = _attend(q, k, v, *arguments)
         else:
             with torch._dynamo.config.patch(recompile_limit=_RECOMPILATIONS):
-                attend = compiled(q.device.type, options.search)
+                attend = compiled(q.device.type, tiles.search)
                 if q.is_cuda or all_finite(v):
                     out, lse = attend(q, k, v, *arguments)
                 else:
                     out, lse = _guarded(attend, q, k, v, arguments)
-    return AttentionResult(out, lse.to(_lse_dtype(q)))
+    return AttentionResult(out, lse.to(arithmetic_dtype(q.dtype)))
 
 
 def _guarded(
@@ -247,14 +209,8 @@ class KernelOptions(NamedTuple):
         return cls(kernel, search)
 
 
-def _check_device(q: Tensor, shape: AttentionShape, trained: bool) -> None:
-    """Raise unless FlexAttention runs where ``q`` is."""
-    if q.is_cuda:
-        if q.dtype == torch.float64:
-            raise ImplementationError("impl='vendor' has no float64 on a GPU: use impl='reference'")
-        return
-    if q.device.type != "cpu":
-        raise ImplementationError(f"impl='vendor' needs CUDA or CPU tensors, got {q.device}")
+def _check_scores(shape: AttentionShape, trained: bool) -> None:
+    """Raise unless FlexAttention can do it on a CPU."""
     if trained:
         raise ImplementationError(
             "impl='vendor' has no gradients on a CPU: use impl='reference', or torch.no_grad()"
@@ -265,10 +221,6 @@ def _check_device(q: Tensor, shape: AttentionShape, trained: bool) -> None:
             f"impl='vendor' would hold {scores} scores at once on a CPU, more than {MATERIALISED_SCORES}:"
             " use impl='reference'"
         )
-
-
-def _lse_dtype(q: Tensor) -> torch.dtype:
-    return torch.float64 if q.dtype == torch.float64 else torch.float32
 
 
 @cache

@@ -7,7 +7,6 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from sparse_core.attention.gathered import reference
 from sparse_core.attention.operands import (
     KERNEL_TYPES,
     AttentionResult,
@@ -102,27 +101,23 @@ def gathered_attention(
         ValueError: shapes or devices do not fit, or an index is out of range.
         ImplementationError: a named ``impl`` cannot run here.
     """
-    GATHERED_ATTENTION.check(impl)
     dim = q.shape[-1]
-    q, k, v, scale = padded_dims(q, k, v, scale)
+    q, k, v = padded_dims(q, k, v)
     shape = check_operands(q, k, v)
     _check_index(index, shape, q.device)
-    scale = default_scale(scale, shape.dim)
-    if _chosen(impl, q.device, q.dtype) == "triton":
-        from sparse_core.attention.gathered import gradient
-
-        result = gradient.gathered_attention(q, k, v, index, scale=scale)
-    else:
-        result = reference.gathered_attention(q, k, v, index, scale=scale)
-    out, lse = result
-    if out.shape[-1] != dim:
+    implementation = GATHERED_ATTENTION.load(_chosen(impl, q.device, q.dtype))
+    out, lse = implementation.gathered_attention(q, k, v, index, scale=default_scale(scale, dim))
+    if shape.dim != dim:
         out = out[..., :dim]
     return AttentionResult(out, lse) if return_lse else out
 
 
 @torch.compiler.assume_constant_result
 def _chosen(impl: Impl, device: torch.device, dtype: torch.dtype) -> str:
-    return GATHERED_ATTENTION.choose(impl, device, dtype)
+    """The name of the implementation that runs; loads it, so that ``torch.compile`` traces no import."""
+    name = GATHERED_ATTENTION.choose(impl, device, dtype)
+    GATHERED_ATTENTION.load(name)
+    return name
 
 
 def _check_index(index: Tensor, shape: AttentionShape, device: torch.device) -> None:

@@ -18,11 +18,11 @@ def gathered_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, *, scale:
     if torch.compiler.is_compiling():
         return AttentionResult(*gathered_attention_op(q, k, v, index, scale))
     if followed(q, k, v):
-        return AttentionResult(*_Attention.apply(q, k, v, index, scale))
+        return AttentionResult(*_GatheredAttention.apply(q, k, v, index, scale))
     return kernels.forward(q, k, v, index, scale)
 
 
-class _Attention(torch.autograd.Function):
+class _GatheredAttention(torch.autograd.Function):
     @staticmethod
     def forward(q: Tensor, k: Tensor, v: Tensor, index: Tensor, scale: float) -> tuple[Tensor, Tensor]:
         out, lse = kernels.forward(q, k, v, index, scale)

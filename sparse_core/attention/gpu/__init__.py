@@ -1,5 +1,1 @@
-"""Attention over the blocks of a pattern on a GPU: kernels, and what they need of a pattern."""
-
-from __future__ import annotations
-
-__all__: list[str] = []
+"""Block-sparse attention on a GPU: Triton kernels, a CUDA kernel for Hopper, and the lists that both read."""

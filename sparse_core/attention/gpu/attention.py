@@ -1,4 +1,7 @@
-"""Block-sparse attention on a GPU: Triton kernels, and forward a CUDA kernel for the operands it takes."""
+"""Block-sparse attention on a GPU: Triton kernels, and forward a CUDA kernel for the operands it takes.
+
+:func:`attend` is the differentiable operation; :func:`forward` and :func:`backward` launch the kernels.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.dropout import starting_words
-from sparse_core.attention.gpu import forward_triton as kernels_triton
-from sparse_core.attention.gpu import gradients_triton, hopper
-from sparse_core.attention.gpu.plan import Lists, WorkList
-from sparse_core.attention.operands import AttentionOptions, AttentionShape
+from sparse_core.attention.dropout import drawn_seed, starting_words
+from sparse_core.attention.gpu import forward_triton, gradients_triton, hopper
+from sparse_core.attention.gpu.plan import Lists, WorkList, lists_of
+from sparse_core.attention.operands import AttentionOptions, AttentionResult, AttentionShape
+from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.errors import ImplementationError
+from sparse_core.kernels.gradients import followed, once_differentiable
 
 _ONE = 2**32
 
@@ -26,15 +30,62 @@ class AttentionTile(NamedTuple):
     stages: int
 
 
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, shape: AttentionShape, options: AttentionOptions
+) -> AttentionResult:
+    """Compute the public function of operands and options that were checked."""
+    if options.dropout_p and options.seed is None:
+        options = options._replace(seed=drawn_seed())
+    needs_gradient = followed(q, k, v)
+    lists = lists_of(pattern)
+    transposed = None
+    if needs_gradient and (k.requires_grad or v.requires_grad):
+        transposed = lists_of(pattern.transposed())
+    q, k, v = readable(q), readable(k), readable(v)
+    with torch.cuda.device_of(q):
+        if needs_gradient:
+            out, lse = _BlockAttention.apply(q, k, v, lists, transposed, shape, options)
+        else:
+            out, lse = forward(q, k, v, lists, shape, options)
+    return AttentionResult(out, lse)
+
+
+class _BlockAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        lists: Lists,
+        transposed: Lists | None,
+        shape: AttentionShape,
+        options: AttentionOptions,
+    ) -> tuple[Tensor, Tensor]:
+        return forward(q, k, v, lists, shape, options)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        q, k, v, ctx.lists, ctx.transposed, ctx.shape, ctx.options = inputs
+        ctx.save_for_backward(q, k, v, *output)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor | None, lse_gradient: Tensor | None) -> tuple[Tensor | None, ...]:
+        q, k, v, out, lse = ctx.saved_tensors
+        if gradient is None:
+            if lse_gradient is None:
+                return (None,) * 7
+            gradient = torch.zeros_like(out)
+        with torch.cuda.device_of(q):
+            found = backward(
+                gradient, lse_gradient, q, k, v, out, lse, ctx.lists, ctx.transposed, ctx.shape, ctx.options
+            )
+        return *found, None, None, None, None
+
+
 def forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    lists: Lists,
-    shape: AttentionShape,
-    options: AttentionOptions,
-    *,
-    cuda: bool | None = False,
+    q: Tensor, k: Tensor, v: Tensor, lists: Lists, shape: AttentionShape, options: AttentionOptions
 ) -> tuple[Tensor, Tensor]:
     """Out like q, and lse (batch, heads, query_length) float32.
 
@@ -43,11 +94,10 @@ def forward(
         k, v: (batch, key_heads, key_length, dim) likewise.
         lists: of the pattern.
         shape: of the operands.
-        options: of the call.
-        cuda: take the CUDA kernel; ``None``: where it takes the operands.
+        options: of the call. ``impl="auto"`` takes the CUDA kernel for the operands that it takes.
 
     Raises:
-        ImplementationError: ``cuda`` is asked for and does not take the operands.
+        ImplementationError: ``impl="cuda"``, and the CUDA kernel does not take the operands.
     """
     out = torch.empty_like(q)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
@@ -57,25 +107,25 @@ def forward(
     tile = forward_tile(q.dtype, size, dim)
     work = lists.work_list(shape.batch, shape.heads)
     scratch, part_lse = _scratch(work, size, dim, 1, q)
-    if cuda is not False and _plain(options) and hopper.supports(q, k, v, lists, options.scale):
+    if options.impl != "triton" and options.plain and hopper.supports(q, k, v, lists, options.scale):
         hopper.forward(q, k, v, lists, work, shape, options.scale, out, lse, scratch, part_lse)
-        if work is not None and work.slots:
-            join(scratch, part_lse, work, out, lse, lists, shape, options)
-        return out, lse
-    if cuda:
+    elif options.impl == "cuda":
         raise ImplementationError(
             "impl='cuda' needs Hopper, float16 or bfloat16, blocks of 64 or 128, dim 64 or 128, a positive"
             " scale, and neither dropout nor lengths of sequences"
         )
-    kernels_triton.forward_kernel[(_programs(work, lists, shape.batch * shape.heads) * (size // tile.rows),)](
-        q, k, v, out, lse,
-        *_strides(q, k, v, out),
-        *_list_arguments(lists, work), scratch, part_lse,
-        *_option_arguments(options, q), options.scale * 1.4426950408889634,
-        shape.query_length, shape.key_length, shape.heads, shape.group, lists.pattern_heads, lists.block_rows,
-        ROWS=tile.rows, KEYS=tile.keys, **_constants(lists, work, options, shape, q.dtype),
-        STAGES=tile.stages, num_warps=tile.warps,
-    )  # fmt: skip
+    else:
+        programs = _programs(work, lists, shape.batch * shape.heads) * (size // tile.rows)
+        forward_triton.forward_kernel[(programs,)](
+            q, k, v, out, lse,
+            *_strides(q, k, v, out),
+            *_list_arguments(lists, work), scratch, part_lse,
+            *_option_arguments(options, q), options.scale * 1.4426950408889634,
+            shape.query_length, shape.key_length, shape.heads, shape.group, lists.pattern_heads,
+            lists.block_rows,
+            ROWS=tile.rows, KEYS=tile.keys, **_constants(lists, work, options, shape, q.dtype),
+            STAGES=tile.stages, num_warps=tile.warps,
+        )  # fmt: skip
     if work is not None and work.slots:
         join(scratch, part_lse, work, out, lse, lists, shape, options)
     return out, lse
@@ -102,7 +152,7 @@ def join(
     """
     size = lists.block_size
     rows = min(_largest_power(size), 32)
-    kernels_triton.join_kernel[(len(work.joins) * (size // rows),)](
+    forward_triton.join_kernel[(len(work.joins) * (size // rows),)](
         scratch, part_lse, work.joins, out, lse, *out.stride()[:3],
         part_lse if options.query_lengths is None else options.query_lengths,
         shape.query_length, shape.heads, lists.block_rows,
@@ -141,7 +191,7 @@ def backward(
             if part is not None:
                 part.zero_()
         return of_q, of_k, of_v
-    gradient = _readable(gradient)
+    gradient = readable(gradient)
     delta = torch.empty_like(lse)
     _query_gradient((q, k, v, out, gradient, lse, lse_gradient, delta, of_q), lists, shape, options)
     if transposed is not None:
@@ -258,11 +308,8 @@ def key_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
     return AttentionTile(min(most, 64), min(most, 64), 4, 2)
 
 
-def _plain(options: AttentionOptions) -> bool:
-    return not options.dropout_p and options.query_lengths is None and options.key_lengths is None
-
-
-def _readable(tensor: Tensor) -> Tensor:
+def readable(tensor: Tensor) -> Tensor:
+    """The tensor with a contiguous last dimension; a copy only where it has none."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 

@@ -12,9 +12,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from sparse_core.attention.gpu.forward_triton import add_allowed, allowed_tokens, kept, rows_of, spoiled
-
-_LOG2E = tl.constexpr(1.4426950408889634)
+from sparse_core.attention.gpu.tiles_triton import (
+    LOG2E,
+    add_allowed,
+    allowed_tokens,
+    blocks_of,
+    cut_row,
+    end_of,
+    first_of,
+    head_of,
+    kept,
+    log_sums,
+    rows_of,
+    spoiled,
+    unit_of,
+)
 
 
 @triton.jit
@@ -27,7 +39,7 @@ def _query_change(
     """Gradients of the scores of queries (rows) and a tile of keys, and the keys."""
     k_tile = rows_of(k_base, k_row, keys, dims, key_end, DIM, EVEN, CUT)
     v_tile = rows_of(v_base, v_row, keys, dims, key_end, DIM, EVEN, CUT)
-    scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * (scale * _LOG2E)
+    scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * (scale * LOG2E)
     weights = tl.exp2(scores - sums[:, None])
     change = tl.dot(g_tile, tl.trans(v_tile), input_precision=PRECISION)
     if DROPOUT:
@@ -50,10 +62,9 @@ def _key_change(
     inside = queries < query_end
     q_tile = rows_of(q_base, q_row, queries, dims, query_end, DIM, EVEN, True)
     g_tile = rows_of(g_base, g_row, queries, dims, query_end, DIM, EVEN, True)
-    sums = tl.load(lse + queries, mask=inside, other=float("-inf")) * _LOG2E
-    sums = tl.where(sums == float("-inf"), float("inf"), sums)
+    sums = log_sums(lse, queries, inside)
     shift = tl.load(delta + queries, mask=inside, other=0.0)
-    scores = tl.dot(k_tile, tl.trans(q_tile), input_precision=PRECISION) * (scale * _LOG2E)
+    scores = tl.dot(k_tile, tl.trans(q_tile), input_precision=PRECISION) * (scale * LOG2E)
     weights = tl.exp2(scores - sums[None, :])
     if MASKED:
         weights = tl.where(allowed, weights, 0.0)
@@ -70,20 +81,14 @@ def _key_change(
 
 
 @triton.jit
-def _entries(row_ptr, full_end, row, passed, part_begin, part_end, LISTED: tl.constexpr):
-    """Begin, end of the full blocks and end of a row's entries, of which a part may be asked for.
-
-    ``passed``: entries of the rows before it; returned with this row's added.
-    """
-    begin = tl.load(row_ptr + row)
-    end = tl.load(row_ptr + row + 1)
-    if LISTED:
-        start = begin - passed
-        passed += end - begin
-        begin = tl.maximum(begin, start + part_begin)
-        end = tl.maximum(tl.minimum(end, start + part_end), begin)
-    middle = tl.minimum(tl.maximum(tl.load(full_end + row), begin), end)
-    return begin, middle, end, passed
+def _query_head(
+    q, gradient, lse, delta, q_batch, q_head, g_batch, g_head, batch, head, heads, query_length
+):  # fmt: skip
+    """Where queries, their gradients, sums and deltas of a head begin, and the number of the head."""
+    head_index = batch * heads + head
+    rows = head_index.to(tl.int64) * query_length
+    q_base = head_of(q, batch, q_batch, head, q_head)
+    return q_base, head_of(gradient, batch, g_batch, head, g_head), lse + rows, delta + rows, head_index
 
 
 @triton.jit(do_not_specialize=["start_0", "start_1", "threshold"])
@@ -103,46 +108,30 @@ def query_gradient_kernel(
     TILES: tl.constexpr = BLOCK // ROWS
     STEPS: tl.constexpr = BLOCK // KEYS
     EVEN: tl.constexpr = DIM == WIDE
-    part = tl.program_id(0) // TILES
+    unit, part_begin, part_end, slot = unit_of(parts, tl.program_id(0) // TILES, LISTED)
     tile = tl.program_id(0) % TILES
-    slot = -1
-    if LISTED:
-        unit = tl.load(parts + part * 4)
-        slot = tl.load(parts + part * 4 + 3)
-    else:
-        unit = part
     head_index = unit // block_rows
     block_row = unit % block_rows
     batch = head_index // heads
     head = head_index % heads
     pattern_row = (head % pattern_heads) * block_rows + block_row
-    begin = tl.load(row_ptr + pattern_row)
-    end = tl.load(row_ptr + pattern_row + 1)
-    if LISTED:
-        end = begin + tl.load(parts + part * 4 + 2)
-        begin += tl.load(parts + part * 4 + 1)
-    middle = tl.minimum(tl.maximum(tl.load(full_end + pattern_row), begin), end)
-    query_end = query_length
-    if RAGGED_QUERIES:
-        query_end = tl.minimum(tl.load(query_lengths + batch).to(tl.int32), query_length)
-    key_end = key_length
-    if RAGGED_KEYS:
-        key_end = tl.minimum(tl.load(key_lengths + batch).to(tl.int32), key_length)
+    begin, middle, end, _passed = blocks_of(row_ptr, full_end, pattern_row, 0, part_begin, part_end, LISTED)
+    query_end = end_of(query_lengths, batch, query_length, RAGGED_QUERIES)
+    key_end = end_of(key_lengths, batch, key_length, RAGGED_KEYS)
     inner = tile * ROWS + tl.arange(0, ROWS)
     queries = block_row * BLOCK + inner
     inside = queries < query_end
     dims = tl.arange(0, WIDE)
     within = tl.arange(0, KEYS)
-    k_base = k + batch.to(tl.int64) * k_batch + (head // group).to(tl.int64) * k_head
-    v_base = v + batch.to(tl.int64) * v_batch + (head // group).to(tl.int64) * v_head
-    q_base = q + batch.to(tl.int64) * q_batch + head.to(tl.int64) * q_head
-    g_base = gradient + batch.to(tl.int64) * g_batch + head.to(tl.int64) * g_head
+    k_base = head_of(k, batch, k_batch, head // group, k_head)
+    v_base = head_of(v, batch, v_batch, head // group, v_head)
+    q_base = head_of(q, batch, q_batch, head, q_head)
+    g_base = head_of(gradient, batch, g_batch, head, g_head)
     q_tile = rows_of(q_base, q_row, queries, dims, query_end, DIM, EVEN, True)
     g_tile = rows_of(g_base, g_row, queries, dims, query_end, DIM, EVEN, True)
     place = head_index.to(tl.int64) * query_length + queries
-    sums = tl.load(lse + place, mask=inside, other=float("-inf")) * _LOG2E
-    sums = tl.where(sums == float("-inf"), float("inf"), sums)
-    o_base = out + batch.to(tl.int64) * o_batch + head.to(tl.int64) * o_head
+    sums = log_sums(lse, place, inside)
+    o_base = head_of(out, batch, o_batch, head, o_head)
     o_tile = rows_of(o_base, o_row, queries, dims, query_end, DIM, EVEN, True)
     shift = tl.sum(o_tile.to(tl.float32) * g_tile.to(tl.float32), 1)
     if HAS_LSE:
@@ -151,7 +140,7 @@ def query_gradient_kernel(
     tl.store(delta + place, shift, mask=inside)
     found = tl.zeros((ROWS, WIDE), tl.float32)
     for entry in tl.range(begin * STEPS, middle * STEPS, num_stages=STAGES):
-        keys = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * KEYS + within
+        keys = first_of(columns, entry, BLOCK, KEYS) + within
         change, k_tile = _query_change(
             q_tile, g_tile, sums, shift, k_base, v_base, k_row, v_row, keys, dims, key_end,
             (keys < key_end)[None, :], start_0, start_1, head_index, queries, threshold, drop_scale, scale,
@@ -159,13 +148,11 @@ def query_gradient_kernel(
         )  # fmt: skip
         found = tl.dot(change.to(k_tile.dtype), k_tile, found, input_precision=PRECISION)
     for entry in tl.range(middle * STEPS, end * STEPS):
-        keys = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * KEYS + within
-        mask = tl.load(mask_index + entry // STEPS)
-        corner = inner[:, None] * BLOCK + ((entry % STEPS) * KEYS + within)[None, :]
-        tokens = tl.load(masks + mask.to(tl.int64) * BLOCK * BLOCK + corner)
+        keys = first_of(columns, entry, BLOCK, KEYS) + within
+        allowed = allowed_tokens(mask_index, masks, entry, inner, within, BLOCK, KEYS, False)
         change, k_tile = _query_change(
             q_tile, g_tile, sums, shift, k_base, v_base, k_row, v_row, keys, dims, key_end,
-            (tokens != 0) & (keys < key_end)[None, :],
+            allowed & (keys < key_end)[None, :],
             start_0, start_1, head_index, queries, threshold, drop_scale, scale,
             DIM, EVEN, True, True, DROPOUT, PRECISION,
         )  # fmt: skip
@@ -173,10 +160,9 @@ def query_gradient_kernel(
     if (middle < end) & (spoiled(found) > 0):
         found = tl.zeros((ROWS, WIDE), tl.float32)
         for entry in tl.range(begin * STEPS, end * STEPS, num_stages=1):
-            first = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * KEYS
+            first = first_of(columns, entry, BLOCK, KEYS)
             keys = first + within
-            corner = inner[:, None] * BLOCK + ((entry % STEPS) * KEYS + within)[None, :]
-            allowed = allowed_tokens(mask_index, masks, entry // STEPS, corner, BLOCK)
+            allowed = allowed_tokens(mask_index, masks, entry, inner, within, BLOCK, KEYS, True)
             allowed &= (keys < key_end)[None, :]
             change, _ = _query_change(
                 q_tile, g_tile, sums, shift, k_base, v_base, k_row, v_row, keys, dims, key_end, allowed,
@@ -189,7 +175,7 @@ def query_gradient_kernel(
         rows = slot.to(tl.int64) * BLOCK + inner
         tl.store(part_out + rows[:, None] * DIM + dims[None, :], found, mask=(dims < DIM)[None, :])
     else:
-        base = q_gradient + batch.to(tl.int64) * dq_batch + head.to(tl.int64) * dq_head
+        base = head_of(q_gradient, batch, dq_batch, head, dq_head)
         stored = (queries < query_length)[:, None] & (dims < DIM)[None, :]
         found = tl.where(inside[:, None], found, 0.0)
         tl.store(
@@ -219,34 +205,20 @@ def key_gradient_kernel(
     TILES: tl.constexpr = BLOCK // KEYS
     STEPS: tl.constexpr = BLOCK // ROWS
     EVEN: tl.constexpr = DIM == WIDE
-    part = tl.program_id(0) // TILES
+    unit, part_begin, part_end, slot = unit_of(parts, tl.program_id(0) // TILES, LISTED)
     tile = tl.program_id(0) % TILES
-    slot = -1
-    part_begin = 0
-    part_end = 0
-    if LISTED:
-        unit = tl.load(parts + part * 4)
-        part_begin = tl.load(parts + part * 4 + 1)
-        part_end = tl.load(parts + part * 4 + 2)
-        slot = tl.load(parts + part * 4 + 3)
-    else:
-        unit = part
     key_index = unit // block_rows
     block_column = unit % block_rows
     batch = key_index // key_heads
     key_head = key_index % key_heads
-    query_end = query_length
-    if RAGGED_QUERIES:
-        query_end = tl.minimum(tl.load(query_lengths + batch).to(tl.int32), query_length)
-    key_end = key_length
-    if RAGGED_KEYS:
-        key_end = tl.minimum(tl.load(key_lengths + batch).to(tl.int32), key_length)
+    query_end = end_of(query_lengths, batch, query_length, RAGGED_QUERIES)
+    key_end = end_of(key_lengths, batch, key_length, RAGGED_KEYS)
     inner = tile * KEYS + tl.arange(0, KEYS)
     keys = block_column * BLOCK + inner
     dims = tl.arange(0, WIDE)
     within = tl.arange(0, ROWS)
-    k_base = k + batch.to(tl.int64) * k_batch + key_head.to(tl.int64) * k_head
-    v_base = v + batch.to(tl.int64) * v_batch + key_head.to(tl.int64) * v_head
+    k_base = head_of(k, batch, k_batch, key_head, k_head)
+    v_base = head_of(v, batch, v_batch, key_head, v_head)
     k_tile = rows_of(k_base, k_row, keys, dims, key_end, DIM, EVEN, True)
     v_tile = rows_of(v_base, v_row, keys, dims, key_end, DIM, EVEN, True)
     key_inside = (keys < key_end)[:, None]
@@ -256,18 +228,17 @@ def key_gradient_kernel(
     cut = 0
     for member in range(group):
         head = key_head * group + member
-        head_index = batch * key_heads * group + head
-        begin, middle, end, passed = _entries(
+        begin, middle, end, passed = blocks_of(
             row_ptr, full_end, (head % pattern_heads) * block_rows + block_column,
             passed, part_begin, part_end, LISTED,
         )  # fmt: skip
         cut += end - middle
-        q_base = q + batch.to(tl.int64) * q_batch + head.to(tl.int64) * q_head
-        g_base = gradient + batch.to(tl.int64) * g_batch + head.to(tl.int64) * g_head
-        lse_base = lse + head_index.to(tl.int64) * query_length
-        delta_base = delta + head_index.to(tl.int64) * query_length
+        q_base, g_base, lse_base, delta_base, head_index = _query_head(
+            q, gradient, lse, delta, q_batch, q_head, g_batch, g_head, batch, head, key_heads * group,
+            query_length,
+        )  # fmt: skip
         for entry in tl.range(begin * STEPS, middle * STEPS, num_stages=STAGES):
-            queries = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * ROWS + within
+            queries = first_of(columns, entry, BLOCK, ROWS) + within
             given, change, q_tile, g_tile = _key_change(
                 k_tile, v_tile, lse_base, delta_base, q_base, g_base, q_row, g_row, queries, dims, query_end,
                 (queries < query_end)[None, :],
@@ -277,13 +248,11 @@ def key_gradient_kernel(
             of_values = tl.dot(given.to(g_tile.dtype), g_tile, of_values, input_precision=PRECISION)
             of_keys = tl.dot(change.to(q_tile.dtype), q_tile, of_keys, input_precision=PRECISION)
         for entry in tl.range(middle * STEPS, end * STEPS):
-            queries = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * ROWS + within
-            mask = tl.load(mask_index + entry // STEPS)
-            corner = inner[:, None] * BLOCK + ((entry % STEPS) * ROWS + within)[None, :]
-            tokens = tl.load(masks + mask.to(tl.int64) * BLOCK * BLOCK + corner)
+            queries = first_of(columns, entry, BLOCK, ROWS) + within
+            allowed = allowed_tokens(mask_index, masks, entry, inner, within, BLOCK, ROWS, False)
             given, change, q_tile, g_tile = _key_change(
                 k_tile, v_tile, lse_base, delta_base, q_base, g_base, q_row, g_row, queries, dims, query_end,
-                (tokens != 0) & key_inside & (queries < query_end)[None, :],
+                allowed & key_inside & (queries < query_end)[None, :],
                 start_0, start_1, head_index, keys, threshold, drop_scale, scale,
                 DIM, EVEN, True, DROPOUT, PRECISION,
             )  # fmt: skip
@@ -295,20 +264,18 @@ def key_gradient_kernel(
         passed = 0
         for member in range(group):
             head = key_head * group + member
-            head_index = batch * key_heads * group + head
-            begin, middle, end, passed = _entries(
+            begin, middle, end, passed = blocks_of(
                 row_ptr, full_end, (head % pattern_heads) * block_rows + block_column,
                 passed, part_begin, part_end, LISTED,
             )  # fmt: skip
-            q_base = q + batch.to(tl.int64) * q_batch + head.to(tl.int64) * q_head
-            g_base = gradient + batch.to(tl.int64) * g_batch + head.to(tl.int64) * g_head
-            lse_base = lse + head_index.to(tl.int64) * query_length
-            delta_base = delta + head_index.to(tl.int64) * query_length
+            q_base, g_base, lse_base, delta_base, head_index = _query_head(
+                q, gradient, lse, delta, q_batch, q_head, g_batch, g_head, batch, head, key_heads * group,
+                query_length,
+            )  # fmt: skip
             for entry in tl.range(begin * STEPS, end * STEPS, num_stages=1):
-                first = tl.load(columns + entry // STEPS) * BLOCK + (entry % STEPS) * ROWS
+                first = first_of(columns, entry, BLOCK, ROWS)
                 queries = first + within
-                corner = inner[:, None] * BLOCK + ((entry % STEPS) * ROWS + within)[None, :]
-                allowed = allowed_tokens(mask_index, masks, entry // STEPS, corner, BLOCK)
+                allowed = allowed_tokens(mask_index, masks, entry, inner, within, BLOCK, ROWS, True)
                 allowed = allowed & key_inside & (queries < query_end)[None, :]
                 given, change, _, _ = _key_change(
                     k_tile, v_tile, lse_base, delta_base, q_base, g_base, q_row, g_row, queries, dims,
@@ -331,9 +298,9 @@ def key_gradient_kernel(
     else:
         stored = (keys < key_length)[:, None] & (dims < DIM)[None, :]
         wide = keys.to(tl.int64)[:, None]
-        base = k_gradient + batch.to(tl.int64) * dk_batch + key_head.to(tl.int64) * dk_head
+        base = head_of(k_gradient, batch, dk_batch, key_head, dk_head)
         tl.store(base + wide * dk_row + dims[None, :], of_keys.to(k_gradient.dtype.element_ty), mask=stored)
-        base = v_gradient + batch.to(tl.int64) * dv_batch + key_head.to(tl.int64) * dv_head
+        base = head_of(v_gradient, batch, dv_batch, key_head, dv_head)
         tl.store(base + wide * dv_row + dims[None, :], of_values.to(v_gradient.dtype.element_ty), mask=stored)
 
 
@@ -344,13 +311,8 @@ def sum_kernel(
     BLOCK: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Add up the pieces of a block row that was cut, in their order."""
-    TILES: tl.constexpr = BLOCK // ROWS
-    row = tl.program_id(0) // TILES
-    unit = tl.load(joins + row * 3)
-    slot = tl.load(joins + row * 3 + 1)
-    count = tl.load(joins + row * 3 + 2)
+    unit, slot, count, inner = cut_row(joins, BLOCK, ROWS)
     head_index = unit // block_rows
-    inner = (tl.program_id(0) % TILES) * ROWS + tl.arange(0, ROWS)
     tokens = (unit % block_rows) * BLOCK + inner
     dims = tl.arange(0, WIDE)
     found = tl.zeros((ROWS, WIDE), tl.float32)
@@ -359,11 +321,7 @@ def sum_kernel(
         found += tl.load(
             part_out + place[:, None] * DIM + dims[None, :], mask=(dims < DIM)[None, :], other=0.0
         )
-    base = (
-        result
-        + (head_index // heads).to(tl.int64) * batch_stride
-        + (head_index % heads).to(tl.int64) * head_stride
-    )
+    base = head_of(result, head_index // heads, batch_stride, head_index % heads, head_stride)
     inside = (tokens < length)[:, None] & (dims < DIM)[None, :]
     offsets = tokens.to(tl.int64)[:, None] * row_stride + dims[None, :]
     tl.store(base + offsets, found.to(result.dtype.element_ty), mask=inside)

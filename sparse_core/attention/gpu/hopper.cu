@@ -56,57 +56,35 @@ struct Problem {
     int items, query_length, key_length, heads, group, pattern_heads, block_rows;
 };
 
-// m64n64k16: both operands from shared memory, rows of the second along the contracted dimension
-__device__ __forceinline__ void product_64(float (&d)[32], u64 a, u64 b, int add) {
-    asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %34, 0;"
-        " wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-        "}, %32, %33, p, 1, 1, 0, 0; }"
-        : REGISTERS_32(d)
-        : "l"(a), "l"(b), "r"(add));
-}
+#define NUMBERS_32                                                                      \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "            \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define NUMBERS_64 NUMBERS_32 ", "                                                      \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "  \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-// the first operand from registers, the second contiguous along its columns
-__device__ __forceinline__ void weighted_64(float (&d)[32], const u32 *a, u64 b, int add) {
-    asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %37, 0;"
-        " wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-        "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1; }"
-        : REGISTERS_32(d)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-// m64n128k16: both operands from shared memory, rows of the second along the contracted dimension
-__device__ __forceinline__ void product_128(float (&d)[64], u64 a, u64 b, int add) {
-    asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %66, 0;"
-        " wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-        "}, %64, %65, p, 1, 1, 0, 0; }"
-        : REGISTERS_64(d)
-        : "l"(a), "l"(b), "r"(add));
-}
-
-// the first operand from registers, the second contiguous along its columns
-__device__ __forceinline__ void weighted_128(float (&d)[64], const u32 *a, u64 b, int add) {
-    asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %69, 0;"
-        " wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-        "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1; }"
-        : REGISTERS_64(d)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
+// Products m64nNk16 of the tensor cores, added to COUNT numbers a thread. A to F number the operands behind these.
+// product: both operands from shared memory, rows of the second along the contracted dimension.
+// weighted: the first operand from registers, the second contiguous along its columns.
+#define PRODUCTS(N, COUNT, A, B, C, D, E, F)                                                                          \
+    __device__ __forceinline__ void product(float (&d)[COUNT], u64 a, u64 b, int add) {                               \
+        asm volatile(                                                                                                 \
+            "{ .reg .pred p; setp.ne.b32 p, %" #C ", 0;"                                                              \
+            " wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" NUMBERS_##COUNT "}, %" #A ", %" #B  \
+            ", p, 1, 1, 0, 0; }"                                                                                      \
+            : REGISTERS_##COUNT(d)                                                                                    \
+            : "l"(a), "l"(b), "r"(add));                                                                              \
+    }                                                                                                                 \
+    __device__ __forceinline__ void weighted(float (&d)[COUNT], const u32 *a, u64 b, int add) {                       \
+        asm volatile(                                                                                                 \
+            "{ .reg .pred p; setp.ne.b32 p, %" #F ", 0;"                                                              \
+            " wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" NUMBERS_##COUNT                     \
+            "}, {%" #A ", %" #B ", %" #C ", %" #D "}, %" #E ", p, 1, 1, 1; }"                                         \
+            : REGISTERS_##COUNT(d)                                                                                    \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                                          \
+    }
+PRODUCTS(64, 32, 32, 33, 34, 35, 36, 37)
+PRODUCTS(128, 64, 64, 65, 66, 67, 68, 69)
 
 __device__ __forceinline__ u32 shared_address(const void *pointer) {
     return (u32)__cvta_generic_to_shared(pointer);
@@ -196,11 +174,7 @@ __device__ __forceinline__ void scores_of(float (&s)[BLOCK / 2], u32 queries, u3
 #pragma unroll
     for (int step = 0; step < DIM / 16; ++step) {
         u32 offset = (step / 4) * CHUNK_BYTES + (step % 4) * 32;
-#if BLOCK == 128
-        product_128(s, descriptor(queries + offset), descriptor(keys + offset), step);
-#else
-        product_64(s, descriptor(queries + offset), descriptor(keys + offset), step);
-#endif
+        product(s, descriptor(queries + offset), descriptor(keys + offset), step);
     }
     products_commit();
 }
@@ -209,11 +183,7 @@ __device__ __forceinline__ void add_values(float (&o)[DIM / 2], const u32 (&p)[B
     products_begin();
 #pragma unroll
     for (int step = 0; step < BLOCK / 16; ++step)
-#if DIM == 128
-        weighted_128(o, p + 4 * step, descriptor(values + step * 2048), 1);
-#else
-        weighted_64(o, p + 4 * step, descriptor(values + step * 2048), 1);
-#endif
+        weighted(o, p + 4 * step, descriptor(values + step * 2048), 1);
     products_commit();
 }
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.dropout import drawn_seed
+from sparse_core.attention.gpu import attention
 from sparse_core.attention.gpu.plan import lists_of, owner_of
-from sparse_core.attention.operands import AttentionOptions, AttentionShape
+from sparse_core.attention.operands import AttentionOptions, AttentionResult, AttentionShape
 from sparse_core.attention.patterns.grid import BlockGrid
 from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.kernels.operators import operator
@@ -17,6 +18,29 @@ from sparse_core.kernels.operators import operator
 #: Patterns that only compiled code has used; each is kept, with what was prepared of it.
 _MOST_KEPT = 8
 _kept: OrderedDict[int, BlockPattern] = OrderedDict()
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, shape: AttentionShape, options: AttentionOptions
+) -> AttentionResult:
+    """Compute the public function in one node, as :func:`.attention.attend` does in eager code."""
+    out, lse, _ = block_attention(
+        q,
+        k,
+        v,
+        pattern.row_ptr,
+        pattern.columns,
+        pattern.partial,
+        pattern.token_masks,
+        options.query_lengths,
+        options.key_lengths,
+        pattern.block_size,
+        options.scale,
+        options.dropout_p,
+        -1 if options.seed is None else options.seed,  # compiled code draws at every call
+        options.impl,
+    )
+    return AttentionResult(out, lse)
 
 
 @operator("block_attention")
@@ -37,16 +61,13 @@ def block_attention(
     impl: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Out, lse and the seed () int64 that was used; a seed of -1 is drawn."""
-    from sparse_core.attention.gpu import attention as execution_triton
-
     if dropout_p and seed < 0:
         seed = drawn_seed()
     pattern = _pattern(row_ptr, columns, partial, token_masks, q.shape[2], k.shape[2], block_size)
-    options = AttentionOptions(scale, dropout_p, max(seed, 0), query_lengths, key_lengths)
-    cuda = None if impl == "auto" else impl == "cuda"
-    q, k, v = (part if part.stride(-1) == 1 else part.contiguous() for part in (q, k, v))
+    options = AttentionOptions(scale, dropout_p, max(seed, 0), query_lengths, key_lengths, impl=impl)
     with torch.cuda.device_of(q), torch.no_grad():
-        out, lse = execution_triton.forward(q, k, v, lists_of(pattern), _shape(q, k), options, cuda=cuda)
+        q, k, v = attention.readable(q), attention.readable(k), attention.readable(v)
+        out, lse = attention.forward(q, k, v, lists_of(pattern), _shape(q, k), options)
     return out, lse, torch.tensor(seed)
 
 
@@ -77,13 +98,11 @@ def block_attention_backward(
     seed: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v."""
-    from sparse_core.attention.gpu import attention as execution_triton
-
     pattern = _pattern(row_ptr, columns, partial, token_masks, q.shape[2], k.shape[2], block_size)
     options = AttentionOptions(scale, dropout_p, max(int(seed), 0), query_lengths, key_lengths)
-    q, k, v = (part if part.stride(-1) == 1 else part.contiguous() for part in (q, k, v))
     with torch.cuda.device_of(q), torch.no_grad():
-        of_q, of_k, of_v = execution_triton.backward(
+        q, k, v = attention.readable(q), attention.readable(k), attention.readable(v)
+        of_q, of_k, of_v = attention.backward(
             gradient,
             lse_gradient,
             q,

@@ -1,1 +1,1 @@
-"""Patterns."""
+"""Block patterns: what they are, how they are built, combined, measured, stored and drawn."""

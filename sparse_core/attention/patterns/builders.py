@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from sparse_core.attention.patterns.combination import check_alike
 from sparse_core.attention.patterns.grid import FULL, BlockGrid
-from sparse_core.attention.patterns.pattern import BlockPattern, assemble
+from sparse_core.attention.patterns.pattern import BlockPattern
 
 #: Random numbers that are drawn at once.
 _DRAWN = 1 << 22
@@ -33,7 +34,7 @@ def full(
     place = torch.arange(grid.rows * grid.columns, device=device)
     none = torch.zeros((0, block_size, block_size), dtype=torch.bool, device=device)
     row, column = place // grid.columns, place % grid.columns
-    return assemble(grid, torch.zeros_like(row), row, column, torch.full_like(row, FULL), none)
+    return BlockPattern.assemble(grid, torch.zeros_like(row), row, column, torch.full_like(row, FULL), none)
 
 
 def local_window(
@@ -129,7 +130,7 @@ def global_tokens(
     place = torch.arange(block_size, device=device)
     rows = place[:, None] < (kinds // (block_size + 1))[:, None, None]
     masks = rows | (place < (kinds % (block_size + 1))[:, None, None])
-    return assemble(grid, torch.zeros_like(row), row, column, mask, masks)
+    return BlockPattern.assemble(grid, torch.zeros_like(row), row, column, mask, masks)
 
 
 def documents(
@@ -170,7 +171,7 @@ def documents(
     masks = tiles[row[~whole]][:, :, None] == tiles[column[~whole]][:, None, :]
     where = torch.get_default_device() if device is None else device
     row, column, mask, masks = (part.to(where) for part in (row, column, mask, masks))
-    return assemble(grid, torch.zeros_like(row), row, column, mask, masks)
+    return BlockPattern.assemble(grid, torch.zeros_like(row), row, column, mask, masks)
 
 
 def random_blocks(
@@ -221,7 +222,7 @@ def random_blocks(
     line = torch.arange(lines, device=column.device).repeat_interleave(kept)
     none = torch.zeros((0, block_size, block_size), dtype=torch.bool, device=column.device)
     mask = torch.full_like(column, FULL)
-    return assemble(grid, line // grid.rows, line % grid.rows, column, mask, none)
+    return BlockPattern.assemble(grid, line // grid.rows, line % grid.rows, column, mask, none)
 
 
 def bigbird(
@@ -267,6 +268,40 @@ def bigbird(
     )
 
 
+def per_sequence(patterns: Sequence[BlockPattern], heads: int) -> BlockPattern:
+    """One pattern for each sequence of a batch, as ``sparse_attention`` takes them.
+
+    Args:
+        patterns: of equal lengths, block size and device, each with 1 head or ``heads``.
+        heads: query heads.
+
+    Returns:
+        A pattern with ``len(patterns) * heads`` heads, sequence after sequence.
+
+    Raises:
+        ValueError: no pattern, or patterns that do not fit each other.
+    """
+    if not patterns:
+        raise ValueError("per_sequence needs at least one pattern")
+    grid = patterns[0].grid
+    parts: list[tuple[Tensor, ...]] = []
+    masks, offset = [], 0
+    for place, pattern in enumerate(patterns):
+        if pattern.heads not in (1, heads):
+            raise ValueError(f"patterns[{place}] has {pattern.heads} heads: give 1 or {heads}")
+        check_alike(patterns[0], pattern)
+        own = pattern.expand_heads(heads)
+        head, row, column = own.coordinates()
+        mask = own.partial.long()
+        parts.append((head + place * heads, row, column, torch.where(mask == FULL, FULL, mask + offset)))
+        masks.append(own.token_masks)
+        offset += len(own.token_masks)
+    head, row, column, mask = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    return BlockPattern.assemble(
+        grid._replace(heads=heads * len(patterns)), head, row, column, mask, torch.cat(masks)
+    )
+
+
 def _grid(length: int, key_length: int | None, block_size: int, heads: int = 1) -> BlockGrid:
     grid = BlockGrid(heads, length, length if key_length is None else key_length, block_size)
     grid.check()
@@ -294,4 +329,6 @@ def _along_diagonals(
     diagonal = torch.repeat_interleave(torch.arange(len(diagonals), device=diagonals.device), lengths)
     along = torch.arange(len(diagonal), device=diagonals.device) - (lengths.cumsum(0) - lengths)[diagonal]
     row = first[diagonal] + along
-    return assemble(grid, torch.zeros_like(row), row, row + diagonals[diagonal], mask[diagonal], masks)
+    return BlockPattern.assemble(
+        grid, torch.zeros_like(row), row, row + diagonals[diagonal], mask[diagonal], masks
+    )

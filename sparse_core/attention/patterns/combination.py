@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from sparse_core.attention.patterns.grid import FULL, BlockGrid
-from sparse_core.attention.patterns.pattern import BlockPattern, assemble, operations
+from sparse_core.attention.patterns.blocks import PatternBlocks
+from sparse_core.attention.patterns.grid import FULL
+
+Blocks = TypeVar("Blocks", bound=PatternBlocks)
 
 #: A block that is not stored, in place of a mask's index.
 _ABSENT = -2
 
 
-def union(first: BlockPattern, second: BlockPattern) -> BlockPattern:
+def union(first: Blocks, second: Blocks) -> Blocks:
     """Pairs that either pattern attends.
 
     Args:
@@ -39,10 +41,10 @@ def union(first: BlockPattern, second: BlockPattern) -> BlockPattern:
     index, left, right = _pairs(masks[0][both], masks[1][both], len(second.token_masks))
     mask[both] = index + offset + len(second.token_masks)
     joined = first.token_masks[left] | second.token_masks[right]
-    return _from_keys(first.grid, key, mask, torch.cat([first.token_masks, second.token_masks, joined]))
+    return _from_keys(first, key, mask, torch.cat([first.token_masks, second.token_masks, joined]))
 
 
-def intersection(first: BlockPattern, second: BlockPattern) -> BlockPattern:
+def intersection(first: Blocks, second: Blocks) -> Blocks:
     """Pairs that both patterns attend; arguments and errors as for :func:`union`."""
     first, second = matched(first, second)
     left_key, right_key = _keys(first), _keys(second)
@@ -57,10 +59,10 @@ def intersection(first: BlockPattern, second: BlockPattern) -> BlockPattern:
     mask[both] = index + offset + len(second.token_masks)
     joined = first.token_masks[left] & second.token_masks[right]
     table = torch.cat([first.token_masks, second.token_masks, joined])
-    return _from_keys(first.grid, left_key[common], mask, table)
+    return _from_keys(first, left_key[common], mask, table)
 
 
-def causal(pattern: BlockPattern) -> BlockPattern:
+def causal(pattern: Blocks) -> Blocks:
     """Without the keys after the query: key j stays when j <= i + key_length - query_length.
 
     Where there are more queries than keys, the first queries are left with nothing.
@@ -77,10 +79,10 @@ def causal(pattern: BlockPattern) -> BlockPattern:
     mask[crossed] = index
     place = torch.arange(size, device=pattern.device)
     masks = distances[:, None, None] + place <= place[:, None]
-    return intersection(pattern, assemble(pattern.grid, head, row, column, mask, masks))
+    return intersection(pattern, pattern.assemble(pattern.grid, head, row, column, mask, masks))
 
 
-def shifted(pattern: BlockPattern, rows: int = 0, columns: int = 0) -> BlockPattern:
+def shifted(pattern: Blocks, rows: int = 0, columns: int = 0) -> Blocks:
     """The pattern moved by whole tokens: query i and key j become i + rows and j + columns.
 
     Args:
@@ -96,53 +98,21 @@ def shifted(pattern: BlockPattern, rows: int = 0, columns: int = 0) -> BlockPatt
     head, row, column = pattern.coordinates()
     mask, masks = _with_edges(pattern, row, column)
     row, column = row + rows // size, column + columns // size
-    result: BlockPattern | None = None
+    result: Blocks | None = None
     # A block that is not moved by whole blocks is spread over up to four.
     for i in range(2 if down else 1):
         for j in range(2 if right else 1):
             kept = (row + i >= 0) & (row + i < grid.rows) & (column + j >= 0) & (column + j < grid.columns)
             quarter = _quarter(masks, down - i * size, right - j * size)
-            part = assemble(grid, head[kept], row[kept] + i, column[kept] + j, mask[kept], quarter)
+            part = pattern.assemble(grid, head[kept], row[kept] + i, column[kept] + j, mask[kept], quarter)
             result = part if result is None else union(result, part)
     assert result is not None
     return result
 
 
-def per_sequence(patterns: Sequence[BlockPattern], heads: int) -> BlockPattern:
-    """One pattern for each sequence of a batch, as ``sparse_attention`` takes them.
-
-    Args:
-        patterns: of equal lengths, block size and device, each with 1 head or ``heads``.
-        heads: query heads.
-
-    Returns:
-        A pattern with ``len(patterns) * heads`` heads, sequence after sequence.
-
-    Raises:
-        ValueError: no pattern, or patterns that do not fit each other.
-    """
-    if not patterns:
-        raise ValueError("per_sequence needs at least one pattern")
-    grid = patterns[0].grid
-    parts: list[tuple[Tensor, ...]] = []
-    masks, offset = [], 0
-    for place, pattern in enumerate(patterns):
-        if pattern.heads not in (1, heads):
-            raise ValueError(f"patterns[{place}] has {pattern.heads} heads: give 1 or {heads}")
-        _check_alike(patterns[0], pattern)
-        own = pattern.expand_heads(heads)
-        head, row, column = own.coordinates()
-        mask = own.partial.long()
-        parts.append((head + place * heads, row, column, torch.where(mask == FULL, FULL, mask + offset)))
-        masks.append(own.token_masks)
-        offset += len(own.token_masks)
-    head, row, column, mask = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-    return assemble(grid._replace(heads=heads * len(patterns)), head, row, column, mask, torch.cat(masks))
-
-
-def matched(first: BlockPattern, second: BlockPattern) -> tuple[BlockPattern, BlockPattern]:
+def matched(first: Blocks, second: Blocks) -> tuple[Blocks, Blocks]:
     """Both patterns with the same number of heads, or an error that says what does not fit."""
-    _check_alike(first, second)
+    check_alike(first, second)
     heads = max(first.heads, second.heads)
     if {first.heads, second.heads} - {1, heads}:
         raise ValueError(
@@ -152,22 +122,24 @@ def matched(first: BlockPattern, second: BlockPattern) -> tuple[BlockPattern, Bl
     return first.expand_heads(heads), second.expand_heads(heads)
 
 
-def _check_alike(first: BlockPattern, second: BlockPattern) -> None:
+def check_alike(first: PatternBlocks, second: PatternBlocks) -> None:
+    """Raise unless two patterns have the same lengths, block size and device."""
     for name in ("query_length", "key_length", "block_size", "device"):
         left, right = getattr(first, name), getattr(second, name)
         if left != right:
             raise ValueError(f"patterns to combine need the same {name}, got {left} and {right}")
 
 
-def _keys(pattern: BlockPattern) -> Tensor:
+def _keys(pattern: PatternBlocks) -> Tensor:
     """One rising int64 number for each block."""
     head, row, column = pattern.coordinates()
     return (head * pattern.block_rows + row) * pattern.block_columns + column
 
 
-def _from_keys(grid: BlockGrid, key: Tensor, mask: Tensor, masks: Tensor) -> BlockPattern:
+def _from_keys(pattern: Blocks, key: Tensor, mask: Tensor, masks: Tensor) -> Blocks:
+    grid = pattern.grid
     row = key // grid.columns
-    return assemble(grid, row // grid.rows, row % grid.rows, key % grid.columns, mask, masks)
+    return pattern.assemble(grid, row // grid.rows, row % grid.rows, key % grid.columns, mask, masks)
 
 
 def _pairs(left: Tensor, right: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -176,7 +148,7 @@ def _pairs(left: Tensor, right: Tensor, count: int) -> tuple[Tensor, Tensor, Ten
     return index, pairs // max(1, count), pairs % max(1, count)
 
 
-def _with_edges(pattern: BlockPattern, row: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+def _with_edges(pattern: PatternBlocks, row: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
     """Each block's mask and the masks; full blocks get one too: moved, they are no longer whole."""
     edge = pattern.grid.edges(row, column)
     mask = pattern.partial.long()
@@ -195,9 +167,3 @@ def _quarter(masks: Tensor, down: int, right: int) -> Tensor:
     )
     moved[:, to_rows, to_columns] = masks[:, from_rows, from_columns]
     return moved
-
-
-operations.shifted = shifted
-operations.causal = causal
-operations.union = union
-operations.intersection = intersection

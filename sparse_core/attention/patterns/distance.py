@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.patterns.grid import FULL, BlockGrid
-from sparse_core.attention.patterns.pattern import BlockPattern, assemble
+from sparse_core.attention.patterns.pattern import BlockPattern
 
 #: Distances that are held at once: what fits a cache, and on a GPU few launches.
 _HELD, _HELD_ON_GPU = 1 << 18, 1 << 23
@@ -87,7 +87,9 @@ def from_distance(
     place = torch.cat(places)
     # Whole blocks come first; those behind have one mask each.
     mask = (torch.arange(len(place), device=row.device) - len(places[0])).clamp(min=FULL)
-    return assemble(grid, torch.zeros_like(place), row[place], column[place], mask, torch.cat(masks))
+    return BlockPattern.assemble(
+        grid, torch.zeros_like(place), row[place], column[place], mask, torch.cat(masks)
+    )
 
 
 class _Sequences(NamedTuple):

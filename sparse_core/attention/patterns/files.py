@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from sparse_core.attention.patterns.blocks import PatternBlocks
 from sparse_core.attention.patterns.grid import BlockGrid
-from sparse_core.attention.patterns.pattern import BlockPattern, operations
+from sparse_core.attention.patterns.validation import validate
 from sparse_core.common.files import read_tensors, write_tensors
+
+Blocks = TypeVar("Blocks", bound=PatternBlocks)
 
 FORMAT = "sparsight-block-pattern"
 VERSION = "1"
@@ -23,7 +27,7 @@ SIZES = ("query_length", "key_length", "block_size")
 TENSORS = ("row_ptr", "columns", "partial", "token_masks")
 
 
-def save_pattern(pattern: BlockPattern, path: str | os.PathLike[str]) -> Path:
+def save_pattern(pattern: PatternBlocks, path: str | os.PathLike[str]) -> Path:
     """Write a pattern; an existing file is replaced only once the new one is complete.
 
     Args:
@@ -42,10 +46,13 @@ def save_pattern(pattern: BlockPattern, path: str | os.PathLike[str]) -> Path:
     return write_tensors(path, tensors, kind=FORMAT, version=VERSION, **header)
 
 
-def load_pattern(path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> BlockPattern:
+def load_pattern(
+    kind: type[Blocks], path: str | os.PathLike[str], *, device: torch.device | str = "cpu"
+) -> Blocks:
     """Read a file of :func:`save_pattern`; every number in it is checked.
 
     Args:
+        kind: class of the pattern.
         path: of the file.
         device: where to put the pattern.
 
@@ -65,7 +72,8 @@ def load_pattern(path: str | os.PathLike[str], *, device: torch.device | str = "
     try:
         tensors["token_masks"] = _unpack(tensors["token_masks"], sizes["block_size"])
         grid = BlockGrid(1, **sizes)
-        pattern = BlockPattern.on(grid, *(tensors[name] for name in TENSORS)).validate()
+        pattern = kind.on(grid, *(tensors[name] for name in TENSORS))
+        validate(pattern)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{file}: damaged, {error}; write it again") from error
     return pattern.to(device)
@@ -89,7 +97,3 @@ def _unpack(packed: Tensor, block_size: int) -> Tensor:
     places = torch.arange(8, dtype=torch.uint8, device="cpu")
     bits = (packed[:, :, None] >> places) & 1
     return bits.bool().reshape(len(packed), block_size, block_size)
-
-
-operations.save = save_pattern
-operations.load = load_pattern

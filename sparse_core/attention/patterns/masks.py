@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.patterns.grid import FULL, BlockGrid
-from sparse_core.attention.patterns.pattern import BlockPattern, assemble
+from sparse_core.attention.patterns.pattern import BlockPattern
 
 
 def from_block_mask(
@@ -41,7 +41,7 @@ def from_block_mask(
         )
     head, row, column = mask.reshape(heads, rows, columns).nonzero().unbind(dim=1)
     masks = torch.zeros((0, block_size, block_size), dtype=torch.bool, device=mask.device)
-    return assemble(grid, head, row, column, torch.full_like(head, FULL), masks)
+    return BlockPattern.assemble(grid, head, row, column, torch.full_like(head, FULL), masks)
 
 
 def from_token_mask(mask: Tensor, block_size: int = 64) -> BlockPattern:
@@ -70,7 +70,7 @@ def from_token_mask(mask: Tensor, block_size: int = 64) -> BlockPattern:
         masks.append(blocks[row, column])
     head_index, row, column = torch.cat(places, dim=1).unbind()
     index = torch.arange(len(row), device=mask.device)
-    return assemble(grid, head_index, row, column, index, torch.cat(masks))
+    return BlockPattern.assemble(grid, head_index, row, column, index, torch.cat(masks))
 
 
 def _check_mask(mask: Tensor) -> int:

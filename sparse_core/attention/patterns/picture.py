@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from sparse_core.attention.patterns.blocks import PatternBlocks
 from sparse_core.attention.patterns.grid import FULL
-from sparse_core.attention.patterns.pattern import BlockPattern, operations
 from sparse_core.common.files import replacing
 
 #: Pixels of the raster along an axis, at most.
@@ -32,7 +32,7 @@ class PatternRaster(NamedTuple):
     side: int
 
 
-def pattern_raster(pattern: BlockPattern, *, pixels: int = _PIXELS) -> PatternRaster:
+def pattern_raster(pattern: PatternBlocks, *, pixels: int = _PIXELS) -> PatternRaster:
     """How much of each part of a pattern is attended, counted exactly.
 
     Args:
@@ -72,7 +72,9 @@ def pattern_raster(pattern: BlockPattern, *, pixels: int = _PIXELS) -> PatternRa
     return PatternRaster(canvas[:height, :width].cpu().double() / held, side)
 
 
-def pattern_picture(pattern: BlockPattern, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
+def pattern_picture(
+    pattern: PatternBlocks, path: str | os.PathLike[str], *, title: str | None = None
+) -> Path:
     """Draw which pairs are attended as a PNG, queries down and keys across; long ones as shares of a pixel.
 
     Args:
@@ -134,6 +136,3 @@ def pattern_picture(pattern: BlockPattern, path: str | os.PathLike[str], *, titl
     with replacing(Path(path)) as temporary:
         figure.savefig(temporary, format="png")
     return Path(path)
-
-
-operations.picture = pattern_picture

@@ -1,15 +1,15 @@
-"""A close look at a :class:`BlockPattern` that was not built here."""
+"""Checks of every number of a pattern that was not built here."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from sparse_core.attention.patterns.blocks import PatternBlocks
 from sparse_core.attention.patterns.grid import FULL, equal_masks
-from sparse_core.attention.patterns.pattern import BlockPattern, operations
 
 
-def validate(pattern: BlockPattern) -> None:
+def validate(pattern: PatternBlocks) -> None:
     """Look at every number of a pattern; waits for the device.
 
     Raises:
@@ -20,7 +20,7 @@ def validate(pattern: BlockPattern) -> None:
     _check_masks(pattern)
 
 
-def _check_offsets(pattern: BlockPattern) -> None:
+def _check_offsets(pattern: PatternBlocks) -> None:
     row_ptr = pattern.row_ptr.long()
     if int(row_ptr[0, 0]) != 0:
         raise ValueError(f"row_ptr must begin with 0, got {int(row_ptr[0, 0])}")
@@ -39,7 +39,7 @@ def _check_offsets(pattern: BlockPattern) -> None:
         raise ValueError(f"row_ptr must end with the {pattern.blocks} blocks, got {int(row_ptr[-1, -1])}")
 
 
-def _check_columns(pattern: BlockPattern) -> None:
+def _check_columns(pattern: PatternBlocks) -> None:
     head, row, column = pattern.coordinates()
     outside = (column < 0) | (column >= pattern.block_columns)
     if place := _first(outside):
@@ -57,7 +57,7 @@ def _check_columns(pattern: BlockPattern) -> None:
         )
 
 
-def _check_masks(pattern: BlockPattern) -> None:
+def _check_masks(pattern: PatternBlocks) -> None:
     head, row, column = pattern.coordinates()
     mask = pattern.partial.long()
     count = len(pattern.token_masks)
@@ -97,6 +97,3 @@ def _first(wrong: Tensor) -> tuple[int] | None:
 
 def _where(block: int, head: Tensor, row: Tensor) -> str:
     return f"head {int(head[block])}, block row {int(row[block])}, block {block}"
-
-
-operations.validate = validate

@@ -142,7 +142,7 @@ class _Tokens(NamedTuple):
         found = pattern.plans[("pruning",)] = cls(number, torch.cat([two, pattern.token_masks]))
         return found
 
-    def pairs(self, part: _Part, group: int, queries: int, keys: int) -> Tensor:
+    def pairs(self, part: _RowPart, group: int, queries: int, keys: int) -> Tensor:
         """Bool (key heads or 1, group or 1, queries, keys)."""
         number = self.number[:, part.row : part.last_row]
         if len(number) > 1:
@@ -169,7 +169,7 @@ class _Operands(NamedTuple):
     key_lengths: Tensor | None  # (batch,)
 
 
-class _Part(NamedTuple):
+class _RowPart(NamedTuple):
     """A range of batch entries, key heads and block rows."""
 
     entry: int
@@ -180,7 +180,7 @@ class _Part(NamedTuple):
     last_row: int
 
 
-def _parts(shape: AttentionShape, grid: BlockGrid, scores: int) -> Iterator[_Part]:
+def _parts(shape: AttentionShape, grid: BlockGrid, scores: int) -> Iterator[_RowPart]:
     """Ranges with at most so many scores, or the smallest possible ones."""
     row_scores = shape.group * grid.block_size * shape.key_length
     heads = min(shape.key_heads, max(1, scores // row_scores))
@@ -189,7 +189,7 @@ def _parts(shape: AttentionShape, grid: BlockGrid, scores: int) -> Iterator[_Par
     for entry in range(0, shape.batch, entries):
         for head in range(0, shape.key_heads, heads):
             for row in range(0, grid.rows, rows):
-                yield _Part(
+                yield _RowPart(
                     entry,
                     min(entry + entries, shape.batch),
                     head,
@@ -199,7 +199,7 @@ def _parts(shape: AttentionShape, grid: BlockGrid, scores: int) -> Iterator[_Par
                 )
 
 
-def _felt(operands: _Operands, part: _Part, group: int, size: int, measure: Measure) -> Tensor:
+def _felt(operands: _Operands, part: _RowPart, group: int, size: int, measure: Measure) -> Tensor:
     """(entries, key heads, group, queries, keys), zero for pairs that are not allowed."""
     queries = slice(part.row * size, part.last_row * size)
     entries = slice(part.entry, part.last_entry)

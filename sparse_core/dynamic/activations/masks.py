@@ -31,11 +31,11 @@ def masked(x: Tensor, mask: Tensor, gradient: Gradient = "kept") -> Tensor:
     """
     if gradient == "kept":
         return torch.where(mask, x, torch.zeros((), dtype=x.dtype, device=x.device))
-    result: Tensor = _StraightThrough.apply(x, mask)
+    result: Tensor = _MaskedStraightThrough.apply(x, mask)
     return result
 
 
-class _StraightThrough(torch.autograd.Function):
+class _MaskedStraightThrough(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

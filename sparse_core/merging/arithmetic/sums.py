@@ -51,13 +51,13 @@ class Share:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Contribution:
     share: Share
     keep: Keep | None
     #: Weight with the rescaling of what is kept; normalising divides by the weight alone.
     factor: float
 
-    def for_thread(self) -> _Part:
+    def for_thread(self) -> _Contribution:
         return replace(self, keep=self.keep.for_thread()) if isinstance(self.keep, RandomShare) else self
 
     def read(self, start: int, stop: int, out: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def merge_tensor(
 
 def _parts(
     shares: Sequence[Share], rule: Rule, name: str, shape: torch.Size, device: torch.device
-) -> list[_Part]:
+) -> list[_Contribution]:
     """What each share keeps: on a CPU found side by side, on a GPU together."""
     keeps: list[Keep | None]
     count = shape.numel()
@@ -115,7 +115,7 @@ def _parts(
         tasks = [partial(_l1_factor, share, keep) for share, keep in zip(shares, keeps, strict=True)]
         factors = in_threads(tasks, count, device)
         return [
-            _Part(share, keep, share.weight * factor)
+            _Contribution(share, keep, share.weight * factor)
             for share, keep, factor in zip(shares, keeps, factors, strict=True)
         ]
     parts = []
@@ -123,7 +123,7 @@ def _parts(
         divisor = 1.0
         if isinstance(keep, RandomShare) and rule.rescale == "probability":
             divisor = keep.probability
-        parts.append(_Part(share, keep, share.weight / divisor))
+        parts.append(_Contribution(share, keep, share.weight / divisor))
     return parts
 
 
@@ -154,7 +154,7 @@ class _Summing:
     """Weighted sums of the deltas."""
 
     def __init__(
-        self, parts: Sequence[_Part], rule: Rule, count: int, dtype: torch.dtype, device: torch.device
+        self, parts: Sequence[_Contribution], rule: Rule, count: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.parts, self.rule = [part.for_thread() for part in parts], rule
         self.buffer = torch.empty(min(count, piece_size(device)), dtype=dtype, device=device)
@@ -173,7 +173,7 @@ class _Electing:
     """The sign of each position elected, and the sum or mean of the deltas that have it (TIES)."""
 
     def __init__(
-        self, parts: Sequence[_Part], rule: Rule, count: int, dtype: torch.dtype, device: torch.device
+        self, parts: Sequence[_Contribution], rule: Rule, count: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.parts, self.rule, self.device = [part.for_thread() for part in parts], rule, device
         # The pieces of all models are needed twice; they stay in the cache if they are small.

@@ -1,1 +1,1 @@
-"""Files."""
+"""Models and task vectors on disk, read and written tensor by tensor."""

@@ -1,1 +1,1 @@
-"""Recipes."""
+"""Recipes of merges in YAML, and their parameters."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_attention import reference_attention
 from torch import Tensor
 
 from sparse_core.attention import reference
@@ -16,7 +17,6 @@ from sparse_core.attention.dropout import kept_weights, row_states
 from sparse_core.attention.operands import AttentionResult
 from sparse_core.attention.patterns.masks import from_block_mask, from_token_mask
 from sparse_core.attention.patterns.pattern import BlockPattern
-from sparse_core.attention.reference import sparse_attention
 
 
 def dense_attention(
@@ -77,7 +77,7 @@ def test_equals_dense(
     heads = key_heads * group
     q, k, v = random_operands(batch, heads, key_heads, queries, keys, seed=seed)
     mask = random_mask((heads, queries, keys) if per_head else (queries, keys), seed=seed)
-    found = sparse_attention(q, k, v, from_token_mask(mask, block_size), scale=0.3)
+    found = reference_attention(q, k, v, from_token_mask(mask, block_size), scale=0.3)
     expected = dense_attention(q, k, v, mask, 0.3)
     torch.testing.assert_close(found.out, expected.out, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(found.lse, expected.lse, rtol=1e-12, atol=1e-12)
@@ -88,7 +88,7 @@ def test_equals_dense(
 def test_equals_torch(length: int, dim: int) -> None:
     q, k, v = (tensor.float() for tensor in random_operands(1, 2, 2, length, length, dim))
     mask = random_mask((length, length), block=64) | torch.eye(length, dtype=torch.bool)
-    found = sparse_attention(q, k, v, from_token_mask(mask, 64))
+    found = reference_attention(q, k, v, from_token_mask(mask, 64))
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     torch.testing.assert_close(found.out, expected, rtol=1e-5, atol=1e-5)
 
@@ -97,7 +97,7 @@ def test_equals_torch(length: int, dim: int) -> None:
 def test_sums_are_float32(dtype: torch.dtype) -> None:
     q, k, v = (tensor.to(dtype) for tensor in random_operands(1, 2, 1, 100, 130, 64))
     mask = random_mask((100, 130))
-    found = sparse_attention(q, k, v, from_token_mask(mask, 32))
+    found = reference_attention(q, k, v, from_token_mask(mask, 32))
     expected = dense_attention(q, k, v, mask, 1 / 8)
     assert (found.out.dtype, found.lse.dtype) == (dtype, torch.float32)
     # Nothing is lost but by the rounding of the result.
@@ -108,9 +108,9 @@ def test_sums_are_float32(dtype: torch.dtype) -> None:
 def test_autocast_changes_nothing() -> None:
     q, k, v = (tensor.float() for tensor in random_operands(1, 2, 2, 40, 40))
     pattern = from_token_mask(random_mask((40, 40)), 16)
-    expected = sparse_attention(q, k, v, pattern)
+    expected = reference_attention(q, k, v, pattern)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = sparse_attention(q, k, v, pattern)
+        found = reference_attention(q, k, v, pattern)
     assert torch.equal(found.out, expected.out)
     assert found.out.dtype == torch.float32
 
@@ -130,7 +130,7 @@ def test_gradients(
     pattern = from_token_mask(mask if pattern_heads > 1 else mask[0], 16)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        out, lse = sparse_attention(q, k, v, pattern, dropout_p=0.25, seed=7)
+        out, lse = reference_attention(q, k, v, pattern, dropout_p=0.25, seed=7)
         return out, lse.masked_fill(lse == -math.inf, 0.0)
 
     assert torch.autograd.gradcheck(attend, (q, k, v), fast_mode=lengths[0] > 4 or recompute)
@@ -142,7 +142,7 @@ def test_gradients_equal_dense(pattern_heads: int) -> None:
     mask = random_mask((pattern_heads, 70, 90), seed=4)
     pattern = from_token_mask(mask if pattern_heads > 1 else mask[0], 32)
     cotangent = random_operands(2, 4, 2, 70, 90, seed=9)[0]
-    found = torch.autograd.grad((sparse_attention(*operands, pattern).out * cotangent).sum(), operands)
+    found = torch.autograd.grad((reference_attention(*operands, pattern).out * cotangent).sum(), operands)
     # The oracle's own gradient has NaN in empty rows, so these are given one key and no cotangent.
     empty = ~mask.any(dim=-1)
     filled = mask | empty[..., None]
@@ -159,7 +159,7 @@ def test_nothing_allowed(heads: int) -> None:
     """Zeros, minus infinity, and zero gradients for all three operands."""
     pattern = from_block_mask(torch.zeros(heads, 3, 2, dtype=torch.bool), 16)
     operands = [tensor.requires_grad_() for tensor in random_operands(1, 2, 2, 48, 32)]
-    out, lse = sparse_attention(*operands, pattern)
+    out, lse = reference_attention(*operands, pattern)
     assert torch.equal(out, torch.zeros(1, 2, 48, 16, dtype=torch.float64))
     assert torch.equal(lse, torch.full((1, 2, 48), -math.inf, dtype=torch.float64))
     out.sum().backward()
@@ -170,7 +170,7 @@ def test_empty_rows_have_no_gradient() -> None:
     mask = torch.zeros(40, 40, dtype=torch.bool)
     mask[5, 3], mask[20:30, 10:25] = True, True
     operands = [tensor.requires_grad_() for tensor in random_operands(1, 1, 1, 40, 40)]
-    out, _ = sparse_attention(*operands, from_token_mask(mask, 16))
+    out, _ = reference_attention(*operands, from_token_mask(mask, 16))
     out.square().sum().backward()
     q, k, v = (tensor.grad for tensor in operands)
     assert not q[0, 0, ~mask.any(1)].any()
@@ -191,7 +191,7 @@ def test_ragged_batches(pattern_heads: int) -> None:
         v[batch, :, key_lengths[batch] :] = math.inf
     operands = [tensor.requires_grad_() for tensor in (q, k, v)]
     pattern = from_token_mask(mask if pattern_heads > 1 else mask[0], 16)
-    found = sparse_attention(*operands, pattern, query_lengths=query_lengths, key_lengths=key_lengths)
+    found = reference_attention(*operands, pattern, query_lengths=query_lengths, key_lengths=key_lengths)
     for batch in range(3):
         queries, keys = int(query_lengths[batch]), int(key_lengths[batch])
         alone = dense_attention(
@@ -217,7 +217,7 @@ def test_dropout_is_the_hash() -> None:
     for heads in (1, 4):
         for block_size in (16, 48):
             pattern = from_token_mask(mask, block_size).expand_heads(heads)
-            found = sparse_attention(q, k, v, pattern, dropout_p=0.3, seed=11)
+            found = reference_attention(q, k, v, pattern, dropout_p=0.3, seed=11)
             torch.testing.assert_close(found.out, expected.out)
             torch.testing.assert_close(found.lse, expected.lse)
 
@@ -226,9 +226,9 @@ def test_dropout_follows_torchs_seed() -> None:
     q, k, v = random_operands(1, 1, 1, 32, 32)
     pattern = from_block_mask(torch.ones(2, 2, dtype=torch.bool), 16)
     torch.manual_seed(3)
-    first, second = (sparse_attention(q, k, v, pattern, dropout_p=0.5).out for _ in range(2))
+    first, second = (reference_attention(q, k, v, pattern, dropout_p=0.5).out for _ in range(2))
     torch.manual_seed(3)
-    assert torch.equal(sparse_attention(q, k, v, pattern, dropout_p=0.5).out, first)
+    assert torch.equal(reference_attention(q, k, v, pattern, dropout_p=0.5).out, first)
     assert not torch.equal(first, second)
 
 
@@ -241,7 +241,7 @@ def test_chunks_do_not_matter(pattern_heads: int, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(reference, "CHUNK_SCORES", {"cpu": chunk})
         monkeypatch.setattr(reference, "KEPT_SCORES", kept)
         operands = [tensor.requires_grad_() for tensor in random_operands(2, 4, 2, 150, 150)]
-        out, lse = sparse_attention(*operands, pattern, dropout_p=0.1, seed=1)
+        out, lse = reference_attention(*operands, pattern, dropout_p=0.1, seed=1)
         (out.square().sum() + lse[lse > -math.inf].sum()).backward()
         results.append([out, lse, *(tensor.grad for tensor in operands)])
     for one, other in zip(*results, strict=True):
@@ -253,7 +253,7 @@ def test_repeats_to_the_bit() -> None:
     results = []
     for _ in range(2):
         operands = [tensor.float().requires_grad_() for tensor in random_operands(2, 4, 2, 256, 256, 32)]
-        out, lse = sparse_attention(*operands, from_token_mask(mask, 32))
+        out, lse = reference_attention(*operands, from_token_mask(mask, 32))
         out.sum().backward()
         results.append([out, lse, *(tensor.grad for tensor in operands)])
     assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
@@ -263,9 +263,9 @@ def test_plan_is_kept_and_dropped_with_a_copy() -> None:
     q, k, v = random_operands(1, 2, 2, 40, 40)
     pattern = from_token_mask(random_mask((40, 40)), 16)
     assert not pattern.plans
-    expected = sparse_attention(q, k, v, pattern)
+    expected = reference_attention(q, k, v, pattern)
     (plan,) = pattern.plans.values()
-    assert torch.equal(sparse_attention(q, k, v, pattern).out, expected.out)
+    assert torch.equal(reference_attention(q, k, v, pattern).out, expected.out)
     assert next(iter(pattern.plans.values())) is plan
 
 
@@ -275,7 +275,7 @@ def test_long_sequences() -> None:
     block = torch.arange(length // size)
     pattern = from_block_mask((block[:, None] - block).abs() <= 2, size)
     q, k, v = (tensor.float() for tensor in random_operands(1, 2, 1, length, length, 16))
-    found = sparse_attention(q, k, v, pattern)
+    found = reference_attention(q, k, v, pattern)
     rows = torch.tensor([0, 63, 64, 8191, 16383])
     mask = (rows[:, None] // size - torch.arange(length) // size).abs() <= 2
     expected = dense_attention(q[:, :, rows], k, v, mask, 1 / 4)
@@ -285,7 +285,7 @@ def test_long_sequences() -> None:
 def test_no_batch() -> None:
     q, k, v = random_operands(0, 2, 1, 20, 30)
     pattern = from_token_mask(torch.ones(20, 30, dtype=torch.bool), 16)
-    out, lse = sparse_attention(q, k, v, pattern)
+    out, lse = reference_attention(q, k, v, pattern)
     assert (out.shape, lse.shape) == (q.shape, q.shape[:3])
 
 
@@ -294,7 +294,7 @@ def test_strides_do_not_matter() -> None:
     q, k, v = random_operands(2, 4, 4, 30, 30)
     pattern = from_token_mask(random_mask((30, 30)), 16)
     strided = (tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (q, k, v))
-    assert torch.equal(sparse_attention(*strided, pattern).out, sparse_attention(q, k, v, pattern).out)
+    assert torch.equal(reference_attention(*strided, pattern).out, reference_attention(q, k, v, pattern).out)
 
 
 def full_pattern(queries: int, keys: int, heads: int = 1) -> BlockPattern:
@@ -305,23 +305,23 @@ def test_bad_arguments() -> None:
     q, k, v = random_operands(2, 4, 2, 20, 30)
     pattern = full_pattern(20, 30)
     with pytest.raises(ValueError, match="pattern is for 20 queries and 31 keys but q has 20 and k 30"):
-        sparse_attention(q, k, v, full_pattern(20, 31))
+        reference_attention(q, k, v, full_pattern(20, 31))
     with pytest.raises(ValueError, match="pattern has 2 heads but q has 4: give 1 or 4"):
-        sparse_attention(q, k, v, full_pattern(20, 30, heads=2))
+        reference_attention(q, k, v, full_pattern(20, 30, heads=2))
     with pytest.raises(TypeError, match="must be a BlockPattern, got Tensor"):
-        sparse_attention(q, k, v, torch.ones(20, 30))  # type: ignore[arg-type]
+        reference_attention(q, k, v, torch.ones(20, 30))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="pattern is on meta but q is on cpu"):
-        sparse_attention(q, k, v, pattern.to("meta"))
+        reference_attention(q, k, v, pattern.to("meta"))
     for share in (-0.1, 1.0, math.nan):
         with pytest.raises(ValueError, match="dropout_p must be at least 0 and below 1"):
-            sparse_attention(q, k, v, pattern, dropout_p=share)
+            reference_attention(q, k, v, pattern, dropout_p=share)
     with pytest.raises(ValueError, match="seed must be from 0"):
-        sparse_attention(q, k, v, pattern, dropout_p=0.1, seed=-1)
+        reference_attention(q, k, v, pattern, dropout_p=0.1, seed=-1)
     with pytest.raises(ValueError, match="key_lengths must be from 0 to 30, got 31 at 1"):
-        sparse_attention(q, k, v, pattern, key_lengths=torch.tensor([3, 31]))
+        reference_attention(q, k, v, pattern, key_lengths=torch.tensor([3, 31]))
     with pytest.raises(ValueError, match=r"query_lengths must have shape \(2,\)"):
-        sparse_attention(q, k, v, pattern, query_lengths=torch.tensor([3]))
+        reference_attention(q, k, v, pattern, query_lengths=torch.tensor([3]))
     with pytest.raises(TypeError, match="query_lengths must be an int32 or int64 tensor, got list"):
-        sparse_attention(q, k, v, pattern, query_lengths=[3, 4])  # type: ignore[arg-type]
+        reference_attention(q, k, v, pattern, query_lengths=[3, 4])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"must be an int32 or int64 tensor, got torch\.float32"):
-        sparse_attention(q, k, v, pattern, query_lengths=torch.ones(2))
+        reference_attention(q, k, v, pattern, query_lengths=torch.ones(2))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
+from reference_attention import reference_attention
 from torch import Tensor
 
-from sparse_core.attention import reference, vendor
+from sparse_core.attention import sparse_attention, vendor
 from sparse_core.attention.patterns.builders import bigbird, full, local_window, random_blocks
 from sparse_core.attention.patterns.masks import from_block_mask, from_token_mask
 from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.errors import ImplementationError
+
+flex_attention = partial(sparse_attention, impl="vendor", return_lse=True)
 
 
 def random_operands(
@@ -24,25 +29,24 @@ def random_operands(
 
 
 def compare(operands: list[Tensor], pattern: BlockPattern, scale: float | None = None) -> None:
-    found = vendor.sparse_attention(*operands, pattern, scale=scale)
-    expected = reference.sparse_attention(*operands, pattern, scale=scale)
+    found = flex_attention(*operands, pattern, scale=scale)
+    expected = reference_attention(*operands, pattern, scale=scale)
     assert (found.out.dtype, found.lse.dtype) == (expected.out.dtype, expected.lse.dtype)
     torch.testing.assert_close(found.out, expected.out, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found.lse, expected.lse, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("length", [1, 63, 64, 300])
-@pytest.mark.parametrize("block_size", [16, 48, 128])
-def test_local_window(length: int, block_size: int) -> None:
-    compare(random_operands(2, 2, length, length), local_window(length, 24, block_size))
+def test_local_window(length: int) -> None:
+    compare(random_operands(2, 2, length, length), local_window(length, 24, 48))
 
 
 def test_a_ragged_thousand() -> None:
     compare(random_operands(2, 1, 1000, 1000), bigbird(1000, block_size=64))
 
 
-@pytest.mark.parametrize("block_size", range(16, 129, 16))
-def test_every_block_size(block_size: int) -> None:
+@pytest.mark.parametrize("block_size", [16, 48, 64, 112, 128])
+def test_block_sizes(block_size: int) -> None:
     """With one head for all, other keys than queries, and grouped heads."""
     pattern = local_window(200, 30, block_size, key_length=250)
     compare(random_operands(4, 2, 200, 250), pattern | random_blocks(200, 0.2, block_size, key_length=250))
@@ -57,8 +61,8 @@ def test_a_pattern_a_head(key_heads: int) -> None:
 def test_float64() -> None:
     operands = random_operands(2, 2, 100, 100, dtype=torch.float64)
     pattern = random_blocks(100, 0.4, 16, heads=2)
-    found = vendor.sparse_attention(*operands, pattern)
-    expected = reference.sparse_attention(*operands, pattern)
+    found = flex_attention(*operands, pattern)
+    expected = reference_attention(*operands, pattern)
     torch.testing.assert_close(found.out, expected.out, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(found.lse, expected.lse, rtol=1e-12, atol=1e-12)
 
@@ -66,13 +70,13 @@ def test_float64() -> None:
 def test_queries_without_keys() -> None:
     mask = torch.zeros(60, 60, dtype=torch.bool)
     mask[5, 3], mask[20:30, 10:25] = True, True
-    found = vendor.sparse_attention(*random_operands(2, 2, 60, 60), from_token_mask(mask, 16))
+    found = flex_attention(*random_operands(2, 2, 60, 60), from_token_mask(mask, 16))
     empty = ~mask.any(dim=1)
     assert not found.out[:, :, empty].any()
     assert bool((found.lse[:, :, empty] == -math.inf).all())
     assert bool(found.lse[:, :, ~empty].isfinite().all())
     nothing = from_block_mask(torch.zeros(4, 4, dtype=torch.bool), 16)
-    out, lse = vendor.sparse_attention(*random_operands(2, 2, 64, 64), nothing)
+    out, lse = flex_attention(*random_operands(2, 2, 64, 64), nothing)
     assert torch.equal(out, torch.zeros_like(out))
     assert bool((lse == -math.inf).all())
 
@@ -105,52 +109,51 @@ def test_patterns_of_equal_sizes_share_compiled_code() -> None:
 
 
 def test_more_sizes_than_torch_recompiles_by_default() -> None:
-    for length in range(16, 16 * 13, 16):
+    for length in range(16, 16 * 11, 16):
         compare(random_operands(1, 1, length, length), full(length, 16))
 
 
 def test_no_batch() -> None:
     operands = [tensor[:0] for tensor in random_operands(2, 1, 20, 30)]
-    out, lse = vendor.sparse_attention(*operands, full(20, 16, key_length=30))
+    out, lse = flex_attention(*operands, full(20, 16, key_length=30))
     assert (out.shape, lse.shape) == ((0, 2, 20, 16), (0, 2, 20))
 
 
 def test_autocast_changes_nothing() -> None:
     operands, pattern = random_operands(2, 2, 64, 64), local_window(64, 9, 16)
-    expected = vendor.sparse_attention(*operands, pattern)
+    expected = flex_attention(*operands, pattern)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = vendor.sparse_attention(*operands, pattern)
+        found = flex_attention(*operands, pattern)
     assert torch.equal(found.out, expected.out)
 
 
 def test_what_it_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
     operands, pattern = random_operands(2, 2, 64, 64), local_window(64, 9, 16)
-    with pytest.raises(ImplementationError, match="no dropout"):
-        vendor.sparse_attention(*operands, pattern, dropout_p=0.1)
+    with pytest.raises(ImplementationError, match="neither dropout nor lengths"):
+        flex_attention(*operands, pattern, dropout_p=0.1)
     lengths = torch.tensor([3, 4])
-    with pytest.raises(ImplementationError, match="no query_lengths or key_lengths"):
-        vendor.sparse_attention(*operands, pattern, query_lengths=lengths)
-    with pytest.raises(ImplementationError, match="no query_lengths or key_lengths"):
-        vendor.sparse_attention(*operands, pattern, key_lengths=lengths)
+    with pytest.raises(ImplementationError, match="neither dropout nor lengths"):
+        flex_attention(*operands, pattern, query_lengths=lengths)
+    with pytest.raises(ImplementationError, match="neither dropout nor lengths"):
+        flex_attention(*operands, pattern, key_lengths=lengths)
     with pytest.raises(ValueError, match="64 queries and 64 keys but q has 63"):
-        vendor.sparse_attention(operands[0][:, :, :63], *operands[1:], pattern)
+        flex_attention(operands[0][:, :, :63], *operands[1:], pattern)
     operands[0].requires_grad_()
     with pytest.raises(ImplementationError, match="no gradients on a CPU"):
-        vendor.sparse_attention(*operands, pattern)
+        flex_attention(*operands, pattern)
     with torch.no_grad():
         compare(operands, pattern)
     monkeypatch.setattr(vendor, "MATERIALISED_SCORES", 2 * 2 * 64 * 64 - 1)
     with pytest.raises(ImplementationError, match="16384 scores at once on a CPU"), torch.no_grad():
-        vendor.sparse_attention(*operands, pattern)
+        flex_attention(*operands, pattern)
 
 
-@pytest.mark.parametrize("dim", [16, 64, 256])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("block_size", range(16, 129, 16))
-def test_tiles_divide_blocks(block_size: int, dtype: torch.dtype, dim: int) -> None:
+def test_tiles_divide_blocks(block_size: int, dtype: torch.dtype) -> None:
     """What the compiled kernels are told, which a CPU does not need; torch knows every option."""
     pattern = local_window(384, 9, block_size)
-    for trained in (False, True):
+    for dim, trained in itertools.product((16, 64, 256), (False, True)):
         found = vendor.KernelOptions.choose(pattern, dim, dtype, trained=trained)
         tile = found.kernel.get("fwd_BLOCK_M", 128 if not found.search else 64)
         assert block_size % tile == 0
@@ -162,11 +165,11 @@ def test_tiles_divide_blocks(block_size: int, dtype: torch.dtype, dim: int) -> N
 
 def test_within_compiled_code() -> None:
     operands, pattern = random_operands(2, 2, 64, 64), local_window(64, 9, 16)
-    expected = vendor.sparse_attention(*operands, pattern)
+    expected = flex_attention(*operands, pattern)
 
     @torch.compile(backend="eager")
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return vendor.sparse_attention(q + 0.0, k, v, pattern).out
+        return flex_attention(q + 0.0, k, v, pattern).out
 
     torch.testing.assert_close(attend(*operands), expected.out)
 
@@ -184,10 +187,10 @@ def compare_on_gpu(operands: list[Tensor], pattern: BlockPattern, tolerance: flo
     generator = torch.Generator("cuda").manual_seed(7)
     cotangent = torch.randn(half[0].shape, generator=generator, device="cuda").to(half[0].dtype)
     for _ in range(2):
-        found = vendor.sparse_attention(*half, pattern)
+        found = flex_attention(*half, pattern)
         results.append([found.out, found.lse, *torch.autograd.grad(found.out, half, cotangent)])
     assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
-    expected = reference.sparse_attention(*exact, pattern)
+    expected = reference_attention(*exact, pattern)
     wanted = [
         expected.out,
         expected.lse,
@@ -236,8 +239,8 @@ def test_small_blocks_in_bfloat16_on_a_gpu(cuda: torch.device, block_size: int) 
 def test_without_gradients_on_a_gpu(cuda: torch.device, block_size: int) -> None:
     operands = [tensor.to(cuda) for tensor in random_operands(4, 2, 700, 700, 64, torch.bfloat16)]
     pattern = local_window(700, 50, block_size, device=cuda)
-    found = vendor.sparse_attention(*operands, pattern)
-    expected = reference.sparse_attention(*operands, pattern)
+    found = flex_attention(*operands, pattern)
+    expected = reference_attention(*operands, pattern)
     torch.testing.assert_close(found.out.float(), expected.out.float(), rtol=2e-2, atol=2e-2)
     torch.testing.assert_close(found.lse, expected.lse, rtol=1e-3, atol=1e-3)
 
@@ -246,4 +249,4 @@ def test_without_gradients_on_a_gpu(cuda: torch.device, block_size: int) -> None
 def test_no_float64_on_a_gpu(cuda: torch.device) -> None:
     operands = [tensor.to(cuda) for tensor in random_operands(1, 1, 64, 64, dtype=torch.float64)]
     with pytest.raises(ImplementationError, match="no float64 on a GPU"):
-        vendor.sparse_attention(*operands, local_window(64, device=cuda))
+        flex_attention(*operands, local_window(64, device=cuda))

@@ -10,10 +10,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_attention import reference_attention
 from torch import Tensor
 
 from sparse_core.attention.patterns.masks import from_block_mask
-from sparse_core.attention.reference import sparse_attention
 from sparse_core.attention.selection import dynamic_blocks, top_k_blocks
 
 
@@ -150,7 +150,7 @@ def test_finds_the_block_that_matters() -> None:
     k[:, :, 192:224] += direction
     pattern = dynamic_blocks(q, k, mass=0.9, block_size=32, scale=1.0)
     assert pattern.to_block_mask().nonzero().tolist() == [[0, 6], [1, 6]]
-    sparse = sparse_attention(q, k, k, pattern, scale=1.0).out
+    sparse = reference_attention(q, k, k, pattern, scale=1.0).out
     dense = torch.nn.functional.scaled_dot_product_attention(q, k, k, scale=1.0)
     torch.testing.assert_close(sparse, dense, atol=0.01, rtol=0)
 
@@ -183,11 +183,11 @@ def test_usable_under_autograd(select) -> None:  # type: ignore[no-untyped-def]
     """The selection itself has no gradient; that of the attention is the one for this pattern, fixed."""
     q, k = (tensor.requires_grad_() for tensor in random_operands(2, 2, 48, 80))
     pattern = select(q, k)
-    out = sparse_attention(q, k, k, pattern).out
+    out = reference_attention(q, k, k, pattern).out
     found = torch.autograd.grad(out.square().sum(), (q, k))
     fixed = select(q.detach(), k.detach())
     assert fixed == pattern
-    expected = torch.autograd.grad(sparse_attention(q, k, k, fixed).out.square().sum(), (q, k))
+    expected = torch.autograd.grad(reference_attention(q, k, k, fixed).out.square().sum(), (q, k))
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from sparse_core.attention import from_distance, strided
+from sparse_core.attention import from_distance
 
 Main = Callable[..., str]
 SMALL = ("--device", "cpu", "--length", "256", "--heads", "2", "--dim", "16", "--block-size", "32")
@@ -231,11 +231,6 @@ def test_what_the_page_says_about_sorted_points(patterns: ModuleType) -> None:
     assert coarse.block_density == pytest.approx(0.25, abs=0.03)
     assert unsorted.block_density == pytest.approx(0.75, abs=0.04)
     assert from_distance(along, radius=2.0, block_size=32).block_density < 0.7 * coarse.block_density
-
-
-def test_a_stride_of_whole_blocks_spares_blocks() -> None:
-    fits, straddles = (strided(2048, stride).block_density for stride in (256, 272))
-    assert fits < 0.65 * straddles
 
 
 @pytest.mark.gpu

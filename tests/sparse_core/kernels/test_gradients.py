@@ -217,7 +217,7 @@ TWICE: dict[str, dict[str, Callable[[], Case]]] = {
 }
 #: Estimators: their gradient is not that of the function, so only the second order has an answer.
 ESTIMATORS: dict[str, Callable[[], Case]] = {
-    "sparse_core.dynamic.activations.masks._StraightThrough": lambda: (
+    "sparse_core.dynamic.activations.masks._MaskedStraightThrough": lambda: (
         lambda x: masked(x, MASK, "straight-through"),
         (numbers(4),),
     ),
@@ -252,8 +252,8 @@ def pruned_linear() -> Case:
 
 #: None where no CPU runs it.
 REFUSED: dict[str, Callable[[], Case] | None] = {
-    "sparse_core.attention.gpu.attention._Attention": None,
-    "sparse_core.attention.gathered.gradient._Attention": None,
+    "sparse_core.attention.gpu.attention._BlockAttention": None,
+    "sparse_core.attention.gathered.gradient._GatheredAttention": None,
     "sparse_core.conv.convolution.triton._Convolution": None,
     "sparse_core.nm.linear.product._Product": None,
     "sparse_core.nm.training.sparse_linear._PrunedProduct": pruned_linear,

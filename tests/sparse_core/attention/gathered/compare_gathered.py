@@ -37,10 +37,10 @@ class Case(NamedTuple):
 
 # With the small tiles that are set below, lists take several steps and keys several parts.
 SMALL = {
-    "own lists": (Case(2, 4, 2, 4, 4, 5, 11, 16), torch.float32, torch.int32),
+    "own lists": (Case(2, 4, 2, 4, 2, 5, 11, 16), torch.float32, torch.int32),
     "own lists, half": (Case(1, 2, 1, 2, 5, 9, 6, 64), torch.float16, torch.int64),
     "one list, row by row": (Case(1, 4, 2, 1, 5, 9, 6, 24), torch.float32, torch.int64),
-    "one list, filled up": (Case(2, 4, 2, 1, 4, 9, 20, 24), torch.float16, torch.int32),
+    "one list, filled up": (Case(2, 4, 2, 1, 2, 9, 20, 24), torch.float16, torch.int32),
     "one list, one head each": (Case(1, 2, 2, 1, 4, 3, 9, 96), torch.float32, torch.int64),
     "one list, many heads": (Case(1, 18, 1, 1, 2, 7, 20, 16), torch.float32, torch.int64),
     "one list, blocks of heads": (Case(1, 68, 1, 1, 1, 3, 5, 16), torch.float16, torch.int64),

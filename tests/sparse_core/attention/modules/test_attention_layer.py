@@ -251,7 +251,14 @@ def test_dropout_in_training_only() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's own, after a break
-@pytest.mark.parametrize("linears", ["dense", "2:4", "2:4-training"])
+@pytest.mark.parametrize(
+    "linears",
+    [
+        pytest.param("dense", marks=pytest.mark.slow),
+        "2:4",
+        pytest.param("2:4-training", marks=pytest.mark.slow),
+    ],
+)
 def test_compiles(linears: Any) -> None:
     torch.compiler.reset()
     layer, x = made(linears, gated=True), random_rows(2, 40, 32)

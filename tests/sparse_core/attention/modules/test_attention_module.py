@@ -418,7 +418,14 @@ def test_bad_inputs() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's own, after a break
-@pytest.mark.parametrize("pattern", [functools.partial(local_window, window=5), TopKBlocks(0.5, 16), None])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        functools.partial(local_window, window=5),
+        pytest.param(TopKBlocks(0.5, 16), marks=pytest.mark.slow),
+        None,
+    ],
+)
 def test_compiles(pattern: Any) -> None:
     torch.compiler.reset()
     module = SparseAttention(32, 2, pattern)

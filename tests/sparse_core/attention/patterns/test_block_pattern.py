@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sparse_core.attention.patterns.grid import BlockGrid, equal_masks
 from sparse_core.attention.patterns.masks import from_block_mask, from_token_mask
-from sparse_core.attention.patterns.pattern import BlockPattern, assemble
+from sparse_core.attention.patterns.pattern import BlockPattern
 
 
 def blocks_of(case: Masked) -> np.ndarray:
@@ -103,7 +103,7 @@ def test_assembling_sorts_cuts_and_drops() -> None:
     ones = torch.ones(1, 16, 16, dtype=torch.bool)
     beyond = torch.zeros(1, 16, 16, dtype=torch.bool)
     beyond[0, 5] = True
-    pattern = assemble(
+    pattern = BlockPattern.assemble(
         grid,
         torch.zeros(3, dtype=torch.int64),
         torch.tensor([1, 1, 0]),

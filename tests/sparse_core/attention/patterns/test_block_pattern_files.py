@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from token_masks import Masked, masked, random_mask
 
 from sparse_core.attention.patterns.builders import bigbird, full
-from sparse_core.attention.patterns.files import load_pattern, save_pattern
+from sparse_core.attention.patterns.files import save_pattern
 from sparse_core.attention.patterns.masks import from_token_mask
 from sparse_core.attention.patterns.pattern import BlockPattern
 
@@ -21,7 +21,7 @@ def test_patterns_come_back(case: Masked, tmp_path_factory: pytest.TempPathFacto
     path = tmp_path_factory.mktemp("patterns") / "one.safetensors"
     pattern = case.pattern()
     assert save_pattern(pattern, path) == path
-    loaded = load_pattern(path)
+    loaded = BlockPattern.load(path)
     assert loaded == pattern
     for name in ("row_ptr", "columns", "partial", "token_masks"):
         assert torch.equal(getattr(loaded, name), getattr(pattern, name))
@@ -79,7 +79,7 @@ def saved(tmp_path: Path, **changes: object) -> Path:
 def test_files_that_do_not_fit(tmp_path: Path, changes: dict[str, object], message: str) -> None:
     path = saved(tmp_path, **changes)
     with pytest.raises(ValueError, match=message) as caught:
-        load_pattern(path)
+        BlockPattern.load(path)
     assert str(path) in str(caught.value)
 
 
@@ -89,11 +89,11 @@ def test_damaged_and_missing_files(tmp_path: Path) -> None:
     for length in (0, 5, 100, len(content) - 1):
         path.write_bytes(content[:length])
         with pytest.raises(ValueError, match="damaged or no safetensors file"):
-            load_pattern(path)
+            BlockPattern.load(path)
     with pytest.raises(FileNotFoundError, match="no such file"):
-        load_pattern(tmp_path / "missing")
+        BlockPattern.load(tmp_path / "missing")
     with pytest.raises(FileNotFoundError, match="a folder, not a file"):
-        load_pattern(tmp_path)
+        BlockPattern.load(tmp_path)
     with pytest.raises(FileNotFoundError, match="create it first"):
         full(64).save(tmp_path / "missing" / "p")
 

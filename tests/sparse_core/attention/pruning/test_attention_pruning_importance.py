@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from reference_attention import reference_attention
 from torch import Tensor
 
 from sparse_core.attention.patterns.builders import full, local_window, random_blocks
@@ -15,7 +16,6 @@ from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.pruning import importance as importance_module
 from sparse_core.attention.pruning.average import BlockImportance
 from sparse_core.attention.pruning.importance import Measure, block_importance
-from sparse_core.attention.reference import sparse_attention
 
 
 def random_operands(
@@ -54,7 +54,7 @@ def direct(operands: list[Tensor], mask: Tensor, scale: float, measure: Measure)
 
 def measured(operands: list[Tensor], pattern: BlockPattern, scale: float = 0.3, **options: Any) -> Tensor:
     q, k, v, grad_out = operands
-    out, lse = sparse_attention(q, k, v, pattern, scale=scale)
+    out, lse = reference_attention(q, k, v, pattern, scale=scale)
     if options.pop("with_lse", True):
         return block_importance(q, k, v, out, grad_out, lse, scale=scale, pattern=pattern, **options)
     return block_importance(q, k, v, out, grad_out, scale=scale, pattern=pattern, **options)
@@ -82,7 +82,7 @@ def test_pairs_that_are_out_count_as_if_they_came_in_alone() -> None:
     q, k, v, grad_out = operands
     pattern = random_blocks(40, 0.4, 16, heads=2, seed=1)
     allowed = local_window(40, 30, 16)
-    out, lse = sparse_attention(q, k, v, pattern, scale=0.3)
+    out, lse = reference_attention(q, k, v, pattern, scale=0.3)
     scores = q @ k.mT * 0.3
     lse = lse[..., None]
     weights = torch.where(pattern.to_token_mask(), (scores - lse).exp(), 1 / (1 + (lse - scores).exp()))
@@ -98,11 +98,11 @@ def test_without_a_pattern_everything_takes_part() -> None:
     operands = random_operands(1, 2, 1, 40, 40)
     q, k, v, grad_out = operands
     found = block_importance(
-        q, k, v, sparse_attention(q, k, v, full(40, 16), scale=0.3).out, grad_out, block_size=16, scale=0.3
+        q, k, v, reference_attention(q, k, v, full(40, 16), scale=0.3).out, grad_out, block_size=16, scale=0.3
     )
     torch.testing.assert_close(found, measured(operands, full(40, 16), block_size=16))
     causal = full(40, 16).causal()
-    out = sparse_attention(q, k, v, causal, scale=0.3).out
+    out = reference_attention(q, k, v, causal, scale=0.3).out
     found = block_importance(q, k, v, out, grad_out, block_size=16, scale=0.3, allowed=causal)
     torch.testing.assert_close(found, measured(operands, causal, block_size=16, allowed=causal))
     assert not found[:, 0, 1:].any()
@@ -115,7 +115,7 @@ def test_rows_without_keys_and_padded_keys() -> None:
     mask[5:20, 3:30] = True
     assert bool(measured(operands, from_token_mask(mask, 16), block_size=16).isfinite().all())
     lengths = torch.tensor([40, 17])
-    out, lse = sparse_attention(q, k, v, full(40, 16), key_lengths=lengths)
+    out, lse = reference_attention(q, k, v, full(40, 16), key_lengths=lengths)
     exists = (torch.arange(40) < lengths[:, None])[:, None, None, :]
     expected = block_sums(direct(operands, exists, 0.25, "score"), 16)
     for given in (lse, None):
@@ -171,7 +171,7 @@ def test_measurements_that_are_not_finite_are_left_out() -> None:
 def test_update_measures_and_state_is_restored() -> None:
     q, k, v, grad_out = random_operands(1, 2, 2, 40, 40)
     pattern = random_blocks(40, 0.5, 16)
-    out, lse = sparse_attention(q, k, v, pattern)
+    out, lse = reference_attention(q, k, v, pattern)
     average = BlockImportance(block_size=16, measure="weight")
     average.update(q, k, v, out, grad_out, lse, pattern=pattern)
     expected = block_importance(q, k, v, out, grad_out, lse, pattern=pattern, block_size=16, measure="weight")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from reference_attention import reference_attention
 from torch import Tensor, nn
 
 from sparse_core.attention.operands import AttentionResult
@@ -16,7 +17,6 @@ from sparse_core.attention.pruning.importance import block_importance
 from sparse_core.attention.pruning.pruner import AttentionPruner
 from sparse_core.attention.pruning.report import PruningReport
 from sparse_core.attention.pruning.schedule import DensitySchedule
-from sparse_core.attention.reference import sparse_attention
 
 BLOCKS, SIZE, CLASSES, WIDTH = 8, 16, 4, 32
 LENGTH = BLOCKS * SIZE
@@ -36,7 +36,7 @@ class Layer(nn.Module):
     ) -> Tensor | AttentionResult:
         if pattern is None:
             return nn.functional.scaled_dot_product_attention(q, k, v, scale=options["scale"])
-        result = sparse_attention(q, k, v, pattern, scale=options["scale"])
+        result = reference_attention(q, k, v, pattern, scale=options["scale"])
         return result if self.with_lse else result.out
 
     def forward(self, x: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ def accuracy(model: Model) -> float:
     return float((model(x).argmax(dim=2) == target).float().mean())
 
 
-@pytest.mark.parametrize("measure", ["score", "weight"])
+@pytest.mark.parametrize("measure", ["score", pytest.param("weight", marks=pytest.mark.slow)])
 def test_a_quarter_of_the_blocks_keeps_the_accuracy(measure: Any) -> None:
     """And has the blocks that the task is about, whichever heads use them."""
     torch.manual_seed(0)
