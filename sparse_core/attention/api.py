@@ -8,14 +8,7 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
-<<<<<<< f30195597a783c7f917909181d5efa79522325bc
-from sparse_core.attention import cpu, reference, vendor
-from sparse_core.attention.dropout import drawn_seed
-from sparse_core.attention.gpu.attention import attend
 from sparse_core.attention.gpu.launch_plans import attend_by_plan
-=======
-from sparse_core.attention.gpu.launch_plans import again
->>>>>>> 5f56533662ea2d93a1cf92992624bc14f0103199
 from sparse_core.attention.operands import (
     KERNEL_TYPES,
     AttentionImpl,
