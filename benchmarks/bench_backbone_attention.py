@@ -34,11 +34,11 @@ from benchmarks.results import number, result, save, show, table
 from benchmarks.scenes import default_data
 from benchmarks.timing import Summary, interleave, paired_ratio
 from benchmarks.trained_sides import PLAIN, Side, SidesRun, cases, trained
+from perception.checkpoints.weights import load_weights
 from perception.data import open_data_set
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.model.pillars import make_pillars
-from perception.model.weights import load_weights
 from perception.types import FloatArray
 
 #: The side that is compared with the plain one.

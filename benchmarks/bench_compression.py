@@ -36,15 +36,15 @@ from benchmarks.results import RESULTS, number, publish, result, save, show, tab
 from benchmarks.scenes import default_data, load_frames
 from benchmarks.timing import Summary, interleave, paired_ratio
 from perception import Detector
-from perception.model.compression import (
+from perception.checkpoints.compression import (
     PATTERN,
     compress_network,
     inner_layers,
     run_every_layer,
     save_compressed_weights,
 )
+from perception.checkpoints.weights import load_weights
 from perception.model.network import Network
-from perception.model.weights import load_weights
 from sparse_core.compression import compress
 from sparse_core.nm.linear import nm_linear
 

@@ -38,11 +38,12 @@ from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table
 from benchmarks.scenes import around, default_data, load_frames, load_full_scans, load_highway, tile, widen
 from perception.budget import Level, thinned
+from perception.checkpoints.weights import load_weights
 from perception.comparison.measure import in_turn, reserved_bytes
 from perception.comparison.sides import DENSE, SPARSE
 from perception.config import DetectorConfig
 from perception.model.network import Network
-from perception.model.weights import load_weights
+from perception.registry import graph_steps
 from perception.run.fixed import FixedSteps
 from perception.run.graph import FrameGraph, FrameRunner
 from perception.stages.pillars import fixed_pillars
@@ -185,18 +186,18 @@ def _measured(
         "sides": {},
     }
     sparse = _network("pointpillars-kitti", config, device, "sparse")
-    own = FrameRunner(sparse, dtype=dtype)
+    own = FrameRunner(sparse, graph_steps(sparse.config), dtype=dtype)
     makers: dict[str, Callable[[], FrameRunner | LibraryRunner]] = {SPARSE: lambda: own}
     if device.type == "cuda":
         dense = _network("pointpillars-kitti-dense", config, device, "dense")
-        makers[DENSE] = partial(FrameRunner, dense, dtype=dtype)
+        makers[DENSE] = partial(FrameRunner, dense, graph_steps(dense.config), dtype=dtype)
         if name in ("view", _ALL_AROUND, _HIGHWAY):
             hashed = _network("pointpillars-kitti", config.with_range(None), device, "sparse")
-            makers[_HASHED] = partial(FrameRunner, hashed, dtype=dtype)
+            makers[_HASHED] = partial(FrameRunner, hashed, graph_steps(hashed.config), dtype=dtype)
         if name == "view":
             bare = copy.deepcopy(sparse)
             bare.embedding = None
-            makers[_BARE] = partial(FrameRunner, bare, dtype=dtype)
+            makers[_BARE] = partial(FrameRunner, bare, graph_steps(bare.config), dtype=dtype)
             makers |= {side: partial(LibraryRunner, sparse, package) for package, side in LIBRARIES.items()}
     graphs: dict[str, FrameGraph | LibraryRunner] = {}
     runners: dict[str, FrameRunner | LibraryRunner] = {}

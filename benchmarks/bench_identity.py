@@ -33,9 +33,9 @@ from benchmarks.options import common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table
 from benchmarks.timing import interleave, paired_ratio
 from perception import Detector
+from perception.checkpoints.weights import load_weights
 from perception.data import open_data_set
 from perception.evaluate.retrieval import Retrieval, retrieval, size_distances, vector_distances
-from perception.model.weights import load_weights
 from perception.train.identity import IdentityConfig, IdentityTrainer, vectors_of
 from perception.train.sights import Observer, Sights, View, drive_views
 from perception.train.towns import town_views

@@ -30,12 +30,12 @@ from benchmarks.results import number, result, save, show, table, write
 from benchmarks.scenes import default_data
 from benchmarks.timing import Summary, interleave, paired_ratio
 from perception.budget import BudgetedDetector, default_levels
+from perception.checkpoints.weights import load_weights
 from perception.data import Frame, open_data_set
 from perception.data.kitti import write_objects
 from perception.detector import Detector
 from perception.evaluate.judge_kitti import detections_to_objects
 from perception.evaluate.kitti import evaluate_kitti
-from perception.model.weights import load_weights
 from perception.types import Detections
 from sparse_core.dynamic import BudgetWarning
 

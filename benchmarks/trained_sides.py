@@ -17,15 +17,16 @@ from typing import Any, Literal, NamedTuple
 import torch
 from rich.console import Console
 
+from perception.checkpoints.weights import save_weights
 from perception.cli.train import resolve_config
 from perception.config import DetectorConfig, TrainConfig, load_config
 from perception.data import open_data_set
 from perception.detector import Detector
 from perception.evaluate.data_set import evaluate_detector
 from perception.evaluate.kitti import KittiResult
-from perception.model.network import Network, make_network
+from perception.model.network import Network
 from perception.model.pillars import make_pillars
-from perception.model.weights import save_weights
+from perception.registry import make_network
 from perception.train.batches import batches, collate
 from perception.train.frames import load_frames
 from perception.train.losses import LOSS_WEIGHTS, network_losses

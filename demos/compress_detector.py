@@ -27,12 +27,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from perception import Detector
-from perception.data import open_data_set
-from perception.errors import PerceptionError
-from perception.evaluate.data_set import evaluate_detector
-from perception.evaluate.kitti import KittiResult
-from perception.evaluate.kitti_protocol import DifficultyName
-from perception.model.compression import (
+from perception.checkpoints.compression import (
     INNER,
     PATTERN,
     compress_network,
@@ -40,7 +35,12 @@ from perception.model.compression import (
     run_every_layer,
     save_compressed_weights,
 )
-from perception.model.weights import load_weights
+from perception.checkpoints.weights import load_weights
+from perception.data import open_data_set
+from perception.errors import PerceptionError
+from perception.evaluate.data_set import evaluate_detector
+from perception.evaluate.kitti import KittiResult
+from perception.evaluate.kitti_protocol import DifficultyName
 from sparse_core.commands import failure, reported_file_errors
 from sparse_core.compression import load_compressed, prune_in_one_pass
 from sparse_core.files import write_file

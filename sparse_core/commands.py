@@ -18,7 +18,7 @@ class Command(NamedTuple):
     """One command of a program.
 
     Attributes:
-        module: whose ``add_parser(commands)`` declares it.
+        module: whose ``add_parser(commands)`` declares it with ``commands.add_parser(name)``.
         help: a sentence or more.
     """
 
@@ -39,9 +39,20 @@ def declare(commands: Any, known: Mapping[str, Command], arguments: Sequence[str
     called = next((word for word in arguments if not word.startswith("-")), None)
     for name, command in known.items():
         if name == called:
-            importlib.import_module(command.module).add_parser(commands)
+            importlib.import_module(command.module).add_parser(_Described(commands, command.help))
         else:
             commands.add_parser(name, help=command.help)
+
+
+class _Described:
+    """Subparsers that give the called command its help, which its module need not import."""
+
+    def __init__(self, commands: Any, help_text: str) -> None:
+        self._commands, self._help = commands, help_text
+
+    def add_parser(self, name: str, **options: Any) -> Any:
+        """Add the parser of a command, see ``argparse``."""
+        return self._commands.add_parser(name, help=self._help, description=self._help, **options)
 
 
 def run_command(program: str, options: Any, errors: tuple[type[Exception], ...]) -> int:

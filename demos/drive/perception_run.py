@@ -18,7 +18,7 @@ from drive.frames import DriveConfig, Frame, simulated
 from drive.perceiving import DETECTOR, Percept, Senses, remembered
 from drive.percepts import perceive, read_percepts, write_percepts
 from drive.town import Town, TownConfig
-from perception.model.weights import resolve_weights
+from perception.checkpoints.weights import resolve_weights
 
 #: Changed when frames or percepts of the same settings become others.
 VERSION = 1

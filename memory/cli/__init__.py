@@ -25,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=CommandParser
     )
+    # For a command that runs others.
+    parser.set_defaults(main=main)
     declare(commands, COMMANDS, sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(arguments)
     errors = (RecallError, SparseError, ImportError, ValueError, TypeError, OSError)

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from perception.checkpoints.foreign import convert_weights
+from perception.checkpoints.weights import save_weights
 from perception.cli.console import OUTPUT, add_command
-from perception.model.foreign import convert_weights
-from perception.model.weights import save_weights
 
 
 def add_parser(commands: Any) -> None:

@@ -283,7 +283,7 @@ def _calibrate(
     if options.out is not None:
         plot_reliability(found, options.out / "reliability.png")
     if options.save_calibrated is not None:
-        from perception.model.weights import save_calibrated
+        from perception.checkpoints.weights import save_calibrated
 
         save_calibrated(options.weights, options.save_calibrated, score_maps(found))
     return calibration_table(found, len(frames))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from perception.checkpoints.weights import push_to_hub
 from perception.cli.console import OUTPUT, add_command
-from perception.model.weights import push_to_hub
 
 
 def add_parser(commands: Any) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from perception.checkpoints.weights import resolve_weights
 from perception.cli.console import REMARKS
 from perception.cli.scan import Scan
 from perception.data import Frame
@@ -25,7 +26,6 @@ from perception.io.poses import ScanPose, ScanPoses
 from perception.io.times import ScanTimes, find_times_beside, said_time
 from perception.io.transform import ScanTransform
 from perception.model.embedding import digest, embedding_path
-from perception.model.weights import resolve_weights
 from perception.scans.free import free_distances
 from perception.types import Detections, PointCloud
 from perception.vectors import packed

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from perception.checkpoints.weights import load_weights
 from perception.detector import Detector
-from perception.model.weights import load_weights
+from perception.registry import graph_steps
 from sparse_core.errors import ImplementationError
 from sparse_core.libraries import module_available
 
@@ -69,7 +70,8 @@ def _of_detector(detector: Detector) -> Ready:
 def _of_graphs(weights: str, device: torch.device) -> Ready:
     from perception.run.graph import FrameRunner
 
-    runner = FrameRunner(load_weights(weights).to(device).eval().fold(), dtype=torch.float16)
+    network = load_weights(weights).to(device).eval().fold()
+    runner = FrameRunner(network, graph_steps(network.config), dtype=torch.float16)
 
     def ready(clouds: Sequence[Tensor]) -> Callable[[], object]:
         # The room grows until the clouds fit.

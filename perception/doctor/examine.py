@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from perception.checkpoints.weights import load_weights
 from perception.config import PillarConfig
 from perception.data import CameraCalibration, DataSet, Frame, open_data_set
 from perception.data.own import OwnDataSet
@@ -24,7 +25,6 @@ from perception.doctor.wording import in_description, words_for
 from perception.errors import DataError
 from perception.io.columns import Columns, parse_columns
 from perception.io.transform import ScanTransform
-from perception.model.weights import load_weights
 from perception.scans.facts import ScanFacts, finite_xyz, measure_scan
 from perception.scans.finding import Finding, with_frames
 

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -68,6 +68,9 @@ class GraphSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
         impl: of every step: ``"reference"``, ``"triton"`` or ``"auto"``.
         config: the network's own with other thresholds; None: the network's own.
     """
+
+    #: True if there is to be room for active cells of each level of the backbone, not for pillars only.
+    sparse: ClassVar[bool]
 
     def __init__(
         self,

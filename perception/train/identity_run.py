@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from perception.checkpoints.weights import load_weights, resolve_weights
 from perception.config import save_config
 from perception.data import open_data_set
 from perception.device import usable_device
 from perception.errors import DataError
 from perception.evaluate.retrieval import Retrieval, retrieval, size_distances, vector_distances
 from perception.model.embedding import EmbeddingHead, digest, embedding_path, save_embedding
-from perception.model.weights import load_weights, resolve_weights
 from perception.train.events import EventFile
 from perception.train.identity import IdentityConfig, IdentityTrainer, OnStep, vectors_of
 from perception.train.sights import Observer, Sights, View, drive_views

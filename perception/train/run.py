@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from perception.checkpoints.compression import PATTERN, compress_network, save_compressed_weights
+from perception.checkpoints.weights import load_weights, save_weights
 from perception.config import DetectorConfig, TrainConfig
 from perception.data import DataSet, open_data_set
 from perception.detector import Detector
@@ -17,9 +19,7 @@ from perception.doctor import examine_data_set
 from perception.doctor.check_classes import FEW_BOXES
 from perception.errors import DataError
 from perception.evaluate.data_set import evaluate_detector
-from perception.model.compression import PATTERN, compress_network, save_compressed_weights
 from perception.model.network import Network
-from perception.model.weights import load_weights, save_weights
 from perception.train.fine_tune import FineTune, masks_of
 from perception.train.frames import LoadedFrames, class_counts, load_frames, with_measured_sizes
 from perception.train.ranks import ranks_of_environment

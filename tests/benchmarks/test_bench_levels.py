@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from perception.budget import default_levels
+from perception.checkpoints.weights import load_weights
 from perception.data import CameraCalibration, objects_from_boxes
 from perception.data.kitti import write_calibration, write_objects
-from perception.model.weights import load_weights
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -23,12 +23,12 @@ from memory import Memory, MemoryStore, Query, StoreConfig
 from memory.index.kinds import table_of_kinds
 from memory.tiers import TierOptions
 from perception import Detector
+from perception.checkpoints.compression import compress_network, save_compressed_weights
+from perception.checkpoints.weights import load_weights, save_weights
 from perception.cli import main as perceive
 from perception.config import DetectorConfig, TrainConfig, from_dict
 from perception.data import open_data_set
-from perception.model.compression import compress_network, save_compressed_weights
-from perception.model.network import make_network
-from perception.model.weights import load_weights, save_weights
+from perception.registry import make_network
 from perception.train.frames import TrainingFrame
 from perception.train.trainer import Trainer
 from sparse_core.op import ops, table

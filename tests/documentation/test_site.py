@@ -99,8 +99,8 @@ def test_pages_take_along_what_they_lead_to(website: Website, tmp_path: Path) ->
             if file and not re.match(r"\w+:", file) and not (page.parent / file).exists():
                 dead.append(f"{page.relative_to(tmp_path)}: {link}")
     assert dead == []
-    shown = (tmp_path / "source/perception/kinds.py.md").read_text()
-    assert (ROOT / "perception/kinds.py").read_text().rstrip() in shown
+    shown = (tmp_path / "source/perception/registry.py.md").read_text()
+    assert (ROOT / "perception/registry.py").read_text().rstrip() in shown
     # A picture stays one, and code stays as it is.
     assert "](images/drive.webp)" in (tmp_path / "index.md").read_text()
     assert "[docs/measured.md](measured.md)" in (tmp_path / "index.md").read_text()

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from perception.checkpoints.weights import save_weights
 from perception.config import DetectorConfig, from_dict
 from perception.data import CameraCalibration, objects_from_boxes
 from perception.data.kitti import write_calibration, write_objects
 from perception.model.network import Network
-from perception.model.weights import save_weights
 from perception.train.frames import TrainingFrame
 
 CLASSES = ("Car", "Pedestrian")

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from perception import Detector
+from perception.checkpoints.weights import load_weights
 from perception.model.embedding import EmbeddingHead
-from perception.model.weights import load_weights
 
 pytestmark = [
     pytest.mark.gpu,

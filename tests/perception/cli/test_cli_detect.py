@@ -14,8 +14,8 @@ import torch
 from matplotlib.image import imread
 
 from perception.boxes import rotated_iou_bev
+from perception.checkpoints.weights import WEIGHTS_DIRECTORY
 from perception.data import open_data_set
-from perception.model.weights import WEIGHTS_DIRECTORY
 from perception.run.precision import has_bfloat16
 from perception.train.frames import TrainingFrame
 from sparse_core import __version__

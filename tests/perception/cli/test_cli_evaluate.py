@@ -15,6 +15,7 @@ import torch
 from nuscenes_folder import write_nuscenes
 from PIL import Image
 
+from perception.checkpoints.weights import save_calibrated, save_weights
 from perception.config import DetectorConfig
 from perception.data import CameraCalibration, objects_from_boxes, open_data_set
 from perception.data.kitti import KittiWriter, read_objects, write_objects
@@ -22,7 +23,6 @@ from perception.detector import Detector
 from perception.evaluate.data_set import judge_of
 from perception.evaluate.judge_kitti import detections_to_objects
 from perception.model.network import Network
-from perception.model.weights import save_calibrated, save_weights
 from perception.types import Detections, PointCloud
 
 Perceive = Callable[..., Any]

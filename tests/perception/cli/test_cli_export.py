@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from perception.checkpoints.weights import save_weights
 from perception.cli import main
 from perception.model.network import Network
-from perception.model.weights import save_weights
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perception.checkpoints.compression import kept_masks
+from perception.checkpoints.weights import load_weights
 from perception.cli.train import resolve_config
 from perception.config import DetectorConfig, TrainConfig, load_config, save_config
 from perception.data import open_data_set
 from perception.errors import ConfigError
-from perception.model.compression import kept_masks
-from perception.model.weights import load_weights
 from perception.train import run
 from perception.train.batches import Batch
 from perception.train.trainer import Trainer

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from perception import Detector, PointCloud
+from perception.checkpoints.weights import save_weights
 from perception.cli.train import resolve_config
 from perception.cli.train_embedding import trains_embedding
 from perception.config import load_config, save_config
@@ -20,7 +21,6 @@ from perception.data.kitti import write_calibration
 from perception.io import save_point_cloud
 from perception.model.embedding import load_embedding
 from perception.model.network import Network
-from perception.model.weights import save_weights
 from perception.train.frames import TrainingFrame
 from perception.train.identity import IdentityConfig
 

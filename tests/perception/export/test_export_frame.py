@@ -12,14 +12,15 @@ from torch import Tensor
 
 from perception import Detector
 from perception.boxes import wrap_angle
+from perception.checkpoints.weights import load_weights
 from perception.config import BackboneConfig, DetectorConfig
 from perception.errors import CheckpointError, ConfigError
 from perception.export.frame import ExportSteps
 from perception.export.runs import Cells, Chunks, spread
 from perception.export.suppression import survivors
 from perception.model.network import Network
-from perception.model.weights import load_weights
 from perception.nms import rotated_nms
+from perception.registry import make_network
 from perception.train.frames import TrainingFrame
 from perception.types import Detections
 
@@ -45,7 +46,7 @@ def with_low_threshold(network: Network, **nms: object) -> Network:
 def test_boxes_are_those_of_the_detector(tiny_config: DetectorConfig, street: Street, kind: str) -> None:
     torch.manual_seed(5)
     config = replace(tiny_config, backbone=replace(tiny_config.backbone, kind=kind))
-    network = with_low_threshold(Network(config).eval())
+    network = with_low_threshold(make_network(config).eval())
     detector, steps = Detector(network), ExportSteps(network.fold())
     for seed in range(3):
         points = torch.from_numpy(street(seed).points)

@@ -14,6 +14,7 @@ from torch import Tensor
 from perception import Detector
 from perception.model.level import Level
 from perception.model.thinning import thinned
+from perception.registry import graph_steps
 from perception.run.graph import FrameRunner, why_no_graph
 from perception.run.hashed import HashSteps
 from perception.run.results import FrameResult
@@ -47,7 +48,7 @@ def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def runner(detector: Detector, **options: Any) -> FrameRunner:
     settings: dict[str, Any] = {"dtype": torch.float32, "impl": "reference", "config": detector.config}
-    return FrameRunner(detector.network, **settings, **options)
+    return FrameRunner(detector.network, graph_steps(detector.network.config), **settings, **options)
 
 
 def cloud(street: Street, seed: int) -> Tensor:
@@ -119,8 +120,8 @@ def test_what_finds_no_room_is_told(
 def test_which_detectors_have_graphs(detector: Detector) -> None:
     cuda = torch.device("cuda")
     bare = thinned(detector.network, Level("bare", neck_blocks=0))
-    assert "its neck no block" in str(why_no_graph(bare.config, cuda))
-    assert "range" not in str(why_no_graph(detector.config, cuda))
+    assert "its neck no block" in str(why_no_graph(bare.config, graph_steps(bare.config), cuda))
+    assert "range" not in str(why_no_graph(detector.config, graph_steps(detector.config), cuda))
 
 
 @pytest.mark.gpu

@@ -12,13 +12,13 @@ import torch
 
 from perception import Detector
 from perception.budget.selection import important_points
+from perception.checkpoints.weights import load_weights, save_weights
 from perception.config import DetectorConfig, TrainConfig, load_config, save_config
 from perception.errors import ConfigError
 from perception.model.level import Level
 from perception.model.listed_map import ListedMap
 from perception.model.network import Network
 from perception.model.thinning import thinned
-from perception.model.weights import load_weights, save_weights
 from perception.run.precision import has_bfloat16
 from perception.train.frames import TrainingFrame
 from perception.train.trainer import Trainer

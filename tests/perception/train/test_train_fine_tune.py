@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from perception.checkpoints.compression import compress_network, kept_masks, save_compressed_weights
+from perception.checkpoints.weights import load_weights
 from perception.config import TrainConfig
 from perception.errors import CheckpointError
-from perception.model.compression import compress_network, kept_masks, save_compressed_weights
-from perception.model.weights import load_weights
 from perception.train.coded import RoundedWeight, SharedWeight
 from perception.train.fine_tune import FineTune, masks_of
 from perception.train.frames import TrainingFrame
@@ -63,7 +63,7 @@ def test_masks_stay_while_weights_move(
 
 
 def saved(made: Trainer, folder: Path) -> Path:
-    from perception.model.weights import save_weights
+    from perception.checkpoints.weights import save_weights
 
     save_weights(made.averaged_network(), folder / "masked.safetensors")
     return folder / "masked.safetensors"

@@ -15,9 +15,9 @@ import pytest
 import torch
 from matplotlib.image import imread
 
+from perception.checkpoints.weights import load_weights
 from perception.config import TrainConfig, load_config
 from perception.errors import CheckpointError, DataError
-from perception.model.weights import load_weights
 from perception.train.batches import Batch
 from perception.train.curves import plot_curves
 from perception.train.frames import TrainingFrame

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from perception.checkpoints.compression import compress_network, save_compressed_weights
+from perception.checkpoints.weights import load_weights, save_weights
 from perception.config import DetectorConfig, TrainConfig
 from perception.errors import CheckpointError, ConfigError, DataError
-from perception.model.compression import compress_network, save_compressed_weights
 from perception.model.network import Network
 from perception.model.pillars import make_pillars
-from perception.model.weights import load_weights, save_weights
 from perception.train.fine_tune import FineTune
 from perception.train.frames import TrainingFrame, with_measured_sizes
 from perception.train.run import FEW_BOXES, train

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from perception.checkpoints.weights import load_weights
 from perception.config import PillarConfig, RefineConfig
 from perception.model.layers import fold_batch_norms
 from perception.model.pillars import make_pillars
 from perception.model.refine import RefineStage, apply_residuals
-from perception.model.weights import load_weights
 from perception.stages.pillars import FixedPillars, fixed_pillars
 from perception.stages.refine import RefinedBoxes, RefineWorkspace, fixed_refine, pack_refine
 from sparse_core.errors import ImplementationError

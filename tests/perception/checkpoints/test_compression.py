@@ -15,9 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from perception import Detector
-from perception.config import DetectorConfig
-from perception.errors import CheckpointError
-from perception.model.compression import (
+from perception.checkpoints.compression import (
     INNER,
     PATTERN,
     compress_network,
@@ -26,8 +24,10 @@ from perception.model.compression import (
     run_every_layer,
     save_compressed_weights,
 )
+from perception.checkpoints.weights import COMPRESSED_FORMAT, load_weights, save_weights
+from perception.config import DetectorConfig
+from perception.errors import CheckpointError
 from perception.model.network import Network
-from perception.model.weights import COMPRESSED_FORMAT, load_weights, save_weights
 from perception.train.frames import TrainingFrame
 from sparse_core.compression import prune_in_one_pass
 from sparse_core.compression.files import FORMAT

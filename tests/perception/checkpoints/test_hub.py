@@ -11,11 +11,11 @@ import pytest
 import yaml
 from hub_server import Hub, running_hub
 
+from perception.checkpoints import hub
+from perception.checkpoints.weights import load_weights, push_to_hub, save_weights
 from perception.config import DetectorConfig
 from perception.errors import CheckpointError
-from perception.model import hub
 from perception.model.network import Network
-from perception.model.weights import load_weights, push_to_hub, save_weights
 
 
 def perceive(served: Hub, cache: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -37,7 +37,7 @@ _PUSH = "import sys; from perception.cli import main; sys.exit(main(['push', *sy
 _LOAD = """
 import sys, torch
 from perception import Detector
-from perception.model.weights import load_weights
+from perception.checkpoints.weights import load_weights
 own, fetched = (load_weights(name).state_dict() for name in sys.argv[1:])
 assert own.keys() == fetched.keys()
 assert all(torch.equal(own[name], fetched[name]) for name in own)

@@ -1,7 +1,7 @@
 """Compressed weights of a detector: pruned to 2:4, stored in few bits, in one file with the configuration.
 
 Such files hold a network for inference: batch norms are folded into the weights, and the weights are unpacked
-when a file is read. :func:`perception.model.weights.load_weights` reads them like any other weights.
+when a file is read. :func:`perception.checkpoints.weights.load_weights` reads them like any other weights.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from perception.config import DetectorConfig, from_dict, to_dict
 from perception.errors import CheckpointError, ConfigError
 from perception.model.embedding import fitting_config
-from perception.model.network import Network, make_network
+from perception.model.network import Network
 from perception.model.pillars import make_pillars
 from perception.nms import rotated_nms
+from perception.registry import make_network
 from sparse_core.compression import (
     CompressedModel,
     MatrixView,

@@ -13,8 +13,12 @@ import yaml
 from foreign_pointpillars import Definition, forward, random_state
 
 from perception import Detector
+from perception.checkpoints import foreign
+from perception.checkpoints.foreign import convert_weights
+from perception.checkpoints.weights import load_weights
 from perception.cli import main
 from perception.config import (
+    AnchorConfig,
     DetectorConfig,
     HeadConfig,
     NeckConfig,
@@ -24,10 +28,7 @@ from perception.config import (
     to_dict,
 )
 from perception.errors import CheckpointError, ConfigError
-from perception.model import foreign
-from perception.model.anchors import AnchorConfig, AnchorNetwork
-from perception.model.foreign import convert_weights
-from perception.model.weights import load_weights
+from perception.model.anchors import AnchorNetwork
 from perception.nms import rotated_nms_exact
 from perception.run.anchors import AnchorSteps
 

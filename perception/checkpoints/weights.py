@@ -13,9 +13,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from perception.checkpoints import hub
 from perception.config import DetectorConfig, NmsConfig, from_dict, to_dict
 from perception.errors import CheckpointError, ConfigError
-from perception.model import hub
 from perception.model.embedding import (
     EMBEDDING_SUFFIX,
     embedding_path,
@@ -23,7 +23,8 @@ from perception.model.embedding import (
     load_embedding,
     save_embedding,
 )
-from perception.model.network import Network, make_network
+from perception.model.network import Network
+from perception.registry import make_network
 from sparse_core.files import replacing
 from sparse_core.surgery import shapes_of, state_difference
 
@@ -136,7 +137,7 @@ def _calibrated(nms: NmsConfig, maps: Mapping[str, Sequence[float]]) -> NmsConfi
 def push_to_hub(
     name_or_path: str | Path, repository: str, *, licence: str = "other", private: bool = True
 ) -> str:
-    """Upload weights to the Hugging Face hub, with a model card; see :func:`perception.model.hub.push`.
+    """Upload weights to the Hugging Face hub, with a model card; see :func:`perception.checkpoints.hub.push`.
 
     Args:
         name_or_path: shipped name or ``.safetensors`` file.
@@ -159,8 +160,9 @@ def push_to_hub(
 def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = None) -> Network:
     """Build the network that a weights file describes.
 
-    A compressed file gives a network that is folded for inference, see :mod:`perception.model.compression`.
-    A head for vectors of boxes that lies beside the file is part of the network.
+    A compressed file gives a network that is folded for inference, see
+    :mod:`perception.checkpoints.compression`. A head for embeddings of boxes that lies beside the file is
+    part of the network.
 
     Args:
         name_or_path: shipped name or ``.safetensors`` file.
@@ -186,7 +188,7 @@ def _load(path: Path, config: DetectorConfig | None) -> Network:
         with safe_open(str(path), framework="pt") as stored:
             metadata = stored.metadata() or {}
             if metadata.get("format") == COMPRESSED_FORMAT:
-                from perception.model.compression import load_compressed_weights
+                from perception.checkpoints.compression import load_compressed_weights
 
                 return load_compressed_weights(path, config=config)
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118

@@ -18,7 +18,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from perception.checkpoints.openpcdet import CENTRE_GROUPS, centre_names, centre_values, openpcdet_config
+from perception.checkpoints.weights import PICKLES
 from perception.config import (
+    AnchorConfig,
+    CanvasConfig,
     DetectorConfig,
     HeadConfig,
     NeckConfig,
@@ -28,12 +32,11 @@ from perception.config import (
     load_config,
 )
 from perception.errors import CheckpointError, ConfigError
-from perception.model.anchors import BOX_CODE, AnchorConfig
-from perception.model.canvas import POINT_FEATURES, CanvasConfig, canvas_section
+from perception.model.anchors import BOX_CODE
+from perception.model.canvas import POINT_FEATURES, canvas_section
 from perception.model.centres import CentreNetwork
-from perception.model.network import Network, make_network
-from perception.model.openpcdet import CENTRE_GROUPS, centre_names, centre_values, openpcdet_config
-from perception.model.weights import PICKLES
+from perception.model.network import Network
+from perception.registry import make_network
 from sparse_core.surgery import shapes_of, state_difference
 
 _KITTI = PillarConfig(max_pillars=40_000)

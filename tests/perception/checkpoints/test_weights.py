@@ -12,11 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import perception.model.weights as weights_module
+import perception.checkpoints.weights as weights_module
+from perception.checkpoints.weights import load_weights, save_weights, shipped_weights
 from perception.config import DetectorConfig, to_dict
 from perception.errors import CheckpointError
 from perception.model.network import Network
-from perception.model.weights import load_weights, save_weights, shipped_weights
 
 KEY = "sparsight.detector"
 

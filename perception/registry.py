@@ -1,0 +1,77 @@
+"""The kinds of detector: which classes ``backbone.kind`` of a configuration chooses.
+
+The registry stands above :mod:`perception.model` and :mod:`perception.run`, which never import it. They take
+classes and sections of the configuration as arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perception.config import DetectorConfig
+from perception.config.backbone import BACKBONES, BackboneConfig, section_of
+from perception.model.anchors import AnchorNetwork
+from perception.model.centres import CentreNetwork
+from perception.model.network import DenseNetwork, Network
+from perception.run.anchors import AnchorSteps
+from perception.run.centres import CentreSteps
+from perception.run.dense import DenseSteps
+from perception.run.eager import EagerSteps, MakeSteps
+from perception.run.fixed import SparseSteps
+from perception.run.hashed import HashSteps
+from perception.run.profile import AnySteps
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectorKind:
+    """The classes of a kind of detector.
+
+    Attributes:
+        network: what is trained, saved and loaded; made from the configuration.
+        eager: its steps on any device, made from the network.
+        graph: its steps for CUDA graphs; None: it has none.
+    """
+
+    network: type[Network] = Network
+    eager: MakeSteps = EagerSteps
+    graph: type[AnySteps] | None = None
+
+
+#: By ``backbone.kind``, which has its section in :data:`perception.config.backbone.BACKBONES`.
+KINDS = {
+    "sparse": DetectorKind(graph=SparseSteps),
+    "dense": DetectorKind(network=DenseNetwork, graph=DenseSteps),
+    "anchors": DetectorKind(network=AnchorNetwork, eager=AnchorSteps),
+    "centres": DetectorKind(network=CentreNetwork, eager=CentreSteps),
+}
+
+
+def register(name: str, kind: DetectorKind, section: type[BackboneConfig] = BackboneConfig) -> None:
+    """Add a kind of detector from outside the package.
+
+    Args:
+        name: ``backbone.kind`` of its configurations.
+        kind: its classes.
+        section: the dataclass of its section ``backbone``.
+    """
+    KINDS[name], BACKBONES[name] = kind, section
+
+
+def kind_of(config: DetectorConfig) -> DetectorKind:
+    """Return the classes of the kind that a configuration names.
+
+    Raises:
+        ConfigError: no kind has this name; lists those there are.
+    """
+    section_of(config.backbone.kind)
+    return KINDS[config.backbone.kind]
+
+
+def make_network(config: DetectorConfig) -> Network:
+    """Make the network of a configuration, with random weights."""
+    return kind_of(config).network(config)
+
+
+def graph_steps(config: DetectorConfig) -> type[AnySteps] | None:
+    """Return the steps for CUDA graphs of a configuration; None if its kind has none."""
+    return HashSteps if config.pillars.open else kind_of(config).graph
