@@ -14,6 +14,12 @@ from sparse_core.files import describe_file_error, write_failure
 from sparse_core.interruption import Interrupted
 
 
+#: Variables by which users choose how threads wait: of OpenMP, of GNU's library, of LLVM's and Intel's.
+_WAIT_CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
+#: GNU's library spins 1,000 rounds, about 20 microseconds, before a thread sleeps. Others sleep at once.
+_SLEEP_SOON = {"GOMP_SPINCOUNT": "1000", "OMP_WAIT_POLICY": "passive"}
+
+
 class Command(NamedTuple):
     """One command of a program.
 
@@ -24,6 +30,17 @@ class Command(NamedTuple):
 
     module: str
     help: str
+
+
+def sleep_while_waiting() -> None:
+    """Let the OpenMP threads of torch sleep soon while they wait for each other.
+
+    By default they spin for some milliseconds, and take a core from the thread they wait for. Only programs
+    call this, before torch is loaded: OpenMP reads the environment once, when torch loads it. Importing a
+    package changes nothing. Does nothing if torch is loaded, or if the environment has a choice.
+    """
+    if "torch" not in sys.modules and not any(name in os.environ for name in _WAIT_CHOICES):
+        os.environ.update(_SLEEP_SOON)
 
 
 def declare(commands: Any, known: Mapping[str, Command], arguments: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from perception.cli.commands import COMMANDS
 from perception.errors import PerceptionError, ScanWarning
 from sparse_core import __version__
-from sparse_core.commands import declare, run_command
+from sparse_core.commands import declare, run_command, sleep_while_waiting
 from sparse_core.errors import SparseError
 
 #: Commands that print the warnings of detections themselves.
@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A command that a signal stopped returns 130 (SIGINT) or 143 (SIGTERM).
     """
+    sleep_while_waiting()
     parser = argparse.ArgumentParser(
         prog="perceive", description="Sparse 3-D object detection in LiDAR point clouds."
     )

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         ["track", f"{street / 'scans'}", "--out", f"{tracks}", "--overwrite"],
     ):
         say(f"$ perceive {shlex.join(command)}")
-        status = options.main(command)
+        status: int = options.main(command)
         say("")
         if status:
             return status
