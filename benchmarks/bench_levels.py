@@ -34,8 +34,8 @@ from perception.checkpoints.weights import load_weights
 from perception.data import Frame, open_data_set
 from perception.data.kitti import write_objects
 from perception.detector import Detector
-from perception.evaluate.judge_kitti import detections_to_objects
 from perception.evaluate.kitti import evaluate_kitti
+from perception.evaluate.kitti.judge import detections_to_objects
 from perception.types import Detections
 from sparse_core.dynamic import BudgetWarning
 

@@ -16,7 +16,7 @@ from perception.data.camera import DONT_CARE
 from perception.data.kitti.files import read_calibration
 from perception.data.kitti.sequence import KittiSequenceFrame
 from perception.data.kitti.tracking import TrackRows, read_sequence_lengths, read_tracks
-from perception.evaluate.nuscenes_files import read_results
+from perception.evaluate.nuscenes.files import read_results
 from perception.track.folders import camera_objects
 from perception.track.poses import inverse, moved_boxes
 

@@ -11,8 +11,8 @@ import numpy as np
 from perception import Detections, Detector
 from perception.data import DataSet, Frame, open_data_set
 from perception.data.kitti.tracking import TrackRows, read_tracks
-from perception.evaluate.judge_kitti import detections_to_objects
 from perception.evaluate.kitti import evaluate_kitti
+from perception.evaluate.kitti.judge import detections_to_objects
 from perception.track import track_recording
 from perception.track.evaluation import SequencePair, clear_measures, hota_measures
 from perception.track.folders import rows_of_tracks

@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 
 from perception.checkpoints.weights import save_weights
-from perception.cli.train import resolve_config
+from perception.cli.train.command import resolve_config
 from perception.config import DetectorConfig, TrainConfig, load_config
 from perception.data import open_data_set
 from perception.detector import Detector

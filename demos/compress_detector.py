@@ -40,7 +40,7 @@ from perception.data import open_data_set
 from perception.errors import PerceptionError
 from perception.evaluate.data_set import evaluate_detector
 from perception.evaluate.kitti import KittiResult
-from perception.evaluate.kitti_protocol import DifficultyName
+from perception.evaluate.kitti.protocol import DifficultyName
 from sparse_core.commands import failure, reported_file_errors
 from sparse_core.compression import load_compressed, prune_in_one_pass
 from sparse_core.files import write_file

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from perception.cli.console import OUTPUT, add_command
-from perception.cli.pages import PAGE
+from perception.cli.detect.pages import PAGE
 from perception.data import Frame
 from perception.data.own import OwnWriter
 from perception.data.sample import LEAST_POINTS, SampleFrame, sample_frames

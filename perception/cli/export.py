@@ -8,7 +8,7 @@ from typing import Any
 
 from perception.checkpoints.weights import load_weights
 from perception.cli.console import OUTPUT, add_command
-from perception.cli.ranges import add_range_option, range_of
+from perception.cli.options import add_range_option, range_of
 from perception.export import FORMATS, SUFFIXES, export_network
 from perception.model.ranging import in_range
 

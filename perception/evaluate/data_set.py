@@ -10,10 +10,11 @@ from perception.class_names import check_known, same_class
 from perception.data import DataSet, Frame
 from perception.detector import Detector
 from perception.errors import DataError
-from perception.evaluate.judge import Judge, JudgeOptions, ProtocolName, Result
-from perception.evaluate.judge_boxes import BoxesJudge
-from perception.evaluate.judge_kitti import KittiJudge
-from perception.evaluate.judge_nuscenes import NuScenesJudge
+from perception.evaluate.boxes.judge import BoxesJudge
+from perception.evaluate.judge import Judge, Result
+from perception.evaluate.kitti.judge import KittiJudge
+from perception.evaluate.nuscenes.judge import NuScenesJudge
+from perception.evaluate.options import JudgeOptions, ProtocolName
 from perception.types import Detections
 
 JUDGES: dict[ProtocolName, type[Judge]] = {

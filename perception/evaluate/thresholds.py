@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.boxes import rotated_iou_3d
-from perception.evaluate.kitti_protocol import NEIGHBOURS
+from perception.evaluate.kitti.protocol import NEIGHBOURS
 from perception.types import Boxes3D, Detections
 
 

@@ -1,6 +1,6 @@
 """nuScenes: another detector's result file tracked scene by scene, and tracks as a result file.
 
-Result files are those of the detection and tracking tasks (:mod:`perception.evaluate.nuscenes_files`), in
+Result files are those of the detection and tracking tasks (:mod:`perception.evaluate.nuscenes.files`), in
 world axes.
 """
 
@@ -16,10 +16,10 @@ from perception.data.nuscenes import NuScenesDataSet
 from perception.data.nuscenes.tables import LIDAR
 from perception.errors import DataError
 from perception.evaluate.box_table import BoxTable
-from perception.evaluate.judge_nuscenes import RESULTS_NAME, ego_positions, labels_of, racks_of, samples_of
-from perception.evaluate.kitti_frames import MissingResults
-from perception.evaluate.nuscenes_files import MAX_BOXES, read_results, write_results
-from perception.evaluate.nuscenes_result import TRACKING_RANGES_M
+from perception.evaluate.nuscenes.files import MAX_BOXES, read_results, write_results
+from perception.evaluate.nuscenes.judge import RESULTS_NAME, ego_positions, labels_of, racks_of, samples_of
+from perception.evaluate.nuscenes.result import TRACKING_RANGES_M
+from perception.evaluate.options import MissingResults
 from perception.track.config import TrackerConfig
 from perception.track.evaluation.nuscenes import NuScenesTracking, nuscenes_measures
 from perception.track.poses import inverse, moved_boxes
@@ -55,7 +55,7 @@ def scene_moments(
     Args:
         data_set: nuScenes, or a split of it.
         results: of the detection task.
-        missing_results: see :func:`~perception.evaluate.nuscenes_files.read_results`.
+        missing_results: see :func:`~perception.evaluate.nuscenes.files.read_results`.
 
     Raises:
         DataError: what cannot be used is named.
@@ -123,7 +123,7 @@ def track_results(
         results: of the detection task.
         out: folder; made where it is missing.
         mode: see :func:`~perception.track.track_recording`.
-        missing_results: see :func:`~perception.evaluate.nuscenes_files.read_results`.
+        missing_results: see :func:`~perception.evaluate.nuscenes.files.read_results`.
 
     Returns:
         How many frames each scene has.

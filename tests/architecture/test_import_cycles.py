@@ -3,7 +3,8 @@
 An import inside a function and one under ``TYPE_CHECKING`` count like one at the top: any of them makes files
 that can only be read and changed together. So do names that are resolved from strings: ``import_module`` with
 a literal or a table, ``module:name``, lazy attributes of a package and implementations of an op. What lies in
-a folder's subfolder is taken together as that subfolder; the folder's own ``__init__``, which stands above them, is a module and no part of it.
+a folder's subfolder is taken together as that subfolder; the folder's own ``__init__``, which stands above
+them, is a module and no part of it.
 """
 
 from __future__ import annotations

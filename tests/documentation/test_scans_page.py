@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perception.cli.scan_options import add_scan_options
+from perception.cli.scans.options import add_scan_options
 from perception.io import SUPPORTED_SUFFIXES
 from perception.io.bags import BAG_SUFFIXES
 from perception.io.pcap import PCAP_SUFFIXES

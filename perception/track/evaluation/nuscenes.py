@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.evaluate.box_table import BoxTable, Float64Array
-from perception.evaluate.nuscenes_result import mean_of_known
+from perception.evaluate.nuscenes.result import mean_of_known
 from perception.track.evaluation.nuscenes_matching import ClassScenes
 from perception.track.evaluation.nuscenes_scenes import CLASSES, scenes_of
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from perception.evaluate.box_table import BoxTable, Float64Array, Rows
-from perception.evaluate.nuscenes import left_out
-from perception.evaluate.nuscenes_result import TRACKING_RANGES_M
+from perception.evaluate.nuscenes.evaluation import left_out
+from perception.evaluate.nuscenes.result import TRACKING_RANGES_M
 
 CLASSES = tuple(TRACKING_RANGES_M)
 

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from perception.data.camera import DONT_CARE
 from perception.data.kitti.tracking import TrackRows, read_sequence_lengths, read_tracks
 from perception.errors import DataError
-from perception.evaluate.kitti_frames import ObjectTable
-from perception.evaluate.kitti_overlap import Overlaps, find_overlaps
+from perception.evaluate.kitti.frames import ObjectTable
+from perception.evaluate.kitti.overlap import Overlaps, find_overlaps
 
 Float64Array = npt.NDArray[np.float64]
 

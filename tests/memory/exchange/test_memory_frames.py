@@ -12,7 +12,7 @@ from memory.errors import DataError
 from memory.exchange import export_memories, import_source, open_source
 from memory.exchange.importing import ImportReport
 from memory.persistence.sqlite import Database
-from perception.cli.partitions import write_partitions
+from perception.cli.detect.partitions import write_partitions
 from perception.vectors import packed
 
 arrow = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (extra 'parquet')")

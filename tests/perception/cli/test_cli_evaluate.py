@@ -21,7 +21,7 @@ from perception.data import CameraCalibration, objects_from_boxes, open_data_set
 from perception.data.kitti import KittiWriter, read_objects, write_objects
 from perception.detector import Detector
 from perception.evaluate.data_set import judge_of
-from perception.evaluate.judge_kitti import detections_to_objects
+from perception.evaluate.kitti.judge import detections_to_objects
 from perception.model.network import Network
 from perception.types import Detections, PointCloud
 

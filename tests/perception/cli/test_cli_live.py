@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perception.cli.live import _ending
+from perception.cli.live.command import _ending
 from perception.train.frames import TrainingFrame
 from perception.types import Detections, PointCloud
 from perception.visualise.recording import Moment

@@ -16,8 +16,8 @@ from perception.data.kitti import write_calibration
 from perception.data.kitti.tracking import read_tracks
 from perception.data.nuscenes import NuScenesDataSet
 from perception.evaluate.box_table import BoxTable
-from perception.evaluate.judge_nuscenes import ego_positions, labels_of, samples_of
-from perception.evaluate.nuscenes_files import write_results
+from perception.evaluate.nuscenes.files import write_results
+from perception.evaluate.nuscenes.judge import ego_positions, labels_of, samples_of
 from perception.types import Detections
 
 Perceive = Callable[..., Any]

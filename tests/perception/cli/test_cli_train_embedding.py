@@ -13,8 +13,8 @@ import pytest
 
 from perception import Detector, PointCloud
 from perception.checkpoints.weights import save_weights
-from perception.cli.train import resolve_config
-from perception.cli.train_embedding import trains_embedding
+from perception.cli.train.command import resolve_config
+from perception.cli.train.embedding import trains_embedding
 from perception.config import load_config, save_config
 from perception.data import CameraCalibration, objects_from_boxes
 from perception.data.kitti import write_calibration

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from perception.evaluate.box_table import BoxTable
-from perception.evaluate.nuscenes_result import CLASS_RANGES_M, DISTANCES_M, ERRORS
+from perception.evaluate.nuscenes.result import CLASS_RANGES_M, DISTANCES_M, ERRORS
 
 ATTRIBUTES = ("", "vehicle.moving", "vehicle.parked", "cycle.with_rider", "pedestrian.standing")
 _NAMES = dict(zip(("trans_err", "scale_err", "orient_err", "vel_err", "attr_err"), ERRORS, strict=True))

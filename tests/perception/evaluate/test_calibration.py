@@ -17,7 +17,7 @@ from perception.evaluate.calibration import (
     reliability_bins,
 )
 from perception.evaluate.ranking import Ranking
-from perception.evaluate.report_calibration import calibration_table, plot_reliability
+from perception.evaluate.reports.calibration import calibration_table, plot_reliability
 
 
 def ranking(score: np.ndarray, right: np.ndarray) -> Ranking:

@@ -8,7 +8,7 @@ from random_kitti import random_frames
 
 from perception.evaluate.comparison import draws
 from perception.evaluate.kitti import evaluate_kitti
-from perception.evaluate.kitti_resampling import KittiSampler
+from perception.evaluate.kitti.resampling import KittiSampler
 
 
 @pytest.mark.parametrize(("seed", "neat"), [(0, False), (1, False), (2, True), (3, True)])

@@ -13,7 +13,7 @@ from random_boxes import random_tables
 from perception.boxes import wrap_angle
 from perception.errors import DataError
 from perception.evaluate.box_table import BoxTable
-from perception.evaluate.nuscenes_files import read_results, write_results, yaw_of
+from perception.evaluate.nuscenes.files import read_results, write_results, yaw_of
 
 EGO = {"a": (0.0, 0.0), "b": (3.0, 4.0, 1.0), "c": (0.0, 0.0)}
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perception.evaluate.box_table import BoxTable
-from perception.evaluate.nuscenes_result import TRACKING_RANGES_M
+from perception.evaluate.nuscenes.result import TRACKING_RANGES_M
 from perception.track.evaluation.nuscenes_scenes import CLASSES
 
 #: The devkit's name of each figure.

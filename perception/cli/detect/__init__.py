@@ -1,0 +1,1 @@
+"""``perceive detect``: objects in point clouds."""

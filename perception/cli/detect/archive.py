@@ -1,0 +1,257 @@
+"""``perceive detect --workers``: scans of an archive detected by several processes."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from perception.cli.console import OUTPUT, REMARKS, progress_bar
+from perception.cli.detect.crops import Crops
+from perception.cli.detect.frames import ScanReader
+from perception.cli.detect.pages import open_player, play_records
+from perception.cli.detect.portions import DetectionJob, Made, Portion, Results, Stretch
+from perception.cli.records import FolderRecords, WrittenRecords
+from perception.cli.scans.dates import ScanDates
+from perception.cli.scans.options import SaidOnce
+from perception.cli.scans.scan import Scan
+from perception.cli.scans.source import FoundScans, MergedScans, frame_name
+from perception.engines.local import LocalEngine, usable_cores
+from perception.engines.order import run_in_order
+from perception.engines.protocol import Engine, Lost
+from perception.errors import DataError
+from perception.io.bag_scans import BagScan, BagScans
+from perception.scans.watch import OUT_OF_RANGE
+
+ENGINES = ("local", "ray")
+#: Scans that a worker is given at a time, at most; fewer where each would not get some of these.
+_TOGETHER, _TURNS = 8, 4
+#: Workers that a scan may cost before it is given up.
+_ATTEMPTS = 3
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """``--workers``, ``--engine`` and ``--address``."""
+    group = parser.add_argument_group("several processes, for archives (docs/archives.md)")
+    group.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="processes that detect, each with its share of the cores (default with --engine: one for each"
+        " core, with --device cuda one for each GPU)",
+    )
+    group.add_argument(
+        "--engine",
+        choices=ENGINES,
+        help="what runs them: this machine (local, the default with --workers), or Ray (extra 'ray')",
+    )
+    group.add_argument("--address", help="of Ray's cluster, for --engine ray (default: this machine)")
+
+
+def wants_engine(options: argparse.Namespace) -> bool:
+    """Whether several processes are asked for.
+
+    Raises:
+        ValueError: with options that are for one process.
+    """
+    if options.address is not None and options.engine != "ray":
+        raise ValueError("--address is of Ray's cluster and needs --engine ray")
+    if options.workers is None and options.engine is None:
+        return False
+    if options.workers is not None and options.workers < 1:
+        raise ValueError(f"--workers must be at least 1, got {options.workers}")
+    alone = ("show", "rerun", "mcap", "profile", "budget_ms", "budget_joules", "budget_watts")
+    for name in alone:
+        if getattr(options, name):
+            raise ValueError(
+                f"--{name.replace('_', '-')} is for one process: leave it out, or --workers and --engine"
+            )
+    for address in options.addresses:
+        if address.startswith("memory://"):
+            raise ValueError(f"{address}: is in the memory of one process: leave out --workers and --engine")
+    return True
+
+
+def detect_archive(
+    options: argparse.Namespace,
+    found: FoundScans | MergedScans,
+    records: FolderRecords | None,
+    crops: Crops,
+    read: ScanReader,
+) -> int:
+    """Detect in all scans by several processes; records are those of one process, in the same order.
+
+    Args:
+        options: of the command line.
+        found: the scans.
+        records: open; ``None``: the records are printed only.
+        crops: counts what the processes cut.
+        read: reads scans once more, for the page that plays them.
+    """
+    player = None
+    if records is not None and not options.no_pictures:
+        player = open_player(options.out, options.paths, options.addresses)
+    engine = _engine(options)
+    archive = _Archive(found, records, engine.workers)
+    said, once, dates = SaidOnce(), _SaidOnceOfAll(), ScanDates(options)
+    done = failed = 0
+    with contextlib.closing(engine), progress_bar() as bar:
+        task = bar.add_task("detecting", total=found.total)
+        for given in run_in_order(engine, archive.portions(), attempts=_ATTEMPTS, check=archive.check):
+            result = given.result
+            for made in _all_made(given.task, result):
+                if made.failure is not None:
+                    raise made.failure
+                if made.record is None:
+                    failed += 1
+                    _remark(f"skipped: {made.problem}")
+                    continue
+                once.leave_out(made.record)
+                if records is not None:
+                    records.write(made.record)
+                dates.tell(made.record)
+                if options.json:
+                    print(json.dumps(made.record), flush=True)
+                for warning in [] if options.json else said.new(tuple(made.record["warnings"])):
+                    OUTPUT.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+                done += 1
+            if isinstance(result, Results):
+                crops.add_counts(result.cut)
+            bar.update(task, completed=done + failed + archive.known)
+    if (cut := crops.summary()) is not None:
+        REMARKS.print(cut, highlight=False, markup=False, soft_wrap=True)
+    if records is not None and player is not None:
+        with player:
+            play_records(player, found, WrittenRecords(records.path), read)
+    if not options.json:
+        before = f", {archive.known} more were there before" if archive.known else ""
+        OUTPUT.print(f"{done} of {done + failed} frames in {options.out}{before}", soft_wrap=True)
+        if player is not None and done + archive.known:
+            OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
+    return 1 if failed else 0
+
+
+def _engine(options: argparse.Namespace) -> Engine:
+    job = DetectionJob(options, str(Path.cwd()))
+    if options.engine == "ray":
+        from perception.engines.ray import RayEngine
+
+        return RayEngine(job, options.workers, address=options.address, cuda=options.device == "cuda")
+    if options.workers is not None:
+        return LocalEngine(job, options.workers)
+    # Other commands start without it.
+    import torch
+
+    gpus = torch.cuda.device_count() if options.device == "cuda" else 0
+    return LocalEngine(job, gpus or usable_cores())
+
+
+def _all_made(portion: Portion, result: object) -> list[Made]:
+    if isinstance(result, Results):
+        return result.made
+    assert isinstance(result, Lost)
+    return [Made(None, f"{portion.name}: given up, {_ATTEMPTS} workers were lost at it ({result.reason})")]
+
+
+def _remark(text: str) -> None:
+    REMARKS.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+
+
+class _SaidOnceOfAll:
+    """What every detector says once is said once of all."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def leave_out(self, record: dict[str, list[str]]) -> None:
+        """Take the warning out of a record, unless it is the first with it."""
+        if any(OUT_OF_RANGE in warning for warning in record["warnings"]):
+            if self._said:
+                record["warnings"] = [text for text in record["warnings"] if OUT_OF_RANGE not in text]
+            self._said = True
+
+
+class _Archive:
+    """Scans in portions; those that are held already are left out.
+
+    Attributes:
+        known: scans that were left out so far.
+    """
+
+    def __init__(self, found: FoundScans | MergedScans, records: FolderRecords | None, workers: int) -> None:
+        self._found, self._records = found, records
+        self._size = max(1, min(_TOGETHER, (found.total or _TOGETHER**3) // (_TURNS * workers)))
+        #: Largest divisor of intensity in what came out of a bag so far.
+        self._shown: dict[Path, float] = {}
+        self.known = 0
+
+    def portions(self) -> Iterator[Portion]:
+        """All of them, in order."""
+        found = self._found
+        if isinstance(found, MergedScans):
+            yield from self._together(iter(found))
+            return
+        yield from self._together(iter(found.files))
+        for path, stem, recording in found.recordings:
+            if isinstance(recording, BagScans):
+                yield from self._stretches(path, stem, recording)
+            else:
+                yield from self._together(iter(FoundScans([], [(path, stem, recording)])))
+
+    def check(self, portion: Portion, result: object) -> Portion | None:
+        """The same portion once more, where scans before it have shown another range of intensity."""
+        stretch = portion.stretch
+        if stretch is None or not isinstance(result, Results):
+            return None
+        shown = self._shown.get(stretch.path, 1.0)
+        if shown > stretch.least:
+            return Portion(stretch=replace(stretch, least=shown))
+        self._shown[stretch.path] = max(shown, result.divisor)
+        return None
+
+    def _together(self, scans: Iterator[Scan]) -> Iterator[Portion]:
+        new = (scan for scan in scans if not self._holds(scan.name, scan.source))
+        while part := tuple(islice(new, self._size)):
+            yield Portion(part)
+
+    def _holds(self, name: str, source: str) -> bool:
+        held = self._records is not None and self._records.holds(name, source)
+        self.known += held
+        return held
+
+    def _stretches(self, path: Path, stem: str, bag: BagScans) -> Iterator[Portion]:
+        size, shown, at = len(bag), 1.0, 0
+        for first, stop in self._runs(stem, bag):
+            # Those that are held are not detected again, but what follows is read as they were.
+            shown = _shown_by(bag, at, first, shown)
+            least = _shown_by(bag, first, first + 1, shown)
+            for begin in range(first, stop, self._size):
+                end = min(begin + self._size, stop)
+                stretch = Stretch(path, stem, begin, None if end == size else end, size)
+                yield Portion(stretch=replace(stretch, least=max(least, self._shown.get(path, 1.0))))
+            at = stop
+
+    def _runs(self, stem: str, bag: BagScans) -> Iterator[tuple[int, int]]:
+        """First and last (not included) of scans in a row that are not held."""
+        first: int | None = None
+        for number in range(len(bag)):
+            if self._holds(frame_name(stem, number), bag.source(number)):
+                if first is not None:
+                    yield first, number
+                first = None
+            elif first is None:
+                first = number
+        if first is not None:
+            yield first, len(bag)
+
+
+def _shown_by(bag: BagScans, first: int, stop: int, least: float) -> float:
+    """The divisor of intensity after some scans; damage is for who detects in them."""
+    with contextlib.suppress(DataError):
+        for scan in bag.stretch(first, stop, least=least):
+            least = scan.divisor if isinstance(scan, BagScan) else least
+    return least

@@ -1,0 +1,169 @@
+"""The scans that a process is given at a time, and what it makes of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from perception.cli.detect.crops import Crops
+from perception.cli.detect.frames import FrameMaker
+from perception.cli.scans.options import transform_of
+from perception.cli.scans.scan import Scan
+from perception.cli.scans.source import frame_name, scans_of
+from perception.cli.scans.surroundings import Surroundings
+from perception.errors import DataError
+from perception.io.bag_scans import BagScan, BagScans
+from perception.io.bags import open_bag
+from sparse_core.files import write_failure
+
+_WRONG_PLACES = (PermissionError, IsADirectoryError, NotADirectoryError)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Some scans in a row of a bag, which is read where they are detected.
+
+    Attributes:
+        path: of the bag.
+        stem: of the names of its frames.
+        first, stop: numbers of the first scan and of the one behind the last; None: to the end.
+        size: scans that are known to be in it.
+        least: divisor of intensity that the scans before have shown.
+    """
+
+    path: Path
+    stem: str
+    first: int
+    stop: int | None
+    size: int
+    least: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Portion:
+    """Scans that a process is given at a time: files, scans that were read already, or a stretch of a bag."""
+
+    scans: tuple[Scan, ...] = ()
+    stretch: Stretch | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its first frame."""
+        if self.stretch is not None:
+            return frame_name(self.stretch.stem, self.stretch.first)
+        return self.scans[0].name
+
+    def pieces(self) -> Sequence[Portion]:
+        """Its scans, one by one."""
+        stretch = self.stretch
+        if stretch is None:
+            return [Portion((scan,)) for scan in self.scans]
+        stop = max(stretch.size, stretch.first + 1) if stretch.stop is None else stretch.stop
+        singles = [replace(stretch, first=number, stop=number + 1) for number in range(stretch.first, stop)]
+        if stretch.stop is None:
+            singles[-1] = replace(singles[-1], stop=None)
+        return [Portion(stretch=single) for single in singles]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What became of a scan: its record, or why it was skipped.
+
+    Attributes:
+        failure: a write that failed, which ends the run: other workers would fail as well.
+    """
+
+    record: dict[str, Any] | None
+    problem: str = ""
+    failure: OSError | None = None
+
+
+@dataclass(frozen=True)
+class Results:
+    """What became of a portion.
+
+    Attributes:
+        made: of its scans, in order.
+        divisor: of intensity that the bag has shown by its end.
+        cut: what was counted of crops.
+    """
+
+    made: list[Made]
+    divisor: float = 1.0
+    cut: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DetectionJob:
+    """Detecting as the options of ``perceive detect`` say, in a process of its own.
+
+    Args:
+        options: of the command line.
+        folder: that their paths are relative to.
+    """
+
+    options: argparse.Namespace
+    folder: str
+
+    def load(self, worker: int, threads: int) -> PortionMaker:
+        """See :class:`perception.engines.protocol.Job`."""
+        os.chdir(self.folder)
+        torch.set_num_threads(threads)
+        if self.options.device == "cuda" and torch.cuda.is_available():
+            torch.cuda.set_device(worker % torch.cuda.device_count())
+        return PortionMaker(self.options)
+
+
+class PortionMaker:
+    """Detects in portions; the detector is loaded once, a bag opened once for stretches in its order."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options, self._transform = options, transform_of(options)
+        self._crops = Crops(options, self._transform)
+        self._make = FrameMaker(options, self._transform, Surroundings(options, self._transform), self._crops)
+        self._bag: tuple[Path, ExitStack, BagScans] | None = None
+
+    def __call__(self, portion: Portion) -> Results:
+        """Its scans, one after the other; those that cannot be used are named."""
+        if portion.stretch is None:
+            return Results([self._made(scan) for scan in portion.scans], cut=self._crops.take_counts())
+        stretch, divisor = portion.stretch, portion.stretch.least
+        found = self._opened(stretch.path).stretch(stretch.first, stretch.stop, least=divisor)
+
+        def attempts() -> Iterator[BagScan | DataError]:
+            nonlocal divisor
+            for scan in found:
+                divisor = scan.divisor if isinstance(scan, BagScan) else divisor
+                yield scan
+
+        scans = scans_of(stretch.path, stretch.stem, attempts(), stretch.first)
+        made = [self._made(scan) for scan in scans]
+        return Results(made, divisor, self._crops.take_counts())
+
+    def _made(self, scan: Scan) -> Made:
+        try:
+            return Made(self._make(scan).record)
+        except DataError as error:
+            return Made(None, str(error))
+        except OSError as error:
+            if isinstance(error, _WRONG_PLACES) or write_failure(error) is not None:
+                return Made(None, failure=error)
+            raise
+
+    def _opened(self, path: Path) -> BagScans:
+        if self._bag is None or self._bag[0] != path:
+            if self._bag is not None:
+                self._bag[1].close()
+            stack = ExitStack()
+            scans = BagScans(
+                stack.enter_context(open_bag(path)), self._options.topic, transform=self._transform
+            )
+            self._bag = path, stack, scans
+        return self._bag[2]

@@ -1,0 +1,1 @@
+"""``perceive eval``: results judged by a protocol."""

@@ -1,0 +1,312 @@
+"""``perceive eval``: a detector or results against labels, alone or against another run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perception.cli.console import (
+    OUTPUT,
+    REMARKS,
+    add_command,
+    add_device_option,
+    add_precision_option,
+    progress_bar,
+)
+from perception.cli.evaluate.tracking import add_tracking_option, run_tracking
+from perception.cli.options import add_range_option, add_rename_option, range_of, renames_of
+from perception.data import DataSet, Frame, open_data_set
+from perception.data.types import Part
+from perception.evaluate.options import JudgeOptions, MatchRule
+from perception.evaluate.thresholds import ScoreChoice
+from perception.types import Boxes3D, Detections
+from sparse_core.files import write_file
+
+if TYPE_CHECKING:
+    from perception.detector import Detector
+    from perception.evaluate.comparison import Comparison
+    from perception.evaluate.judge import Judge
+    from sparse_core.table import Table
+
+#: What is said of result files where it is not weights.
+_RESULT_SUFFIXES = (".json", ".jsonl")
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(
+        commands,
+        "eval",
+        run,
+    )
+    parser.add_argument("--data", required=True, type=Path, help="folder of a data set with labels")
+    parser.add_argument("--split", default="val", help="list of frames, or 'all' (default: val)")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        help="results to judge instead of detecting: a folder of KITTI files, a nuScenes result file, or"
+        " detections.jsonl",
+    )
+    parser.add_argument(
+        "--protocol",
+        choices=("kitti", "nuscenes", "boxes"),
+        help="judge by this one (default: that of the data; boxes judges any labelled data)",
+    )
+    parser.add_argument(
+        "--missing",
+        choices=("error", "empty", "skip"),
+        default="error",
+        help="with results: frames without any are an error, hold nothing, or are left out"
+        " (default: error, as of the official program)",
+    )
+    parser.add_argument(
+        "--match",
+        action="append",
+        default=[],
+        metavar="CLASS=LIMIT",
+        help="boxes: a match overlaps by more than this (0.5) or has its centre nearer (2m)",
+    )
+    parser.add_argument(
+        "--min-points", type=int, default=0, help="boxes: labels of fewer points do not count (default: 0)"
+    )
+    parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
+    parser.add_argument(
+        "--against", metavar="RUN", help="compare with other results or weights on the same frames"
+    )
+    parser.add_argument("--intervals", action="store_true", help="confidence intervals of this run alone")
+    parser.add_argument(
+        "--samples", type=int, default=1000, help="samples of frames for intervals (default: 1000)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of these samples (default: 0)")
+    parser.add_argument(
+        "--thresholds", action="store_true", help="also choose the score of each class with the greatest F2"
+    )
+    parser.add_argument(
+        "--calibration",
+        action="store_true",
+        help="how scores compare with the share of right boxes, and maps that mend it (boxes protocol)",
+    )
+    parser.add_argument(
+        "--save-calibrated",
+        type=Path,
+        metavar="FILE",
+        help="write the weights with these maps (.safetensors)",
+    )
+    parser.add_argument("--out", type=Path, help="folder for results, metrics.json and PNG files")
+    parser.add_argument("--json", action="store_true", help="print the metrics as JSON")
+    add_range_option(parser)
+    add_rename_option(parser)
+    add_tracking_option(parser)
+    add_device_option(parser)
+    add_precision_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Detect unless results are given, judge, compare, print the tables."""
+    if options.tracking is not None:
+        return run_tracking(options)
+    import tempfile
+
+    from perception.evaluate.data_set import judge_of
+    from perception.evaluate.reports import plot_result, result_tables
+
+    if options.thresholds and options.results is not None:
+        raise ValueError("--thresholds are chosen for a detector: leave --results out")
+    if options.save_calibrated is not None and options.results is not None:
+        raise ValueError("--save-calibrated writes the weights of a detector: leave --results out")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) if options.out is None else options.out
+        detector = None if options.results is not None else _detector(options, options.weights)
+        data_set = _data_set(options, detecting=detector is not None)
+        judge = judge_of(data_set, options.protocol, _judge_options(options, data_set, detector))
+        if judge.protocol == "boxes" or detector is not None:
+            _warn_of_pictures(data_set)
+        pairs: list[tuple[Detections, Boxes3D]] = []
+        calibrating = options.calibration or options.save_calibrated is not None
+        detected: list[tuple[Frame, Detections]] = []
+
+        def keep(frame: Frame, found: Detections) -> None:
+            if options.thresholds:
+                pairs.append((found, frame.truth))
+            if calibrating:
+                # Another frame of this name: this one holds its scan.
+                detected.append((data_set.frame(frame.frame_id), found))
+
+        results = options.results
+        if detector is not None:
+            results = _detect(detector, judge, folder / "results", keep, _names(options))
+        result = judge.evaluate(results)
+        tables = result_tables(result)
+        record = dict(result.to_dict())
+        if detector is not None and options.thresholds:
+            tables.append(_thresholds(pairs, detector, record))
+        if calibrating:
+            tables.append(_calibrate(options, judge, results, detected, Path(scratch), record))
+        comparison = _compare(options, judge, results, folder)
+    if comparison is not None:
+        from perception.evaluate.reports.comparison import comparison_table
+
+        record["comparison"] = comparison.to_dict()
+        tables.append(comparison_table(comparison))
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        write_file(options.out / "metrics.json", json.dumps(record, indent=1) + "\n")
+        plot_result(result, options.out / "precision_recall.png")
+        if comparison is not None:
+            from perception.evaluate.reports.comparison import plot_comparison
+
+            plot_comparison(comparison, options.out / "comparison.png")
+    if options.json:
+        print(json.dumps(record))
+    else:
+        for table in tables:
+            OUTPUT.print(table)
+    return 0
+
+
+def _judge_options(options: argparse.Namespace, data_set: DataSet, detector: Detector | None) -> JudgeOptions:
+
+    rules = {}
+    for text in options.match:
+        name, equals, limit = text.rpartition("=")
+        if not equals or not name:
+            raise ValueError(f"--match must be CLASS=LIMIT such as pallet=0.3 or pallet=2m, got {text!r}")
+        rules[name] = MatchRule.parse(limit)
+    # Own data is judged by all of its classes, whatever the detector knows.
+    by_boxes = (options.protocol or data_set.evaluation) == "boxes"
+    known = None if detector is None or by_boxes else detector.config.head.classes
+    if known is not None:
+        known = tuple(_names(options).get(name, name) for name in known)
+    return JudgeOptions(known, options.missing, rules, options.min_points)
+
+
+def _names(options: argparse.Namespace) -> dict[str, str]:
+    """What the data set calls the detector's classes, where that is another name."""
+    found = renames_of(options.rename)
+    if found and options.results is not None:
+        raise ValueError("--rename is for a detector's classes: leave it out with --results")
+    if found and (options.thresholds or options.save_calibrated is not None):
+        raise ValueError("--rename leaves the weights as they are: no --thresholds or --save-calibrated")
+    return found
+
+
+def _data_set(options: argparse.Namespace, *, detecting: bool) -> DataSet:
+    # Labels are all that results are compared with: neither scans nor calibration.
+    against = options.against is not None and not _are_results(options.against)
+    having: Part = "scan" if detecting or against else "labels"
+    return open_data_set(options.data, None if options.split == "all" else options.split, having=having)
+
+
+def _are_results(name: str) -> bool:
+    return Path(name).is_dir() or Path(name).suffix in _RESULT_SUFFIXES
+
+
+def _warn_of_pictures(data_set: DataSet) -> None:
+    """Say which size pictures are taken to have that are not there: what is beside them is not judged."""
+    if data_set.evaluation != "kitti":
+        return
+    without = [frame for frame in data_set if frame.calibrated and frame.image is None]
+    sizes = sorted({frame.image_size for frame in without})
+    if sizes:
+        told = " and ".join(f"{width} x {height}" for width, height in sizes[:3])
+        REMARKS.print(
+            f"warning: {len(without)} of {len(data_set)} frames have no picture (image_2/*.png, .jpg); its"
+            f" size is taken to be {told} pixels, and what lies beside it is not judged",
+            style="yellow",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _detector(options: argparse.Namespace, weights: str) -> Detector:
+    from perception.detector import Detector
+
+    detector = Detector.from_pretrained(weights, device=options.device, precision=options.precision)
+    return detector if options.range is None else detector.with_range(range_of(options.range))
+
+
+def _detect(
+    detector: Detector,
+    judge: Judge,
+    directory: Path,
+    keep: Callable[[Frame, Detections], None],
+    names: dict[str, str],
+) -> Path:
+    from perception.evaluate.data_set import detect_all
+
+    with progress_bar() as bar:
+        task = bar.add_task("detecting", total=len(judge.data_set))
+
+        def on_frame(frame: Frame, found: Detections) -> None:
+            bar.advance(task)
+            keep(frame, found)
+
+        return detect_all(detector, judge, directory, names=names, on_frame=on_frame)
+
+
+def _thresholds(pairs: list[tuple[Detections, Boxes3D]], detector: Detector, record: dict[str, Any]) -> Table:
+    """The table of the scores chosen by class; they are added to the record."""
+    from perception.evaluate.reports.calibration import format_choices
+    from perception.evaluate.thresholds import choose_thresholds
+
+    choices: dict[str, ScoreChoice] = choose_thresholds(pairs, detector.config.head.classes)
+    record["thresholds"] = {name: asdict(choice) for name, choice in choices.items()}
+    return format_choices(choices)
+
+
+def _calibrate(
+    options: argparse.Namespace,
+    judge: Judge,
+    results: Path,
+    detected: list[tuple[Frame, Detections]],
+    scratch: Path,
+    record: dict[str, Any],
+) -> Table:
+    """The table of the calibration; it is added to the record, and weights are written where asked for."""
+    from perception.evaluate.boxes.judge import BoxesJudge
+    from perception.evaluate.calibration import measure_reliability, score_maps
+    from perception.evaluate.reports.calibration import calibration_table, plot_reliability
+
+    if options.results is not None and judge.protocol != "boxes":
+        raise ValueError("--calibration takes a detector, or detections.jsonl with --protocol boxes")
+    boxes = BoxesJudge(judge.data_set, judge.options)
+    frames, judged = boxes.judged(results if judge.protocol == "boxes" else boxes.write(scratch, detected))
+    found = measure_reliability({name: part.rankings["3d"] for name, part in judged.items()}, len(frames))
+    record["calibration"] = {name: part.to_dict() for name, part in found.items()}
+    if options.out is not None:
+        plot_reliability(found, options.out / "reliability.png")
+    if options.save_calibrated is not None:
+        from perception.checkpoints.weights import save_calibrated
+
+        save_calibrated(options.weights, options.save_calibrated, score_maps(found))
+    return calibration_table(found, len(frames))
+
+
+def _compare(options: argparse.Namespace, judge: Judge, results: Path, folder: Path) -> Comparison | None:
+    """Intervals of this run, and of the difference where there is another."""
+    from perception.evaluate.comparison import bootstrap
+
+    if options.against is None and not options.intervals:
+        return None
+    run = judge.sampler(results)
+    first = str(options.results or options.weights)
+    if options.against is None:
+        return bootstrap(run, names=(first,), samples=options.samples, seed=options.seed)
+    other: str = options.against
+    if _are_results(other):
+        path = Path(other)
+    else:
+        detector = _detector(options, other)
+        path = _detect(detector, judge, folder / "against", lambda *_: None, _names(options))
+    return bootstrap(
+        run,
+        judge.sampler(path),
+        names=(first, other),
+        samples=options.samples,
+        seed=options.seed,
+    )

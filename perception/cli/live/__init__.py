@@ -1,0 +1,1 @@
+"""``perceive live``: detection and tracking while scans arrive."""

@@ -1,0 +1,1 @@
+"""The scans that commands are given, and the options that describe them."""

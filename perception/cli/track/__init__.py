@@ -1,0 +1,1 @@
+"""``perceive track``: objects followed through scans."""

@@ -1,0 +1,251 @@
+"""``perceive track SCANS``: scans detected and tracked; what was detected is kept, so that runs can go on."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from perception.cli.console import OUTPUT, REMARKS, progress_bar
+from perception.cli.detect.pages import open_player
+from perception.cli.options import renames_of
+from perception.cli.records import FolderRecords
+from perception.cli.scans.dates import ScanDates, known_time
+from perception.cli.scans.options import columns_of, transform_of
+from perception.cli.scans.scan import Scan
+from perception.cli.scans.source import find_scans
+from perception.cli.scans.surroundings import Surroundings
+from perception.data import Frame, frame_beside
+from perception.data.nuscenes import NuScenesFrame
+from perception.detector import Detector
+from perception.errors import DataError
+from perception.io import load_point_cloud
+from perception.io.poses import ScanPose
+from perception.io.transform import ScanTransform
+from perception.track.config import TrackerConfig
+from perception.track.poses import checked_pose
+from perception.track.recording import Moment, track_recording
+from perception.track.tracks import Tracks
+from perception.types import Detections, PointCloud
+from perception.visualise.recording import Moment as Shown
+from perception.visualise.recordings import Recordings, open_recordings
+from perception.visualise.trails import Trails
+from perception.visualise.web import Player
+
+#: What was detected, a record a frame: a run that goes on tracks it again.
+BOXES = "boxes.jsonl"
+#: Fields of such a record that are the detector's or the tracker's own.
+_OWN = ("frame", "source", "timestamp_ns", "boxes", "scores", "labels", "warnings", "embeddings", "time_ns")
+
+
+class _Waiting(NamedTuple):
+    """A scan whose boxes are with the tracker: its tracks follow, at once or later."""
+
+    scan: Scan
+    record: dict[str, Any]
+    cloud: PointCloud | None
+    sample: str | None
+
+
+class ScanRun:
+    """One run of the command.
+
+    Args:
+        options: of the command line.
+        stack: closes recordings.
+
+    Raises:
+        DataError: scans, poses or earlier records that cannot be used.
+        ValueError: options that contradict each other.
+    """
+
+    def __init__(self, options: argparse.Namespace, stack: ExitStack) -> None:
+        if not options.rate_hz > 0:
+            raise ValueError(f"--rate-hz must be above 0, got {options.rate_hz}")
+        self._options, self._stack = options, stack
+        self._columns, self._transform = columns_of(options), transform_of(options)
+        self._names = renames_of(options.rename)
+        self._surroundings = Surroundings(options, self._transform, recorded_poses=True)
+        found = find_scans(options, self._transform, stack)
+        self.total, self._scans = found.total, iter(found)
+        choice = {"overwrite": options.overwrite, "resume": options.resume}
+        self._earlier = FolderRecords(options.out, **choice)
+        self._boxes = FolderRecords(options.out, name=BOXES, **choice)
+        if len(self._earlier) and not len(self._boxes):
+            raise DataError(
+                f"{self._earlier.path}: there is no {BOXES} beside it to go on from; --overwrite replaces it,"
+                " or name another folder with --out"
+            )
+        self._detector: Detector | None = None
+        self._dates = ScanDates(options)
+        self._waiting: deque[_Waiting] = deque()
+        self._again: Iterator[Scan] | None = None
+        self._latest: tuple[str, int] | None = None
+        self.failed = 0
+
+    def run(self, recordings: Recordings, player: Player | None) -> tuple[int, int]:
+        """How many frames and how many things there were."""
+        options, trails = self._options, Trails()
+        ids, samples, done = set[int](), list[tuple[str, Tracks]](), 0
+        # Tracks of all frames are made anew: fast, and what a frame tells may hang on all before it.
+        records = FolderRecords(options.out, overwrite=True, resume=False)
+        config = TrackerConfig(frame_s=1.0 / options.rate_hz)
+        with progress_bar() as bar, self._boxes.open(), records.open():
+            task = bar.add_task("tracking", total=self.total)
+            began_ns: int | None = None
+            for tracks in track_recording(self._moments(), config, mode=options.mode):
+                waiting = self._waiting.popleft()
+                scan = waiting.scan
+                trails.add(tracks)
+                ids.update(tracks.track_id.tolist())
+                drawn = options.no_pictures or self._earlier.holds(scan.name, scan.source)
+                if recordings or player is not None:
+                    cloud = waiting.cloud if waiting.cloud is not None else self._cloud(scan)
+                    if not drawn:
+                        _draw(options.out / f"{scan.name}.png", cloud, tracks, trails)
+                    if player is not None:
+                        player.add(cloud, tracks, name=scan.name, time_ns=waiting.record["time_ns"])
+                    _show(recordings, cloud, tracks, done, waiting.record)
+                own = {name: value for name, value in waiting.record.items() if name not in _OWN}
+                if waiting.record["time_ns"] is None and "detected_ns" in own:
+                    # As far apart as the tracker takes them: on a slow machine a memory would see gaps.
+                    began_ns = own["detected_ns"] if began_ns is None else began_ns
+                    own["detected_ns"] = began_ns + round(done * config.frame_s * 1e9)
+                record = {"frame": scan.name, **tracks.to_dict(), "source": scan.source} | own
+                record |= self._dates.fields(scan, waiting.record["time_ns"])
+                records.write(record)
+                self._dates.tell(record)
+                if waiting.sample is not None:
+                    labels = [self._names.get(label, label) for label in tracks.labels]
+                    samples.append((waiting.sample, replace(tracks, labels=labels)))
+                done += 1
+                bar.advance(task)
+        if samples:
+            from perception.evaluate.nuscenes.judge import RESULTS_NAME
+            from perception.track.nuscenes import write_scenes
+
+            write_scenes(options.out / RESULTS_NAME, [samples])
+        return done, len(ids)
+
+    def _moments(self) -> Iterator[Moment]:
+        for scan in self._scans:
+            try:
+                beside = frame_beside(scan.path) if scan.read is None else None
+                record, cloud = self._boxes.held(scan.name, scan.source), None
+                if record is None:
+                    cloud = self._read(scan, beside)
+                    record = self._detected(scan, cloud, beside)
+                    self._boxes.write(record)
+                # What is written is what is tracked, whether it was read again or not.
+                found = Detections.from_dict(record)
+            except DataError as error:
+                self.failed += 1
+                REMARKS.print(f"skipped: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+                continue
+            except ValueError as error:
+                raise DataError(
+                    f"{self._boxes.path}: frame {scan.name!r}: {error}; take --overwrite"
+                ) from error
+            kept = cloud if self._options.mode == "online" else None
+            sample = beside.sample_token if isinstance(beside, NuScenesFrame) else None
+            self._check_order(scan, record["time_ns"])
+            self._waiting.append(_Waiting(scan, record, kept, sample))
+            yield Moment(found, _pose_of(record), record["time_ns"])
+
+    def _check_order(self, scan: Scan, time_ns: int | None) -> None:
+        """Raise ``DataError`` where a scan is of a time before that of the scan before it."""
+        if time_ns is None:
+            return
+        before, self._latest = self._latest, (scan.name, time_ns)
+        if before is not None and time_ns < before[1]:
+            early_s, place = (before[1] - time_ns) / 1e9, self._surroundings.line_of(scan)
+            raise DataError(
+                f"{place}scan {scan.name!r} is {early_s:.3f} s earlier than {before[0]!r}, the scan before;"
+                " name the scans, or write their times, in the order of time"
+            )
+
+    def _read(self, scan: Scan, beside: Frame | None) -> PointCloud:
+        """A scan with its time, as its data set places it unless options say what the file is."""
+        if isinstance(scan.read, DataError):
+            raise scan.read
+        if scan.read is not None:
+            cloud = scan.read
+        elif beside is not None and self._columns is None and self._transform == ScanTransform():
+            cloud = beside.cloud
+        else:
+            cloud = load_point_cloud(scan.path, columns=self._columns, transform=self._transform)
+        return self._surroundings.timed(cloud, scan, beside)
+
+    def _detected(self, scan: Scan, cloud: PointCloud, beside: Frame | None) -> dict[str, Any]:
+        """A record of what is in a scan, where it was made, and what stands around."""
+        pose: ScanPose | None = self._surroundings.scan_pose(
+            scan.name, scan.position, cloud.timestamp_ns, beside, bag=scan.bag, sensor=scan.sensor
+        )
+        if self._detector is None:
+            self._detector = Detector.from_pretrained(self._options.weights, device=self._options.device)
+        started = time.perf_counter()
+        found = self._detector(cloud)
+        elapsed_ms = (time.perf_counter() - started) * 1e3
+        return {
+            "frame": scan.name,
+            **found.to_dict(),
+            "source": scan.source,
+            "time_ns": known_time(cloud.timestamp_ns, None if pose is None else pose.time_ns),
+            "elapsed_ms": round(elapsed_ms, 2),
+            **({} if pose is None else {"pose": pose.to_dict()}),
+            **self._surroundings.fields(cloud, found),
+        }
+
+    def _cloud(self, scan: Scan) -> PointCloud:
+        """A scan once more, for what is drawn of it later on; scans are asked for in their order."""
+        if scan.read is None:
+            return self._read(scan, frame_beside(scan.path))
+        if self._again is None:
+            self._again = iter(find_scans(self._options, self._transform, self._stack))
+        return self._read(next(one for one in self._again if one.name == scan.name), None)
+
+
+def run_scans(options: argparse.Namespace) -> int:
+    """Detect and track; print how many things there were."""
+    with ExitStack() as stack:
+        run = ScanRun(options, stack)
+        recordings = stack.enter_context(
+            open_recordings(rerun=options.rerun, mcap=options.mcap, title="perceive track")
+        )
+        player = None
+        if not options.no_pictures:
+            player = stack.enter_context(open_player(options.out, options.paths))
+        done, things = run.run(recordings, player)
+    OUTPUT.print(f"{things} things in {done} of {done + run.failed} frames in {options.out}", soft_wrap=True)
+    if player is not None and done:
+        OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
+    return 1 if run.failed else 0
+
+
+def _pose_of(record: dict[str, Any]) -> Any:
+    if "pose" not in record:
+        return None
+    return checked_pose([*record["pose"]["map_from_lidar"], [0, 0, 0, 1]])
+
+
+def _show(
+    recordings: Recordings, cloud: PointCloud, tracks: Tracks, number: int, record: dict[str, Any]
+) -> None:
+    if recordings:
+        moment = Shown(number, record["time_ns"])
+        recordings.scan(cloud, tracks, moment, map_from_lidar=tracks.pose)
+        moving = int(tracks.moving.sum())
+        recordings.numbers({"things": len(tracks), "moving": moving, "points": len(cloud)}, moment)
+
+
+def _draw(path: Path, cloud: PointCloud, tracks: Tracks, trails: Trails) -> None:
+    from perception.visualise import draw_bev
+
+    draw_bev(
+        path, cloud, tracks, trails=trails.from_above(tracks), title=f"{path.stem}: {len(tracks)} things"
+    )

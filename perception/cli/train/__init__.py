@@ -1,0 +1,1 @@
+"""``perceive train``: training of detectors."""

@@ -1,0 +1,1 @@
+"""Average precision of 3-D boxes on any labelled data."""

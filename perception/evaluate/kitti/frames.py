@@ -1,0 +1,195 @@
+"""Labels and results of many frames, from folders or from memory, as two tables of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.data import CameraObject
+from perception.data.kitti import read_objects
+from perception.errors import DataError
+from perception.evaluate.box_table import Float64Array
+from perception.evaluate.options import MissingResults
+
+#: A folder of KITTI ``.txt`` files, one list of objects a frame, or such lists by frame id.
+FrameSource = str | Path | Sequence[Sequence[CameraObject]] | Mapping[str, Sequence[CameraObject]]
+
+# Beyond this, products of three sizes leave float64.
+_LARGEST = 1e100
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectTable:
+    """Objects of all frames, in the order of frames and lines. Camera frame, KITTI's conventions.
+
+    Attributes:
+        frame: (M,) int64 index of the frame, not decreasing.
+        type: (M,) class names in lower case (the protocol ignores case).
+        truncated: (M,) float64.
+        occluded: (M,) int64.
+        alpha: (M,) float64 observation angle, radians.
+        box_2d: (M, 4) float64 left, top, right, bottom in pixels.
+        size_m: (M, 3) float64 height, width, length in metres.
+        location: (M, 3) float64 bottom centre in metres.
+        rotation_y: (M,) float64 radians.
+        score: (M,) float64; NaN for labels.
+    """
+
+    frame: npt.NDArray[np.int64]
+    type: npt.NDArray[np.str_]
+    truncated: Float64Array
+    occluded: npt.NDArray[np.int64]
+    alpha: Float64Array
+    box_2d: Float64Array
+    size_m: Float64Array
+    location: Float64Array
+    rotation_y: Float64Array
+    score: Float64Array
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def rows(self, which: npt.NDArray[np.bool_]) -> ObjectTable:
+        """The objects of a (M,) mask."""
+        return ObjectTable(**{name: column[which] for name, column in vars(self).items()})
+
+
+def load_frames(
+    labels: FrameSource,
+    results: FrameSource,
+    *,
+    frame_ids: Iterable[str] | None = None,
+    missing_results: MissingResults = "error",
+) -> tuple[tuple[str, ...], ObjectTable, ObjectTable]:
+    """Names, labels and results of the frames to evaluate.
+
+    Args:
+        labels: folder, sequence or mapping; it defines the frames.
+        results: the same; results of frames without labels are not looked at.
+        frame_ids: evaluate these only (the index as text, where labels are a sequence).
+        missing_results: ``"error"``; ``"empty"``: nothing was detected there; ``"skip"``: leave them out.
+
+    Raises:
+        DataError: a folder, file, line or value that cannot be used; frames without labels or results.
+        ValueError: ``frame_ids`` names a frame twice, or ``missing_results`` is unknown.
+    """
+    if missing_results not in ("error", "empty", "skip"):
+        raise ValueError(f"missing_results must be 'error', 'empty' or 'skip', got {missing_results!r}")
+    label_frames, result_frames = _open(labels, "labels"), _open(results, "results")
+    wanted = _wanted_frames(label_frames, frame_ids)
+    present = result_frames.frames.keys()
+    missing = [frame_id for frame_id in wanted if frame_id not in present]
+    if len(missing) == len(wanted):
+        raise DataError(
+            f"{result_frames.name}: no results for any of the {len(wanted)} frames in {label_frames.name}"
+            f" ({_some(wanted)}); the frame ids (file names) of labels and results must be the same"
+        )
+    if missing and missing_results == "error":
+        raise DataError(
+            f"{result_frames.name}: no results for {len(missing)} of {len(wanted)} frames ({_some(missing)});"
+            " write an empty file where nothing was detected, choose frames with frame_ids,"
+            " or say missing_results='empty' or 'skip' (--missing empty, --missing skip)"
+        )
+    if missing_results == "skip":
+        wanted = [frame_id for frame_id in wanted if frame_id in present]
+    found = _read_table(label_frames, wanted, scored=False), _read_table(result_frames, wanted, scored=True)
+    return tuple(wanted), *found
+
+
+@dataclass(frozen=True, eq=False)
+class _Frames:
+    """Frames that the caller already holds, or files of them, read when asked for."""
+
+    name: str
+    frames: Mapping[str, Sequence[CameraObject] | Path]
+
+    def objects(self, frame_id: str) -> Sequence[CameraObject]:
+        frame = self.frames.get(frame_id, ())
+        return read_objects(frame) if isinstance(frame, Path) else frame
+
+    def place(self, frame_id: str, index: int) -> str:
+        """File and line of an object, or frame and index, for messages."""
+        frame = self.frames[frame_id]
+        if not isinstance(frame, Path):
+            return f"{self.name}: frame {frame_id!r}, object {index}"
+        lines = frame.read_text(encoding="utf-8").splitlines()
+        return f"{frame}: line {[number for number, line in enumerate(lines, 1) if line.strip()][index]}"
+
+
+def _open(source: FrameSource, name: str) -> _Frames:
+    if not isinstance(source, str | Path):
+        held = source if isinstance(source, Mapping) else {str(row): item for row, item in enumerate(source)}
+        return _Frames(name, held)
+    folder = Path(source)
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder}: {'not a' if folder.exists() else 'no such'} folder;"
+            f" name the folder with the {name}, one .txt file a frame"
+        )
+    files = {path.stem: path for path in sorted(folder.glob("*.txt"), key=lambda path: path.stem)}
+    if not files:
+        hint = f"; did you mean {folder / 'data'}?" if (folder / "data").is_dir() else ""
+        raise DataError(f"{folder}: no .txt files; expected {name}, one file a frame{hint}")
+    return _Frames(str(folder), files)
+
+
+def _wanted_frames(labels: _Frames, frame_ids: Iterable[str] | None) -> list[str]:
+    wanted = list(labels.frames if frame_ids is None else frame_ids)
+    if not wanted:
+        raise DataError(f"{labels.name}: no frames to evaluate; give at least one frame with labels")
+    if len(set(wanted)) != len(wanted):
+        raise ValueError("frame_ids must not name a frame twice")
+    unknown = [frame_id for frame_id in wanted if frame_id not in labels.frames]
+    if unknown:
+        raise DataError(
+            f"{labels.name}: no labels for {len(unknown)} of {len(wanted)} frames ({_some(unknown)});"
+            " add them or take them out of frame_ids"
+        )
+    return wanted
+
+
+def _some(frame_ids: list[str]) -> str:
+    return ", ".join(map(str, frame_ids[:5])) + (", ..." if len(frame_ids) > 5 else "")
+
+
+def _read_table(frames: _Frames, frame_ids: list[str], *, scored: bool) -> ObjectTable:
+    by_frame = [frames.objects(frame_id) for frame_id in frame_ids]
+    objects = [item for frame in by_frame for item in frame]
+    rows = [
+        _numbers(frames, frame_id, index, item, scored=scored)
+        for frame_id, frame in zip(frame_ids, by_frame, strict=True)
+        for index, item in enumerate(frame)
+    ]
+    numbers = np.array(rows, dtype=np.float64).reshape(-1, 15)
+    return ObjectTable(
+        frame=np.repeat(np.arange(len(frame_ids)), [len(frame) for frame in by_frame]),
+        type=np.array([item.type.lower() for item in objects], dtype=np.str_),
+        truncated=numbers[:, 0],
+        occluded=numbers[:, 1].astype(np.int64),
+        alpha=numbers[:, 2],
+        box_2d=numbers[:, 3:7],
+        size_m=numbers[:, 7:10],
+        location=numbers[:, 10:13],
+        rotation_y=numbers[:, 13],
+        score=numbers[:, 14] if scored else np.full(len(objects), np.nan),
+    )
+
+
+def _numbers(
+    frames: _Frames, frame_id: str, index: int, item: CameraObject, *, scored: bool
+) -> tuple[float, ...]:
+    size = (item.height_m, item.width_m, item.length_m)
+    # Labels read from a result file may carry a score; it has no meaning here.
+    score = (np.nan if item.score is None else item.score) if scored else 0.0
+    head = (item.truncated, item.occluded, item.alpha)
+    numbers = (*head, *item.box_2d, *size, *item.location, item.rotation_y, score)
+    fine = [abs(number) <= _LARGEST for number in numbers]
+    if not all(fine):
+        missing = "no score; a result needs its score as the 16th field"
+        wrong = missing if all(fine[:14]) else "a number is not finite; correct it or leave the object out"
+        raise DataError(f"{frames.place(frame_id, index)}: {wrong}")
+    return numbers

@@ -1,0 +1,80 @@
+"""KITTI's protocol on a data set with a camera: results are a folder of KITTI files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from perception.data import CameraCalibration, CameraObject, Frame, objects_from_boxes
+from perception.data.camera import DEFAULT_IMAGE_SIZE
+from perception.data.kitti import write_objects
+from perception.evaluate.judge import Judge, points_in_labels
+from perception.evaluate.kitti.evaluation import KittiResult, evaluate_kitti
+from perception.evaluate.kitti.protocol import CLASSES
+from perception.evaluate.kitti.resampling import KittiSampler
+from perception.types import Detections
+
+
+def detections_to_objects(
+    detections: Detections,
+    calibration: CameraCalibration,
+    image_size: tuple[int, int] = DEFAULT_IMAGE_SIZE,
+) -> list[CameraObject]:
+    """KITTI result objects of the detections that the camera sees; the protocol knows no others.
+
+    Args:
+        detections: of a frame.
+        calibration: of its camera.
+        image_size: width and height of its picture in pixels.
+    """
+    objects = objects_from_boxes(
+        detections.boxes, detections.labels, detections.scores, calibration, image_size=image_size
+    )
+    return [entry for entry in objects if in_picture(entry)]
+
+
+def in_picture(entry: CameraObject) -> bool:
+    """Whether an object lies before the camera and in the picture, if only a little."""
+    x0, y0, x1, y1 = entry.box_2d
+    return entry.location[2] > 0 and x1 - x0 > 1 and y1 - y0 > 1
+
+
+class KittiJudge(Judge):
+    """The KITTI object benchmark."""
+
+    protocol = "kitti"
+    results = "a folder of KITTI result files, one .txt a frame"
+
+    def write(self, directory: Path, detected: Iterable[tuple[Frame, Detections]]) -> Path:
+        """One ``<frame>.txt`` each."""
+        for frame, found in detected:
+            objects = detections_to_objects(found, frame.calibration, frame.image_size)
+            write_objects(directory / f"{frame.frame_id}.txt", objects)
+        return directory
+
+    def evaluate(self, results: Path) -> KittiResult:
+        """See :func:`~perception.evaluate.kitti.evaluate_kitti`."""
+        labels = {frame.frame_id: frame.objects for frame in self.data_set}
+        return evaluate_kitti(
+            labels,
+            results,
+            classes=self.options.classes or CLASSES,
+            missing_results=self.options.missing_results,
+        )
+
+    def sampler(self, results: Path) -> KittiSampler:
+        """By the points in labels too, where all scans and calibrations are there."""
+        labels = {frame.frame_id: frame.objects for frame in self.data_set}
+        counted = all(frame.calibrated and frame.source is not None for frame in self.data_set)
+        points = (
+            {frame.frame_id: points_in_labels(frame, frame.truth) for frame in self.data_set}
+            if counted
+            else None
+        )
+        return KittiSampler(
+            labels,
+            results,
+            classes=self.options.classes or CLASSES,
+            points=points,
+            missing_results=self.options.missing_results,
+        )

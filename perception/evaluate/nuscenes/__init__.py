@@ -1,0 +1,1 @@
+"""The nuScenes detection benchmark: mAP, NDS and errors of true positives."""
