@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cloud_bags import write_bag
 
-from perception.cli.detect.command import partitions
+from perception.cli.detect import partitions
 from perception.cli.detect.partitions import write_partitions
 from perception.errors import DataError
 from perception.train.frames import TrainingFrame
