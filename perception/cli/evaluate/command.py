@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
     import tempfile
 
     from perception.evaluate.data_set import judge_of
-    from perception.evaluate.reports import plot_result, result_tables
+    from perception.evaluate.reports.result import plot_result, result_tables
 
     if options.thresholds and options.results is not None:
         raise ValueError("--thresholds are chosen for a detector: leave --results out")
