@@ -10,7 +10,7 @@ from torch import Tensor
 from benchmarks.trained_sides import PLAIN, Side
 from perception.config import DetectorConfig
 from perception.model.pillars import Pillars
-from perception.train.batches import Batch
+from perception.train.data.batches import Batch
 from perception.train.losses import network_losses
 from perception.train.trainer import Trainer
 

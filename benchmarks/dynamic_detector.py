@@ -30,10 +30,10 @@ from perception.evaluate.data_set import evaluate_detector
 from perception.evaluate.kitti import KittiResult
 from perception.model.network import Network
 from perception.model.pillars import make_pillars
-from perception.train.batches import Batch, SampleSequence, batches, collate
-from perception.train.frames import TrainingFrame, load_frames
+from perception.train.data.batches import Batch, SampleSequence, batches, collate
+from perception.train.data.frames import TrainingFrame, load_frames
+from perception.train.data.objects import collect_objects
 from perception.train.losses import LOSS_WEIGHTS, network_losses
-from perception.train.objects import collect_objects
 
 UPDATE_EVERY = 20
 CONFIG = "pointpillars-kitti"

@@ -27,8 +27,8 @@ from perception.evaluate.kitti import KittiResult
 from perception.model.network import Network
 from perception.model.pillars import make_pillars
 from perception.registry import make_network
-from perception.train.batches import batches, collate
-from perception.train.frames import load_frames
+from perception.train.data.batches import batches, collate
+from perception.train.data.frames import load_frames
 from perception.train.losses import LOSS_WEIGHTS, network_losses
 from perception.train.trainer import Trainer
 

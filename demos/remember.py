@@ -49,7 +49,7 @@ from memory.errors import DataError as PoseError
 from memory.questions import Questions
 from perception import Detector
 from perception.errors import DataError
-from perception.io.bags import is_bag
+from perception.io.recordings.bags import is_bag
 from sparse_core.commands import failure, reported_file_errors
 
 SHORT_TOWN = TownConfig(half_m=(30.0, 24.0), standing=4, walking=2, filled=0.6, leaves=0.2, moves=0.2)

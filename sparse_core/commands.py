@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from sparse_core.files import describe_file_error, write_failure
 from sparse_core.interruption import Interrupted
 
-
 #: Variables by which users choose how threads wait: of OpenMP, of GNU's library, of LLVM's and Intel's.
 _WAIT_CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
 #: GNU's library spins 1,000 rounds, about 20 microseconds, before a thread sleeps. Others sleep at once.

@@ -10,9 +10,9 @@ import numpy as np
 from drive.frames import DAY_NS, Frame
 from memory.exchange.poses import Pose, read_poses
 from perception.errors import DataError
-from perception.io.bag_poses import BagPoses
-from perception.io.bag_scans import BagScans
-from perception.io.bags import Bag, open_bag
+from perception.io.recordings.bag_poses import BagPoses
+from perception.io.recordings.bag_scans import BagScans
+from perception.io.recordings.bags import Bag, open_bag
 
 
 class BagFrames:

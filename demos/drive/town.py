@@ -13,9 +13,9 @@ from perception.simulate.frontage import build_frontage
 from perception.simulate.ground import Ground
 from perception.simulate.layout import CHARACTERS, Occupancy, SceneLayout
 from perception.simulate.mesh import Mesh, merge_meshes
-from perception.simulate.people import sample_cyclist, sample_pedestrian
+from perception.simulate.objects.people import sample_cyclist, sample_pedestrian
+from perception.simulate.objects.vehicles import sample_vehicle
 from perception.simulate.surface import Material
-from perception.simulate.vehicles import sample_vehicle
 
 #: Width of a parking bay with the gap to the next, and of the strip along the kerb, in metres.
 BAY_M, STRIP_M = 6.5, 1.08

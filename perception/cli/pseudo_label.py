@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     from perception.data import Frame, open_data_set
     from perception.detector import Detector
     from perception.io.poses import ScanPoses
-    from perception.train.pseudo import PseudoLabelling, pseudo_labels, write_pseudo_labels
+    from perception.train.data.pseudo import PseudoLabelling, pseudo_labels, write_pseudo_labels
 
     frames = open_data_set(options.data)
     settings = PseudoLabelling(score=options.score, doubt=options.doubt, agree=options.agree)

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from perception.describe.evidence import Evidence
 from perception.errors import DataError
-from perception.io.bin import KITTI_COLUMNS, NUSCENES_COLUMNS
 from perception.io.columns import SKIPPED
-from perception.io.npy import read_npy
+from perception.io.files.bin import KITTI_COLUMNS, NUSCENES_COLUMNS
+from perception.io.files.npy import read_npy
 from perception.io.point_cloud import read_raw_cloud
 from perception.io.raw import intensity_divisor, read_bytes
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from perception.errors import DataError
-from perception.io.bin import NUSCENES_SUFFIX, read_bin, write_bin
 from perception.io.columns import Columns, parse_columns
-from perception.io.delimited import looks_like_points, read_delimited, write_delimited
-from perception.io.las import read_las
-from perception.io.npy import read_npy, write_npy
-from perception.io.pcd import read_pcd, write_pcd
-from perception.io.ply import read_ply, write_ply
+from perception.io.files.bin import NUSCENES_SUFFIX, read_bin, write_bin
+from perception.io.files.delimited import looks_like_points, read_delimited, write_delimited
+from perception.io.files.las import read_las
+from perception.io.files.npy import read_npy, write_npy
+from perception.io.files.pcd import read_pcd, write_pcd
+from perception.io.files.ply import read_ply, write_ply
 from perception.io.raw import RawCloud, transformed, unit_intensity
 from perception.io.transform import ScanTransform
 from perception.types import FloatArray, PointCloud

@@ -26,10 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.errors import DataError
-from perception.io.stamped import StampedTransform
+from perception.io.recordings.stamped import StampedTransform
+from perception.io.recordings.trajectory import MAX_GAP_S, Trajectory
 from perception.io.text import parse_count, parse_number, read_rows
 from perception.io.times import parse_date, parse_seconds, said_time
-from perception.io.trajectory import MAX_GAP_S, Trajectory
 
 #: Axes of KITTI's camera (x right, y down, z forward) in those of the LiDAR and the map.
 _LIDAR_FROM_CAMERA = np.array([[0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1]], dtype=np.float64)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from perception.errors import DataError
-from perception.io.bag_scans import BagScans
-from perception.io.bags import is_bag, open_bag
 from perception.io.point_cloud import is_point_cloud, load_point_cloud
+from perception.io.recordings.bag_scans import BagScans
+from perception.io.recordings.bags import is_bag, open_bag
 from perception.io.rig import Matrix, Rig, RigSensor
 from perception.io.times import ScanTimes, said_time
 from perception.types import PointCloud

@@ -13,17 +13,17 @@ from urllib.parse import parse_qsl, urlsplit
 import numpy as np
 
 from perception.errors import DataError
-from perception.io.ouster import OusterSensor, read_ouster_metadata
-from perception.io.pcap import Datagram
 from perception.io.raw import RawCloud, transformed, unit_intensity
-from perception.io.transform import ScanTransform
-from perception.io.turns import (
+from perception.io.sensors.ouster import OusterSensor, read_ouster_metadata
+from perception.io.sensors.pcap import Datagram
+from perception.io.sensors.turns import (
     CALIBRATION_PACKETS,
     VELODYNE_BYTES,
     OusterTurns,
     VelodyneTurns,
     tells_model,
 )
+from perception.io.transform import ScanTransform
 from perception.live.arrivals import Arrival
 from perception.types import PointCloud
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from perception.simulate import scenery
 from perception.simulate.ground import Spot, Street
 from perception.simulate.layout import SceneLayout
 from perception.simulate.mesh import Mesh
+from perception.simulate.objects import scenery
 
 
 def build_frontage(

@@ -10,9 +10,14 @@ from typing import Final, Literal
 import numpy as np
 
 from perception.simulate.ground import Street
-from perception.simulate.heavy import sample_bus, sample_construction_vehicle, sample_trailer, sample_truck
 from perception.simulate.mesh import Mesh
-from perception.simulate.small import sample_barrier, sample_cone, sample_motorcycle
+from perception.simulate.objects.heavy import (
+    sample_bus,
+    sample_construction_vehicle,
+    sample_trailer,
+    sample_truck,
+)
+from perception.simulate.objects.small import sample_barrier, sample_cone, sample_motorcycle
 from perception.simulate.traffic import SceneObject, TrafficBuilder
 
 #: Names that labels can have.

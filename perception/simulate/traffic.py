@@ -11,8 +11,8 @@ import numpy.typing as npt
 from perception.simulate.ground import Ground, Spot, Street
 from perception.simulate.layout import SceneLayout
 from perception.simulate.mesh import Mesh
-from perception.simulate.people import sample_cyclist, sample_pedestrian
-from perception.simulate.vehicles import sample_vehicle
+from perception.simulate.objects.people import sample_cyclist, sample_pedestrian
+from perception.simulate.objects.vehicles import sample_vehicle
 
 
 @dataclass(frozen=True, eq=False)

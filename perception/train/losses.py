@@ -14,8 +14,8 @@ from perception.model.head import CentreHead, Proposals
 from perception.model.network import Network, NetworkMaps
 from perception.model.pillars import Pillars
 from perception.model.refine import apply_residuals, residuals_between
-from perception.train.batches import Batch
-from perception.train.frames import IGNORED
+from perception.train.data.batches import Batch
+from perception.train.data.frames import IGNORED
 from perception.train.ranks import ALONE, Ranks
 
 

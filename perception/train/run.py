@@ -20,8 +20,8 @@ from perception.doctor.check_classes import FEW_BOXES
 from perception.errors import DataError
 from perception.evaluate.data_set import evaluate_detector
 from perception.model.network import Network
+from perception.train.data.frames import LoadedFrames, class_counts, load_frames, with_measured_sizes
 from perception.train.fine_tune import FineTune, masks_of
-from perception.train.frames import LoadedFrames, class_counts, load_frames, with_measured_sizes
 from perception.train.ranks import ranks_of_environment
 from perception.train.trainer import OnLog, Trainer
 from sparse_core.interruption import Interrupted

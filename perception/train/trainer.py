@@ -19,13 +19,13 @@ from perception.errors import ConfigError, DataError
 from perception.model.network import Network
 from perception.model.pillars import Pillars, make_pillars
 from perception.registry import make_network
-from perception.train.batches import Batch, SampleSequence, batches
 from perception.train.checkpoint import damaged, read_checkpoint, write_checkpoint
+from perception.train.data.batches import Batch, SampleSequence, batches
+from perception.train.data.frames import TrainingFrame, class_counts
+from perception.train.data.objects import object_bank
 from perception.train.fine_tune import FineTune, plain_network, starting_network
-from perception.train.frames import TrainingFrame, class_counts
 from perception.train.log import TrainingLog, training_progress
 from perception.train.losses import LOSS_WEIGHTS, network_losses
-from perception.train.objects import object_bank
 from perception.train.ranks import ALONE, Ranks
 from perception.train.seeds import seed_everything
 from perception.train.synchronised import synchronise_norms

@@ -11,7 +11,7 @@ import torch
 
 from perception.config import DetectorConfig
 from perception.registry import make_network
-from perception.train.batches import Batch
+from perception.train.data.batches import Batch
 
 
 def test_peaks_are_at_the_nearest_point(load: Any) -> None:

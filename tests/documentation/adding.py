@@ -29,7 +29,7 @@ from perception.cli import main as perceive
 from perception.config import DetectorConfig, TrainConfig, from_dict
 from perception.data import open_data_set
 from perception.registry import make_network
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from perception.train.trainer import Trainer
 from sparse_core.op import ops, table
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from perception.cli.scans.options import add_scan_options
 from perception.io import SUPPORTED_SUFFIXES
-from perception.io.bags import BAG_SUFFIXES
-from perception.io.pcap import PCAP_SUFFIXES
+from perception.io.recordings.bags import BAG_SUFFIXES
 from perception.io.rig import read_rig
+from perception.io.sensors.pcap import PCAP_SUFFIXES
 from perception.scans import ScanTransform
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/scans.md").read_text(encoding="utf-8")

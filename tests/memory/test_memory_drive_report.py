@@ -18,7 +18,7 @@ import pytest
 from memory import Memory, MemoryStore
 from perception import Detections, PointCloud
 from perception.errors import DataError
-from perception.io.bags import open_bag
+from perception.io.recordings.bags import open_bag
 from perception.visualise.recording import Moment
 from perception.visualise.recordings import open_recordings
 

@@ -15,7 +15,7 @@ from perception.config import DetectorConfig, from_dict
 from perception.data import CameraCalibration, objects_from_boxes
 from perception.data.kitti import write_calibration, write_objects
 from perception.model.network import Network
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 
 CLASSES = ("Car", "Pedestrian")
 SIZES_M = np.array([[3.9, 1.6, 1.5], [0.8, 0.6, 1.7]])

@@ -24,7 +24,7 @@ from perception.model.layers import SparseBlock
 from perception.model.network import Network
 from perception.model.pillars import make_pillars
 from perception.registry import make_network
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from sparse_core.dynamic import BudgetWarning, EnergyMeter
 from sparse_core.errors import EnergyUnavailableError
 

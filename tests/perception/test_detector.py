@@ -23,7 +23,7 @@ from perception.registry import make_network
 from perception.run.eager import densest_first
 from perception.run.precision import has_bfloat16
 from perception.run.results import FrameResult
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from perception.types import FloatArray
 from sparse_core.errors import CapacityWarning
 

@@ -26,8 +26,8 @@ from perception.model.pillars import Pillars
 from perception.registry import KINDS, DetectorKind, graph_steps, make_network, register
 from perception.run.eager import EagerSteps, Levels, Map
 from perception.run.graph import FrameRunner, why_no_graph
+from perception.train.data.frames import TrainingFrame
 from perception.train.fine_tune import FineTune
-from perception.train.frames import TrainingFrame
 from perception.train.trainer import Trainer
 
 Street = Callable[[int], TrainingFrame]

@@ -12,10 +12,10 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from perception.boxes import box_corners_3d
-from perception.io.bag_poses import BagPoses
-from perception.io.bag_scans import BagScans
-from perception.io.bags import open_bag
-from perception.io.wire import content, double, number, read_message, submessages
+from perception.io.recordings.bag_poses import BagPoses
+from perception.io.recordings.bag_scans import BagScans
+from perception.io.recordings.bags import open_bag
+from perception.io.recordings.wire import content, double, number, read_message, submessages
 from perception.types import Boxes3D, Detections, PointCloud
 from perception.visualise.recording import MOST_PLACES, Mark, Moment, Way
 from perception.visualise.recordings import open_recordings

@@ -24,7 +24,7 @@ from perception.engines.local import LocalEngine, usable_cores
 from perception.engines.order import run_in_order
 from perception.engines.protocol import Engine, Lost
 from perception.errors import DataError
-from perception.io.bag_scans import BagScan, BagScans
+from perception.io.recordings.bag_scans import BagScan, BagScans
 from perception.scans.watch import OUT_OF_RANGE
 
 ENGINES = ("local", "ray")

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from perception.cli.records import open_records
 from perception.errors import DataError
-from perception.io.pcap import is_pcap
+from perception.io.sensors.pcap import is_pcap
 from sparse_core.files import replacing_folder
 
 #: Folder of the table, beside ``detections.jsonl``.

@@ -19,8 +19,8 @@ from perception.cli.scans.scan import Scan
 from perception.cli.scans.source import frame_name, scans_of
 from perception.cli.scans.surroundings import Surroundings
 from perception.errors import DataError
-from perception.io.bag_scans import BagScan, BagScans
-from perception.io.bags import open_bag
+from perception.io.recordings.bag_scans import BagScan, BagScans
+from perception.io.recordings.bags import open_bag
 from sparse_core.files import write_failure
 
 _WRONG_PLACES = (PermissionError, IsADirectoryError, NotADirectoryError)

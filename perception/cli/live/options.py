@@ -16,9 +16,9 @@ from perception.cli.scans.surroundings import Surroundings, add_surroundings_opt
 from perception.data import frame_beside
 from perception.errors import DataError
 from perception.io import load_point_cloud
-from perception.io.bags import is_bag
-from perception.io.pcap import is_pcap
 from perception.io.poses import ScanPose
+from perception.io.recordings.bags import is_bag
+from perception.io.sensors.pcap import is_pcap
 from perception.io.transform import ScanTransform
 from perception.live import (
     GrowingFolder,

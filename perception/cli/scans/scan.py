@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perception.errors import DataError
-from perception.io.bags import is_bag
+from perception.io.recordings.bags import is_bag
 from perception.types import PointCloud
 
 

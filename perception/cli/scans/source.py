@@ -15,12 +15,12 @@ from perception.data.own import OwnDataSet, read_description
 from perception.errors import DataError
 from perception.io import find_point_clouds
 from perception.io.addresses import address_path, find_addresses
-from perception.io.bag_scans import BagScan, BagScans
-from perception.io.bags import is_bag, open_bag
-from perception.io.packets import PacketScans
-from perception.io.pcap import is_pcap
+from perception.io.recordings.bag_scans import BagScan, BagScans
+from perception.io.recordings.bags import is_bag, open_bag
 from perception.io.rig import read_rig
 from perception.io.rig_scans import RigScans
+from perception.io.sensors.packets import PacketScans
+from perception.io.sensors.pcap import is_pcap
 from perception.io.transform import ScanTransform
 
 _Read = TypeVar("_Read")

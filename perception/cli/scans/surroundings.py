@@ -20,9 +20,9 @@ from perception.cli.console import REMARKS
 from perception.cli.scans.scan import Scan
 from perception.data import Frame
 from perception.errors import DataError
-from perception.io.bag_poses import BagPoses, pose_topics
-from perception.io.bags import is_bag, open_bag
 from perception.io.poses import ScanPose, ScanPoses
+from perception.io.recordings.bag_poses import BagPoses, pose_topics
+from perception.io.recordings.bags import is_bag, open_bag
 from perception.io.times import ScanTimes, find_times_beside, said_time
 from perception.io.transform import ScanTransform
 from perception.model.embedding import digest, embedding_path

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.transform import Rotation
 
-from perception.io import ros
-from perception.io.bag_scans import DecodedCloud, decoded_cloud
-from perception.io.bags import BagMessage, Topic
+from perception.io.recordings import ros
+from perception.io.recordings.bag_scans import DecodedCloud, decoded_cloud
+from perception.io.recordings.bags import BagMessage, Topic
 from perception.io.transform import ScanTransform
 from perception.track import Tracks
 

@@ -28,7 +28,7 @@ from perception.checkpoints.weights import COMPRESSED_FORMAT, load_weights, save
 from perception.config import DetectorConfig
 from perception.errors import CheckpointError
 from perception.model.network import Network
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from sparse_core.compression import prune_in_one_pass
 from sparse_core.compression.files import FORMAT
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from perception.cli import main
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 
 
 class Outcome(NamedTuple):

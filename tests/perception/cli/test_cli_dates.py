@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 
 Perceive = Callable[..., Any]
 Street = Callable[[int], TrainingFrame]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from nuscenes_folder import KEYS, write_nuscenes
 
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from perception.types import Detections, PointCloud
 from perception.visualise.recording import Moment
 from perception.visualise.recordings import open_recordings

@@ -20,7 +20,7 @@ from perception.config import DetectorConfig, TrainConfig, load_config, save_con
 from perception.data import open_data_set
 from perception.errors import ConfigError
 from perception.train import run
-from perception.train.batches import Batch
+from perception.train.data.batches import Batch
 from perception.train.trainer import Trainer
 
 Perceive = Callable[..., Any]

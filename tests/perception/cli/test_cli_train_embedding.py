@@ -21,7 +21,7 @@ from perception.data.kitti import write_calibration
 from perception.io import save_point_cloud
 from perception.model.embedding import load_embedding
 from perception.model.network import Network
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from perception.train.identity import IdentityConfig
 
 Perceive = Callable[..., Any]

@@ -20,7 +20,7 @@ from perception.data.types import Part
 from perception.doctor import examine_data_set
 from perception.errors import DataError
 from perception.io import save_point_cloud
-from perception.train.frames import TrainingFrame, load_frames
+from perception.train.data.frames import TrainingFrame, load_frames
 from perception.types import Boxes3D
 
 Street = Callable[[int], TrainingFrame]

@@ -19,7 +19,7 @@ from perception import Detector
 from perception.config import DetectorConfig, NmsConfig
 from perception.export import export_network
 from perception.model.network import Network
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from perception.types import Detections
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -21,7 +21,7 @@ from perception.export.suppression import survivors
 from perception.model.network import Network
 from perception.nms import rotated_nms
 from perception.registry import make_network
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from perception.types import Detections
 
 pytestmark = pytest.mark.usefixtures("one_thread")

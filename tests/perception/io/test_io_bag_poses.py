@@ -10,8 +10,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from perception.errors import DataError
-from perception.io.bag_poses import BagPoses
-from perception.io.bags import open_bag
+from perception.io.recordings.bag_poses import BagPoses
+from perception.io.recordings.bags import open_bag
 
 SECOND_NS = 10**9
 

@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perception.errors import DataError
-from perception.io.bag_scans import BagScans, cloud_topic
-from perception.io.bags import BagMessage, Topic, is_bag, open_bag
-from perception.io.foxglove import foxglove_cloud
-from perception.io.ros import ros_cloud
+from perception.io.recordings.bag_scans import BagScans, cloud_topic
+from perception.io.recordings.bags import BagMessage, Topic, is_bag, open_bag
+from perception.io.recordings.foxglove import foxglove_cloud
+from perception.io.recordings.ros import ros_cloud
 from perception.scans import ScanTransform
 
 SECOND_NS = 10**9

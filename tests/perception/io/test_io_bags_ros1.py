@@ -13,9 +13,9 @@ import pytest
 from mutations import mutations
 
 from perception.errors import DataError
-from perception.io.bag_poses import BagPoses
-from perception.io.bag_scans import BagScans
-from perception.io.bags import open_bag
+from perception.io.recordings.bag_poses import BagPoses
+from perception.io.recordings.bag_scans import BagScans
+from perception.io.recordings.bags import open_bag
 
 SECOND_NS = 10**9
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perception.io.lzf import decompress_lzf
+from perception.io.files.lzf import decompress_lzf
 
 
 def compress_lzf(data: bytes) -> bytes:

@@ -22,10 +22,11 @@ from perception.data import CameraCalibration, objects_from_boxes
 from perception.data.kitti import read_calibration, read_objects, write_calibration, write_objects
 from perception.doctor import examine_data_set
 from perception.errors import ConfigError, DataError
-from perception.io import foxglove, load_point_cloud, ros, save_point_cloud
-from perception.io.bag_poses import BagPoses
-from perception.io.bag_scans import BagScans
-from perception.io.bags import BagMessage, Topic, open_bag
+from perception.io import load_point_cloud, save_point_cloud
+from perception.io.recordings import foxglove, ros
+from perception.io.recordings.bag_poses import BagPoses
+from perception.io.recordings.bag_scans import BagScans
+from perception.io.recordings.bags import BagMessage, Topic, open_bag
 from perception.scans.watch import ScanWatch
 
 #: Mutated copies of each file: a few by default, many in the slow suite.

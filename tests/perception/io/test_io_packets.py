@@ -15,10 +15,10 @@ from mutations import mutations
 
 from perception import PointCloud
 from perception.errors import DataError
-from perception.io.bag_scans import BagScan
-from perception.io.ouster import read_ouster_metadata
-from perception.io.packets import PacketScans
-from perception.io.pcap import read_datagrams
+from perception.io.recordings.bag_scans import BagScan
+from perception.io.sensors.ouster import read_ouster_metadata
+from perception.io.sensors.packets import PacketScans
+from perception.io.sensors.pcap import read_datagrams
 from perception.scans import ScanTransform
 
 pytest.importorskip("dpkt", reason="dpkt is not installed (extra 'packets')")

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 import sensor_packets as sensors
 
-from perception.io.packets import PacketScans
-from perception.io.pcap import read_datagrams
+from perception.io.sensors.packets import PacketScans
+from perception.io.sensors.pcap import read_datagrams
 
 dpkt = pytest.importorskip("dpkt", reason="dpkt is not installed (extra 'packets')")
 #: Headers of Ethernet, Linux' two cooked captures (their VLAN tag behind the header), and of no link at all.

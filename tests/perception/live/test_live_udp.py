@@ -15,8 +15,8 @@ import pytest
 import sensor_packets as sensors
 
 from perception.errors import DataError
-from perception.io.packets import PacketScans
-from perception.io.pcap import Datagram, read_datagrams
+from perception.io.sensors.packets import PacketScans
+from perception.io.sensors.pcap import Datagram, read_datagrams
 from perception.io.transform import ScanTransform
 from perception.live import Arrival, PacketSocket, UdpAddress
 
@@ -125,9 +125,9 @@ def test_packets_of_others_and_of_another_model(
 
 
 def test_a_sensor_that_stands_still_does_not_fill_the_memory(tmp_path: Path) -> None:
-    from perception.io.ouster import read_ouster_metadata
-    from perception.io.pcap import Datagram
-    from perception.io.turns import OusterTurns, VelodyneTurns
+    from perception.io.sensors.ouster import read_ouster_metadata
+    from perception.io.sensors.pcap import Datagram
+    from perception.io.sensors.turns import OusterTurns, VelodyneTurns
 
     packet = sensors.velodyne_packet(
         [100] * 12, np.full((12, 32), 2500), np.full((12, 32), 9), mode=sensors.STRONGEST, model=sensors.VLP16

@@ -22,7 +22,7 @@ from perception.model.network import Network
 from perception.model.thinning import thinned
 from perception.registry import graph_steps
 from perception.run.graph import FrameRunner
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 
 Street = Callable[[int], TrainingFrame]
 

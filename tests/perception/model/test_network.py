@@ -13,7 +13,7 @@ from perception.config import DetectorConfig
 from perception.model.network import Network
 from perception.model.pillars import Pillars, make_pillars
 from perception.registry import make_network
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 
 Street = Callable[[int], TrainingFrame]
 

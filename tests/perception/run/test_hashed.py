@@ -19,7 +19,7 @@ from perception.run.graph import FrameRunner, why_no_graph
 from perception.run.hashed import HashSteps
 from perception.run.results import FrameResult
 from perception.stages.refine import hashed as refine_module
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from perception.types import Detections
 from sparse_core.errors import CapacityWarning
 

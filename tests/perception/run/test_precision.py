@@ -14,7 +14,7 @@ from perception.cli.console import add_precision_option
 from perception.model.network import Network
 from perception.run import precision
 from perception.run.precision import PRECISIONS, usable_precision
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 
 Street = Callable[[int], TrainingFrame]
 CPU = torch.device("cpu")

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from perception import Detector
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from sparse_core import workers
 
 ROOT = Path(__file__).parents[3]

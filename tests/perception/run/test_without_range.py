@@ -20,7 +20,7 @@ from perception.model.listed_map import ListedMap
 from perception.model.network import Network
 from perception.model.thinning import thinned
 from perception.run.precision import has_bfloat16
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from perception.train.trainer import Trainer
 from perception.types import Detections, FloatArray
 from sparse_core.errors import CapacityWarning

@@ -19,7 +19,7 @@ from perception.io import load_point_cloud
 from perception.model.network import Network
 from perception.scans import ScanTransform
 from perception.scans.watch import ScanWatch
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 
 Street = Callable[[int], TrainingFrame]
 RANGE = PillarConfig(range_m=(0, -8, -3, 16, 8, 1), pillar_size_m=0.25, channels=16)

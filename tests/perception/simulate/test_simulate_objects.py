@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from perception.simulate.mesh import Mesh
-from perception.simulate.people import sample_cyclist, sample_pedestrian
+from perception.simulate.objects.people import sample_cyclist, sample_pedestrian
+from perception.simulate.objects.vehicles import BODIES, sample_size, sample_vehicle, vehicle_mesh
 from perception.simulate.surface import Material
-from perception.simulate.vehicles import BODIES, sample_size, sample_vehicle, vehicle_mesh
 
 
 def size(mesh: Mesh) -> np.ndarray:

@@ -17,10 +17,10 @@ from perception.simulate import (
 from perception.simulate.annotation import occlusion_level, tight_box
 from perception.simulate.ground import Ground, Spot, Street
 from perception.simulate.mesh import Mesh, box, merge_meshes
-from perception.simulate.people import sample_pedestrian
+from perception.simulate.objects.people import sample_pedestrian
+from perception.simulate.objects.vehicles import BODIES, vehicle_mesh
 from perception.simulate.scene import Scene
 from perception.simulate.surface import Material
-from perception.simulate.vehicles import BODIES, vehicle_mesh
 
 pytest.importorskip("open3d", exc_type=ImportError)
 

@@ -8,7 +8,7 @@ from perception.simulate import SceneConfig, build_scene
 from perception.simulate.ground import Ground, Spot, Street
 from perception.simulate.layout import CHARACTERS, Occupancy
 from perception.simulate.mesh import merge_meshes
-from perception.simulate.scenery import clutter, fence, hedge, tree
+from perception.simulate.objects.scenery import clutter, fence, hedge, tree
 from perception.simulate.surface import Material
 
 

@@ -18,7 +18,7 @@ from perception.config import DetectorConfig
 from perception.model.network import Network, NetworkMaps
 from perception.model.pillars import make_pillars
 from perception.stages.cpu import PlannedMaps
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from sparse_core.conv import SparseTensor
 
 Street = Callable[[int], TrainingFrame]

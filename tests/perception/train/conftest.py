@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from perception.config import AugmentConfig, DetectorConfig, TrainConfig
-from perception.train.batches import Batch, collate
-from perception.train.frames import TrainingFrame
+from perception.train.data.batches import Batch, collate
+from perception.train.data.frames import TrainingFrame
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,16 @@ import pytest
 from perception.boxes import points_in_boxes, rotated_iou_bev
 from perception.config import AugmentConfig, TrainConfig
 from perception.data import open_data_set
-from perception.train.augment import augment, disturb_objects, drop_points, paste_objects, transform_scene
-from perception.train.batches import SampleSequence, batches, collate
-from perception.train.frames import IGNORED, TrainingFrame, class_counts, load_frames
-from perception.train.objects import (
+from perception.train.data.augment import (
+    augment,
+    disturb_objects,
+    drop_points,
+    paste_objects,
+    transform_scene,
+)
+from perception.train.data.batches import SampleSequence, batches, collate
+from perception.train.data.frames import IGNORED, TrainingFrame, class_counts, load_frames
+from perception.train.data.objects import (
     ObjectSample,
     collect_objects,
     local_positions,

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from perception.config import TrainConfig, save_config
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from perception.train.trainer import Trainer
 
 Street = Callable[[int], TrainingFrame]

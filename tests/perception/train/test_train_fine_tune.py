@@ -16,8 +16,8 @@ from perception.checkpoints.weights import load_weights
 from perception.config import TrainConfig
 from perception.errors import CheckpointError
 from perception.train.coded import RoundedWeight, SharedWeight
+from perception.train.data.frames import TrainingFrame
 from perception.train.fine_tune import FineTune, masks_of
-from perception.train.frames import TrainingFrame
 from perception.train.run import train
 from perception.train.trainer import Trainer
 from sparse_core.compression import Coding, compress

@@ -12,7 +12,7 @@ import pytest
 from perception.config import TrainConfig
 from perception.data import open_data_set
 from perception.errors import DataError
-from perception.train.frames import (
+from perception.train.data.frames import (
     LoadedFrames,
     TrainingFrame,
     class_counts,

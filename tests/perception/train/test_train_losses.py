@@ -13,8 +13,8 @@ from perception.config import DetectorConfig, TrainConfig
 from perception.model.head import CentreHead
 from perception.model.network import Network
 from perception.model.pillars import make_pillars
-from perception.train.batches import Batch, collate
-from perception.train.frames import IGNORED, TrainingFrame
+from perception.train.data.batches import Batch, collate
+from perception.train.data.frames import IGNORED, TrainingFrame
 from perception.train.losses import (
     LOSS_WEIGHTS,
     focal_loss,

@@ -12,8 +12,14 @@ import pytest
 from perception.data import Frame, open_data_set
 from perception.detector import Detector
 from perception.model.network import Network
-from perception.train.objects import points_in_box
-from perception.train.pseudo import PseudoLabelling, Sight, pseudo_labels, seen_again, write_pseudo_labels
+from perception.train.data.objects import points_in_box
+from perception.train.data.pseudo import (
+    PseudoLabelling,
+    Sight,
+    pseudo_labels,
+    seen_again,
+    write_pseudo_labels,
+)
 from perception.types import Detections
 
 

@@ -18,7 +18,7 @@ from torch import nn
 from perception.cli import main
 from perception.config import TrainConfig, save_config
 from perception.errors import ConfigError
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from perception.train.ranks import ALONE, Ranks, first_of_environment, ranks_of_environment
 from perception.train.synchronised import SynchronisedNorm, synchronise_norms
 from perception.train.trainer import Trainer

@@ -10,8 +10,14 @@ import pytest
 
 from perception.config import AugmentConfig
 from perception.errors import ConfigError
-from perception.train.frames import TrainingFrame
-from perception.train.sensors import change_intensity, change_sensor, jitter_ranges, keep_beams, raise_sensor
+from perception.train.data.frames import TrainingFrame
+from perception.train.data.sensors import (
+    change_intensity,
+    change_sensor,
+    jitter_ranges,
+    keep_beams,
+    raise_sensor,
+)
 
 Street = Callable[[int], TrainingFrame]
 

@@ -16,7 +16,7 @@ from perception.model.embedding import EmbeddingHead
 from perception.model.network import Network
 from perception.run.eager import EagerRunner, EagerSteps
 from perception.train import towns
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from perception.train.sights import Observer, Sights, View, drive_views, thinned
 
 Street = Callable[[int], TrainingFrame]

@@ -18,9 +18,9 @@ from matplotlib.image import imread
 from perception.checkpoints.weights import load_weights
 from perception.config import TrainConfig, load_config
 from perception.errors import CheckpointError, DataError
-from perception.train.batches import Batch
 from perception.train.curves import plot_curves
-from perception.train.frames import TrainingFrame
+from perception.train.data.batches import Batch
+from perception.train.data.frames import TrainingFrame
 from perception.train.run import train
 from perception.train.trainer import Trainer
 from sparse_core.interruption import Interrupted

@@ -16,8 +16,8 @@ from perception.config import DetectorConfig, TrainConfig
 from perception.errors import CheckpointError, ConfigError, DataError
 from perception.model.network import Network
 from perception.model.pillars import make_pillars
+from perception.train.data.frames import TrainingFrame, with_measured_sizes
 from perception.train.fine_tune import FineTune
-from perception.train.frames import TrainingFrame, with_measured_sizes
 from perception.train.run import FEW_BOXES, train
 from perception.train.trainer import Trainer
 from perception.train.transfer import transfer_weights

@@ -17,7 +17,7 @@ from perception.boxes import rotated_iou_bev
 from perception.checkpoints.weights import WEIGHTS_DIRECTORY
 from perception.data import open_data_set
 from perception.run.precision import has_bfloat16
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from sparse_core import __version__
 
 Street = Callable[[int], TrainingFrame]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from perception.budget import BudgetedDetector, default_levels
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from sparse_core.dynamic.inference import energy
 
 Street = Callable[[int], TrainingFrame]

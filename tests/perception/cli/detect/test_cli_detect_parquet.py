@@ -14,7 +14,7 @@ from cloud_bags import write_bag
 from perception.cli.detect import partitions
 from perception.cli.detect.partitions import write_partitions
 from perception.errors import DataError
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 
 Perceive = Callable[..., Any]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 
 Perceive = Callable[..., Any]
 TUM = "0.0 0 0 0 0 0 0 1\n10.0 20 0 0 0 0 1 0\n"

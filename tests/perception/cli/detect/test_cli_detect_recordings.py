@@ -12,9 +12,9 @@ import pytest
 import sensor_packets
 from cloud_bags import write_bag
 
-from perception.io.bag_scans import BagScans
-from perception.io.bags import open_bag
-from perception.train.frames import TrainingFrame
+from perception.io.recordings.bag_scans import BagScans
+from perception.io.recordings.bags import open_bag
+from perception.train.data.frames import TrainingFrame
 
 Street = Callable[[int], TrainingFrame]
 Perceive = Callable[..., Any]

@@ -17,7 +17,7 @@ import pytest
 from cloud_bags import write_bag
 from PIL import Image
 
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 
 Street = Callable[[int], TrainingFrame]
 Perceive = Callable[..., Any]

@@ -19,7 +19,7 @@ from perception.data.own.labels import vertical_axis
 from perception.errors import DataError
 from perception.io import load_point_cloud, save_point_cloud
 from perception.io.transform import ScanTransform
-from perception.train.frames import load_frames
+from perception.train.data.frames import load_frames
 
 Describe = Callable[..., Path]
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.errors import DataError
-from perception.io.lzf import decompress_lzf
+from perception.io.files.lzf import decompress_lzf
 from perception.io.raw import RawCloud, packed_columns, raw_from_fields, read_bytes, restore_bytes
 from perception.io.text import parse_count
 from perception.types import FloatArray

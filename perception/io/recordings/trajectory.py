@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.transform import Rotation, Slerp
 
-from perception.io.stamped import StampedTransform
+from perception.io.recordings.stamped import StampedTransform
 
 #: A scan farther than this from every pose has none.
 MAX_GAP_S = 1.0

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from perception.errors import DataError
-from perception.io import foxglove, ros
-from perception.io.bags import Bag, BagMessage, Topic, listed
 from perception.io.raw import transformed, unit_intensity
+from perception.io.recordings import foxglove, ros
+from perception.io.recordings.bags import Bag, BagMessage, Topic, listed
 from perception.io.transform import ScanTransform
 from perception.types import PointCloud
 

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.errors import DataError
-from perception.io import foxglove, ros
-from perception.io.bags import Bag, Topic, listed
-from perception.io.stamped import StampedTransform
-from perception.io.trajectory import Trajectory
+from perception.io.recordings import foxglove, ros
+from perception.io.recordings.bags import Bag, Topic, listed
+from perception.io.recordings.stamped import StampedTransform
+from perception.io.recordings.trajectory import Trajectory
 
 _POSES = (ros.ODOMETRY, *ros.POSES, foxglove.POSE)
 _TRANSFORMS = (ros.TRANSFORMS, *foxglove.TRANSFORMS)

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from perception.config import TrainConfig
-from perception.train.augment import augment
-from perception.train.frames import TrainingFrame
-from perception.train.objects import ObjectSample
+from perception.train.data.augment import augment
+from perception.train.data.frames import TrainingFrame
+from perception.train.data.objects import ObjectSample
 from perception.train.ranks import ALONE, Ranks
 from sparse_core.interruption import ignore_stop_signals
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from perception.config import AugmentConfig
-from perception.train.frames import IGNORED, TrainingFrame
-from perception.train.objects import ObjectSample, local_positions, points_in_box, shadowed
-from perception.train.sensors import change_sensor
+from perception.train.data.frames import IGNORED, TrainingFrame
+from perception.train.data.objects import ObjectSample, local_positions, points_in_box, shadowed
+from perception.train.data.sensors import change_sensor
 from perception.types import FloatArray
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from perception.data import CameraCalibration, Frame, objects_from_boxes
 from perception.data.kitti import WHOLE_SCANS, KittiWriter
 from perception.detector import Detector
-from perception.train.objects import points_in_box
+from perception.train.data.objects import points_in_box
 from perception.types import Detections, FloatArray, PointCloud
 
 BoolArray = npt.NDArray[np.bool_]

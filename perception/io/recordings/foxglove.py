@@ -14,11 +14,11 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from perception.errors import DataError
-from perception.io.bags import BagMessage
-from perception.io.packed import PackedCloud, PackedField
 from perception.io.raw import RawCloud, as_float32
-from perception.io.stamped import StampedCloud, StampedTransform, rigid
-from perception.io.wire import Value, content, double, number, read_message, submessages
+from perception.io.recordings.bags import BagMessage
+from perception.io.recordings.packed import PackedCloud, PackedField
+from perception.io.recordings.stamped import StampedCloud, StampedTransform, rigid
+from perception.io.recordings.wire import Value, content, double, number, read_message, submessages
 
 CLOUD = "foxglove.PointCloud"
 POSE = "foxglove.PoseInFrame"

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from perception.errors import DataError
-from perception.io.bags import BagMessage
-from perception.io.packed import PackedCloud, PackedField
-from perception.io.stamped import StampedCloud, StampedTransform, rigid
+from perception.io.recordings.bags import BagMessage
+from perception.io.recordings.packed import PackedCloud, PackedField
+from perception.io.recordings.stamped import StampedCloud, StampedTransform, rigid
 
 CLOUD = "sensor_msgs/msg/PointCloud2"
 ODOMETRY = "nav_msgs/msg/Odometry"

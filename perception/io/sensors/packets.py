@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from perception.errors import DataError
-from perception.io.bag_scans import BagScan
-from perception.io.bags import listed
-from perception.io.ouster import read_ouster_metadata
-from perception.io.pcap import Datagram, read_datagrams
 from perception.io.raw import transformed, unit_intensity
-from perception.io.transform import ScanTransform
-from perception.io.turns import (
+from perception.io.recordings.bag_scans import BagScan
+from perception.io.recordings.bags import listed
+from perception.io.sensors.ouster import read_ouster_metadata
+from perception.io.sensors.pcap import Datagram, read_datagrams
+from perception.io.sensors.turns import (
     CALIBRATION_PACKETS,
     VELODYNE_BYTES,
     OusterTurns,
@@ -24,6 +23,7 @@ from perception.io.turns import (
     tells_model,
     turns_of,
 )
+from perception.io.transform import ScanTransform
 from perception.types import PointCloud
 
 #: Datagrams of the beginning from which the sensors of a capture are known.

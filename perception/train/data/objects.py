@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 from perception.types import FloatArray
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from perception.config import AugmentConfig
-from perception.train.frames import TrainingFrame
+from perception.train.data.frames import TrainingFrame
 
 
 def change_sensor(frame: TrainingFrame, config: AugmentConfig, random: np.random.Generator) -> TrainingFrame:

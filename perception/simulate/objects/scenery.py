@@ -19,7 +19,7 @@ from perception.simulate.mesh import (
     tubes,
     uniform_mesh,
 )
-from perception.simulate.people import bicycle_parts
+from perception.simulate.objects.people import bicycle_parts
 from perception.simulate.surface import Material
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from perception.errors import DataError
 from perception.io.columns import parse_columns
-from perception.io.headings import Headings, parse_headings
+from perception.io.files.headings import Headings, parse_headings
 from perception.io.raw import RawCloud, as_float32, check_near_origin, intensity_names, pick_intensity
 from perception.io.text import parse_count
 from perception.types import FloatArray

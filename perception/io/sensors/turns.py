@@ -10,9 +10,9 @@ import numpy as np
 import yaml
 
 from perception.errors import DataError
-from perception.io.ouster import Columns, OusterSensor
-from perception.io.pcap import Datagram
 from perception.io.raw import RawCloud
+from perception.io.sensors.ouster import Columns, OusterSensor
+from perception.io.sensors.pcap import Datagram
 
 #: Size of Velodyne's packets.
 VELODYNE_BYTES = 1206

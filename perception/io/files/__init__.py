@@ -1,0 +1,1 @@
+"""Point cloud files, one module per format."""

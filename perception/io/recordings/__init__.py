@@ -1,0 +1,1 @@
+"""Recordings: ROS bags and MCAP files, their messages, scans and poses."""

@@ -1,0 +1,1 @@
+"""Packets of spinning sensors, and the captures that hold them."""

@@ -1,0 +1,1 @@
+"""Frames for training: batches, augmentation, pasted objects and pseudo-labels."""
