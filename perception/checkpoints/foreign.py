@@ -74,7 +74,7 @@ class _Program:
     wide_first: bool = False
 
 
-class Converted(NamedTuple):
+class ConvertedWeights(NamedTuple):
     """What a checkpoint became.
 
     Attributes:
@@ -88,7 +88,7 @@ class Converted(NamedTuple):
     left_out: tuple[str, ...]
 
 
-def convert_weights(path: str | Path, config: str | Path | None = None) -> Converted:
+def convert_weights(path: str | Path, config: str | Path | None = None) -> ConvertedWeights:
     """The network of a checkpoint.
 
     Args:
@@ -123,7 +123,7 @@ def convert_weights(path: str | Path, config: str | Path | None = None) -> Conve
     if difference is not None:
         raise CheckpointError(f"{path}: weights of another configuration: {difference}")
     network.load_state_dict(renamed)
-    return Converted(network.eval(), program.name, left_out)
+    return ConvertedWeights(network.eval(), program.name, left_out)
 
 
 def _state(path: Path) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from perception.evaluate.resampling import Sampler
 from perception.types import Boxes3D, Detections
 
 
-class Result(Protocol):
+class EvaluationResult(Protocol):
     """What an evaluation gives back."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Judge(ABC):
         """Write what was detected into a folder that is there, and return what :meth:`evaluate` takes."""
 
     @abstractmethod
-    def evaluate(self, results: Path) -> Result:
+    def evaluate(self, results: Path) -> EvaluationResult:
         """Judge results."""
 
     @abstractmethod

@@ -28,7 +28,7 @@ from sparse_core.files import write_file
 
 if TYPE_CHECKING:
     from perception.detector import Detector
-    from perception.evaluate.comparison import Comparison
+    from perception.evaluate.comparison import RunComparison
     from perception.evaluate.judge import Judge
     from sparse_core.table import Table
 
@@ -287,7 +287,7 @@ def _calibrate(
     return calibration_table(found, len(frames))
 
 
-def _compare(options: argparse.Namespace, judge: Judge, results: Path, folder: Path) -> Comparison | None:
+def _compare(options: argparse.Namespace, judge: Judge, results: Path, folder: Path) -> RunComparison | None:
     """Intervals of this run, and of the difference where there is another."""
     from perception.evaluate.comparison import bootstrap
 

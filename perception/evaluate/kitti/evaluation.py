@@ -96,7 +96,7 @@ def evaluate_kitti(
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class FrameComparison:
     """All frames: what is shared by every class and difficulty.
 
     Attributes:
@@ -112,12 +112,12 @@ class Scene:
     coverage: dict[OverlapMetric, Float64Array]
 
 
-def compare_frames(labels: ObjectTable, detections: ObjectTable) -> Scene:
+def compare_frames(labels: ObjectTable, detections: ObjectTable) -> FrameComparison:
     """Overlaps of all frames."""
     regions = labels.type == DONT_CARE.lower()
     objects = labels.rows(~regions)
     in_regions = find_overlaps(labels.rows(regions), detections)
-    return Scene(
+    return FrameComparison(
         labels=objects,
         detections=detections,
         overlaps=find_overlaps(objects, detections),
@@ -128,7 +128,7 @@ def compare_frames(labels: ObjectTable, detections: ObjectTable) -> Scene:
 
 
 def _curves_of(
-    scene: Scene, class_name: str, difficulty: Difficulty, roles: Roles, *, min_overlap: float
+    scene: FrameComparison, class_name: str, difficulty: Difficulty, roles: Roles, *, min_overlap: float
 ) -> dict[CurveKey, Float64Array]:
     """The four curves of a class at a difficulty, (41,) each."""
     curves: dict[CurveKey, Float64Array] = {}
@@ -145,7 +145,7 @@ def _curves_of(
 
 
 def match_task(
-    scene: Scene,
+    scene: FrameComparison,
     class_name: str,
     difficulty: Difficulty,
     roles: Roles,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perception.evaluate.box_table import Float64Array, Mask, Rows
-from perception.evaluate.kitti.evaluation import Scene, compare_frames, match_task, overlap_limits
+from perception.evaluate.kitti.evaluation import FrameComparison, compare_frames, match_task, overlap_limits
 from perception.evaluate.kitti.frames import FrameSource, ObjectTable, load_frames
 from perception.evaluate.kitti.matching import (
     MatchTask,
@@ -163,7 +163,7 @@ class KittiSampler(Sampler):
             *(measure for measure, *_ in self._recalls),
         )
 
-    def _add_class(self, scene: Scene, name: str, limit: float, points: Rows | None) -> None:
+    def _add_class(self, scene: FrameComparison, name: str, limit: float, points: Rows | None) -> None:
         frames = len(self.frame_ids)
         for difficulty in DIFFICULTIES:
             roles = label_roles(scene.labels, name, difficulty)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from perception.evaluate.boxes.result import BoxesResult
-from perception.evaluate.judge import Result
+from perception.evaluate.judge import EvaluationResult
 from perception.evaluate.kitti.protocol import METRICS, Metric
 from perception.evaluate.kitti.result import DIFFICULTY_NAMES, KittiResult
 from perception.evaluate.nuscenes.result import ERRORS, SAMPLE_COUNT, NuScenesResult
@@ -24,7 +24,7 @@ _FEW_LABELS = "With fewer than 41 labels even perfect detections stay below 100 
 _LINE_WIDTHS = (3.4, 2.3, 1.2)
 
 
-def result_tables(result: Result) -> list[Table]:
+def result_tables(result: EvaluationResult) -> list[Table]:
     """Return the tables that are printed of a result.
 
     Raises:
@@ -39,7 +39,7 @@ def result_tables(result: Result) -> list[Table]:
     raise TypeError(f"expected a result of a protocol, got {type(result).__name__}")
 
 
-def plot_result(result: Result, path: str | Path) -> Path:
+def plot_result(result: EvaluationResult, path: str | Path) -> Path:
     """Draw precision-recall curves, one panel per class, as a PNG file at least 900 pixels wide.
 
     Args:
