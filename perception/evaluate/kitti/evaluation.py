@@ -36,10 +36,8 @@ from perception.evaluate.kitti.protocol import (
     label_roles,
     officially_reported,
 )
-from perception.evaluate.kitti.result import CurveKey, KittiResult, PrecisionRecall
+from perception.evaluate.kitti.result import CurveKey, KittiResult
 from perception.evaluate.options import MissingResults
-
-__all__ = ["KittiResult", "PrecisionRecall", "evaluate_kitti"]
 
 
 def evaluate_kitti(
