@@ -1,6 +1,6 @@
 """The neck and the heat map near active cells only, as tensors alone; elsewhere as of an empty scene.
 
-Which cells those are, and how small a map stands for the empty one: :mod:`perception.stages.neck.near`.
+Which cells those are, and how small a map stands for the empty one: :mod:`perception.stages.neck.empty`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perception.export.runs import Cells
 from perception.model.head import CentreHead
 from perception.model.layers import DenseBlock, DenseUnit
 from perception.model.neck import Neck
-from perception.stages.neck.near import EmptyMaps, dilated, fine_rows, list_reach
+from perception.stages.neck.empty import EmptyMaps, dilated, fine_rows, list_reach
 
 
 class HeatedMap(NamedTuple):

@@ -19,9 +19,9 @@ from perception.config import DetectorConfig, Limits
 from perception.kinds import class_of
 from perception.model.network import Network
 from perception.run import transfer
-from perception.run.graph_steps import FixedScans, FrameBoxes
-from perception.run.hashed import HashSteps
-from perception.run.profile import AnySteps, clocked, replayed
+from perception.run.batch import FixedScans, FrameBoxes
+from perception.run.fixed import FixedSteps
+from perception.run.profile import clocked, replayed
 from perception.run.results import FrameResult
 from perception.run.transfer import InputBlock, OutputBlock
 from perception.stages.neck import list_reach, work_share
@@ -122,7 +122,7 @@ class FrameGraph:
     """
 
     room: Room
-    steps: AnySteps
+    steps: FixedSteps
     entry: InputBlock
     found: FrameBoxes
     words: Tensor
@@ -147,7 +147,7 @@ class FrameGraph:
         return self.entry.scans
 
     @classmethod
-    def capture(cls, steps: AnySteps, room: Room, clouds: Sequence[Tensor]) -> FrameGraph:
+    def capture(cls, steps: FixedSteps, room: Room, clouds: Sequence[Tensor]) -> FrameGraph:
         """Allocate the input and capture a batch.
 
         Args:
@@ -251,7 +251,7 @@ class FrameRunner:
         self.network, self.dtype, self.overflow, self.impl = network, dtype, overflow, impl
         self.config = config or network.config
         self.device = next(network.parameters()).device
-        self._made = HashSteps if self.config.pillars.open else class_of(self.config.backbone.kind, "graph")
+        self._made = class_of(self.config.backbone.kind, "graph")
         if self._made is None:
             raise ValueError(f"detectors of kind {self.config.backbone.kind!r} have no graphs")
         self._graphs: dict[int, FrameGraph] = {}
@@ -291,9 +291,9 @@ class FrameRunner:
             self._graphs[batch_size] = FrameGraph.capture(self._steps(room), room, clouds)
         return self._graphs[batch_size]
 
-    def _steps(self, room: Room) -> AnySteps:
+    def _steps(self, room: Room) -> FixedSteps:
         lists = {"nearby": room.nearby} if self._made.sparse else {}
-        steps: AnySteps = self._made(
+        steps: FixedSteps = self._made(
             self.network, batch_size=room.batch_size, capacities=room.capacities, **lists,
             dtype=self.dtype, impl=self.impl, config=self.config,
         )  # fmt: skip
