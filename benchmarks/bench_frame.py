@@ -44,7 +44,7 @@ from perception.comparison.sides import DENSE, SPARSE
 from perception.config import DetectorConfig
 from perception.model.network import Network
 from perception.registry import graph_steps
-from perception.run.fixed import FixedSteps
+from perception.run.bounded import BoundedGrid
 from perception.run.graph import FrameGraph, FrameRunner
 from perception.stages.pillars import fixed_pillars
 
@@ -250,13 +250,14 @@ def _pillars_us(runner: FrameRunner, clouds: Sequence[Tensor], rounds: int) -> f
     """Microseconds from points to rows of pillars and points in their order."""
     graph = runner.graph_for(clouds)
     graph.load(clouds)
-    assert isinstance(graph.steps, FixedSteps)
+    grid = graph.steps.grid
+    assert isinstance(grid, BoundedGrid)
     run = partial(
         fixed_pillars,
         *graph.scans,
         runner.config.pillars,
         graph.room.capacities[0],
-        workspace=graph.steps.pillar_workspace,
+        workspace=grid.pillar_workspace,
     )
     options: dict[str, Any] = {"rounds": rounds, "budget_s": 5.0, "seed": 0}
     return statistics.median(call_microseconds({"pillars": run}, runner.device, **options)["pillars"])

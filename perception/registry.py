@@ -17,9 +17,7 @@ from perception.run.anchors import AnchorSteps
 from perception.run.centres import CentreSteps
 from perception.run.dense import DenseSteps
 from perception.run.eager import EagerSteps, MakeSteps
-from perception.run.fixed import SparseSteps
-from perception.run.hashed import HashSteps
-from perception.run.profile import AnySteps
+from perception.run.fixed import FixedSteps, SparseSteps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +32,7 @@ class DetectorKind:
 
     network: type[Network] = Network
     eager: MakeSteps = EagerSteps
-    graph: type[AnySteps] | None = None
+    graph: type[FixedSteps] | None = None
 
 
 #: By ``backbone.kind``, which has its section in :data:`perception.config.backbone.BACKBONES`.
@@ -72,6 +70,6 @@ def make_network(config: DetectorConfig) -> Network:
     return kind_of(config).network(config)
 
 
-def graph_steps(config: DetectorConfig) -> type[AnySteps] | None:
+def graph_steps(config: DetectorConfig) -> type[FixedSteps] | None:
     """Return the steps for CUDA graphs of a configuration; None if its kind has none."""
-    return HashSteps if config.pillars.open else kind_of(config).graph
+    return kind_of(config).graph

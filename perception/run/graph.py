@@ -18,8 +18,9 @@ from torch import Tensor
 from perception.config import DetectorConfig, Limits
 from perception.model.network import Network
 from perception.run import transfer
-from perception.run.graph_steps import FixedScans, FrameBoxes
-from perception.run.profile import AnySteps, clocked, replayed
+from perception.run.batch import FixedScans, FrameBoxes
+from perception.run.fixed import FixedSteps
+from perception.run.profile import clocked, replayed
 from perception.run.results import FrameResult
 from perception.run.transfer import InputBlock, OutputBlock
 from perception.stages.neck import list_reach, work_share
@@ -43,7 +44,7 @@ _DENSE_CELLS = 1 << 13
 _MOST_SHARE = 0.6
 
 
-def why_no_graph(config: DetectorConfig, steps: type[AnySteps] | None, device: torch.device) -> str | None:
+def why_no_graph(config: DetectorConfig, steps: type[FixedSteps] | None, device: torch.device) -> str | None:
     """Return why frames of a network cannot be CUDA graphs here; None where they can.
 
     Args:
@@ -125,7 +126,7 @@ class FrameGraph:
     """
 
     room: Room
-    steps: AnySteps
+    steps: FixedSteps
     entry: InputBlock
     found: FrameBoxes
     words: Tensor
@@ -150,7 +151,7 @@ class FrameGraph:
         return self.entry.scans
 
     @classmethod
-    def capture(cls, steps: AnySteps, room: Room, clouds: Sequence[Tensor]) -> FrameGraph:
+    def capture(cls, steps: FixedSteps, room: Room, clouds: Sequence[Tensor]) -> FrameGraph:
         """Allocate the input and capture a batch.
 
         Args:
@@ -244,7 +245,7 @@ class FrameRunner:
     def __init__(
         self,
         network: Network,
-        steps: type[AnySteps] | None,
+        steps: type[FixedSteps] | None,
         *,
         dtype: torch.dtype = torch.float16,
         overflow: Overflow = "grow",
@@ -256,7 +257,6 @@ class FrameRunner:
         self.network, self.dtype, self.overflow, self.impl = network, dtype, overflow, impl
         self.config = config or network.config
         self.device = next(network.parameters()).device
-        #: Steps of different kinds take different capacities.
         self._made: Any = steps
         if steps is None:
             raise ValueError(f"detectors of kind {self.config.backbone.kind!r} have no graphs")
@@ -297,9 +297,9 @@ class FrameRunner:
             self._graphs[batch_size] = FrameGraph.capture(self._steps(room), room, clouds)
         return self._graphs[batch_size]
 
-    def _steps(self, room: Room) -> AnySteps:
+    def _steps(self, room: Room) -> FixedSteps:
         lists = {"nearby": room.nearby} if self._made.sparse else {}
-        steps: AnySteps = self._made(
+        steps: FixedSteps = self._made(
             self.network, batch_size=room.batch_size, capacities=room.capacities, **lists,
             dtype=self.dtype, impl=self.impl, config=self.config,
         )  # fmt: skip

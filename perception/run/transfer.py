@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from perception.run.graph_steps import FixedScans
+from perception.run.batch import FixedScans
 from sparse_core import native, nvrtc
 
 #: Words that blocks are aligned to, as points are read four numbers at a time.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from perception.stages.neck import reference
-from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps
+from perception.stages.neck.empty import EmptyMaps, NearTables, WrittenMaps
 from sparse_core.conv.grid.layout import FixedGrid
 from sparse_core.op import Impl, Op, by_torch, by_triton
 

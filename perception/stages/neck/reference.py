@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps, dilated
+from perception.stages.neck.empty import EmptyMaps, NearTables, WrittenMaps, dilated
 from sparse_core.conv.grid import grid_from_cells, linear_cells
 from sparse_core.conv.grid.layout import WORD, FixedGrid
 from sparse_core.conv.grid.reference import row_of

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps
+from perception.stages.neck.empty import EmptyMaps, NearTables, WrittenMaps
 from sparse_core.conv.grid.layout import WORD, FixedGrid, padded_width
 from sparse_core.conv.grid.levels_triton import rows_kernel
 from sparse_core.conv.grid.triton import popcount, row_of

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from perception.model.layers import PointUnit
 from perception.model.refine import CroppedPoints, RefineStage, pool_points
-from perception.stages.packed import WeightWatch
+from perception.stages.weight_watch import WeightWatch
 from sparse_core.conv.convolution.cpu.blocks import rows_product
 
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from perception.geometry import GroundGrid
 from perception.model.refine import OUTPUTS, apply_residuals, map_spots, point_features, to_local
-from perception.stages.pillars.hashed import HashedPillars
+from perception.stages.pillars.unbounded import HashedPillars
 from perception.stages.refine.api import REFINE
 from perception.stages.refine.common import RefinedBoxes, RefineTiles, RefineWorkspace
 from perception.stages.refine.weights import PackedRefine

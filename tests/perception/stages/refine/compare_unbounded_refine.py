@@ -16,10 +16,10 @@ from compare_refine import FRAMES, make_boxes, make_points, make_stage, numbers
 from torch import Tensor
 
 from perception.geometry import OpenGrid
-from perception.stages.pillars.hashed import HashedPillars, hash_pillars
+from perception.stages.pillars.unbounded import HashedPillars, hash_pillars
 from perception.stages.refine import PackedRefine, RefinedBoxes, RefineTiles, RefineWorkspace, pack_refine
 from perception.stages.refine.crop_triton import listed_crop_kernel
-from perception.stages.refine.hashed import refine_hashed
+from perception.stages.refine.unbounded import refine_hashed
 from sparse_core.conv.grid import fixed_hash
 from sparse_core.conv.grid.layout import FixedHash
 

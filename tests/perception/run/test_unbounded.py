@@ -15,10 +15,11 @@ from perception import Detector
 from perception.model.level import Level
 from perception.model.thinning import thinned
 from perception.registry import graph_steps
+from perception.run.fixed import FixedSteps
 from perception.run.graph import FrameRunner, why_no_graph
-from perception.run.hashed import HashSteps
 from perception.run.results import FrameResult
-from perception.stages.refine import hashed as refine_module
+from perception.run.unbounded import UnboundedGrid
+from perception.stages.refine import unbounded as refine_module
 from perception.train.data.frames import TrainingFrame
 from perception.types import Detections
 from sparse_core.errors import CapacityWarning
@@ -69,7 +70,8 @@ def test_frames_give_the_detectors_boxes(detector: Detector, street: Street) -> 
     clouds = [cloud(street, 0), torch.zeros((0, 4))]
     frames = runner(detector)
     steps = frames.graph_for(clouds).steps
-    assert isinstance(steps, HashSteps)
+    assert isinstance(steps, FixedSteps)
+    assert isinstance(steps.grid, UnboundedGrid)
     found = frames(clouds)
     assert len(found[0].boxes) > 1
     for mine, theirs in zip(found, detector.detect_batch(clouds), strict=True):

@@ -1,18 +1,18 @@
-"""The neck and the heat map over lists of cells; what they give for an empty scene is computed once."""
+"""Layers of the neck over lists of cells on a GPU; what they give for an empty scene is computed once."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from perception.stages.backbone.units import Unit, usual_rows
 from perception.stages.head import fixed_heat, fixed_up
-from perception.stages.neck.api import near_lists, near_tables
-from perception.stages.neck.near import EmptyMaps, NearTables, WrittenMaps, list_reach
+from perception.stages.neck.empty import EmptyMaps, NearTables, list_reach
 from perception.stages.neck.weights import NeckWeights
 from sparse_core.conv.convolution import fixed_convolution
 from sparse_core.conv.grid import DenseGrid, FixedGrid, FixedHash, grid_from_cells, neighbour_table
@@ -35,26 +35,36 @@ class ListPlan(Protocol):
         ...
 
 
-class NearPlan(NamedTuple):
-    """Where a batch of frames is computed: lists 0 to n, and the tables of the layers over them."""
+class EmptyRows(NamedTuple):
+    """Rows of an empty scene on the small map, as the kernels give them.
 
-    lists: list[FixedGrid]
-    tables: NearTables
+    Attributes:
+        layers: (small cells, C) of each layer of the blocks.
+        raised: (4 * small cells, C_out) input of the finer 3x3 layer, see :meth:`EmptyMaps.finer_cell`.
+        features: (4 * small cells, C_out) what that layer gives.
+        heat: (4 * small cells, classes) float32.
+    """
+
+    layers: list[Tensor]
+    raised: Tensor
+    features: Tensor
+    heat: Tensor
 
 
-class NearNeck:
+Cells = TypeVar("Cells", FixedGrid, FixedHash)
+Plan = TypeVar("Plan", bound=ListPlan)
+
+
+class GpuListNeck(ABC, Generic[Cells, Plan]):
     """Neck and heat map of batches of one size, computed where active cells reach and nowhere else.
 
     Layer k is computed at the cells within k of an active one, list k. Its rows lie side by side; behind them
-    is the small map that the layer gives for an empty scene, which is read for all other cells. Only the last
-    map and the heat map are whole: they are those of an empty scene but for the cells of the last list, which
-    get their empty values back before the next batch. Values are those of the dense layers, to the bit if
-    these use the same ``configs``.
+    is the small map that the layer gives for an empty scene, which is read for all other cells. Values are
+    those of the dense layers, to the bit if these use the same ``configs``.
 
     Args:
         weights: on the device to run on.
-        shape: rows and columns of the neck's map.
-        batch_size: frames of a call.
+        empty: geometry of the small map.
         capacities: cells of lists 0 to n that there is room for, see
             :func:`~perception.stages.neck.list_reach`.
         impl: of every step.
@@ -64,25 +74,45 @@ class NearNeck:
     """
 
     def __init__(
-        self,
-        weights: NeckWeights,
-        *,
-        shape: tuple[int, int],
-        batch_size: int,
-        capacities: Sequence[int],
-        impl: Impl = "auto",
+        self, weights: NeckWeights, empty: EmptyMaps, capacities: Sequence[int], *, impl: Impl
     ) -> None:
-        self.reach = list_reach(len(weights.blocks))
+        reach = list_reach(len(weights.blocks))
         if not weights.blocks:
             raise ValueError("a neck without blocks has nothing to compute near active cells only")
-        if len(capacities) != self.reach + 1:
+        if len(capacities) != reach + 1:
             raise ValueError(
-                f"{len(weights.blocks)} blocks need {self.reach + 1} capacities, got {len(capacities)}"
+                f"{len(weights.blocks)} blocks need {reach + 1} capacities, got {len(capacities)}"
             )
-        self.weights, self.batch_size, self.impl = weights, batch_size, impl
-        self.capacities = tuple(capacities)
-        self.empty = EmptyMaps(shape, self.reach)
+        self.weights, self.empty, self.capacities, self.impl = weights, empty, tuple(capacities), impl
         self.choose_tiles([0] * len(self.capacities))
+
+    @abstractmethod
+    def plan(self, first: Cells, fine: Cells) -> Plan:
+        """Lists and tables of a batch.
+
+        Args:
+            first: active cells of the neck's map, with room for the first of the capacities.
+            fine: cells of the backbone's last level.
+        """
+
+    @abstractmethod
+    def map(self, sparse: Tensor, table: Tensor, fine: Cells, plan: Plan) -> Tensor:
+        """The finer map.
+
+        Args:
+            sparse: (capacity, C) rows of the backbone's last level.
+            table: (9, capacity of list 0) which of them each cell of list 0 reads.
+            fine: cells of ``sparse``.
+            plan: of the batch.
+        """
+
+    @abstractmethod
+    def heat(self) -> Tensor:
+        """The heat map of the map, float32."""
+
+    @abstractmethod
+    def _keep(self, rows: EmptyRows) -> None:
+        """Put rows of an empty scene where the map and the heat map are made."""
 
     def choose_tiles(self, active: Sequence[int]) -> None:
         """Choose tiles for batches like one before: for speed only. Plans made before are void.
@@ -90,23 +120,18 @@ class NearNeck:
         Args:
             active: cells of each list of that batch; 0: not known.
         """
-        weights = self.weights
-        units = [weights.down, *(unit for block in weights.blocks for unit in block), weights.out]
+        units = [self.weights.down, *self._units(), self.weights.out]
         rows = [usual_rows(*pair) for pair in zip(active, self.capacities, strict=True)]
         rows[-1] *= 4
         #: Tiles of each 3x3 layer: the same for the empty scene, so that rounding is.
         self.configs = [unit.tiles(count) for unit, count in zip(units, rows, strict=True)]
-        self._fill()
-
-    def plan(self, first: FixedGrid) -> NearPlan:
-        """Lists and tables of a batch; its maps become those of an empty scene.
-
-        Args:
-            first: active cells of the neck's map, with room for the first of the capacities.
-        """
-        lists = near_lists(first, self.capacities[1:], written=self.written, empty=self.empty, impl=self.impl)
-        lists = [first, *lists]
-        return NearPlan(lists, near_tables(lists, self.empty, self.written.cells, impl=self.impl))
+        empty = self._empty_scene()
+        self.layers = [
+            _with_room(capacity, layer)
+            for capacity, layer in zip(self.capacities[1:-1], empty.layers, strict=True)
+        ]
+        self.raised = _with_room(4 * self.capacities[-2], empty.raised)
+        self._keep(empty)
 
     def coarse(self, sparse: Tensor, table: Tensor, plan: ListPlan) -> list[Tensor]:
         """Layers at the neck's resolution, the last in rows of the last list but one.
@@ -141,68 +166,11 @@ class NearNeck:
             layers.append(self.layers[number - 1])
         return layers
 
-    def map(self, sparse: Tensor, table: Tensor, level: FixedGrid, plan: NearPlan) -> Tensor:
-        """The finer map, (B * 2H * 2W, C).
-
-        Args:
-            sparse, table, plan: see :meth:`coarse`.
-            level: cells of ``sparse``.
-        """
-        near = self.capacities[-2]
-        coarse = self.coarse(sparse, table, plan)[-1][:near]
-        fixed_up(
-            coarse, sparse, level, self.weights.up, at=plan.lists[-2], out=self.raised[: 4 * near],
-            impl=self.impl,
-        )  # fmt: skip
-        out = self.weights.out
-        return fixed_convolution(
-            self.raised,
-            out.weight,
-            plan.tables.fine_table,
-            plan.tables.fine_count,
-            bias=out.bias,
-            relu=out.relu,
-            out=self.written.features,
-            out_rows=self.written.cells,
-            ready=True,
-            impl=self.impl,
-            config=self.configs[-1],
-        )
-
-    def heat(self) -> Tensor:
-        """The heat map of the map: (B, classes, 2H, 2W) float32."""
-        rows, columns = self.empty.shape
-        return fixed_heat(
-            self.written.features, self.weights.heat, spatial_shape=(2 * rows, 2 * columns),
-            cells=self.written.cells, out=self.written.heat, impl=self.impl,
-        )  # fmt: skip
-
     def _units(self) -> list[Unit]:
         return [unit for block in self.weights.blocks for unit in block]
 
-    def _fill(self) -> None:
-        """Compute an empty scene, and keep it behind the rows of each layer and in the whole maps."""
-        layers, raised, features, heat = self._empty_scene()
-        self.layers = [
-            _with_room(capacity, layer) for capacity, layer in zip(self.capacities[1:-1], layers, strict=True)
-        ]
-        device = features.device
-        order = self._finer_order(device)
-        self.raised = _with_room(4 * self.capacities[-2], raised[order])
-        empty_features, empty_heat = features[order], heat[0].flatten(1).T[order].contiguous()
-        finer = self.empty.every_finer_cell(device)
-        place = finer.flatten()
-        whole = empty_heat[place].T.view(1, -1, *finer.shape)
-        self.written = WrittenMaps(
-            torch.full((4 * self.capacities[-1],), -1, dtype=torch.int32, device=device),
-            empty_features[place].repeat(self.batch_size, 1),
-            whole.repeat(self.batch_size, 1, 1, 1),
-            empty_features,
-            empty_heat,
-        )
-
-    def _empty_scene(self) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
-        """Layers of the small map: those of the neck, the one raised, the last, and its heat."""
+    def _empty_scene(self) -> EmptyRows:
+        """Run the layers on an empty small map."""
         small, weights = self.empty.small, self.weights
         finer = (2 * small[0], 2 * small[1])
         device, dtype = weights.out.weight.device, weights.out.weight.dtype
@@ -231,7 +199,8 @@ class NearNeck:
             config=self.configs[-1],
         )  # fmt: skip
         heat = fixed_heat(features, weights.heat, spatial_shape=finer, impl=self.impl)
-        return layers[1:], raised, features, heat
+        order = self._finer_order(device)
+        return EmptyRows(layers[1:], raised[order], features[order], heat[0].flatten(1).T[order].contiguous())
 
     def _finer_order(self, device: torch.device) -> Tensor:
         """Row of the small finer map, row-major, for each of its cells by coarse cell and parity."""

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import increment_version
 
-from perception.stages.packed import WeightWatch
+from perception.stages.weight_watch import WeightWatch
 
 
 def replace_parameter(layer: nn.Linear) -> None:

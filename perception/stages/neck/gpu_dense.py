@@ -1,4 +1,4 @@
-"""The neck and the heat map everywhere: for small maps, where launches cost more than cells."""
+"""The neck and the heat map on a GPU at every cell: for small maps, where launches cost more than cells."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 from perception.stages.backbone.units import Unit
 from perception.stages.head import fixed_up
-from perception.stages.neck.maps import MapConvolution
+from perception.stages.neck.map_convolution import MapConvolution
 from perception.stages.neck.weights import NeckWeights
 from sparse_core.conv.grid import DenseGrid, FixedGrid, TableRequest, neighbour_tables
 from sparse_core.op import Impl
 
 
-class WholeNeck:
+class GpuDenseNeck:
     """Neck and heat map of batches of one size.
 
     Args:

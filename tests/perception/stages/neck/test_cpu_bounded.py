@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from perception.stages.neck.cpu import dilated_cells, padded_rows
+from perception.stages.neck.cpu_bounded import dilated_cells, padded_rows
 from sparse_core import native
 from sparse_core.conv.convolution.cpu import compiled
 
