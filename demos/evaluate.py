@@ -12,7 +12,7 @@ from perception import Detector
 from perception.data import open_data_set
 from perception.evaluate.kitti import evaluate_kitti
 from perception.evaluate.kitti.judge import detections_to_objects
-from perception.evaluate.reports.result import format_table, plot_precision_recall
+from perception.evaluate.reports.result import plot_result, result_tables
 from sparse_core.common.commands import reported_file_errors
 
 
@@ -34,8 +34,8 @@ def main() -> None:
             detector(frame.cloud), frame.calibration, frame.image_size
         )
     result = evaluate_kitti(labels, results)
-    Console().print(format_table(result))
-    print(plot_precision_recall(result, options.out / "precision_recall.png"))
+    Console().print(*result_tables(result))
+    print(plot_result(result, options.out / "precision_recall.png"))
 
 
 if __name__ == "__main__":

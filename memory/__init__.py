@@ -3,8 +3,6 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from sparse_core.common.waiting import sleep_while_waiting
-
 if TYPE_CHECKING:
     from memory.config import StoreConfig
     from memory.query import Filter, Query
@@ -23,8 +21,6 @@ __all__ = [
     "StoreConfig",
     "Visit",
 ]
-
-sleep_while_waiting()
 
 _MODULES = {
     "StoreConfig": "memory.config",

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perception.drawing import drawing
-from sparse_core.common.waiting import sleep_while_waiting
 
 if TYPE_CHECKING:
     from perception.detector import Detector
@@ -13,8 +12,6 @@ if TYPE_CHECKING:
     from perception.types import Boxes3D, Detection, Detections, PointCloud
 
 __all__ = ["Boxes3D", "Detection", "Detections", "Detector", "PointCloud", "Tracker", "Tracks"]
-
-sleep_while_waiting()  # Frames are many short operations.
 
 _MODULES = {
     "Boxes3D": "perception.types",

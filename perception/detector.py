@@ -19,6 +19,7 @@ from perception.config import DetectorConfig
 from perception.device import usable_device
 from perception.model.network import Network
 from perception.model.ranging import in_range
+from perception.registry import graph_steps, kind_of
 from perception.run.eager import EagerRunner
 from perception.run.precision import PRECISIONS, Precision, usable_precision
 from perception.run.results import FrameResult, Reporter
@@ -78,7 +79,8 @@ class Detector:
         self.config: DetectorConfig = network.config
         self.device = usable_device(device)
         self.overflow: Overflow = overflow
-        reason = why_no_graph(self.config, self.device)
+        kind, steps = kind_of(self.config), graph_steps(self.config)
+        reason = why_no_graph(self.config, steps, self.device)
         if fast and reason:
             raise ValueError(f"fast=True cannot be: {reason}")
         graphs = not reason if fast is None else fast
@@ -98,11 +100,12 @@ class Detector:
         on_host = self.config.pillars.open and self.device.type != "cpu"
         self._eager = EagerRunner(
             copy.deepcopy(self.network).cpu() if on_host else self.network,
+            kind.eager,
             dtype=torch.float32 if graphs else dtype,
         )
         self._graphs: FrameRunner | None = None
         if graphs:
-            self._graphs = FrameRunner(self.network, dtype=dtype, overflow=overflow)
+            self._graphs = FrameRunner(self.network, steps, dtype=dtype, overflow=overflow)
         self.watch = ScanWatch(self.config.pillars, every_frame=not self.fast)
         self._report = Reporter(self.config)
         #: Kinds of warnings that were emitted; detectors of one network share it.

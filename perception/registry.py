@@ -1,58 +1,75 @@
-"""The kinds of detector by name, ``backbone.kind`` in their configuration: one entry each, one file each."""
+"""The kinds of detector: which classes ``backbone.kind`` of a configuration chooses.
+
+The registry stands above :mod:`perception.model` and :mod:`perception.run`, which never import it. They take
+classes and sections of the configuration as arguments.
+"""
 
 from __future__ import annotations
 
-import pkgutil
 from dataclasses import dataclass
-from typing import Any, Literal
 
-from perception.errors import ConfigError
+from perception.config import DetectorConfig
+from perception.config.backbone import BACKBONES, BackboneConfig, section_of
+from perception.model.anchors import AnchorNetwork
+from perception.model.centres import CentreNetwork
+from perception.model.network import DenseNetwork, Network
+from perception.run.anchors import AnchorSteps
+from perception.run.centres import CentreSteps
+from perception.run.dense import DenseSteps
+from perception.run.eager import EagerSteps, MakeSteps
+from perception.run.fixed import FixedSteps, SparseSteps
 
 
 @dataclass(frozen=True, kw_only=True)
 class DetectorKind:
-    """Classes of a kind as ``module:class``, imported when they are needed: weights need no way to run.
+    """The classes of a kind of detector.
 
     Attributes:
-        config: of the section ``backbone``: :class:`~perception.config.BackboneConfig` or derived from it.
-        backbone: what :class:`~perception.model.network.Network` makes of that section.
-        network: ``Network``, or a class derived from it that makes what it likes of the configuration.
-        eager: its :class:`~perception.run.program.Steps` on any device, made of the network.
-        graph: its :class:`~perception.run.fixed.FixedSteps` for CUDA graphs; None: it has none.
+        network: what is trained, saved and loaded; made from the configuration.
+        eager: its steps on any device, made from the network.
+        graph: its steps for CUDA graphs; None: it has none.
     """
 
-    config: str = "perception.config:BackboneConfig"
-    backbone: str = "perception.model.backbone:SparseBackbone"
-    network: str = "perception.model.network:Network"
-    eager: str = "perception.run.eager:EagerSteps"
-    graph: str | None = None
+    network: type[Network] = Network
+    eager: MakeSteps = EagerSteps
+    graph: type[FixedSteps] | None = None
 
 
+#: By ``backbone.kind``, which has its section in :data:`perception.config.backbone.BACKBONES`.
 KINDS = {
-    "sparse": DetectorKind(graph="perception.run.fixed:SparseSteps"),
-    "dense": DetectorKind(
-        backbone="perception.model.backbone:DenseBackbone", graph="perception.run.dense:DenseSteps"
-    ),
-    "anchors": DetectorKind(
-        config="perception.model.anchors:AnchorConfig",
-        network="perception.model.anchors:AnchorNetwork",
-        eager="perception.run.anchors:AnchorSteps",
-    ),
-    "centres": DetectorKind(
-        config="perception.model.centres:CentreConfig",
-        network="perception.model.centres:CentreNetwork",
-        eager="perception.run.centres:CentreSteps",
-    ),
+    "sparse": DetectorKind(graph=SparseSteps),
+    "dense": DetectorKind(network=DenseNetwork, graph=DenseSteps),
+    "anchors": DetectorKind(network=AnchorNetwork, eager=AnchorSteps),
+    "centres": DetectorKind(network=CentreNetwork, eager=CentreSteps),
 }
 
 
-def class_of(kind: str, part: Literal["config", "backbone", "network", "eager", "graph"]) -> Any:
-    """A class of a kind of detector; None where it has no such.
+def register(name: str, kind: DetectorKind, section: type[BackboneConfig] = BackboneConfig) -> None:
+    """Add a kind of detector from outside the package.
+
+    Args:
+        name: ``backbone.kind`` of its configurations.
+        kind: its classes.
+        section: the dataclass of its section ``backbone``.
+    """
+    KINDS[name], BACKBONES[name] = kind, section
+
+
+def kind_of(config: DetectorConfig) -> DetectorKind:
+    """Return the classes of the kind that a configuration names.
 
     Raises:
         ConfigError: no kind has this name; lists those there are.
     """
-    if kind not in list(KINDS):
-        raise ConfigError(f"backbone.kind must be one of {', '.join(KINDS)}; got {kind!r}")
-    name = getattr(KINDS[kind], part)
-    return name and pkgutil.resolve_name(name)
+    section_of(config.backbone.kind)
+    return KINDS[config.backbone.kind]
+
+
+def make_network(config: DetectorConfig) -> Network:
+    """Make the network of a configuration, with random weights."""
+    return kind_of(config).network(config)
+
+
+def graph_steps(config: DetectorConfig) -> type[FixedSteps] | None:
+    """Return the steps for CUDA graphs of a configuration; None if its kind has none."""
+    return kind_of(config).graph

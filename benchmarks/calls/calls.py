@@ -7,7 +7,8 @@
 Rows: ``commands`` (``--help``, a query in a fresh process), ``vectors`` (a query over 20,000 x 64, alone and
 with a core taken), ``store`` (durable inserts, LSH, filtered queries), ``service`` (eight clients on the same
 cores), ``frames`` (a call, a stream, a batch, beside the dense twin), ``large`` (a million points), ``busy``
-(frames with a core taken, beside the dense twin), ``openvino`` (frames beside the dense network of
+(frames with a core taken, beside the dense twin), ``waiting`` (frames by how threads wait, with no core, one
+and all cores taken), ``openvino`` (frames beside the dense network of
 PointPillars alone in OpenVINO; no rows where that is not installed), ``first`` (detections of a fresh
 process), ``products`` (``spmv``, ``spmm``, ``SparseLinear``, ``sparse_attention`` beside torch's own calls),
 ``plans`` (the same calls with launch plans and without).
@@ -27,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from benchmarks.calls.frames import busy, first, frames, large
+from benchmarks.calls.frames import busy, first, frames, large, waiting
 from benchmarks.calls.memory import commands, service, store, vectors
 from benchmarks.calls.openvino import openvino
 from benchmarks.calls.products import plans, products
@@ -44,6 +45,7 @@ ROWS: dict[str, Measure] = {
     "frames": frames,
     "large": large,
     "busy": busy,
+    "waiting": waiting,
     "openvino": openvino,
     "first": first,
     "products": products,

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,26 @@ from pathlib import Path
 import numpy as np
 from perception import Detector
 Detector.from_pretrained(sys.argv[1], device=sys.argv[2])(np.load(sys.argv[3]))
+"""
+
+#: Environments of a fresh process: OpenMP reads them once, when torch is loaded.
+_WAITS: dict[str, dict[str, str]] = {
+    "import perception": {},
+    "perceive (sleeps soon)": {"GOMP_SPINCOUNT": "1000", "OMP_WAIT_POLICY": "passive"},
+    "one thread": {"OMP_NUM_THREADS": "1"},
+}
+#: Prints the milliseconds of a frame for each line of its input.
+_ANSWERING = """
+import sys, time
+import numpy as np
+from perception import Detector
+detector, points = Detector.from_pretrained(sys.argv[1]), np.load(sys.argv[2])
+detector(points)
+print("ready", flush=True)
+for _ in sys.stdin:
+    start = time.perf_counter()
+    detector(points)
+    print((time.perf_counter() - start) * 1e3, flush=True)
 """
 
 
@@ -164,6 +185,54 @@ def alone_and_beside(
                     other.kill()
                     other.wait()
     return idle, taken
+
+
+def waiting(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Frames on a CPU by how threads wait, in turn, while no core, one and all cores are taken by others."""
+    scan = folder / "scan.npy"
+    np.save(scan, load_frames(options.data, 1, seed=options.seed).points[0])
+    words = [sys.executable, "-c", _ANSWERING, SPARSE, str(scan)]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    everything = os.cpu_count() or 1
+    taken: dict[tuple[str, int], list[float]] = {}
+    with ExitStack() as stack:
+        sides = {
+            name: stack.enter_context(_process(words, inherited | more)) for name, more in _WAITS.items()
+        }
+        for _ in range(max(2, options.rounds)):
+            for cores in sorted({0, 1, everything}):
+                with ExitStack() as others:
+                    for _ in range(cores):
+                        others.enter_context(_process([sys.executable, "-c", "while True: pass"], inherited))
+                    time.sleep(0.1)
+                    for name, side in sides.items():
+                        taken.setdefault((name, cores), []).append(_answer(side))
+    return [
+        timed(f"detector(points), {name}, {cores} of {everything} cores taken", samples)
+        | {"slower": round(float(np.median(samples) / np.median(taken[name, 0])), 2)}
+        for (name, cores), samples in taken.items()
+    ]
+
+
+@contextmanager
+def _process(words: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(words, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _answer(side: subprocess.Popen[str]) -> float:
+    assert side.stdin is not None
+    assert side.stdout is not None
+    side.stdin.write("\n")
+    side.stdin.flush()
+    while (line := side.stdout.readline()) == "ready\n":
+        pass
+    return float(line)
 
 
 def first(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:

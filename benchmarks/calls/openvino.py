@@ -17,8 +17,8 @@ from benchmarks.calls.frames import SPARSE, alone_and_beside
 from benchmarks.calls.rows import beside, timed
 from benchmarks.lib.scenes import load_frames
 from perception import Detector
-from perception.config import DetectorConfig, HeadConfig, NeckConfig, PillarConfig, RefineConfig
-from perception.model.anchors import AnchorConfig, AnchorNetwork
+from perception.config import AnchorConfig, DetectorConfig, HeadConfig, NeckConfig, PillarConfig, RefineConfig
+from perception.model.anchors import AnchorNetwork
 from perception.run.precision import Precision, has_bfloat16
 
 #: By the name of a precision, what OpenVINO calls it and how many times as long it should take as our frame.

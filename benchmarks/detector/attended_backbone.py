@@ -22,7 +22,8 @@ from perception.errors import ConfigError
 from perception.model.backbone import BackboneMaps, SparseBackbone
 from perception.model.layers import linear_rows
 from perception.model.network import Network
-from perception.registry import KINDS, DetectorKind
+from perception.registry import DetectorKind
+from perception.registry import register as add_kind
 from perception.run.eager import EagerSteps
 from perception.stages.cpu import PlannedLevels, PlannedMaps
 from sparse_core.attention import BlockPattern, from_block_mask, sparse_attention
@@ -271,11 +272,10 @@ class AttendedSteps(EagerSteps):
             self.planned, self.threaded = AttendedMaps(network), True
 
 
-ENTRY = DetectorKind(
-    config=f"{__name__}:AttendedConfig",
-    backbone=f"{__name__}:AttendedBackbone",
-    eager=f"{__name__}:AttendedSteps",
-)
+class AttendedNetwork(Network):
+    """The network with that backbone."""
+
+    backbone_type = AttendedBackbone
 
 
 def attended(config: DetectorConfig, attention: Mapping[str, int]) -> DetectorConfig:
@@ -294,4 +294,4 @@ def attended(config: DetectorConfig, attention: Mapping[str, int]) -> DetectorCo
 
 def register() -> None:
     """Put the variant into the table of detectors of this process."""
-    KINDS[KIND] = ENTRY
+    add_kind(KIND, DetectorKind(network=AttendedNetwork, eager=AttendedSteps), AttendedConfig)

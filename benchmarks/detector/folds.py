@@ -34,8 +34,8 @@ from perception.data.kitti.files import read_objects
 from perception.errors import DataError
 from perception.evaluate.boxes.judge import BoxesJudge
 from perception.evaluate.calibration import measure_reliability
-from perception.evaluate.judge import JudgeOptions
 from perception.evaluate.kitti import evaluate_kitti
+from perception.evaluate.options import JudgeOptions
 from perception.evaluate.reports.calibration import plot_reliability
 from perception.evaluate.thresholds import choose_thresholds
 from perception.io.text import read_text

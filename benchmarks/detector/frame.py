@@ -51,7 +51,8 @@ from perception.comparison.measure import in_turn, reserved_bytes
 from perception.comparison.sides import DENSE, SPARSE
 from perception.config import DetectorConfig
 from perception.model.network import Network
-from perception.run.fixed import FixedSteps
+from perception.registry import graph_steps
+from perception.run.bounded import BoundedGrid
 from perception.run.graph import FrameGraph, FrameRunner
 from perception.stages.pillars import fixed_pillars
 
@@ -193,18 +194,18 @@ def _measured(
         "sides": {},
     }
     sparse = _network("pointpillars-kitti", config, device, "sparse")
-    own = FrameRunner(sparse, dtype=dtype)
+    own = FrameRunner(sparse, graph_steps(sparse.config), dtype=dtype)
     makers: dict[str, Callable[[], FrameRunner | LibraryRunner]] = {SPARSE: lambda: own}
     if device.type == "cuda":
         dense = _network("pointpillars-kitti-dense", config, device, "dense")
-        makers[DENSE] = partial(FrameRunner, dense, dtype=dtype)
+        makers[DENSE] = partial(FrameRunner, dense, graph_steps(dense.config), dtype=dtype)
         if name in ("view", _ALL_AROUND, _HIGHWAY):
             hashed = _network("pointpillars-kitti", config.with_range(None), device, "sparse")
-            makers[_HASHED] = partial(FrameRunner, hashed, dtype=dtype)
+            makers[_HASHED] = partial(FrameRunner, hashed, graph_steps(hashed.config), dtype=dtype)
         if name == "view":
             bare = copy.deepcopy(sparse)
             bare.embedding = None
-            makers[_BARE] = partial(FrameRunner, bare, dtype=dtype)
+            makers[_BARE] = partial(FrameRunner, bare, graph_steps(bare.config), dtype=dtype)
             makers |= {side: partial(LibraryRunner, sparse, package) for package, side in LIBRARIES.items()}
     graphs: dict[str, FrameGraph | LibraryRunner] = {}
     runners: dict[str, FrameRunner | LibraryRunner] = {}
@@ -257,13 +258,14 @@ def _pillars_us(runner: FrameRunner, clouds: Sequence[Tensor], rounds: int) -> f
     """Microseconds from points to rows of pillars and points in their order."""
     graph = runner.graph_for(clouds)
     graph.load(clouds)
-    assert isinstance(graph.steps, FixedSteps)
+    grid = graph.steps.grid
+    assert isinstance(grid, BoundedGrid)
     run = partial(
         fixed_pillars,
         *graph.scans,
         runner.config.pillars,
         graph.room.capacities[0],
-        workspace=graph.steps.pillar_workspace,
+        workspace=grid.pillar_workspace,
     )
     options: dict[str, Any] = {"rounds": rounds, "budget_s": 5.0, "seed": 0}
     return statistics.median(call_microseconds({"pillars": run}, runner.device, **options)["pillars"])

@@ -18,14 +18,15 @@ import torch
 from rich.console import Console
 
 from perception.checkpoints.weights import save_weights
-from perception.cli.train import resolve_config
+from perception.cli.train.command import resolve_config
 from perception.config import DetectorConfig, TrainConfig, load_config
 from perception.data import open_data_set
 from perception.detector import Detector
 from perception.evaluate.data_set import evaluate_detector
 from perception.evaluate.kitti import KittiResult
-from perception.model.network import Network, make_network
+from perception.model.network import Network
 from perception.model.pillars import make_pillars
+from perception.registry import make_network
 from perception.train.data.batches import batches, collate
 from perception.train.data.frames import load_frames
 from perception.train.losses import LOSS_WEIGHTS, network_losses

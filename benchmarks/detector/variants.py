@@ -19,6 +19,7 @@ from perception.checkpoints.weights import load_weights
 from perception.config import DetectorConfig, TrainConfig, load_config
 from perception.model.backbone import DenseBackbone
 from perception.model.network import Network
+from perception.registry import make_network
 from perception.stages.backbone.dense import StaticMaps
 from perception.types import Detections, FloatArray
 from sparse_core.conv import SparseTensor
@@ -126,10 +127,12 @@ class WeightSource:
             built = built.with_range(None)
         torch.manual_seed(self.seed)
         if variant.kind == "sparse":
-            return Network(built).eval() if self.sparse is None else load_weights(self.sparse, config=built)
+            return (
+                make_network(built).eval() if self.sparse is None else load_weights(self.sparse, config=built)
+            )
         if self.dense is not None:
             return load_weights(self.dense, config=built)
-        network = Network(built).eval()
+        network = make_network(built).eval()
         if self.sparse is not None:
             shared = load_weights(
                 self.sparse, config=replace(config, backbone=replace(backbone, kind="sparse"))

@@ -22,7 +22,7 @@ from benchmarks.layers.dynamic_rows import (
     sparse_layers,
     training_cost,
 )
-from perception.cli.train import resolve_config
+from perception.cli.train.command import resolve_config
 from perception.config import TrainConfig, load_config
 from perception.data import open_data_set
 from perception.detector import Detector

@@ -14,7 +14,7 @@ from drive.remembering import Robot
 from memory import Memory
 from memory.query import Filter
 from perception import Detections, PointCloud
-from perception.visualise.recording import Mark, Moment
+from perception.visualise.recording import Mark, RecordingMoment
 from perception.visualise.recordings import Recordings, open_recordings
 
 #: The store is asked for its memories after so many scans.
@@ -67,12 +67,12 @@ class Viewing:
         self.days: list[Day] = []
         self._wants_examples = examples
         self._examples: list[Example] = []
-        self._moment = Moment(-1, None)
+        self._moment = RecordingMoment(-1, None)
 
     def __call__(self, robot: Robot, frame: Frame, percept: Percept) -> None:
         """Take in a scan that was just remembered."""
         new_day = not self.days or self.days[-1].number != frame.day
-        self._moment = Moment(self._moment.number + 1, frame.time_ns)
+        self._moment = RecordingMoment(self._moment.number + 1, frame.time_ns)
         if new_day:
             self.days.append(Day(frame.day, self._moment.number))
         if self._wants_examples:

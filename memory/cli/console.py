@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from memory.cli.commands import COMMANDS
 from memory.persistence.postgres.address import is_address, without_password
 from memory.persistence.sqlite.files import FILE_NAME
 
@@ -35,7 +34,7 @@ class UsageError(ValueError):
 def add_command(
     commands: Any, name: str, run: Any, *, words: str = "", store: bool = True
 ) -> argparse.ArgumentParser:
-    """A sub-command of :data:`COMMANDS` whose ``run(options)`` returns the exit status.
+    """Add a command of the table in ``commands.py``; its ``run(options)`` returns the exit status.
 
     Args:
         commands: of the main parser.
@@ -46,10 +45,7 @@ def add_command(
     """
     shown = " ".join(part for part in ("[STORE]" if store else "", words) if part)
     usage = f"recall {name} {shown} [options]".replace("  ", " ")
-    help_text = COMMANDS[name].help
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=help_text, description=help_text, usage=usage
-    )
+    parser: argparse.ArgumentParser = commands.add_parser(name, usage=usage)
     if store or words:
         first = f"the store first, a folder or postgresql://… (or --store, or ${STORE_VARIABLE})"
         explained = first if store else ""

@@ -6,13 +6,13 @@ import argparse
 import gzip
 import io
 import shlex
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stdout
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from memory import Filter, MemoryStore
-from memory.cli import main
 from memory.cli.console import add_command, counted, print_json, say
 from memory.picture import draw_map
 from memory.questions import Questions
@@ -27,6 +27,9 @@ QUESTIONS = (
     "how often was a car seen?",
     "what changed since 2026-01-06?",
 )
+
+#: The program, given the words of a command.
+Main = Callable[[Sequence[str]], int]
 
 
 def add_parser(commands: Any) -> None:
@@ -43,19 +46,19 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Import both days, merge, ask, draw, and say what to look at."""
     with redirect_stdout(io.StringIO()) if options.json else nullcontext():
-        shown = _show(options.out)
+        shown = _show(options.out, options.main)
     if options.json:
         print_json(shown)
     return 0
 
 
-def _show(out: Path) -> dict[str, Any]:
+def _show(out: Path, main: Main) -> dict[str, Any]:
     folder, picture = out / MAP, out / "town.png"
     days = _written(out)
     say("A robot drove through a small simulated town on two mornings; over night cars came, left and moved.")
     say(f"What `perceive track` wrote of it is in {' and '.join(map(str, days))}\n")
     for day in days:
-        _command("import", f"{folder}", f"{day}", "--map", MAP, "--recording", day.stem)
+        _command(main, "import", f"{folder}", f"{day}", "--map", MAP, "--recording", day.stem)
     with MemoryStore.open(folder) as store:
         before = len(store)
         store.consolidate()
@@ -71,7 +74,7 @@ def _show(out: Path) -> dict[str, Any]:
             memory.id or 0 for memory in memories if memory.state == "gone" and memory.label == "Car"
         )
     for id in gone[:1]:
-        _command("explain", f"{folder}", f"{id}")
+        _command(main, "explain", f"{folder}", f"{id}")
     draw_map(picture, memories, title=f"{len(memories)} memories of two mornings")
     say("Look at")
     say(f"  {picture}  what is remembered, from above; crosses: things that were seen to be gone")
@@ -92,7 +95,7 @@ def _show(out: Path) -> dict[str, Any]:
     }
 
 
-def _command(*words: str) -> None:
+def _command(main: Main, *words: str) -> None:
     """Show a command and run it."""
     say(f"$ recall {shlex.join(words)}")
     status = main(words)

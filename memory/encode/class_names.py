@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -66,5 +66,5 @@ class ClassNameEncoder:
 @cache
 def _names() -> tuple[str, ...]:
     """The first name of each class of ImageNet (Russakovsky et al. 2015), in the classifier's order."""
-    text = files("memory.encode").joinpath("weights", "imagenet_classes.txt").read_text(encoding="utf-8")
+    text = (Path(__file__).parent / "weights" / "imagenet_classes.txt").read_text(encoding="utf-8")
     return tuple(text.splitlines())

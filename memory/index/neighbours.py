@@ -19,8 +19,9 @@ Positions = NDArray[np.int64]
 
 # Half precision moves the squared length of a unit vector by less than this.
 UNIT_TOLERANCE = 1e-2
-# Numbers that torch converts in the thread that asks; and of which threads pay, some milliseconds of work.
-_ONE_THREAD, _MANY = 32_767, 1 << 23
+# Numbers that torch converts without waking its threads; from which workers pay, after some milliseconds of
+# work; and that a worker converts at a time.
+_ONE_THREAD, _MANY, _PART = 32_767, 1 << 23, 1 << 20
 
 
 class Neighbours(NamedTuple):
@@ -297,14 +298,21 @@ def single(rows: NDArray[np.float16], out: Floats | None = None) -> Floats:
     # torch warns of arrays that must not be written to, such as mapped files, and then only reads.
     source = torch.from_numpy(rows if rows.flags.writeable else np.asarray(_Writable(rows)))
     target = torch.from_numpy(found)
-    if torch.get_num_threads() == 1 or rows.size >= _MANY:
-        target.copy_(source)
+    # A copy of more numbers wakes torch's threads. Waiting for them takes longest where others use the cores,
+    # as threads of numpy's products do, which spin for a while after each.
+    height = max(1, (_ONE_THREAD if rows.size < _MANY else _PART) // max(1, rows.shape[1]))
+    parts, places = source.split(height), target.split(height)
+
+    def convert(number: int) -> None:
+        places[number].copy_(parts[number])
+
+    if rows.size < _MANY:
+        for number in range(len(parts)):
+            convert(number)
         return found
-    # Of more numbers torch wakes threads. It waits for them longest where others use the cores, and those of
-    # numpy's products do, which spin for a while after each.
-    height = max(1, _ONE_THREAD // max(1, rows.shape[1]))
-    for part, place in zip(source.split(height), target.split(height), strict=True):
-        place.copy_(part)
+    from sparse_core.common.workers import share_tasks  # Loads torch, which is loaded here.
+
+    share_tasks(convert, len(parts))
     return found
 
 

@@ -1,1 +1,1 @@
-"""Checkpoints."""
+"""Files of weights: read, written, converted from other programs, compressed and shared."""

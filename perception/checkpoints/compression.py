@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from perception.config import DetectorConfig, from_dict, to_dict
 from perception.errors import CheckpointError, ConfigError
 from perception.model.embedding import fitting_config
-from perception.model.network import Network, make_network
+from perception.model.network import Network
 from perception.model.pillars import make_pillars
 from perception.nms import rotated_nms
+from perception.registry import make_network
 from sparse_core.common.surgery import choose_layers
 from sparse_core.compression import (
     CompressedModel,

@@ -21,6 +21,8 @@ from torch import Tensor
 from perception.checkpoints.openpcdet import CENTRE_GROUPS, centre_names, centre_values, openpcdet_config
 from perception.checkpoints.weights import PICKLES
 from perception.config import (
+    AnchorConfig,
+    CanvasConfig,
     DetectorConfig,
     HeadConfig,
     NeckConfig,
@@ -30,10 +32,11 @@ from perception.config import (
     load_config,
 )
 from perception.errors import CheckpointError, ConfigError
-from perception.model.anchors import BOX_CODE, AnchorConfig
-from perception.model.canvas import POINT_FEATURES, CanvasConfig, canvas_section
+from perception.model.anchors import BOX_CODE
+from perception.model.canvas import POINT_FEATURES, canvas_section
 from perception.model.centres import CentreNetwork
-from perception.model.network import Network, make_network
+from perception.model.network import Network
+from perception.registry import make_network
 from sparse_core.common.surgery import shapes_of, state_difference
 
 _KITTI = PillarConfig(max_pillars=40_000)
@@ -71,7 +74,7 @@ class _Program:
     wide_first: bool = False
 
 
-class Converted(NamedTuple):
+class ConvertedWeights(NamedTuple):
     """What a checkpoint became.
 
     Attributes:
@@ -85,7 +88,7 @@ class Converted(NamedTuple):
     left_out: tuple[str, ...]
 
 
-def convert_weights(path: str | Path, config: str | Path | None = None) -> Converted:
+def convert_weights(path: str | Path, config: str | Path | None = None) -> ConvertedWeights:
     """The network of a checkpoint.
 
     Args:
@@ -120,7 +123,7 @@ def convert_weights(path: str | Path, config: str | Path | None = None) -> Conve
     if difference is not None:
         raise CheckpointError(f"{path}: weights of another configuration: {difference}")
     network.load_state_dict(renamed)
-    return Converted(network.eval(), program.name, left_out)
+    return ConvertedWeights(network.eval(), program.name, left_out)
 
 
 def _state(path: Path) -> dict[str, Tensor]:

@@ -11,6 +11,8 @@ import yaml
 from torch import Tensor
 
 from perception.config import (
+    AnchorConfig,
+    CentreConfig,
     DetectorConfig,
     HeadConfig,
     NeckConfig,
@@ -19,8 +21,7 @@ from perception.config import (
     RefineConfig,
 )
 from perception.errors import ConfigError
-from perception.model.anchors import AnchorConfig
-from perception.model.centres import BRANCHES, CentreConfig
+from perception.model.centres import BRANCHES
 from perception.model.layers import NORM_EPSILON, DenseUnit
 from perception.model.network import Network
 

@@ -23,7 +23,8 @@ from perception.model.embedding import (
     load_embedding,
     save_embedding,
 )
-from perception.model.network import Network, make_network
+from perception.model.network import Network
+from perception.registry import make_network
 from sparse_core.common.files import replacing
 from sparse_core.common.surgery import shapes_of, state_difference
 
@@ -159,8 +160,9 @@ def push_to_hub(
 def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = None) -> Network:
     """Build the network that a weights file describes.
 
-    A compressed file gives a network that is folded for inference, see :mod:`perception.checkpoints.compression`.
-    A head for vectors of boxes that lies beside the file is part of the network.
+    A compressed file gives a network that is folded for inference, see
+    :mod:`perception.checkpoints.compression`. A head for embeddings of boxes that lies beside the file is
+    part of the network.
 
     Args:
         name_or_path: shipped name or ``.safetensors`` file.

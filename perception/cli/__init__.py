@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from perception.cli.commands import COMMANDS
 from perception.errors import PerceptionError, ScanWarning
 from sparse_core import __version__
-from sparse_core.common.commands import declare, run_command
+from sparse_core.common.commands import declare, run_command, sleep_while_waiting
 from sparse_core.errors import SparseError
 
 #: Commands that print the warnings of detections themselves.
@@ -22,11 +22,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A command that a signal stopped returns 130 (SIGINT) or 143 (SIGTERM).
     """
+    sleep_while_waiting()
     parser = argparse.ArgumentParser(
         prog="perceive", description="Sparse 3-D object detection in LiDAR point clouds."
     )
     parser.add_argument("--version", action="version", version=f"perceive (Sparsight) {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    # For a command that runs others.
+    parser.set_defaults(main=main)
     declare(commands, COMMANDS, sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(arguments)
     errors = (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError)

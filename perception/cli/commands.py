@@ -12,21 +12,22 @@ COMMANDS = {
     "init": Command(
         "perception.cli.init", "Look at a folder of scans and labels and write what it is (dataset.yaml)."
     ),
-    "detect": Command("perception.cli.detect", "Find objects in point clouds and draw them."),
+    "detect": Command("perception.cli.detect.command", "Find objects in point clouds and draw them."),
     "track": Command(
-        "perception.cli.track", "Follow things through scans, or through the boxes of another detector."
+        "perception.cli.track.command",
+        "Follow objects through scans, or through the boxes of another detector.",
     ),
     "live": Command(
-        "perception.cli.live",
+        "perception.cli.live.command",
         "Detect and track as scans come: a folder that grows, packets, a topic, a recording's own pace.",
     ),
     "eval": Command(
-        "perception.cli.evaluate",
+        "perception.cli.evaluate.command",
         "Average precision of a detector on a data set, or of results, by the protocol of the data:"
         " KITTI, nuScenes, or boxes.",
     ),
     "train": Command(
-        "perception.cli.train",
+        "perception.cli.train.command",
         "Train a detector; run the same command again to resume a run that stopped. With several GPUs:"
         " torchrun --nproc-per-node N -m perception.cli train ...",
     ),

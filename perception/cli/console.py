@@ -9,8 +9,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from perception.cli.commands import COMMANDS
-
 #: Width of tables in a pipe or file, in characters; the 80 that rich assumes there cut columns off.
 _PIPE_WIDTH = 120
 #: Tables go to standard output, so that they can be piped.
@@ -48,8 +46,7 @@ def add_precision_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_command(commands: Any, name: str, run: Any) -> argparse.ArgumentParser:
-    """A sub-command of :data:`COMMANDS` whose ``run(options)`` returns the exit status."""
-    help_text = COMMANDS[name].help
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_text, description=help_text)
+    """Add a command of the table in ``commands.py``; its ``run(options)`` returns the exit status."""
+    parser: argparse.ArgumentParser = commands.add_parser(name)
     parser.set_defaults(run=run)
     return parser

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from perception.cli import main
 from perception.cli.console import OUTPUT, add_command
 from perception.cli.detect.pages import PAGE
 from perception.data import Frame
@@ -49,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         ["track", f"{street / 'scans'}", "--out", f"{tracks}", "--overwrite"],
     ):
         say(f"$ perceive {shlex.join(command)}")
-        status = main(command)
+        status: int = options.main(command)
         say("")
         if status:
             return status

@@ -9,7 +9,7 @@ from typing import Any
 
 from perception.cli.console import OUTPUT, add_command, progress_bar
 from perception.cli.scans.options import add_scan_options, columns_of, transform_of
-from perception.cli.train import resolve_config
+from perception.cli.train.command import resolve_config
 from perception.config import PillarConfig, TrainConfig, load_config
 
 #: Weights that the documentation fine-tunes.

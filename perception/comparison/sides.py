@@ -11,6 +11,7 @@ from torch import Tensor
 
 from perception.checkpoints.weights import load_weights
 from perception.detector import Detector
+from perception.registry import graph_steps
 from sparse_core.common.libraries import module_available
 from sparse_core.errors import ImplementationError
 
@@ -69,7 +70,8 @@ def _of_detector(detector: Detector) -> Ready:
 def _of_graphs(weights: str, device: torch.device) -> Ready:
     from perception.run.graph import FrameRunner
 
-    runner = FrameRunner(load_weights(weights).to(device).eval().fold(), dtype=torch.float16)
+    network = load_weights(weights).to(device).eval().fold()
+    runner = FrameRunner(network, graph_steps(network.config), dtype=torch.float16)
 
     def ready(clouds: Sequence[Tensor]) -> Callable[[], object]:
         # The room grows until the clouds fit.

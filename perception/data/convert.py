@@ -22,7 +22,7 @@ Target = Literal["json", "csv", "openpcdet", "kitti"]
 
 
 @dataclass(frozen=True)
-class Converted:
+class ConversionReport:
     """What a conversion did.
 
     Attributes:
@@ -69,7 +69,7 @@ def convert(
     *,
     skip_damaged: bool = False,
     on_frame: Callable[[int, int], None] | None = None,
-) -> Converted:
+) -> ConversionReport:
     """Write all frames that have a scan in another layout, scans in metres, x forward, y left, z up.
 
     Points stay to the bit, and so do boxes of own folders and OpenPCDet; KITTI's labels have four decimals.
@@ -120,7 +120,7 @@ def convert(
         if not written and (target / DESCRIPTION_NAME).is_file():
             height_m = read_description(target).scans.sensor_height_m
         writer.write_description(_classes(data_set, names), height_m)
-    return Converted(written, kept, damaged, notes.found)
+    return ConversionReport(written, kept, damaged, notes.found)
 
 
 def _check_target(source: Path, target: Path, to: Target) -> None:

@@ -1,6 +1,6 @@
 """Looks at a folder of one's own data and describes it: ``perceive init``."""
 
 from perception.describe.evidence import Evidence, Surety
-from perception.describe.folder import TRAINING_NAME, Described, describe_folder, write_files
+from perception.describe.folder import TRAINING_NAME, FolderDescription, describe_folder, write_files
 
-__all__ = ["TRAINING_NAME", "Described", "Evidence", "Surety", "describe_folder", "write_files"]
+__all__ = ["TRAINING_NAME", "Evidence", "FolderDescription", "Surety", "describe_folder", "write_files"]

@@ -20,7 +20,7 @@ _LABEL_FILES = (".json", ".csv", ".xml")
 _NO_LABELS = ("calib", "pose", "image", "oxts", "meta")
 
 
-class FoundScans(NamedTuple):
+class FolderScans(NamedTuple):
     """The folder with the most scans.
 
     Attributes:
@@ -48,7 +48,7 @@ class FoundLabels(NamedTuple):
     shared: int
 
 
-def find_scans(root: Path) -> FoundScans:
+def find_scans(root: Path) -> FolderScans:
     """The scans of a folder, or of the folder below it that has the most.
 
     Raises:
@@ -61,10 +61,10 @@ def find_scans(root: Path) -> FoundScans:
             f"{root}: no {known_suffixes()} file in this folder or below; name the folder of data"
         )
     best = max(found, key=lambda folder: len(found[folder]))
-    return FoundScans(best, found[best], tuple(folder for folder in found if folder != best))
+    return FolderScans(best, found[best], tuple(folder for folder in found if folder != best))
 
 
-def find_labels(root: Path, scans: FoundScans) -> FoundLabels | None:
+def find_labels(root: Path, scans: FolderScans) -> FoundLabels | None:
     """Return the labels that have the names of the most scans; None where no file looks like labels.
 
     Raises:

@@ -12,7 +12,7 @@ from perception.data.own import DESCRIPTION_NAME, Description, LabelPart, OwnDat
 from perception.data.own.labels import Array
 from perception.data.own.written_description import description_text
 from perception.describe.evidence import Evidence
-from perception.describe.files import FoundLabels, FoundScans, find_labels, find_lists, find_scans, relative
+from perception.describe.files import FolderScans, FoundLabels, find_labels, find_lists, find_scans, relative
 from perception.describe.labels import ClassFacts, MeasuredLabels, measure_written
 from perception.describe.scans import MeasuredScans, measure_scans
 from perception.describe.splits import in_time, split_frames, write_lists
@@ -35,7 +35,7 @@ _SECTOR_BOXES, _SECTOR_GAP_DEG = 50, 150.0
 
 
 @dataclass(frozen=True)
-class Described:
+class FolderDescription:
     """What was found out about a folder.
 
     Attributes:
@@ -81,7 +81,7 @@ class Described:
 
 def describe_folder(
     folder: str | Path, *, val_share: float = 0.2, seed: int = 0, labels: bool = True
-) -> Described:
+) -> FolderDescription:
     """Look at a folder of one's own data; nothing is written.
 
     Args:
@@ -118,7 +118,9 @@ def describe_folder(
         remarks.append("no labels: the scans alone are described, and there is nothing to train on")
         bounds = suggested_range_m(np.zeros((0, 7)), reach, behind=around)
         evidence = (path, *measured.evidence)
-        return Described(root, description, evidence, len(scans.paths), {}, {}, bounds, None, tuple(remarks))
+        return FolderDescription(
+            root, description, evidence, len(scans.paths), {}, {}, bounds, None, tuple(remarks)
+        )
     label_part, label_evidence = _label_part(root, scans, found)
     description = replace(description, labels=label_part)
     data_set = OwnDataSet(root, None, "scan or labels", None, description=description)
@@ -134,7 +136,7 @@ def describe_folder(
     raised_m = 0.0 if height_m is None else height_m - TRAINED_SENSOR_HEIGHT_M
     bounds = suggested_range_m(written.boxes, reach, behind=around, raised_m=raised_m)
     training = training_text(description.class_names, bounds, len(lists.get("train", scans.paths)))
-    return Described(
+    return FolderDescription(
         root,
         description,
         (path, *measured.evidence, *label_evidence, *written.evidence, listed),
@@ -147,7 +149,7 @@ def describe_folder(
     )
 
 
-def write_files(described: Described, *, force: bool = False) -> list[Path]:
+def write_files(described: FolderDescription, *, force: bool = False) -> list[Path]:
     """Write ``dataset.yaml``, lists of frames and ``train.yaml``; returns what was written.
 
     Raises:
@@ -177,7 +179,7 @@ def _labelled(found: FoundLabels) -> set[str]:
     return set(found.kind(found.path).frame_ids())
 
 
-def _label_part(root: Path, scans: FoundScans, found: FoundLabels) -> tuple[LabelPart, list[Evidence]]:
+def _label_part(root: Path, scans: FolderScans, found: FoundLabels) -> tuple[LabelPart, list[Evidence]]:
     where = relative(found.path, root)
     how = f"{found.shared} of {len(scans.paths)} scans have labels there"
     evidence = [Evidence("labels.path", where, how, "measured")]
@@ -222,7 +224,7 @@ def _labelled_sector(boxes: Array) -> tuple[float, float] | None:
     return first, last if last >= first else last + 360
 
 
-def _scan_remarks(scans: FoundScans, measured: MeasuredScans) -> list[str]:
+def _scan_remarks(scans: FolderScans, measured: MeasuredScans) -> list[str]:
     remarks = [f"{finding.message} {finding.fix}" for finding in measured.problems]
     remarks += [f"cannot be read: {message}" for message in measured.unreadable[:5]]
     if scans.others:
@@ -247,7 +249,7 @@ def _reach(paths: list[Path], measured: MeasuredScans) -> tuple[float, bool]:
 
 def _lists(
     root: Path,
-    scans: FoundScans,
+    scans: FolderScans,
     found: FoundLabels,
     written: MeasuredLabels,
     data_set: OwnDataSet,

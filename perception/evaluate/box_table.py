@@ -113,3 +113,10 @@ class BoxTable:
     def empty(cls) -> BoxTable:
         """No box."""
         return cls.of_frame(np.zeros((0, 7)), [])
+
+
+def aligned_iou(first: Float64Array, second: Float64Array) -> Float64Array:
+    """Intersection over union of boxes of these sizes (P, 3) that lie in the same place: (P,)."""
+    shared = np.minimum(first, second).prod(axis=1)
+    union = first.prod(axis=1) + second.prod(axis=1) - shared
+    return np.asarray(shared / union, np.float64)

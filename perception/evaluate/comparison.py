@@ -56,7 +56,7 @@ class Compared(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class RunComparison:
     """All measures of a run, or of two.
 
     Attributes:
@@ -106,7 +106,7 @@ def bootstrap(
     names: tuple[str, ...] = ("run", "other"),
     samples: int = SAMPLES,
     seed: int = 0,
-) -> Comparison:
+) -> RunComparison:
     """Draw frames again and again and measure.
 
     Args:
@@ -137,7 +137,7 @@ def bootstrap(
             Compared(measure, _interval(value[column], drawn[:, column]))
             for column, measure in enumerate(run.measures)
         ]
-        return Comparison(tuple(rows), count, samples, seed, names[:1])
+        return RunComparison(tuple(rows), count, samples, seed, names[:1])
     other_value, other_drawn = against.values(whole)[0], against.values(copies)
     places = {measure: column for column, measure in enumerate(against.measures)}
     rows = []
@@ -155,7 +155,7 @@ def bootstrap(
                 difference,
             )
         )
-    return Comparison(tuple(rows), count, samples, seed, names)
+    return RunComparison(tuple(rows), count, samples, seed, names)
 
 
 def draws(frames: int, samples: int, seed: int) -> Rows:

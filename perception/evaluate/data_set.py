@@ -11,9 +11,10 @@ from perception.data import DataSet, Frame
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.evaluate.boxes.judge import BoxesJudge
-from perception.evaluate.judge import Judge, JudgeOptions, ProtocolName, Result
+from perception.evaluate.judge import EvaluationResult, Judge
 from perception.evaluate.kitti.judge import KittiJudge
 from perception.evaluate.nuscenes.judge import NuScenesJudge
+from perception.evaluate.options import JudgeOptions, ProtocolName
 from perception.types import Detections
 
 JUDGES: dict[ProtocolName, type[Judge]] = {
@@ -116,7 +117,7 @@ def evaluate_detector(
     directory: str | Path,
     *,
     on_frame: Callable[[Frame, Detections], None] | None = None,
-) -> Result:
+) -> EvaluationResult:
     """Detect in every frame, write results, and judge these by the protocol of the data set.
 
     Args:

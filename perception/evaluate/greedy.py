@@ -18,7 +18,7 @@ from perception.evaluate.box_table import Mask, Rows
 _PAIRS_PER_CHUNK = 1 << 18
 
 
-class Candidates(NamedTuple):
+class MatchCandidates(NamedTuple):
     """Pairs of a label and a detection that might match.
 
     Attributes:
@@ -61,7 +61,11 @@ def ranked(score: npt.NDArray[np.float64], *, later_first: bool = False) -> Rows
 
 
 def take_labels(
-    candidates: Candidates, detection_group: Rows, order: Rows, label_count: int, free: Mask | None = None
+    candidates: MatchCandidates,
+    detection_group: Rows,
+    order: Rows,
+    label_count: int,
+    free: Mask | None = None,
 ) -> Rows:
     """The label of each detection.
 

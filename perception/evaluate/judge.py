@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from perception.boxes import points_in_boxes
 from perception.data import DataSet, Frame
 from perception.evaluate.box_table import Rows
-from perception.evaluate.boxes.result import MatchRule
-from perception.evaluate.kitti.frames import MissingResults
+from perception.evaluate.options import JudgeOptions, ProtocolName
 from perception.evaluate.resampling import Sampler
 from perception.types import Boxes3D, Detections
 
-ProtocolName = Literal["kitti", "nuscenes", "boxes"]
 
-
-class Result(Protocol):
+class EvaluationResult(Protocol):
     """What an evaluation gives back."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-
-
-@dataclass(frozen=True)
-class JudgeOptions:
-    """What the protocols can be told.
-
-    Attributes:
-        classes: to judge; None: those of the protocol or of the data.
-        missing_results: what frames without results are.
-        rules: when a box of a class matches (boxes only).
-        min_points: labels of fewer points do not count (boxes only).
-    """
-
-    classes: Sequence[str] | None = None
-    missing_results: MissingResults = "error"
-    rules: Mapping[str, MatchRule] = field(default_factory=dict)
-    min_points: int = 0
 
 
 class Judge(ABC):
@@ -64,7 +43,7 @@ class Judge(ABC):
         """Write what was detected into a folder that is there, and return what :meth:`evaluate` takes."""
 
     @abstractmethod
-    def evaluate(self, results: Path) -> Result:
+    def evaluate(self, results: Path) -> EvaluationResult:
         """Judge results."""
 
     @abstractmethod

@@ -1,91 +1,22 @@
-"""Rows that belong together as tensors alone: no host, no sort that exported graphs lack.
+"""Points and features by cell, as exported programs hold them: no host, no sort that these lack.
 
-Exported programs know no size, only that it is one; what is here is traced once for all of them.
+Exported programs know no size, only that it is one; what is here is traced once for all of them. The layers
+of the network read it as they read what :func:`~perception.model.pillars.make_pillars` makes.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-
-class Spread(NamedTuple):
-    """Rows spread out by counts, as ``torch.repeat_interleave``.
-
-    Attributes:
-        owner: (T,) int64 which row each comes from, rising.
-        within: (T,) int64 its number among those of the row, from 0.
-    """
-
-    owner: Tensor
-    within: Tensor
-
-
-def spread(counts: Tensor) -> Spread:
-    """Row r, ``counts[r]`` times: counts (R,) int64, not negative."""
-    # A last row of none, so that there is one.
-    counts = F.pad(counts, (0, 1))
-    ends = torch.cumsum(counts, 0)
-    total = size(ends[-1])
-    starts = ends - counts
-    # Rows of no count begin where the next one does: ones add up there; the last place is for the end's.
-    begun = torch.zeros(total + 1, dtype=torch.int64).index_add(0, starts, torch.ones_like(starts))
-    owner = torch.cumsum(begun[:total], 0) - 1
-    return Spread(owner, torch.arange(total) - starts.index_select(0, owner))
-
-
-def size(count: Tensor) -> int:
-    """An integer tensor of one number as a size: not negative."""
-    value = count.item()
-    torch._check(value >= 0)
-    assert isinstance(value, int | torch.SymInt)
-    return value
-
-
-class Chunks(NamedTuple):
-    """Runs of rows cut into chunks of one length, the last of each run filled up with its last row.
-
-    Attributes:
-        rows: (Q, L) int64 rows.
-        counted: (Q, L) bool: not filling.
-        owner: (Q,) int64 run of each chunk.
-    """
-
-    rows: Tensor
-    counted: Tensor
-    owner: Tensor
-
-    @staticmethod
-    def of(starts: Tensor, counts: Tensor, length: int) -> Chunks:
-        """Chunks of runs that begin at rows ``starts`` (R,) and have ``counts`` (R,) rows."""
-        owner, within = spread((counts + (length - 1)) // length)
-        number = within[:, None] * length + torch.arange(length)
-        last = (counts - 1).index_select(0, owner)[:, None]
-        rows = starts.index_select(0, owner)[:, None] + torch.minimum(number, last)
-        return Chunks(rows, number <= last, owner)
-
-    def maximum(self, values: Tensor, runs: Tensor) -> Tensor:
-        """The largest of each run, zero of none.
-
-        Args:
-            values: (Q * L, C) of the rows, not negative.
-            runs: (R, ...) as many rows as there are runs.
-        """
-        highest = values.reshape(-1, self.rows.shape[1], values.shape[1]).amax(1)
-        owner = self.owner[:, None].expand(-1, values.shape[1])
-        return torch.zeros(runs.shape[0], values.shape[1], dtype=torch.float32).scatter_reduce(
-            0, owner, highest, "amax"
-        )
-
-    def mean(self, values: Tensor, counts: Tensor) -> Tensor:
-        """The mean of each run: values (Q * L, C) of the rows, counts (R,) at least 1, to (R, C)."""
-        parts = values.reshape(-1, self.rows.shape[1], values.shape[1])
-        total = (parts * self.counted[:, :, None]).sum(1)
-        empty = torch.zeros(counts.shape[0], values.shape[1], dtype=torch.float32)
-        return empty.index_add(0, self.owner, total) / counts[:, None]
+from perception.model.pillars import Pillars
+from sparse_core.conv import SparseTensor
+from sparse_core.conv.coordinates import CoordinateTable
+from sparse_core.conv.table import NeighbourTable
 
 
 class Cells(NamedTuple):
@@ -104,7 +35,7 @@ class Cells(NamedTuple):
 
     @staticmethod
     def where(occupied: Tensor) -> Cells:
-        """The cells of an (H, W) mask."""
+        """Return the cells of an (H, W) mask."""
         rows, columns = int(occupied.shape[0]), int(occupied.shape[1])
         active = occupied.reshape(-1).nonzero()[:, 0]
         count = active.shape[0]
@@ -114,7 +45,7 @@ class Cells(NamedTuple):
         return Cells(active, places.view(rows + 2, columns + 2), (rows, columns))
 
     def reached(self) -> Cells:
-        """Cells of half the resolution whose 3x3 window holds an active one."""
+        """Return the cells of half the resolution whose 3x3 window holds an active one."""
         occupied = (self.places[1:-1, 1:-1] < self.active.shape[0]).float()
         rows, columns = occupied.shape
         padded = F.pad(occupied, (1, columns % 2, 1, rows % 2))
@@ -123,7 +54,7 @@ class Cells(NamedTuple):
         return Cells.where(reached > 0)
 
     def around(self, finer: Cells, stride: int) -> Tensor:
-        """Rows (M, 9) of ``finer`` in the 3x3 windows of these cells, ``stride`` finer cells apart."""
+        """Return rows (M, 9) of ``finer`` in the 3x3 windows of these cells, ``stride`` finer cells apart."""
         columns = self.shape[1]
         row, column = self.active // columns * stride, self.active % columns * stride
         width = finer.shape[1] + 2
@@ -131,22 +62,98 @@ class Cells(NamedTuple):
         numbers = (row * width + column)[:, None] + taps
         return finer.places.reshape(-1).index_select(0, numbers.reshape(-1)).reshape(-1, 9)
 
-    def canvas(self, features: Tensor) -> Tensor:
-        """Features (M, C) on the grid, zeros elsewhere: (1, C, H, W)."""
-        rows, columns = self.shape
-        flat = torch.zeros(rows * columns, features.shape[1], dtype=torch.float32).index_copy(
-            0, self.active, features
-        )
+    def table(self) -> CoordinateTable:
+        """Return the cells of one frame; their keys are their numbers."""
+        columns = self.shape[1]
+        row, column = self.active // columns, self.active % columns
+        cells = torch.stack([torch.zeros_like(row), row, column], dim=1).int()
+        return CoordinateTable(cells, self.active, torch.arange(self.active.shape[0]), self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Windows(NeighbourTable):
+    """Rows that the taps of each output row read, without the way back: ``inverse`` only has its shape."""
+
+    @classmethod
+    def of(cls, rows: Tensor, finer: Cells) -> Windows:
+        """Return the table of rows (M, taps) of ``finer``, the number of its cells for none."""
+        return cls(rows.T, torch.empty(rows.shape[1], finer.active.shape[0]))
+
+    @property
+    def gathered(self) -> Tensor:
+        """(M, taps) rows."""
+        return self.rows.T
+
+
+@dataclass(frozen=True, eq=False)
+class CellTensor(SparseTensor):
+    """Features of active cells whose number is a symbol; its cache has them as ``"cells"``."""
+
+    def __post_init__(self) -> None:
+        """Check nothing: sizes are not known."""
+
+    @classmethod
+    def at(cls, cells: Cells, features: Tensor) -> CellTensor:
+        """Return features (M, C) at cells."""
+        table = cells.table()
+        return cls(features, table.coordinates, cells.shape, 1, {"cells": cells, "table": table})
+
+    @property
+    def cells(self) -> Cells:
+        """The active cells."""
+        cells: Cells = self.cache["cells"]
+        return cells
+
+    def at_cells(self, features: Tensor, table: CoordinateTable) -> CellTensor:
+        """Features at the cells of this tensor's own table, or of its strided one."""
+        if table is self.cache["table"]:
+            return CellTensor(features, self.coordinates, self.spatial_shape, 1, self.cache)
+        return CellTensor.at(self.cache["coarser"], features)
+
+    def submanifold_table(self, kernel_size: Any, dilation: Any = None) -> NeighbourTable:
+        """Neighbours in windows of 3x3 cells, or of one cell."""
+
+        def make() -> Windows:
+            cells = self.cells
+            one = torch.arange(cells.active.shape[0])[:, None]
+            return Windows.of(one if tuple(kernel_size) == (1, 1) else cells.around(cells, 1), cells)
+
+        return self._cached(("submanifold", tuple(kernel_size)), make)
+
+    def strided_table(self, *args: Any, **options: Any) -> tuple[NeighbourTable, CoordinateTable]:
+        """Neighbours of 3x3 layers of stride 2 that dilate, and the cells that these reach."""
+
+        def make() -> tuple[Windows, CoordinateTable]:
+            coarser = self.cells.reached()
+            self.cache["coarser"] = coarser
+            return Windows.of(coarser.around(self.cells, 2), self.cells), coarser.table()
+
+        return self._cached(("strided",), make)
+
+    def to_dense(self, *, channels_last: bool = False) -> Tensor:
+        """(1, C, H, W) with zeros where nothing is active."""
+        (rows, columns), features = self.cells.shape, self.features
+        flat = torch.zeros(rows * columns, features.shape[1], dtype=torch.float32)
+        flat = flat.index_copy(0, self.cells.active, features)
         return flat.view(1, rows, columns, -1).permute(0, 3, 1, 2)
 
 
-class CellRows(NamedTuple):
-    """Features of active cells.
+@dataclass(frozen=True, eq=False)
+class CellPillars(Pillars):
+    """Points of one frame by pillar.
 
     Attributes:
-        cells: of a grid.
-        rows: (M, C) at them.
+        cells: active pillars.
+        ends: (cells of the grid + 1,) int64: points of the cells before each, by row, then by column.
     """
 
     cells: Cells
-    rows: Tensor
+    ends: Tensor
+
+    def runs_of(self, frames: Tensor, rows: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """First point of runs of pillars that lie side by side, and the one behind their last."""
+        height, width = self.cells.shape
+        line = rows.clamp(0, height - 1) * width
+        first, behind = (line + low[:, None].clamp(0, width), line + high[:, None].clamp(-1, width - 1) + 1)
+        start, end = (self.ends.index_select(0, cells.flatten()) for cells in (first, behind))
+        return start.view(rows.shape), end.view(rows.shape)

@@ -1,7 +1,4 @@
-"""The neck and the heat map near active cells only, as tensors alone; elsewhere as of an empty scene.
-
-Which cells those are, and how small a map stands for the empty one: :mod:`perception.stages.neck.empty`.
-"""
+"""The neck and the heat map near active cells only, as tensors alone; elsewhere as of an empty scene."""
 
 from __future__ import annotations
 
@@ -11,12 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from perception.export.cells import Cells
-from perception.export.layers import BackboneRows
+from perception.export.cells import Cells, CellTensor
 from perception.model.head import CentreHead
 from perception.model.layers import DenseBlock, DenseUnit
 from perception.model.neck import Neck
-from perception.stages.neck.empty import EmptyMaps, dilated, fine_rows, list_reach
+from perception.stages.neck.empty import EmptyMaps, EmptyScene, dilated, list_reach
 
 
 class HeatedMap(NamedTuple):
@@ -26,7 +22,7 @@ class HeatedMap(NamedTuple):
     heat: Tensor
 
 
-class _Rows(nn.Module):
+class _RowLayer(nn.Module):
     """A folded layer as a product of rows.
 
     Args:
@@ -34,8 +30,9 @@ class _Rows(nn.Module):
         bias: (C_out,).
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
+        assert bias is not None
         self.register_buffer("weight", weight.detach().clone())
         self.register_buffer("bias", bias.detach().clone())
         self.weight: Tensor
@@ -46,7 +43,7 @@ class _Rows(nn.Module):
         return F.linear(rows.reshape(-1, self.weight.shape[1]), self.weight, self.bias)
 
 
-class NearNeck(nn.Module):
+class CellNeck(nn.Module):
     """A folded neck and the heat map behind it.
 
     Args:
@@ -63,10 +60,16 @@ class NearNeck(nn.Module):
         )
         up = neck.up.conv
         assert up.bias is not None
-        self.up = _Rows(up.weight.permute(2, 3, 1, 0).flatten(0, 2), up.bias.repeat(4))
+        self.up = _RowLayer(up.weight.permute(2, 3, 1, 0).flatten(0, 2), up.bias.repeat(4))
         self.out = _windows(neck.out)
         self.heat_hidden, self.heat = _point(head.heat_hidden), _point(head.heat)
-        self._keep_empty(neck, blocks, geometry)
+        with torch.no_grad():
+            empty = EmptyScene.of(neck, head, geometry.small)
+        for number, layer in enumerate([*empty.inputs, empty.raised]):
+            # With a row of zeros, for what is beyond the edge.
+            self.register_buffer(f"empty_{number}", F.pad(layer, (0, 0, 0, 1)).contiguous())
+        self.register_buffer("empty_features", empty.features.contiguous())
+        self.empty_features: Tensor
         # Cells of the empty map that those of the padded large one have; the edge has the one behind them.
         places = {"elsewhere": geometry.every_cell(), "elsewhere_fine": geometry.every_finer_cell()}
         for (name, cells), count in zip(places.items(), (geometry.cells, 4 * geometry.cells), strict=True):
@@ -74,10 +77,9 @@ class NearNeck(nn.Module):
         self.elsewhere: Tensor
         self.elsewhere_fine: Tensor
 
-    def forward(self, backbone: BackboneRows) -> HeatedMap:
-        """The maps of a scan."""
-        fine, coarse = backbone
-        cells, values = self._filled(coarse.cells, self.elsewhere), self._table(coarse.rows, 0)
+    def forward(self, fine: CellTensor, coarse: CellTensor) -> HeatedMap:
+        """Return the maps of a scan, of what the backbone gives at its last two resolutions."""
+        cells, values = self._filled(coarse.cells, self.elsewhere), self._table(coarse.features, 0)
         for number, block in enumerate(self.blocks):
             assert isinstance(block, nn.ModuleList)
             first, second = block
@@ -91,7 +93,7 @@ class NearNeck(nn.Module):
             made = torch.relu(second(F.embedding(after.around(middle, 1), hidden)) + skip)
             cells, values = after, self._table(made, 2 * number + 2)
         below = self._below(cells)
-        sides = F.pad(fine.rows, (0, 0, 0, 1))
+        sides = F.pad(fine.features, (0, 0, 0, 1))
         raised = self.up(values[: cells.active.shape[0]]).reshape(-1, sides.shape[1])
         raised = torch.relu(raised + F.embedding(self._sides(cells, fine.cells), sides))
         last = Cells.where(dilated((below < raised.shape[0])[None])[0])
@@ -101,26 +103,6 @@ class NearNeck(nn.Module):
         logits = self.heat(torch.relu(self.heat_hidden(features)))
         places = self._filled(last, self.elsewhere_fine).places[1:-1, 1:-1]
         return HeatedMap(_map(features, places), _map(logits, places))
-
-    def _keep_empty(self, neck: Neck, blocks: list[DenseBlock], geometry: EmptyMaps) -> None:
-        """Every layer's rows of an empty scene, the finer ones ``4 * cell + parity``, and one of zeros."""
-        channels, out_channels = neck.up.conv.weight.shape[:2]
-        with torch.no_grad():
-            hidden = torch.zeros(1, channels, *geometry.small, dtype=torch.float32)
-            empty = [hidden]
-            for block in blocks:
-                middle = block.first(hidden)
-                hidden = block.second(middle, skip=hidden)
-                empty += [middle, hidden]
-            rows = [layer[0].flatten(1).T for layer in empty]
-            finer = torch.zeros(1, out_channels, *(2 * side for side in geometry.small), dtype=torch.float32)
-            raised = torch.relu(neck.up(hidden, skip=finer))
-            rows.append(fine_rows(raised))
-            made = fine_rows(neck.out(raised))
-        for number, layer in enumerate(rows):
-            self.register_buffer(f"empty_{number}", F.pad(layer, (0, 0, 0, 1)).contiguous())
-        self.register_buffer("empty_features", made.contiguous())
-        self.empty_features: Tensor
 
     def _table(self, rows: Tensor, layer: int) -> Tensor:
         """Rows of a layer's list, those of the empty scene, and zeros for what is beyond the edge."""
@@ -163,16 +145,14 @@ class NearNeck(nn.Module):
         return fine.places.reshape(-1)[((row * width + column)[:, None] + corners).reshape(-1)]
 
 
-def _windows(unit: DenseUnit) -> _Rows:
+def _windows(unit: DenseUnit) -> _RowLayer:
     """A 3x3 layer over windows, row by row."""
-    assert unit.conv.bias is not None
-    return _Rows(unit.conv.weight.permute(0, 2, 3, 1).flatten(1), unit.conv.bias)
+    return _RowLayer(unit.conv.weight.permute(0, 2, 3, 1).flatten(1), unit.conv.bias)
 
 
-def _point(layer: nn.Conv2d) -> _Rows:
+def _point(layer: nn.Conv2d) -> _RowLayer:
     """A 1x1 layer."""
-    assert layer.bias is not None
-    return _Rows(layer.weight[:, :, 0, 0], layer.bias)
+    return _RowLayer(layer.weight[:, :, 0, 0], layer.bias)
 
 
 def _map(rows: Tensor, places: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from perception.io.point_cloud import SUPPORTED_SUFFIXES, TEXT_SUFFIXES, known_s
 _WEB = ("http://", "https://")
 
 
-class Place(NamedTuple):
+class RemotePath(NamedTuple):
     """An address with what reaches it.
 
     Attributes:
@@ -54,7 +54,7 @@ def address_path(address: str) -> PurePosixPath:
     return PurePosixPath(unquote(split.netloc + split.path))
 
 
-def open_place(address: str) -> Place:
+def open_place(address: str) -> RemotePath:
     """What reaches an address.
 
     Raises:
@@ -77,7 +77,7 @@ def open_place(address: str) -> Place:
         ) from error
     except ValueError as error:
         raise DataError(f"{address}: {error}") from error
-    return Place(files, path, *_beginnings(address.rstrip("/"), path.rstrip("/")))
+    return RemotePath(files, path, *_beginnings(address.rstrip("/"), path.rstrip("/")))
 
 
 def _beginnings(address: str, path: str) -> tuple[str, str]:

@@ -3,46 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from perception.config import DetectorConfig
+from perception.config import AnchorConfig, DetectorConfig
 from perception.errors import ConfigError
 from perception.geometry import BirdsEyeGrid
 from perception.model.bands import convolve_map
-from perception.model.canvas import CanvasConfig, CanvasNetwork
+from perception.model.canvas import CanvasNetwork
 
 #: Coded like an anchor box: x, y, z, length, width, height, yaw.
 BOX_CODE = 7
-
-
-@dataclass(frozen=True)
-class AnchorConfig(CanvasConfig):
-    """The section ``backbone`` of such a detector.
-
-    Sizes of anchors are ``head.sizes_m``, in the order of ``head.classes``; ``head.top_k`` boxes go to the
-    suppression.
-
-    Attributes:
-        bottoms_m: by class, height of the anchors' undersides.
-        yaws_rad: of the anchors, for each class and cell.
-        centred: anchors stand in the middles of cells; if not, from edge to edge of the range.
-        clockwise: yaws of anchors and codes count clockwise from -y, as in mmdetection3d before 1.0.
-        direction_offset_rad: from where half turns are told apart.
-        per_class: boxes are of each class that scores enough, and only those of one suppress each other; if
-            not, a box is of its best class, and suppresses all.
-    """
-
-    kind: str = "anchors"
-    bottoms_m: tuple[float, ...] = (-1.78, -0.6, -0.6)
-    yaws_rad: tuple[float, ...] = (0.0, 1.57)
-    centred: bool = False
-    clockwise: bool = False
-    direction_offset_rad: float = 0.78539
-    per_class: bool = False
 
 
 class AnchorBoxes(NamedTuple):

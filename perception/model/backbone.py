@@ -71,11 +71,13 @@ class SparseBackbone(nn.Module):
 
     def forward(self, pillars: SparseTensor) -> BackboneMaps:
         """(M, C) pillar features to dense maps."""
+        return BackboneMaps(*(cells.to_dense(channels_last=True) for cells in self.cells(pillars)))
+
+    def cells(self, pillars: SparseTensor) -> tuple[SparseTensor, SparseTensor]:
+        """(M, C) pillar features to those of the active cells of the fine and the coarse map."""
         for stage in self.stages:
             pillars = stage(pillars)
-        fine = self.lateral(pillars).to_dense(channels_last=True)
-        coarse = self.down(pillars).to_dense(channels_last=True)
-        return BackboneMaps(fine, coarse)
+        return self.lateral(pillars), self.down(pillars)
 
 
 class DenseBackbone(nn.Module):

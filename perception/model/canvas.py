@@ -7,14 +7,12 @@ and :mod:`perception.model.centres`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from perception.config import BackboneConfig, DetectorConfig
+from perception.config import CanvasConfig, DetectorConfig
 from perception.errors import ConfigError
 from perception.model.layers import DenseUnit, PointUnit
 from perception.model.network import Network, NetworkMaps
@@ -23,63 +21,6 @@ from perception.model.segments import segment_reduce
 
 #: x, y, z, intensity; offset from the mean (3) and from the middle of the pillar (3).
 POINT_FEATURES = 10
-
-
-@dataclass(frozen=True)
-class CanvasConfig(BackboneConfig):
-    """The section ``backbone`` of such detectors; ``neck`` and ``refine`` mean nothing to them.
-
-    Attributes:
-        hidden_channels: widths of the layers of point features before the last one, whose width is
-            ``pillars.channels``: half is a point's own, half the maximum of its pillar.
-        strides: of the first layer of each stage.
-        up_channels, up_strides: width of what each stage hands on, and how much finer it is made; 0.5: half
-            as fine.
-        points: of a pillar that count, the first ones.
-    """
-
-    channels: tuple[int, ...] = (64, 128, 256)
-    blocks: tuple[int, ...] = (3, 5, 5)
-    hidden_channels: tuple[int, ...] = ()
-    strides: tuple[int, ...] = (2, 2, 2)
-    up_channels: tuple[int, ...] = (128, 128, 128)
-    up_strides: tuple[float, ...] = (1, 2, 4)
-    points: int = 32
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        counts = [len(part) for part in (self.channels, self.strides, self.up_channels, self.up_strides)]
-        if len(set(counts)) > 1:
-            raise ConfigError(
-                "backbone.channels, strides, up_channels and up_strides must be of equal length, got"
-                f" {', '.join(map(str, counts))}"
-            )
-        if any(width < 2 or width % 2 for width in self.hidden_channels):
-            raise ConfigError(
-                f"backbone.hidden_channels must be positive and even, got {self.hidden_channels}"
-            )
-        positive = min(*self.strides, *self.up_strides) > 0
-        whole = positive and all(
-            float(max(up, 1 / up)).is_integer() for up in (*self.strides, *self.up_strides)
-        )
-        finer = {
-            math.prod(self.strides[: level + 1]) / up for level, up in enumerate(self.up_strides) if up > 0
-        }
-        if not whole or min(self.strides) < 1 or len(finer) > 1 or min(finer) < 1:
-            raise ConfigError(
-                f"backbone.strides {self.strides} and up_strides {self.up_strides} must be positive, whole or"
-                " one over a whole number, and lead to one resolution"
-            )
-
-    @property
-    def stride(self) -> int:
-        """Pillars per cell of the coarsest map."""
-        return max(math.prod(self.strides), self.map_stride)
-
-    @property
-    def map_stride(self) -> int:
-        """Pillars per cell of the map that the head reads."""
-        return round(self.strides[0] / self.up_strides[0])
 
 
 class CanvasEncoder(nn.Module):

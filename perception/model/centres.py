@@ -7,17 +7,16 @@ come in groups with branches of their own, and a place need not be a local maxim
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from perception.config import DetectorConfig
+from perception.config import CentreConfig, DetectorConfig
 from perception.errors import ConfigError
 from perception.geometry import BirdsEyeGrid
 from perception.model.bands import convolve_map
-from perception.model.canvas import CanvasConfig, CanvasNetwork
+from perception.model.canvas import CanvasNetwork
 from perception.model.head import decode_boxes
 from perception.model.layers import DenseUnit
 
@@ -26,34 +25,6 @@ from perception.model.layers import DenseUnit
 BRANCHES = {"centre": 2, "height": 1, "sizes": 3, "heading": 2}
 #: Sizes are logarithms of metres, not limited.
 _METRE = 1.0
-
-
-@dataclass(frozen=True)
-class CentreConfig(CanvasConfig):
-    """The section ``backbone`` of such a detector.
-
-    ``head.channels`` is the width of the head, ``head.top_k`` the places of a group that are read,
-    ``nms.max_boxes`` what a group reports at most.
-
-    Attributes:
-        groups: classes with branches of their own, which suppress each other; each class is in one. None are
-            given: all in one.
-        layers: convolutions of each branch: of the heat, and of :data:`BRANCHES` in their order.
-        centres_m: x, y, z minimum then maximum of the centres that are reported, both inside. None: any. It
-            stays where the detector is given another range.
-    """
-
-    kind: str = "centres"
-    groups: tuple[tuple[str, ...], ...] = ()
-    layers: tuple[int, ...] = (2, 2, 2, 2, 2)
-    centres_m: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(self.layers) != 1 + len(BRANCHES) or min(self.layers) < 1:
-            raise ConfigError(f"backbone.layers must be five counts, at least 1, got {self.layers}")
-        if self.centres_m is not None and len(self.centres_m) != 6:
-            raise ConfigError(f"backbone.centres_m must be six numbers or null, got {self.centres_m}")
 
 
 class CentreBoxes(NamedTuple):

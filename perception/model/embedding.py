@@ -2,8 +2,8 @@
 
 Two sights of one object are to be near. The head is trained after the detector, which stays as it is (see
 :mod:`perception.train.identity`). Its file ``NAME-embedding.safetensors`` lies beside that of the
-weights that it was trained on, ``NAME.safetensors``; :func:`~perception.checkpoints.weights.load_weights` takes it
-along.
+weights that it was trained on, ``NAME.safetensors``;
+:func:`~perception.checkpoints.weights.load_weights` takes it along.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from perception.config import PillarConfig
 from perception.model.layers import PointUnit
@@ -33,6 +33,10 @@ class PillarEncoder(nn.Module):
 
     def forward(self, pillars: Pillars) -> SparseTensor:
         """Features (M, channels) at the active pillars."""
+        return SparseTensor.from_table(self.rows(pillars), pillars.table, pillars.batch_size)
+
+    def rows(self, pillars: Pillars) -> Tensor:
+        """Features (M, channels) of the active pillars."""
         points, rows, counts = pillars.points, pillars.rows, pillars.counts
         size = self.config.pillar_size_m
         grid = self.config.grid
@@ -53,4 +57,5 @@ class PillarEncoder(nn.Module):
         average = segment_reduce(hidden, counts, "mean")
         height = mean[:, 2:3]
         summary = torch.cat([peak, average.to(peak.dtype), height, torch.log(counts.float())[:, None]], dim=1)
-        return SparseTensor.from_table(self.pillars(summary), pillars.table, pillars.batch_size)
+        made: Tensor = self.pillars(summary)
+        return made

@@ -45,7 +45,7 @@ def linear_rows(layer: nn.Module, rows: Tensor) -> Tensor:
 
 def _normalised(norm: nn.BatchNorm1d | nn.Identity, rows: Tensor) -> Tensor:
     """Batch norm of rows (N, C). A lone row has no spread to learn from: it takes the running statistics."""
-    if len(rows) == 1 and norm.training and type(norm) is nn.BatchNorm1d:
+    if type(norm) is nn.BatchNorm1d and norm.training and len(rows) == 1:
         scale, shift = norm_scale_shift(norm)
         return rows * scale + shift
     normalised: Tensor = norm(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,6 @@ from perception.model.layers import fold_batch_norms
 from perception.model.neck import Neck
 from perception.model.pillars import Pillars
 from perception.model.refine import RefineOutput, RefineStage, turned
-from perception.registry import class_of
 
 
 class NetworkMaps(NamedTuple):
@@ -34,11 +33,16 @@ class NetworkMaps(NamedTuple):
 
 
 class Network(nn.Module):
-    """Encoder, backbone, neck, head, refinement and vectors of boxes of one configuration.
+    """Encoder, backbone, neck, head, refinement and embeddings of boxes of one configuration.
+
+    ``perception.registry.make_network`` makes the class that ``config.backbone.kind`` names.
 
     Args:
         config: what to build.
     """
+
+    #: The class of the backbone, made like :class:`~perception.model.backbone.SparseBackbone`.
+    backbone_type: ClassVar[type[Any]] = SparseBackbone
 
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__()
@@ -46,7 +50,7 @@ class Network(nn.Module):
         pillars, neck = config.pillars, config.neck
         grid = pillars.grid.coarser(config.backbone.stride / 2)
         self.encoder = PillarEncoder(pillars)
-        self.backbone: SparseBackbone | DenseBackbone = class_of(config.backbone.kind, "backbone")(
+        self.backbone: SparseBackbone | DenseBackbone = self.backbone_type(
             config.backbone,
             in_channels=pillars.channels,
             fine_channels=neck.out_channels,
@@ -119,7 +123,7 @@ class Network(nn.Module):
         return self
 
 
-def make_network(config: DetectorConfig) -> Network:
-    """The network, of random weights, that ``config.backbone.kind`` names."""
-    network: Network = class_of(config.backbone.kind, "network")(config)
-    return network
+class DenseNetwork(Network):
+    """The same network with its backbone on the full grid: the dense baseline."""
+
+    backbone_type = DenseBackbone

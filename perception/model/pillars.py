@@ -60,6 +60,23 @@ class Pillars:
     overflow: Tensor
     far: Tensor
 
+    def runs_of(self, frames: Tensor, rows: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """First point of runs of pillars that lie side by side, and the one behind their last.
+
+        Args:
+            frames, rows: (R, S) int64 of each run.
+            low, high: (R,) int64 first and last column.
+        """
+        shape = self.table.spatial_shape
+
+        def keys(column: Tensor) -> Tensor:
+            cells = torch.stack([frames, rows, column[:, None].expand_as(rows)], dim=2)
+            return linear_keys(cells.view(-1, 3), shape).view(rows.shape)
+
+        offsets = torch.cat([self.counts.new_zeros(1), torch.cumsum(self.counts, 0)])
+        start = offsets[torch.searchsorted(self.table.keys, keys(low))]
+        return start, offsets[torch.searchsorted(self.table.keys, keys(high), right=True)]
+
 
 def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl = "auto") -> Pillars:
     """Group the points of a batch of frames by pillar.

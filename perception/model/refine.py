@@ -22,9 +22,8 @@ from perception.model import compiled
 from perception.model.layers import PointUnit, linear_rows
 from perception.model.listed_map import ListedMap
 from perception.model.pillars import Pillars
-from perception.model.segments import segment_reduce
+from perception.model.segments import segment_reduce, size_of, spread
 from sparse_core.common.workers import is_shareable, share_tasks
-from sparse_core.conv.coordinates.common import linear_keys
 
 #: Position in the proposal's frame (3), distance to its six faces (6), intensity, height and range (3).
 POINT_FEATURES = 12
@@ -73,6 +72,8 @@ PointPool = Callable[[Tensor, CroppedPoints], Tensor]
 MAX_CANDIDATES = 16_384
 #: Points that go through the layers together on a CPU: their features stay in a core's cache.
 POINTS_AT_ONCE = 512
+#: Points of a proposal that an exported program reduces together.
+_CHUNK = 32
 
 
 def crop_points(pillars: Pillars, boxes: Tensor, box_frames: Tensor, *, margin_m: float) -> CroppedPoints:
@@ -88,7 +89,8 @@ def crop_points(pillars: Pillars, boxes: Tensor, box_frames: Tensor, *, margin_m
     """
     half = boxes[:, 3:6] / 2 + margin_m
     start, length = _point_runs(pillars, boxes, box_frames, half)
-    if boxes.device.type == "cpu" and boxes.dtype == torch.float32 and not boxes.requires_grad:
+    plain = boxes.dtype == torch.float32 and not boxes.requires_grad
+    if boxes.device.type == "cpu" and plain and not torch.compiler.is_compiling():
         cropped = compiled.crop_points(pillars.points, boxes, half, start, length, MAX_CANDIDATES)
         if cropped is not None:
             return CroppedPoints(*cropped)
@@ -98,11 +100,17 @@ def crop_points(pillars: Pillars, boxes: Tensor, box_frames: Tensor, *, margin_m
     inside = local.abs() <= half.index_select(0, rows)
     kept = (inside[:, 0] & inside[:, 1] & inside[:, 2]).nonzero()[:, 0]
     rows, points, local = (part.index_select(0, kept) for part in (rows, points, local))
-    return CroppedPoints(points, local, rows, torch.bincount(rows, minlength=len(boxes)))
+    counts = rows.new_zeros(len(boxes)).index_add(0, rows, torch.ones_like(rows))
+    return CroppedPoints(points, local, rows, counts)
 
 
 def _candidates(runs_start: Tensor, runs_length: Tensor) -> tuple[Tensor, Tensor]:
     """Box row and point row of every point in (R, S) runs of boxes, by box, then by point."""
+    if torch.compiler.is_exporting():
+        # Nothing there searches sorted numbers, which thinning needs.
+        run, within = spread(runs_length.flatten())
+        box = torch.arange(runs_length.shape[0])[:, None].expand(runs_length.shape).flatten()
+        return box.index_select(0, run), runs_start.flatten().index_select(0, run) + within
     per_box = runs_length.sum(dim=1)
     step = torch.clamp((per_box + MAX_CANDIDATES - 1) // MAX_CANDIDATES, min=1)
     taken = (per_box + step - 1) // step
@@ -118,17 +126,8 @@ def _candidates(runs_start: Tensor, runs_length: Tensor) -> tuple[Tensor, Tensor
 
 def _point_runs(pillars: Pillars, boxes: Tensor, box_frames: Tensor, half: Tensor) -> tuple[Tensor, Tensor]:
     """First point and length of the run in each pillar row under a box: (R, S) int64 each."""
-    table = pillars.table
-    low, high, row = rectangles(boxes, half, pillars.grid, table.spatial_shape)
-    frame = box_frames[:, None].expand_as(row)
-
-    def keys(column: Tensor) -> Tensor:
-        cells = torch.stack([frame, row, column[:, None].expand_as(row)], dim=2)
-        return linear_keys(cells.view(-1, 3), table.spatial_shape).view(row.shape)
-
-    offsets = torch.cat([pillars.counts.new_zeros(1), torch.cumsum(pillars.counts, 0)])
-    start = offsets[torch.searchsorted(table.keys, keys(low[:, 0]))]
-    end = offsets[torch.searchsorted(table.keys, keys(high[:, 0]), right=True)]
+    low, high, row = rectangles(boxes, half, pillars.grid, pillars.table.spatial_shape)
+    start, end = pillars.runs_of(box_frames[:, None].expand_as(row), row, low[:, 0], high[:, 0])
     return start, torch.where((row <= high[:, 1:]) & (end > start), end - start, 0)
 
 
@@ -155,7 +154,7 @@ def rectangles(
     first = grid.first_cell
     low = torch.clamp(torch.floor((centre - reach) / grid.cell_m).long() + (first - 1), min=0)
     high = torch.minimum(torch.floor((centre + reach) / grid.cell_m).long() + (first + 1), limit)
-    span = int((high[:, 1] - low[:, 1]).max().clamp(min=-1)) + 1 if len(boxes) else 0
+    span = size_of((high[:, 1] - low[:, 1] + 1).max().clamp(min=0)) if len(boxes) else 0
     return low, high, low[:, 1:] + torch.arange(span, device=boxes.device)
 
 
@@ -341,6 +340,8 @@ def pool_points(
 
 def segment_max(values: Tensor, counts: Tensor) -> Tensor:
     """Maximum of runs of non-negative rows (P, C); zero for empty runs: (R, C) float32."""
+    if torch.compiler.is_exporting():
+        return segment_reduce(values, counts, "max", chunk=_CHUNK)
     if len(values) == 0:
         return values.new_zeros((len(counts), values.shape[1])).float()
     filled = counts > 0

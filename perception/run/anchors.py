@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from perception.model.anchors import AnchorConfig, AnchorHead
+from perception.config import AnchorConfig
+from perception.model.anchors import AnchorHead
 from perception.model.network import Network
 from perception.run.canvas import Candidates, CanvasSteps
 

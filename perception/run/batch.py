@@ -1,27 +1,27 @@
-"""What frames on buffers of fixed size have in common, whatever their grid: input, output, suppression."""
+"""What the steps of a batch of frames hand on where everything has a fixed size, and the grid they run on."""
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from perception.config import DetectorConfig
 from perception.model.network import Network
-from perception.run.program import StageRunner, Steps, at_once, run_frame
-from perception.stages.nms import Suppressed, fixed_suppress
+from perception.stages.backbone.fixed import CellGrid, LevelTables
+from perception.stages.head import pack_boxes
+from perception.stages.neck import GpuBoundedNeck, GpuDenseNeck, GpuUnboundedNeck, NeckWeights
+from perception.stages.nms import Suppressed
+from perception.stages.pillars import EncoderWeights
+from perception.stages.refine import PackedRefine, RefinedBoxes, RefineWorkspace
 from sparse_core.kernels.op import Impl
 
-Located = TypeVar("Located")
-Levels = TypeVar("Levels")
-Map = TypeVar("Map")
-Peaks = TypeVar("Peaks")
-Boxes = TypeVar("Boxes")
+#: A neck of the bounded grid, near active cells or at all, or of the unbounded one.
+GpuNeck = GpuBoundedNeck | GpuDenseNeck | GpuUnboundedNeck
 
 
 class FixedScans(NamedTuple):
@@ -58,116 +58,166 @@ class FrameBoxes(NamedTuple):
     embeddings: Tensor
 
 
-class GraphSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxes]):
-    """Steps that a CUDA graph can hold.
+class Located(NamedTuple):
+    """Points by cell.
+
+    Attributes:
+        points: as the grid locates them.
+        grids: active cells of each level.
+        coarse: active cells of the neck's map; None where the neck is computed everywhere.
+    """
+
+    points: Any
+    grids: list[Any]
+    coarse: Any = None
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The backbone so far.
+
+    Attributes:
+        located: where it is computed.
+        tables: which rows its layers read; None where nothing is looked up.
+        rows: (capacity, C) features of the pillars, then of the last level so far.
+        plan: where the neck is computed; None: not known yet, or everywhere.
+    """
+
+    located: Located
+    tables: LevelTables | None
+    rows: Tensor
+    plan: Any = None
+
+
+class Map(NamedTuple):
+    """The map that head and refinement read.
+
+    Attributes:
+        levels: what it was made of.
+        features: (B * H * W, C), or rows of the listed cells of an unbounded grid.
+        heat: makes the heat map of these, float32, or has it.
+    """
+
+    levels: Levels
+    features: Tensor
+    heat: Callable[[], Tensor]
+
+
+class PeakBoxes(NamedTuple):
+    """Boxes (B, K, 7) float32 at peaks, scores (B, K) float32 and labels (B, K) int32, -1 behind the last."""
+
+    boxes: Tensor
+    scores: Tensor
+    labels: Tensor
+
+
+class Peaks(NamedTuple):
+    """Boxes at the peaks of the heat map.
+
+    Attributes:
+        map: what they come from.
+        pillars: points in order, for the refinement.
+        found: the boxes.
+        numbers: see :class:`FrameBoxes`; without the last 2 B.
+    """
+
+    map: Map
+    pillars: Any
+    found: PeakBoxes
+    numbers: Tensor
+
+
+class Boxes(NamedTuple):
+    """Distinct boxes, refined so far.
+
+    Attributes:
+        peaks: what they come from.
+        kept: boxes, scores and labels.
+        fit_logits: (B, K) float32 how well they fit; None before the refinement.
+        features: (B, K, 256) of the refinement; None before it.
+    """
+
+    peaks: Peaks
+    kept: Suppressed
+    fit_logits: Tensor | None = None
+    features: Tensor | None = None
+
+
+class FrameGrid(ABC):
+    """The cells of a batch, and what is read at them.
 
     Args:
         network: folded, on the device to run on.
-        batch_size: frames of a call.
-        dtype: of the features: float16, bfloat16 or float32.
-        impl: of every step: ``"reference"``, ``"triton"`` or ``"auto"``.
-        config: the network's own with other thresholds; None: the network's own.
+        config: the network's own with other thresholds.
+        capacities: active cells of each level that there is room for, all frames together; those of the
+            neck's map last, where it is computed near active cells only.
+        coarse: whether it is.
+        batch_size: frames.
+        dtype: of the features.
+        impl: of every step.
     """
+
+    #: True if the neck is planned beside the encoder; else beside the first level of the backbone, since a
+    #: bounded grid's tables take about as long as its encoder.
+    plans_early: bool
 
     def __init__(
         self,
         network: Network,
+        config: DetectorConfig,
+        capacities: tuple[int, ...],
         *,
+        coarse: bool,
         batch_size: int,
-        dtype: torch.dtype = torch.float16,
-        impl: Impl = "auto",
-        config: DetectorConfig | None = None,
+        dtype: torch.dtype,
+        impl: Impl,
     ) -> None:
-        self.config, self.batch_size, self.dtype, self.impl = (
-            config or network.config,
-            batch_size,
-            dtype,
-            impl,
-        )
+        self.config, self.capacities, self.coarse = config, capacities, coarse
+        self.batch_size, self.dtype, self.impl = batch_size, dtype, impl
         self.device = next(network.parameters()).device
-        self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
-        self.embedding = None if network.embedding is None else copy.deepcopy(network.embedding).to(dtype)
-        #: By class; the kernels keep what is at least this, so it is the next number in single precision.
-        least = torch.tensor(self.config.proposal_scores, dtype=torch.float32)
-        self.least_scores = torch.nextafter(least, torch.full_like(least, math.inf)).to(self.device)
+        self.encoder = EncoderWeights.from_encoder(network.encoder, device=self.device)
+        self.box_weights = pack_boxes(network.head, dtype)
 
-    def choose_tiles(self, active: Sequence[int]) -> None:
-        """Choose tiles for batches like one before; they decide how long a batch takes, not what it gives.
+    def located(self, points: Any, grids: list[CellGrid]) -> Located:
+        """Points, and the cells of each level and of the neck's map."""
+        return Located(points, grids[:-1], grids[-1]) if self.coarse else Located(points, grids)
 
-        Args:
-            active: cells of each level and list of that batch, as in ``FrameBoxes.numbers``.
-        """
+    @abstractmethod
+    def locate(self, scans: FixedScans) -> Located:
+        """Points by cell, and the cells of every level."""
 
-    def __call__(self, scans: FixedScans, on_stage: StageRunner = at_once) -> FrameBoxes:
-        """Detect objects in a batch of frames."""
-        return run_frame(self, scans, on_stage)
+    @abstractmethod
+    def encode(self, located: Located) -> Tensor:
+        """Features of the pillars: (capacity, C)."""
 
-    @property
-    def capturable(self) -> bool:
-        """Whether a CUDA graph can hold these steps; plain torch reads sizes back to the host."""
-        return self.device.type == "cuda" and self.impl != "reference"
-
-    def _distinct(self, boxes: Tensor, scores: Tensor, labels: Tensor) -> Suppressed:
-        """Proposals that are no duplicates."""
-        return fixed_suppress(
-            boxes,
-            scores,
-            labels,
-            iou_threshold=self.config.nms.proposal_iou,
-            score_threshold=0.0,
-            max_output=self.config.limits.proposals,
-            impl=self.impl,
-        )
-
-    def _final(
-        self,
-        kept: Suppressed,
-        fit_logits: Tensor | None,
-        features: Tensor | None,
-        peaks: Tensor,
-        numbers: Tensor,
-    ) -> FrameBoxes:
-        """What is left of refined boxes that overlap, with vectors where there are features and a head.
+    @abstractmethod
+    def neck(self, weights: NeckWeights, nearby: tuple[int, ...]) -> GpuNeck:
+        """The neck of this grid.
 
         Args:
-            kept: proposals, refined.
-            fit_logits, features: of the refinement.
-            peaks: (B, K) int32 labels of the peaks, -1 behind the last.
-            numbers: of the frame, without its last (see :class:`FrameBoxes`).
+            weights: of it.
+            nearby: cells of each list of cells near active ones that there is room for; none: it is computed
+                everywhere, which an unbounded grid cannot be.
         """
-        settings = self.config.nms
-        vectors = None
-        # Beside the suppression, which chooses rows.
-        with self._beside():
-            numbers = torch.cat([numbers, peaks[:, -1], kept.labels[:, -1]])
-            if self.embedding is not None and features is not None:
-                vectors = self.embedding(features)
-        final = fixed_suppress(
-            kept.boxes,
-            kept.scores,
-            kept.labels,
-            iou_threshold=settings.iou,
-            score_threshold=settings.score_threshold,
-            max_output=self.config.limits.boxes,
-            fit_logits=fit_logits,
-            fit_weight=self.config.head.iou_weight,
-            impl=self.impl,
-        )
-        chosen = final.scores.new_empty((*final.scores.shape, 0))
-        self._join()
-        if vectors is not None:
-            rows = final.indices.clamp_min(0).long()[..., None].expand(-1, -1, vectors.shape[2])
-            chosen = vectors.gather(1, rows)
-        return FrameBoxes(*final[:4], numbers, chosen)
 
-    def _beside(self) -> AbstractContextManager[Any]:
-        """Work on a second stream, after what was asked for so far; see :meth:`_join`."""
-        if self._side is None:
-            return nullcontext()
-        self._side.wait_stream(torch.cuda.current_stream(self.device))
-        return torch.cuda.stream(self._side)
+    @abstractmethod
+    def sort(self, located: Located) -> Any:
+        """Points in order, for the refinement, with ``invalid``: (B,) int32 points that are not finite."""
 
-    def _join(self) -> None:
-        """Wait for the second stream."""
-        if self._side is not None:
-            torch.cuda.current_stream(self.device).wait_stream(self._side)
+    @abstractmethod
+    def pillars_before(self, located: Located) -> Tensor:
+        """(B,) int32 pillars of the frames before each."""
+
+    @abstractmethod
+    def far(self, located: Located) -> list[Tensor]:
+        """(B,) int32 points beyond the reach of the grid, if it tells these from others."""
+
+    @abstractmethod
+    def peaks(self, features: Map, minimum: Tensor) -> PeakBoxes:
+        """Boxes at the peaks of the heat map whose scores are at least the minimum (classes,) of theirs."""
+
+    @abstractmethod
+    def refine(
+        self, boxes: Boxes, weights: PackedRefine, *, turn: bool, workspace: RefineWorkspace | None
+    ) -> RefinedBoxes:
+        """One step of refinement, see :func:`~perception.stages.refine.fixed_refine`."""

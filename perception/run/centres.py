@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from perception.model.centres import CentreConfig, CentreGroupsHead
+from perception.config import CentreConfig
+from perception.model.centres import CentreGroupsHead
 from perception.model.network import Network
 from perception.run.canvas import Candidates, CanvasSteps
 

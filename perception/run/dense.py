@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch import Tensor
-
 from perception.model.backbone import DenseBackbone
 from perception.model.network import Network
-from perception.run.fixed import FixedSteps, Levels, Located, Map
+from perception.run.batch import Levels, Located, Map
+from perception.run.fixed import FixedSteps
 from perception.stages.backbone.dense import canvas_maps
-from perception.stages.head import fixed_heat
-from sparse_core.conv.grid import FixedGrid, pyramid
+from perception.stages.head import fixed_heat, pack_heat
 
 
 class DenseSteps(FixedSteps):
@@ -27,23 +25,16 @@ class DenseSteps(FixedSteps):
     sparse = False
 
     def __init__(self, network: Network, *, capacities: tuple[int], **options: Any) -> None:
-        super().__init__(network, **options)
+        super().__init__(network, capacities=capacities, **options)
         assert isinstance(network.backbone, DenseBackbone)
-        self._capacities = capacities
+        self._heat = pack_heat(network.head, self.dtype)
+        self._shape = self.config.pillars.grid_shape
         self._maps = canvas_maps(
-            network.backbone,
-            network.neck,
-            self.config.pillars.grid_shape,
-            batch_size=self.batch_size,
-            dtype=self.dtype,
+            network.backbone, network.neck, self._shape, batch_size=self.batch_size, dtype=self.dtype
         )
 
-    def _grids(self, bits: Tensor) -> tuple[list[FixedGrid], None]:
-        shape = self.config.pillars.grid_shape
-        return pyramid(bits, shape, self.batch_size, self._capacities, [], impl=self.impl), None
-
-    def _tables(self, located: Located) -> None:
-        return None
+    def tables(self, located: Located) -> None:
+        """Nothing is looked up."""
 
     @property
     def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
@@ -52,6 +43,7 @@ class DenseSteps(FixedSteps):
 
     def neck(self, levels: Levels) -> Map:
         """Backbone and neck on the full grid."""
-        features = self._maps(levels.rows[0], levels.located.grids[0].cells)
-        heat = fixed_heat(features, self.heat, spatial_shape=self.fine_shape, impl=self.impl)
+        features = self._maps(levels.rows, levels.located.grids[0].cells)
+        rows, columns = (2 * side // self.config.backbone.stride for side in self._shape)
+        heat = fixed_heat(features, self._heat, spatial_shape=(rows, columns), impl=self.impl)
         return Map(levels, features, lambda: heat)

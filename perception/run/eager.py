@@ -20,7 +20,6 @@ from perception.model.network import Network
 from perception.model.pillars import Pillars, make_pillars
 from perception.model.refine import RefineStage, turned
 from perception.nms import rotated_nms
-from perception.registry import class_of
 from perception.run.profile import clocked
 from perception.run.program import StageRunner, Steps, at_once, run_frame
 from perception.run.results import FrameResult
@@ -31,6 +30,9 @@ from perception.types import EMBEDDING_DIM
 from sparse_core.common.workers import run_on_worker, share_tasks, sharing_threads
 from sparse_core.conv import SparseTensor
 from sparse_core.errors import CapacityWarning
+
+#: Makes the steps of a network, of a given type of features.
+MakeSteps = Callable[..., Steps[Sequence[Tensor], Any, Any, Any, Any, Any, list[FrameResult]]]
 
 #: Places of a table that counts occupied pillars, of any grid.
 _COUNTED_CELLS = 1 << 18
@@ -274,12 +276,11 @@ class EagerRunner:
 
     Args:
         network: folded, on the device to run on.
+        steps: makes the network's steps, ``kind_of(config).eager`` of :mod:`perception.registry`.
         dtype: of its features, see :class:`EagerSteps`.
     """
 
-    def __init__(self, network: Network, *, dtype: torch.dtype = torch.float32) -> None:
-        steps = class_of(network.config.backbone.kind, "eager")
-        self.steps: Steps[Sequence[Tensor], Any, Any, Any, Any, Any, list[FrameResult]]
+    def __init__(self, network: Network, steps: MakeSteps, *, dtype: torch.dtype = torch.float32) -> None:
         self.steps = steps(network) if dtype == torch.float32 else steps(network, dtype)
         self.device = next(network.parameters()).device
         self._rules = ReportRules.of(network.config)

@@ -1,15 +1,19 @@
 """Steps on buffers whose size is known beforehand and on counts that stay on the device.
 
-A whole frame of them is one CUDA graph. The plain-torch implementations run the same composition anywhere.
+A whole frame of them is one CUDA graph, whatever its grid (:class:`~perception.run.batch.FrameGrid`). The
+plain-torch implementations run the same composition anywhere.
 """
 
 from __future__ import annotations
 
+import copy
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,110 +22,24 @@ from perception.config import DetectorConfig
 from perception.model.backbone import SparseBackbone
 from perception.model.network import Network
 from perception.model.refine import RefineStage
-from perception.run.batch import FixedScans, FrameBoxes, GraphSteps
+from perception.run.batch import Boxes, FixedScans, FrameBoxes, FrameGrid, Levels, Located, Map, Peaks
+from perception.run.bounded import BoundedGrid
+from perception.run.program import StageRunner, Steps, at_once, run_frame
+from perception.run.unbounded import UnboundedGrid
 from perception.stages.backbone.fixed import FixedLevels, LevelTables
-from perception.stages.head import fixed_boxes, fixed_peaks, pack_boxes, pack_heat
-from perception.stages.neck import NearNeck, NeckWeights, WholeNeck
-from perception.stages.neck.gpu_bounded import NearPlan
-from perception.stages.nms import Suppressed
-from perception.stages.pillars import (
-    EncoderWeights,
-    FixedPillars,
-    LocatedPoints,
-    PillarWorkspace,
-    fixed_encode,
-    locate_points,
-    sort_points,
-)
-from perception.stages.refine import PackedRefine, RefineWorkspace, fixed_refine, pack_refine
-from sparse_core.conv.grid import FixedGrid
+from perception.stages.neck import GpuDenseNeck, NeckWeights
+from perception.stages.nms import fixed_suppress
+from perception.stages.refine import PackedRefine, RefineWorkspace, pack_refine
 from sparse_core.kernels.op import Impl
 
 
-class Located(NamedTuple):
-    """Points by cell.
-
-    Attributes:
-        points: as located.
-        grids: active cells of each level.
-        neck: active cells of the neck's map; None where it is computed everywhere.
-    """
-
-    points: LocatedPoints
-    grids: list[FixedGrid]
-    neck: FixedGrid | None
-
-
-@dataclass(frozen=True)
-class Levels:
-    """The backbone so far.
-
-    Attributes:
-        located: where it is computed.
-        tables: which rows its layers read; None where nothing is looked up.
-        rows: (capacity, C) features of the pillars, then of each level.
-        plan: where the neck is computed; None: not known yet, or everywhere.
-    """
-
-    located: Located
-    tables: LevelTables | None
-    rows: tuple[Tensor, ...]
-    plan: NearPlan | None = None
-
-
-class Map(NamedTuple):
-    """The map that head and refinement read.
-
-    Attributes:
-        levels: what it was made of.
-        features: (B * H * W, C).
-        heat: makes the heat map, (B, classes, H, W) float32, or has it.
-    """
-
-    levels: Levels
-    features: Tensor
-    heat: Callable[[], Tensor]
-
-
-class Peaks(NamedTuple):
-    """Boxes at the peaks of the heat map.
-
-    Attributes:
-        features: of the map.
-        pillars: points in order, for the refinement.
-        boxes: (B, K, 7) float32; scores: (B, K) float32; labels: (B, K) int32, -1 behind the last.
-        numbers: see :class:`FrameBoxes`.
-    """
-
-    features: Tensor
-    pillars: FixedPillars
-    boxes: Tensor
-    scores: Tensor
-    labels: Tensor
-    numbers: Tensor
-
-
-class Boxes(NamedTuple):
-    """Distinct boxes, refined so far.
-
-    Attributes:
-        peaks: what they come from.
-        kept: boxes, scores and labels.
-        fit_logits: (B, K) float32 how well they fit; None before the refinement.
-        features: (B, K, 256) of the refinement; None before it.
-    """
-
-    peaks: Peaks
-    kept: Suppressed
-    fit_logits: Tensor | None = None
-    features: Tensor | None = None
-
-
-class FixedSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
-    """What sparse and dense networks have in common: pillars, head, refinement, suppression.
+class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxes]):
+    """Steps that a CUDA graph can hold, for batches of one size and fixed capacities.
 
     Args:
         network: folded, on the device to run on.
+        capacities: active cells of each level that there is room for, all frames together.
+        coarse: active cells of the neck's map that there is room for; None: it is computed everywhere.
         batch_size: frames of a call.
         dtype: of the features: float16, bfloat16 or float32.
         impl: of every step: ``"reference"``, ``"triton"`` or ``"auto"``.
@@ -135,86 +53,102 @@ class FixedSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
         self,
         network: Network,
         *,
+        capacities: tuple[int, ...],
         batch_size: int,
+        coarse: int | None = None,
         dtype: torch.dtype = torch.float16,
         impl: Impl = "auto",
         config: DetectorConfig | None = None,
     ) -> None:
-        super().__init__(network, batch_size=batch_size, dtype=dtype, impl=impl, config=config)
-        config = self.config
-        rows, columns = config.pillars.grid_shape
-        stride = config.backbone.stride
-        self.fine_shape = (2 * rows // stride, 2 * columns // stride)
-        self.coarse_shape = (rows // stride, columns // stride)
-        self.encoder = EncoderWeights.from_encoder(network.encoder, device=self.device)
-        self.heat = pack_heat(network.head, dtype)
-        self.boxes = pack_boxes(network.head, dtype)
+        self.config, self.batch_size, self.dtype, self.impl = (
+            config or network.config,
+            batch_size,
+            dtype,
+            impl,
+        )
+        self.device = next(network.parameters()).device
+        self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        grid = UnboundedGrid if self.config.pillars.open else BoundedGrid
+        self.grid: FrameGrid = grid(
+            network,
+            self.config,
+            capacities if coarse is None else (*capacities, coarse),
+            coarse=coarse is not None,
+            batch_size=batch_size,
+            dtype=dtype,
+            impl=impl,
+        )
         stages = [stage for stage in network.refinements if isinstance(stage, RefineStage)]
         packed = [pack_refine(stage, dtype=dtype) for stage in stages]
         self._refinements = [partial(self._refine, weights, turn=weights is packed[-1]) for weights in packed]
-        self.pillar_workspace = PillarWorkspace.make(config.pillars, batch_size, device=self.device)
-        self._peak_counters = torch.zeros((batch_size, 2), dtype=torch.int32, device=self.device)
-        self._refine_workspace = (
-            RefineWorkspace.make(batch_size * config.limits.proposals, packed[0], device=self.device)
-            if packed
-            else None
-        )
+        self._refine_workspace: RefineWorkspace | None = None
+        if packed:
+            rows = batch_size * self.config.limits.proposals
+            self._refine_workspace = RefineWorkspace.make(rows, packed[0], device=self.device)
+        self.embedding = None if network.embedding is None else copy.deepcopy(network.embedding).to(dtype)
+        #: By class; the kernels keep what is at least this, so it is the next number in single precision.
+        least = torch.tensor(self.config.proposal_scores, dtype=torch.float32)
+        self.least_scores = torch.nextafter(least, torch.full_like(least, math.inf)).to(self.device)
+
+    def choose_tiles(self, active: Sequence[int]) -> None:
+        """Choose tiles for batches like one before; they decide how long a batch takes, not what it gives.
+
+        Args:
+            active: cells of each level and list of that batch, as in ``FrameBoxes.numbers``.
+        """
+
+    def __call__(self, scans: FixedScans, on_stage: StageRunner = at_once) -> FrameBoxes:
+        """Detect objects in a batch of frames."""
+        return run_frame(self, scans, on_stage)
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a CUDA graph can hold these steps; plain torch reads sizes back to the host."""
+        return self.device.type == "cuda" and self.impl != "reference"
 
     @abstractmethod
-    def _grids(self, bits: Tensor) -> tuple[list[FixedGrid], FixedGrid | None]:
-        """Active cells of each level, and of the neck where it is computed at some only."""
+    def tables(self, located: Located) -> LevelTables | None:
+        """Return what the layers of the backbone look up."""
 
-    @abstractmethod
-    def _tables(self, located: Located) -> LevelTables | None:
-        """What the layers look up."""
+    def plan(self, located: Located) -> Any:
+        """Return where the neck is computed; None: everywhere."""
+        return None
 
     def locate(self, scans: FixedScans) -> Located:
         """Points by cell, and the cells of every level."""
-        points = locate_points(*scans, self.config.pillars, workspace=self.pillar_workspace, impl=self.impl)
-        return Located(points, *self._grids(points.bits))
+        return self.grid.locate(scans)
 
     def encode(self, located: Located) -> Levels:
         """Features of the pillars, and tables beside them."""
         with self._beside():
-            tables = self._tables(located)
-        rows = fixed_encode(located.points, located.grids[0], self.encoder, dtype=self.dtype, impl=self.impl)
+            tables = self.tables(located)
+            plan = self.plan(located) if self.grid.plans_early else None
+        rows = self.grid.encode(located)
         self._join()
-        return Levels(located, tables, (rows,))
+        return Levels(located, tables, rows, plan)
 
     def head(self, features: Map) -> Peaks:
         """Boxes at the peaks, and points in order beside them."""
+        located, plan = features.levels.located, features.levels.plan
         with self._beside():
             # Only the refinement needs points in order, and peaks leave most processors free.
-            pillars, numbers = self._sort(features.levels)
-        peaks = fixed_peaks(
-            features.heat(),
-            self.config.limits.peaks,
-            minimum=self.least_scores,
-            counters=self._peak_counters,
-            impl=self.impl,
-        )
-        boxes = fixed_boxes(
-            features.features,
-            peaks.cells,
-            peaks.labels,
-            self.boxes,
-            spatial_shape=self.fine_shape,
-            impl=self.impl,
-        )
+            pillars = self.grid.sort(located)
+            active = [grid.active for grid in (*located.grids, *(plan.lists if plan is not None else ()))]
+            before, far = self.grid.pillars_before(located), self.grid.far(located)
+            numbers = torch.cat([pillars.invalid, before, *active, *far])
+        found = self.grid.peaks(features, self.least_scores)
         self._join()
-        return Peaks(features.features, pillars, boxes, peaks.scores, peaks.labels, numbers)
-
-    def _sort(self, levels: Levels) -> tuple[FixedPillars, Tensor]:
-        grids = levels.located.grids
-        pillars = sort_points(levels.located.points, grids[0], impl=self.impl)
-        before = grids[0].words.view(self.batch_size, -1, 2)[:, 0, 1]
-        near = levels.plan.lists if levels.plan is not None else []
-        active = [grid.active for grid in (*grids, *near)]
-        return pillars, torch.cat([pillars.invalid, before, *active])
+        return Peaks(features, pillars, found, numbers)
 
     def propose(self, peaks: Peaks) -> Boxes:
         """Proposals that are no duplicates."""
-        kept = self._distinct(peaks.boxes, peaks.scores, peaks.labels)
+        kept = fixed_suppress(
+            *peaks.found,
+            iou_threshold=self.config.nms.proposal_iou,
+            score_threshold=0.0,
+            max_output=self.config.limits.proposals,
+            impl=self.impl,
+        )
         return Boxes(peaks, kept)
 
     @property
@@ -223,36 +157,60 @@ class FixedSteps(GraphSteps[Located, Levels, Map, Peaks, Boxes]):
         return self._refinements
 
     def _refine(self, weights: PackedRefine, boxes: Boxes, *, turn: bool) -> Boxes:
-        refined = fixed_refine(
-            boxes.peaks.pillars,
-            boxes.peaks.features,
-            boxes.kept.boxes,
-            boxes.kept.labels,
-            weights,
-            map_shape=self.fine_shape,
-            pillar_size_m=self.config.pillars.pillar_size_m,
-            turn=turn,
-            workspace=self._refine_workspace,
-            impl=self.impl,
-        )
+        refined = self.grid.refine(boxes, weights, turn=turn, workspace=self._refine_workspace)
         kept = boxes.kept._replace(boxes=refined.boxes)
         return Boxes(boxes.peaks, kept, refined.fit_logits, refined.features)
 
     def suppress(self, boxes: Boxes) -> FrameBoxes:
-        """What is left of refined boxes that overlap."""
-        peaks = boxes.peaks
-        return self._final(boxes.kept, boxes.fit_logits, boxes.features, peaks.labels, peaks.numbers)
+        """What is left of refined boxes that overlap, with vectors where there are features and a head."""
+        kept, settings = boxes.kept, self.config.nms
+        vectors: Tensor | None = None
+        # Beside the suppression, which chooses rows.
+        with self._beside():
+            peaks = boxes.peaks
+            numbers = torch.cat([peaks.numbers, peaks.found.labels[:, -1], kept.labels[:, -1]])
+            if self.embedding is not None and boxes.features is not None:
+                vectors = self.embedding(boxes.features)
+        final = fixed_suppress(
+            kept.boxes,
+            kept.scores,
+            kept.labels,
+            iou_threshold=settings.iou,
+            score_threshold=settings.score_threshold,
+            max_output=self.config.limits.boxes,
+            fit_logits=boxes.fit_logits,
+            fit_weight=self.config.head.iou_weight,
+            impl=self.impl,
+        )
+        chosen = final.scores.new_empty((*final.scores.shape, 0))
+        self._join()
+        if vectors is not None:
+            rows = final.indices.clamp_min(0).long()[..., None].expand(-1, -1, vectors.shape[2])
+            chosen = vectors.gather(1, rows)
+        return FrameBoxes(*final[:4], numbers, chosen)
+
+    def _beside(self) -> AbstractContextManager[Any]:
+        """Work on a second stream, after what was asked for so far; see :meth:`_join`."""
+        if self._side is None:
+            return nullcontext()
+        self._side.wait_stream(torch.cuda.current_stream(self.device))
+        return torch.cuda.stream(self._side)
+
+    def _join(self) -> None:
+        """Wait for the second stream."""
+        if self._side is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._side)
 
 
 class SparseSteps(FixedSteps):
-    """Steps of a network with a sparse backbone, for batches of one size and fixed capacities.
+    """Steps of a network with a sparse backbone.
 
     Args:
-        network, batch_size, dtype, impl, config: see :class:`FixedSteps`.
+        network, options: see :class:`FixedSteps`.
         capacities: active cells of each level of the backbone that there is room for, all frames together.
         nearby: cells of each list of cells near active ones that there is room for (see
-            :class:`~perception.stages.neck.NearNeck`): neck and heat map are computed there only; none: they
-            are computed everywhere.
+            :class:`~perception.stages.neck.GpuBoundedNeck`): neck and heat map are computed there only;
+            none: they are computed everywhere, which an unbounded grid cannot do.
 
     Raises:
         ValueError: a backbone that is dense or does not dilate, or capacities for another number of levels
@@ -260,15 +218,7 @@ class SparseSteps(FixedSteps):
     """
 
     def __init__(
-        self,
-        network: Network,
-        *,
-        batch_size: int,
-        capacities: tuple[int, ...],
-        nearby: tuple[int, ...] = (),
-        dtype: torch.dtype = torch.float16,
-        impl: Impl = "auto",
-        config: DetectorConfig | None = None,
+        self, network: Network, *, capacities: tuple[int, ...], nearby: tuple[int, ...] = (), **options: Any
     ) -> None:
         settings = network.config.backbone
         if not isinstance(network.backbone, SparseBackbone) or not settings.dilating:
@@ -277,60 +227,52 @@ class SparseSteps(FixedSteps):
             raise ValueError(
                 f"{len(settings.channels)} levels need as many capacities, got {len(capacities)}"
             )
-        super().__init__(network, batch_size=batch_size, dtype=dtype, impl=impl, config=config)
-        self.nearby = nearby
+        coarse = nearby[0] if nearby else None
+        super().__init__(network, capacities=capacities, coarse=coarse, **options)
         self._backbone = FixedLevels(
-            network.backbone,
-            self.config.pillars,
-            batch_size=batch_size,
-            capacities=capacities,
-            dtype=dtype,
-            impl=impl,
+            network.backbone, capacities=capacities, dtype=self.dtype, impl=self.impl
         )
-        weights = NeckWeights.of(network, dtype)
-        place: dict[str, Any] = {"shape": self.coarse_shape, "batch_size": batch_size, "impl": impl}
-        self._near = NearNeck(weights, capacities=nearby, **place) if nearby else None
-        self._whole = None if nearby else WholeNeck(weights, device=self.device, **place)
+        self._neck = self.grid.neck(NeckWeights.of(network, self.dtype), nearby)
 
     def choose_tiles(self, active: Sequence[int]) -> None:
         """See :meth:`FixedSteps.choose_tiles`."""
         levels = len(self._backbone.capacities)
         self._backbone.choose_tiles(active[:levels])
-        if self._near is not None:
-            self._near.choose_tiles(active[levels:])
+        if not isinstance(self._neck, GpuDenseNeck):
+            self._neck.choose_tiles(active[levels : levels + len(self._neck.capacities)])
 
-    def _grids(self, bits: Tensor) -> tuple[list[FixedGrid], FixedGrid | None]:
-        # The neck's cells are one more level where it is computed at lists of them.
-        grids = self._backbone.grids(bits, self.nearby[:1])
-        return (grids, None) if self._near is None else (grids[:-1], grids[-1])
+    def tables(self, located: Located) -> LevelTables:
+        """Return what the layers of the backbone and the first of the neck look up."""
+        return self._backbone.tables(located.grids, located.coarse)
 
-    def _tables(self, located: Located) -> LevelTables:
-        return self._backbone.tables(located.grids, located.neck)
+    def plan(self, located: Located) -> Any:
+        """Return where the neck is computed; None: everywhere."""
+        if isinstance(self._neck, GpuDenseNeck):
+            return None
+        return self._neck.plan(located.coarse, located.grids[-1])
 
     @property
     def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
-        """Stages of the backbone; the neck's lists are made during the first."""
+        """Stages of the backbone; the neck is planned during the first at the latest."""
         count = len(self._backbone.capacities)
         return [(f"backbone 1/{2**level}", partial(self._level, level)) for level in range(count)]
 
     def _level(self, level: int, levels: Levels) -> Levels:
-        near, neck = (self._near, levels.located.neck) if level == 0 else (None, None)
-        if near is not None and neck is not None:
+        located, planning = levels.located, level == 0 and not self.grid.plans_early
+        if planning:
             with self._beside():
-                levels = replace(levels, plan=near.plan(neck))
+                levels = replace(levels, plan=self.plan(located))
         assert levels.tables is not None
-        rows = self._backbone(level, levels.rows[-1], levels.located.grids, levels.tables)
-        if near is not None:
+        rows = self._backbone(level, levels.rows, located.grids, levels.tables)
+        if planning:
             self._join()
-        return replace(levels, rows=(*levels.rows, rows))
+        return replace(levels, rows=rows)
 
     def neck(self, levels: Levels) -> Map:
         """The map, near active cells or everywhere."""
         assert levels.tables is not None
-        given = levels.rows[-1], levels.tables.strided[-1], levels.located.grids[-1]
-        if self._whole is not None:
-            features, heat = self._whole(*given)
+        given = levels.rows, levels.tables.strided[-1], levels.located.grids[-1]
+        if isinstance(self._neck, GpuDenseNeck):
+            features, heat = self._neck(*given)
             return Map(levels, features, lambda: heat)
-        assert self._near is not None
-        assert levels.plan is not None
-        return Map(levels, self._near.map(*given, levels.plan), self._near.heat)
+        return Map(levels, self._neck.map(*given, levels.plan), self._neck.heat)

@@ -10,20 +10,19 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from perception.config import DetectorConfig, Limits
 from perception.model.network import Network
-from perception.registry import class_of
 from perception.run import transfer
 from perception.run.batch import FixedScans, FrameBoxes
-from perception.run.profile import AnySteps, clocked, replayed
+from perception.run.fixed import FixedSteps
+from perception.run.profile import clocked, replayed
 from perception.run.results import FrameResult
 from perception.run.transfer import InputBlock, OutputBlock
-from perception.run.unbounded import HashSteps
 from perception.stages.neck import list_reach, work_share
 from perception.stages.report import Reported, ReportLayout, ReportRules, fixed_report
 from sparse_core.common.libraries import module_available
@@ -45,9 +44,14 @@ _DENSE_CELLS = 1 << 13
 _MOST_SHARE = 0.6
 
 
-def why_no_graph(config: DetectorConfig, device: torch.device) -> str | None:
-    """Why frames of a network cannot be CUDA graphs here; None where they can."""
-    steps = class_of(config.backbone.kind, "graph")
+def why_no_graph(config: DetectorConfig, steps: type[FixedSteps] | None, device: torch.device) -> str | None:
+    """Return why frames of a network cannot be CUDA graphs here; None where they can.
+
+    Args:
+        config: of the network.
+        steps: its steps for graphs, ``graph_steps(config)`` of :mod:`perception.registry`.
+        device: where to run.
+    """
     if steps is None:
         return f"detectors of kind {config.backbone.kind!r} have none"
     if steps.sparse and not config.backbone.dilating:
@@ -122,7 +126,7 @@ class FrameGraph:
     """
 
     room: Room
-    steps: AnySteps
+    steps: FixedSteps
     entry: InputBlock
     found: FrameBoxes
     words: Tensor
@@ -147,7 +151,7 @@ class FrameGraph:
         return self.entry.scans
 
     @classmethod
-    def capture(cls, steps: AnySteps, room: Room, clouds: Sequence[Tensor]) -> FrameGraph:
+    def capture(cls, steps: FixedSteps, room: Room, clouds: Sequence[Tensor]) -> FrameGraph:
         """Allocate the input and capture a batch.
 
         Args:
@@ -226,6 +230,7 @@ class FrameRunner:
     Args:
         network: folded, on the device to run on; sparse with layers that dilate, dense, or of another kind
             that has steps for graphs.
+        steps: its steps for graphs, ``graph_steps(config)`` of :mod:`perception.registry`.
         dtype: of the features.
         overflow: what happens when a frame does not fit the room for active cells. ``"grow"``: a graph with
             more room is captured and the frame computed again, so that nothing is lost. ``"warn"``: what
@@ -240,6 +245,7 @@ class FrameRunner:
     def __init__(
         self,
         network: Network,
+        steps: type[FixedSteps] | None,
         *,
         dtype: torch.dtype = torch.float16,
         overflow: Overflow = "grow",
@@ -251,8 +257,8 @@ class FrameRunner:
         self.network, self.dtype, self.overflow, self.impl = network, dtype, overflow, impl
         self.config = config or network.config
         self.device = next(network.parameters()).device
-        self._made = HashSteps if self.config.pillars.open else class_of(self.config.backbone.kind, "graph")
-        if self._made is None:
+        self._made: Any = steps
+        if steps is None:
             raise ValueError(f"detectors of kind {self.config.backbone.kind!r} have no graphs")
         self._graphs: dict[int, FrameGraph] = {}
         self._lock = threading.Lock()
@@ -291,9 +297,9 @@ class FrameRunner:
             self._graphs[batch_size] = FrameGraph.capture(self._steps(room), room, clouds)
         return self._graphs[batch_size]
 
-    def _steps(self, room: Room) -> AnySteps:
+    def _steps(self, room: Room) -> FixedSteps:
         lists = {"nearby": room.nearby} if self._made.sparse else {}
-        steps: AnySteps = self._made(
+        steps: FixedSteps = self._made(
             self.network, batch_size=room.batch_size, capacities=room.capacities, **lists,
             dtype=self.dtype, impl=self.impl, config=self.config,
         )  # fmt: skip
@@ -350,7 +356,7 @@ class FrameRunner:
     def with_config(self, config: DetectorConfig) -> FrameRunner:
         """A runner of the same network with other thresholds; it captures graphs of its own."""
         return FrameRunner(
-            self.network, dtype=self.dtype, overflow=self.overflow, impl=self.impl, config=config
+            self.network, self._made, dtype=self.dtype, overflow=self.overflow, impl=self.impl, config=config
         )
 
     def profile(self, clouds: Sequence[Tensor], *, repeats: int) -> dict[str, float]:

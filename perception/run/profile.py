@@ -5,15 +5,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
-from perception.run.batch import FixedScans, GraphSteps
+from perception.run.batch import FixedScans
+from perception.run.fixed import FixedSteps
 from perception.run.program import StageRunner
 
-#: Of any states.
-AnySteps = GraphSteps[Any, Any, Any, Any, Any]
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
@@ -46,7 +45,7 @@ def clocked(
     return {name: statistics.median(taken[1:]) for name, taken in times.items()}
 
 
-def replayed(steps: AnySteps, scans: FixedScans, *, repeats: int) -> dict[str, float]:
+def replayed(steps: FixedSteps, scans: FixedScans, *, repeats: int) -> dict[str, float]:
     """Median milliseconds of each stage on a GPU, where each is a CUDA graph of its own.
 
     Args:

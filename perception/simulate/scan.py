@@ -14,7 +14,7 @@ from perception.simulate.raycast import RayCaster
 from perception.simulate.scene import Scene, SceneConfig, build_scene
 from perception.simulate.sensor import RayGrid, SensorModel
 from perception.simulate.traffic import SceneObject
-from perception.simulate.view import RayHits, View
+from perception.simulate.view import RayHits, SceneView
 from perception.types import Boxes3D, PointCloud
 
 
@@ -95,7 +95,7 @@ class Scanner:
         meshes = [item.mesh.transformed(pose) for item, pose in zip(objects, poses, strict=True)]
         grid = self.sensor.rays(rng)
         rays = _world_rays(grid, world_from_lidar, self.sensor, motion)
-        view = View(self.scene, self._static, meshes)
+        view = SceneView(self.scene, self._static, meshes)
         first = view.look(rays)
         cloud, point_object = self._points(grid, view.look_through(rays, first, rng), rng)
         boxes = object_boxes(meshes, poses, world_from_lidar)

@@ -45,7 +45,7 @@ def _replaced(values: Values, rows: npt.NDArray[np.int64], new: Values) -> Value
     return result
 
 
-class View:
+class SceneView:
     """A scene at one moment.
 
     Args:

@@ -14,8 +14,7 @@ from perception.model.layers import DenseUnit, SparseUnit
 from perception.model.listed_map import ListedMap
 from perception.model.network import Network
 from perception.stages.backbone.cpu import BackboneRows, PlannedBackbone
-from perception.stages.neck.cpu_bounded import PlannedNeck
-from perception.stages.neck.cpu_unbounded import KeyedNeck
+from perception.stages.neck import CpuBoundedNeck, CpuUnboundedNeck
 from perception.stages.weight_watch import WeightWatch
 from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.conv.convolution.cpu.blocks import RowPool
@@ -35,7 +34,7 @@ class _Plan(NamedTuple):
     """
 
     backbone: PlannedBackbone
-    neck: PlannedNeck
+    neck: CpuBoundedNeck
     shape: tuple[int, int]
     watch: WeightWatch
 
@@ -136,9 +135,9 @@ class PlannedMaps:
             return plan
         assert isinstance(network.backbone, SparseBackbone)
         if self.keyed:
-            neck: PlannedNeck = KeyedNeck(network.neck, network.head, dtype=self.dtype)
+            neck: CpuBoundedNeck = CpuUnboundedNeck(network.neck, network.head, dtype=self.dtype)
         else:
-            neck = PlannedNeck(network.neck, network.head, shape, dtype=self.dtype)
+            neck = CpuBoundedNeck(network.neck, network.head, shape, dtype=self.dtype)
         backbone = PlannedBackbone(network.backbone, dtype=self.dtype, keyed=self.keyed)
         self._plan = _Plan(backbone, neck, shape, WeightWatch(self._parts()))
         return self._plan

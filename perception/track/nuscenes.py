@@ -16,10 +16,10 @@ from perception.data.nuscenes import NuScenesDataSet
 from perception.data.nuscenes.tables import LIDAR
 from perception.errors import DataError
 from perception.evaluate.box_table import BoxTable
-from perception.evaluate.kitti.frames import MissingResults
 from perception.evaluate.nuscenes.files import MAX_BOXES, read_results, write_results
 from perception.evaluate.nuscenes.judge import RESULTS_NAME, ego_positions, labels_of, racks_of, samples_of
 from perception.evaluate.nuscenes.result import TRACKING_RANGES_M
+from perception.evaluate.options import MissingResults
 from perception.track.config import TrackerConfig
 from perception.track.evaluation.nuscenes import NuScenesTracking, nuscenes_measures
 from perception.track.poses import inverse, moved_boxes

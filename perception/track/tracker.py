@@ -51,7 +51,7 @@ _NONE: Int64Array = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class Boxes:
+class TrackerBoxes:
     """The boxes of a frame that are looked at.
 
     Attributes:
@@ -88,7 +88,7 @@ class Sightings:
     """
 
     track_id: Int64Array
-    boxes: Boxes
+    boxes: TrackerBoxes
     which: Int64Array
     hits: Int64Array
     mean_score: Float64Array
@@ -195,7 +195,7 @@ class Tracker:
             )
         return now_ns, (now_ns - self.time_ns) * 1e-9
 
-    def _boxes(self, detections: Detections, pose: Float64Array) -> tuple[Boxes, tuple[str, ...]]:
+    def _boxes(self, detections: Detections, pose: Float64Array) -> tuple[TrackerBoxes, tuple[str, ...]]:
         labels = self.parameters.numbers_of(detections.labels)
         score = log_odds(detections.scores)
         rows = detections.boxes.astype(np.float64).reshape(-1, 7)
@@ -204,9 +204,9 @@ class Tracker:
         told = (f"{wrong} boxes that are not finite or have negative sizes are passed over",) if wrong else ()
         fine = np.flatnonzero(finite & (score >= self.parameters.column("low_score")[labels]))
         vectors = None if detections.embeddings is None else detections.embeddings[fine]
-        return Boxes(moved_boxes(rows[fine], pose), score[fine], labels[fine], fine, vectors), told
+        return TrackerBoxes(moved_boxes(rows[fine], pose), score[fine], labels[fine], fine, vectors), told
 
-    def _associate(self, boxes: Boxes) -> Pairs:
+    def _associate(self, boxes: TrackerBoxes) -> Pairs:
         """First the boxes that are sure, then the others with the tracks that are left (ByteTrack's way)."""
         sure = boxes.score >= self.parameters.column("high_score")[boxes.labels]
         first = self._match(boxes, np.flatnonzero(sure), np.arange(len(self.state)))
@@ -217,7 +217,7 @@ class Tracker:
         second = self._match(boxes, np.flatnonzero(~sure), np.flatnonzero(free))
         return Pairs(np.concatenate([first.track, second.track]), np.concatenate([first.box, second.box]))
 
-    def _match(self, boxes: Boxes, which: Int64Array, tracks: Int64Array) -> Pairs:
+    def _match(self, boxes: TrackerBoxes, which: Int64Array, tracks: Int64Array) -> Pairs:
         """Some tracks and some boxes of their classes, assigned."""
         if not len(which) or not len(tracks):
             return Pairs(_NONE, _NONE)
@@ -241,7 +241,7 @@ class Tracker:
         chosen = assign(Pairs(track, box), cost, len(tracks), len(which), alone=alone)
         return Pairs(tracks[chosen.track], which[chosen.box])
 
-    def _correct(self, pairs: Pairs, boxes: Boxes, *, later: bool) -> None:
+    def _correct(self, pairs: Pairs, boxes: TrackerBoxes, *, later: bool) -> None:
         unseen(self.state, pairs.track, later=later)
         track, box = pairs
         if not len(track):
@@ -266,7 +266,7 @@ class Tracker:
         if boxes.embeddings is not None:
             self.state.embeddings[track] = mean_direction(self.state.embeddings[track], boxes.embeddings[box])
 
-    def _begin(self, pairs: Pairs, boxes: Boxes) -> None:
+    def _begin(self, pairs: Pairs, boxes: TrackerBoxes) -> None:
         free = boxes.score >= self.parameters.column("high_score")[boxes.labels]
         free[pairs.box] = False
         if not free.any():

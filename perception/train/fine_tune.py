@@ -15,7 +15,8 @@ from perception.checkpoints.compression import INNER, PATTERN, inner_layers, kep
 from perception.checkpoints.weights import load_weights
 from perception.config import DetectorConfig
 from perception.errors import CheckpointError
-from perception.model.network import Network, make_network
+from perception.model.network import Network
+from perception.registry import make_network
 from perception.train.coded import RoundedWeight, SharedWeight
 from perception.train.transfer import Transfer, same_classes, transfer_weights
 from sparse_core.compression import Coding, compress, prune_in_one_pass

@@ -18,7 +18,7 @@ from torch import Tensor, distributed, nn
 from perception.device import usable_device
 
 
-class Place(NamedTuple):
+class RankRows(NamedTuple):
     """Where the rows of a rank lie among those of all.
 
     Attributes:
@@ -65,12 +65,12 @@ class Ranks:
         distributed.all_gather(parts, values.contiguous())
         return torch.stack(parts)
 
-    def place(self, rows: int) -> Place:
+    def place(self, rows: int) -> RankRows:
         """Where this rank's rows lie among those of all, in the order of the ranks."""
         if self.count == 1:
-            return Place(0, rows)
+            return RankRows(0, rows)
         counts = self.gathered(torch.tensor(rows, device=self.device)).tolist()
-        return Place(sum(counts[: self.rank]), sum(counts))
+        return RankRows(sum(counts[: self.rank]), sum(counts))
 
     def any(self, flag: bool) -> bool:
         """Whether it is true for any rank."""

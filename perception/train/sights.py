@@ -17,6 +17,7 @@ from perception.data import DataSet
 from perception.errors import DataError
 from perception.model.embedding import EmbeddingHead
 from perception.model.network import Network
+from perception.registry import kind_of
 from perception.run.eager import EagerRunner
 from perception.types import FloatArray
 from sparse_core.common.files import replacing
@@ -127,7 +128,9 @@ class Observer:
         """Sights of the objects that are found in a view."""
         own, self._network.embedding = self._network.embedding, _Untouched()
         try:
-            (found,) = EagerRunner(self._network)([torch.from_numpy(view.points)])
+            (found,) = EagerRunner(self._network, kind_of(self._network.config).eager)(
+                [torch.from_numpy(view.points)]
+            )
         finally:
             self._network.embedding = own
         assert found.embeddings is not None

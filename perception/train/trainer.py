@@ -16,8 +16,9 @@ from perception.checkpoints.compression import run_every_layer
 from perception.config import TrainConfig, save_config, to_dict
 from perception.device import usable_device
 from perception.errors import ConfigError, DataError
-from perception.model.network import Network, make_network
+from perception.model.network import Network
 from perception.model.pillars import Pillars, make_pillars
+from perception.registry import make_network
 from perception.train.checkpoint import damaged, read_checkpoint, write_checkpoint
 from perception.train.data.batches import Batch, SampleSequence, batches
 from perception.train.data.frames import TrainingFrame, class_counts

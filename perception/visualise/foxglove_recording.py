@@ -22,7 +22,7 @@ from perception.track.tracks import Tracks
 from perception.types import LIDAR_FRAME, Boxes3D, Detections, PointCloud
 from perception.visualise.foxglove_sinks import MessageSink, Schema, import_foxglove
 from perception.visualise.palette import GROUND_TRUTH, class_colour
-from perception.visualise.recording import Mark, Moment, Way, height_colours
+from perception.visualise.recording import Mark, RecordingMoment, Way, height_colours
 from perception.visualise.scene import DrawnBoxes, detected, finite_points, labelled
 from perception.visualise.trails import Trails
 
@@ -53,7 +53,7 @@ class FoxgloveRecording:
         self,
         cloud: PointCloud,
         detections: Detections,
-        moment: Moment,
+        moment: RecordingMoment,
         *,
         map_from_lidar: npt.NDArray[np.float64] | None = None,
         ground_truth: Boxes3D | None = None,
@@ -70,7 +70,7 @@ class FoxgloveRecording:
             truth = self._boxes("ground_truth", labelled(ground_truth), moment)
             self._send("/ground_truth", truth, moment)
 
-    def marks(self, marks: Sequence[Mark], moment: Moment) -> None:
+    def marks(self, marks: Sequence[Mark], moment: RecordingMoment) -> None:
         """Everything that is in the map now, as one entity that replaces the one before."""
         messages = self._messages
         cubes, spheres, texts = [], [], []
@@ -95,7 +95,7 @@ class FoxgloveRecording:
         )
         self._send("/memories", messages.SceneUpdate(entities=[entity]), moment)
 
-    def numbers(self, values: Mapping[str, float], moment: Moment) -> None:
+    def numbers(self, values: Mapping[str, float], moment: RecordingMoment) -> None:
         """Figures to plot over time."""
         plain = {name: float(value) for name, value in values.items()}
         self._send_json("/numbers", "Numbers", _NUMBERS_SCHEMA, plain, moment)
@@ -104,7 +104,7 @@ class FoxgloveRecording:
         """Close what the messages go to."""
         self._sink.close()
 
-    def _tracks(self, tracks: Tracks, moment: Moment) -> None:
+    def _tracks(self, tracks: Tracks, moment: RecordingMoment) -> None:
         """All that is known of them, and lines of where they were."""
         messages = self._messages
         self._trails.add(tracks)
@@ -128,17 +128,17 @@ class FoxgloveRecording:
         self._send("/trails", messages.SceneUpdate(entities=[entity]), moment)
 
     def _send_json(
-        self, topic: str, name: str, schema: dict[str, Any], values: dict[str, Any], moment: Moment
+        self, topic: str, name: str, schema: dict[str, Any], values: dict[str, Any], moment: RecordingMoment
     ) -> None:
         known = Schema(name, "jsonschema", json.dumps(schema).encode(), "json")
         self._sink.add(topic, known, json.dumps(values).encode(), moment.at_ns)
 
-    def _send(self, topic: str, message: Any, moment: Moment) -> None:
+    def _send(self, topic: str, message: Any, moment: RecordingMoment) -> None:
         known = type(message).get_schema()
         schema = Schema(known.name, known.encoding, known.data, "protobuf")
         self._sink.add(topic, schema, message.encode(), moment.at_ns)
 
-    def _points(self, cloud: PointCloud, moment: Moment) -> Any:
+    def _points(self, cloud: PointCloud, moment: RecordingMoment) -> Any:
         messages = self._messages
         points = finite_points(cloud.points)
         kinds = messages.PackedElementFieldNumericType
@@ -162,7 +162,7 @@ class FoxgloveRecording:
             data=table.tobytes(),
         )
 
-    def _boxes(self, name: str, drawn: DrawnBoxes, moment: Moment) -> Any:
+    def _boxes(self, name: str, drawn: DrawnBoxes, moment: RecordingMoment) -> Any:
         """One entity that replaces the one before, so that nothing stays behind."""
         messages = self._messages
         cubes, texts = [], []
@@ -182,7 +182,7 @@ class FoxgloveRecording:
         )
         return messages.SceneUpdate(entities=[entity])
 
-    def _pose(self, map_from_lidar: npt.NDArray[np.float64], moment: Moment) -> None:
+    def _pose(self, map_from_lidar: npt.NDArray[np.float64], moment: RecordingMoment) -> None:
         messages = self._messages
         self._way.add(map_from_lidar, moment.at_ns)
         moved, turned = self._rigid(map_from_lidar)
@@ -231,5 +231,5 @@ class FoxgloveRecording:
     def _colour(self, colour: tuple[float, float, float], alpha: float) -> Any:
         return self._messages.Color(r=colour[0], g=colour[1], b=colour[2], a=alpha)
 
-    def _time(self, moment: Moment) -> Any:
+    def _time(self, moment: RecordingMoment) -> Any:
         return self._messages.Timestamp(sec=moment.at_ns // 10**9, nsec=moment.at_ns % 10**9)

@@ -26,7 +26,7 @@ STEP_NS = 100_000_000
 GONE = "#8a8f98"
 
 
-class Moment(NamedTuple):
+class RecordingMoment(NamedTuple):
     """A place in the recording.
 
     Attributes:
@@ -78,17 +78,17 @@ class Recording(Protocol):
         self,
         cloud: PointCloud,
         detections: Detections,
-        moment: Moment,
+        moment: RecordingMoment,
         *,
         map_from_lidar: npt.NDArray[np.float64] | None = None,
         ground_truth: Boxes3D | None = None,
     ) -> None:
         """A scan with what was found in it, and the pose of the sensor where it is known."""
 
-    def marks(self, marks: Sequence[Mark], moment: Moment) -> None:
+    def marks(self, marks: Sequence[Mark], moment: RecordingMoment) -> None:
         """Everything that is in the map now; what is not among it disappears."""
 
-    def numbers(self, values: Mapping[str, float], moment: Moment) -> None:
+    def numbers(self, values: Mapping[str, float], moment: RecordingMoment) -> None:
         """Figures to plot over time, by name."""
 
     def close(self) -> None:

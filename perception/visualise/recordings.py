@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perception.types import Detections, PointCloud
-from perception.visualise.recording import Mark, Moment, Recording
+from perception.visualise.recording import Mark, Recording, RecordingMoment
 
 
 class Recordings(AbstractContextManager["Recordings"]):
@@ -27,17 +27,17 @@ class Recordings(AbstractContextManager["Recordings"]):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def scan(self, cloud: PointCloud, detections: Detections, moment: Moment, **known: Any) -> None:
+    def scan(self, cloud: PointCloud, detections: Detections, moment: RecordingMoment, **known: Any) -> None:
         """See :class:`Recording`."""
         for recording in self._recordings:
             recording.scan(cloud, detections, moment, **known)
 
-    def marks(self, marks: Sequence[Mark], moment: Moment) -> None:
+    def marks(self, marks: Sequence[Mark], moment: RecordingMoment) -> None:
         """See :class:`Recording`."""
         for recording in self._recordings:
             recording.marks(marks, moment)
 
-    def numbers(self, values: Mapping[str, float], moment: Moment) -> None:
+    def numbers(self, values: Mapping[str, float], moment: RecordingMoment) -> None:
         """See :class:`Recording`."""
         for recording in self._recordings:
             recording.numbers(values, moment)

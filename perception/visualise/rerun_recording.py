@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgb
 from perception.track.tracks import Tracks
 from perception.types import Boxes3D, Detections, PointCloud
 from perception.visualise.palette import GROUND_TRUTH, class_colour
-from perception.visualise.recording import Mark, Moment, Way, check_file, height_colours
+from perception.visualise.recording import Mark, RecordingMoment, Way, check_file, height_colours
 from perception.visualise.rerun_file import RerunFile
 from perception.visualise.scene import DrawnBoxes, detected, finite_points, labelled
 from perception.visualise.trails import Trails
@@ -64,7 +64,7 @@ class RerunRecording:
         self,
         cloud: PointCloud,
         detections: Detections,
-        moment: Moment,
+        moment: RecordingMoment,
         *,
         map_from_lidar: npt.NDArray[np.float64] | None = None,
         ground_truth: Boxes3D | None = None,
@@ -108,7 +108,7 @@ class RerunRecording:
         colours = _bytes([to_rgb(class_colour(label).dark) for label in tracks.labels])
         self._stream.log("map/trails", rerun.LineStrips3D(trails, colors=colours, radii=0.04))
 
-    def marks(self, marks: Sequence[Mark], moment: Moment) -> None:
+    def marks(self, marks: Sequence[Mark], moment: RecordingMoment) -> None:
         """Everything that is in the map now."""
         rerun = self._rerun
         self._at(moment)
@@ -136,7 +136,7 @@ class RerunRecording:
             ),
         )
 
-    def numbers(self, values: Mapping[str, float], moment: Moment) -> None:
+    def numbers(self, values: Mapping[str, float], moment: RecordingMoment) -> None:
         """Figures to plot over time."""
         self._at(moment)
         for name, value in values.items():
@@ -153,7 +153,7 @@ class RerunRecording:
         if self._file is not None:
             self._file.close()
 
-    def _at(self, moment: Moment) -> None:
+    def _at(self, moment: RecordingMoment) -> None:
         if self._file is not None:
             self._file.check()
         self._stream.set_time("scan", sequence=moment.number)

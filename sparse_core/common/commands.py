@@ -13,17 +13,33 @@ from typing import Any, NamedTuple
 from sparse_core.common.files import describe_file_error, write_failure
 from sparse_core.common.interruption import Interrupted
 
+#: Variables by which users choose how threads wait: of OpenMP, of GNU's library, of LLVM's and Intel's.
+_WAIT_CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
+#: GNU's library spins 1,000 rounds, about 20 microseconds, before a thread sleeps. Others sleep at once.
+_SLEEP_SOON = {"GOMP_SPINCOUNT": "1000", "OMP_WAIT_POLICY": "passive"}
+
 
 class Command(NamedTuple):
     """One command of a program.
 
     Attributes:
-        module: whose ``add_parser(commands)`` declares it.
+        module: whose ``add_parser(commands)`` declares it with ``commands.add_parser(name)``.
         help: a sentence or more.
     """
 
     module: str
     help: str
+
+
+def sleep_while_waiting() -> None:
+    """Let the OpenMP threads of torch sleep soon while they wait for each other.
+
+    By default they spin for some milliseconds, and take a core from the thread they wait for. Only programs
+    call this, before torch is loaded: OpenMP reads the environment once, when torch loads it. Importing a
+    package changes nothing. Does nothing if torch is loaded, or if the environment has a choice.
+    """
+    if "torch" not in sys.modules and not any(name in os.environ for name in _WAIT_CHOICES):
+        os.environ.update(_SLEEP_SOON)
 
 
 def declare(commands: Any, known: Mapping[str, Command], arguments: Sequence[str]) -> None:
@@ -39,9 +55,20 @@ def declare(commands: Any, known: Mapping[str, Command], arguments: Sequence[str
     called = next((word for word in arguments if not word.startswith("-")), None)
     for name, command in known.items():
         if name == called:
-            importlib.import_module(command.module).add_parser(commands)
+            importlib.import_module(command.module).add_parser(_Described(commands, command.help))
         else:
             commands.add_parser(name, help=command.help)
+
+
+class _Described:
+    """Subparsers that give the called command its help, which its module need not import."""
+
+    def __init__(self, commands: Any, help_text: str) -> None:
+        self._commands, self._help = commands, help_text
+
+    def add_parser(self, name: str, **options: Any) -> Any:
+        """Add the parser of a command, see ``argparse``."""
+        return self._commands.add_parser(name, help=self._help, description=self._help, **options)
 
 
 def run_command(program: str, options: Any, errors: tuple[type[Exception], ...]) -> int:

@@ -10,9 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torch import (
-        Tensor,  # Not loaded here: the package's root imports this, see sparse_core.common.waiting.
-    )
+    from torch import Tensor  # Not loaded here: the package's root imports this, and torch takes seconds.
 
 
 class MatrixOperations:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,9 @@ _VISIBLE_DOTS = {".ci", ".github", ".gitignore", ".pre-commit-config.yaml"}
 _BUILD_OUTPUTS = {"__pycache__", "build", "dist", "out", "runs"}
 
 RunPython = Callable[[str], str]
+#: A string that may name a module, ``package.module`` or ``package.module:name``.
+_NAMED = re.compile(r"(?P<module>\w+(\.\w+)+)(:(?P<name>\w+))?")
+
 #: A module, and a name imported from it ("" for the module itself).
 Import = tuple[str, str]
 ImportsIn = Callable[[Path, str], Iterator[Import]]
@@ -84,7 +88,11 @@ def run_python(repository: Path) -> RunPython:
 
 @pytest.fixture(scope="session")
 def imports_in() -> ImportsIn:
-    """Function that tells what a file, given by path and dotted name, imports anywhere, by absolute names."""
+    """Function that returns what a file imports anywhere, by absolute names.
+
+    A string that names a module counts as an import of it: tables of commands, entry points, lazy attributes
+    and implementations are resolved later. Names of no module of the project are dropped by who asks.
+    """
     read: dict[tuple[Path, str], list[Import]] = {}
 
     def imports(path: Path, module: str) -> Iterator[Import]:
@@ -98,7 +106,9 @@ def imports_in() -> ImportsIn:
 
 def _imports_in(path: Path, module: str) -> Iterator[Import]:
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    docstrings = set(map(id, _docstrings(tree)))
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -107,8 +117,39 @@ def _imports_in(path: Path, module: str) -> Iterator[Import]:
                 above = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join([*above, *([base] if base else [])])
             yield from ((base, alias.name) for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in (
-            "import_module",
-            "importlib.import_module",
-        ):
-            yield from ((str(word.value), "") for word in node.args if isinstance(word, ast.Constant))
+        elif isinstance(node, ast.Call):
+            yield from _implementation(node, package)
+        elif id(node) not in docstrings and (found := _NAMED.fullmatch(_text(node, module, package))):
+            yield found["module"], found["name"] or ""
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr):
+                yield first.value
+
+
+def _text(node: ast.AST, module: str, package: str) -> str:
+    """Return the text of a string, with ``__name__`` and ``__package__`` in place; "" for other nodes."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        known = {"__name__": module, "__package__": package}
+        parts = [
+            known.get(ast.unparse(part.value), "") if isinstance(part, ast.FormattedValue) else part.value
+            for part in node.values
+            if isinstance(part, ast.FormattedValue | ast.Constant)
+        ]
+        return "".join(map(str, parts))
+    return ""
+
+
+def _implementation(call: ast.Call, package: str) -> Iterator[Import]:
+    """The module of an implementation that an op declares by its name."""
+    name = {"by_torch": "reference", "by_triton": "triton"}.get(ast.unparse(call.func))
+    if ast.unparse(call.func) == "Implementation" and call.args and isinstance(call.args[0], ast.Constant):
+        name = str(call.args[0].value)
+    if name and not any(word.arg == "module" for word in call.keywords):
+        yield f"{package}.{name}", ""

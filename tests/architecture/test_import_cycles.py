@@ -1,9 +1,10 @@
 """No module and no folder imports itself by way of others, however and wherever the import is written.
 
 An import inside a function and one under ``TYPE_CHECKING`` count like one at the top: any of them makes files
-that can only be read and changed together. A function that loads its implementation late is no cycle, as
-implementations do not import what chooses them. What lies in a folder's subfolder is taken together as that
-subfolder; the folder's own ``__init__``, which stands above them, is a module and no part of it.
+that can only be read and changed together. So do names that are resolved from strings: ``import_module`` with
+a literal or a table, ``module:name``, lazy attributes of a package and implementations of an op. What lies in
+a folder's subfolder is taken together as that subfolder; the folder's own ``__init__``, which stands above
+them, is a module and no part of it.
 """
 
 from __future__ import annotations
@@ -88,6 +89,30 @@ def test_cycles_are_found_wherever_they_are_written(tmp_path: Path, imports_in: 
     graph = import_graph(paths, imports_in)
     assert graph == {"top.a": {"top.b"}, "top.b": {"top.c"}, "top.c": {"top.a"}, "top.d": {"top.a"}}
     assert list(cycles(graph)) == ["top.a -> top.b -> top.c -> top.a"]
+
+
+def test_cycles_by_strings_are_found(tmp_path: Path, imports_in: Imports) -> None:
+    files = {
+        "top": '_LAZY = {"name": "top.a"}\n',
+        "top.a": 'KINDS = {"kind": "top.b:Name"}\n',
+        "top.b": 'OP = Op("op", __package__, by_triton())\n',
+        "top.triton": 'import_module(f"{__package__}.c")\n',
+        "top.c": '"""See top.d."""\nTEXT = "top.d is no module, and top.e is none"\nfrom top import Name\n',
+        "top.d": 'by_torch(module=f"{__package__}.a")\n',
+    }
+    paths = {module: tmp_path / ("__init__.py" if module == "top" else f"{module}.py") for module in files}
+    for module, text in files.items():
+        paths[module].write_text(text)
+    graph = import_graph(paths, imports_in)
+    assert graph == {
+        "top": {"top.a"},
+        "top.a": {"top.b"},
+        "top.b": {"top.triton"},
+        "top.triton": {"top.c"},
+        "top.c": {"top"},
+        "top.d": {"top.a"},
+    }
+    assert list(cycles(graph)) == ["top -> top.a -> top.b -> top.triton -> top.c -> top"]
 
 
 def test_cycles_of_folders_are_found() -> None:

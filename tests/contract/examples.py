@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from memory.index.cuda import rerank_top, scan_top
-from memory.index.cuda.cells import Sizes, build, candidates
+from memory.index.cuda.cells import build, candidates
+from memory.index.cuda.layout import Sizes
 from perception.config import HeadConfig, PillarConfig, RefineConfig
 from perception.model.head import CentreHead
 from perception.model.refine import RefineStage

@@ -28,7 +28,7 @@ from perception.checkpoints.weights import load_weights, save_weights
 from perception.cli import main as perceive
 from perception.config import DetectorConfig, TrainConfig, from_dict
 from perception.data import open_data_set
-from perception.model.network import make_network
+from perception.registry import make_network
 from perception.train.data.frames import TrainingFrame
 from perception.train.trainer import Trainer
 from sparse_core.kernels.op import ops, table

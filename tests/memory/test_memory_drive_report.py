@@ -19,7 +19,7 @@ from memory import Memory, MemoryStore
 from perception import Detections, PointCloud
 from perception.errors import DataError
 from perception.io.recordings.bags import open_bag
-from perception.visualise.recording import Moment
+from perception.visualise.recording import RecordingMoment
 from perception.visualise.recordings import open_recordings
 
 SECOND_NS, DAY_NS = 10**9, 24 * 3600 * 10**9
@@ -284,7 +284,7 @@ def recording(path: Path, times_s: list[float], *, posed_until_s: float = 1e9) -
             pose = np.eye(4)
             pose[:2, 3] = at, 2 * at
             known = {"map_from_lidar": pose} if at <= posed_until_s else {}
-            moment = Moment(k, START_NS + round(at * SECOND_NS))
+            moment = RecordingMoment(k, START_NS + round(at * SECOND_NS))
             written.scan(scan(k, 20), Detections.empty(), moment, **known)
     return path
 

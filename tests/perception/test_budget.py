@@ -23,6 +23,7 @@ from perception.config import DetectorConfig, PillarConfig
 from perception.model.layers import SparseBlock
 from perception.model.network import Network
 from perception.model.pillars import make_pillars
+from perception.registry import make_network
 from perception.train.data.frames import TrainingFrame
 from sparse_core.dynamic import BudgetWarning, EnergyMeter
 from sparse_core.errors import EnergyUnavailableError
@@ -183,7 +184,7 @@ def test_a_thinner_network_shares_every_weight(tiny_network: Network) -> None:
 
 
 def test_the_dense_twin_has_levels_too(tiny_network: Network, street: Street) -> None:
-    dense = Network(
+    dense = make_network(
         replace(tiny_network.config, backbone=replace(tiny_network.config.backbone, kind="dense"))
     )
     torch.nn.init.zeros_(dense.head.heat.bias)

@@ -19,6 +19,7 @@ from perception.checkpoints.weights import load_weights, shipped_weights
 from perception.config import DetectorConfig
 from perception.errors import ConfigError, DataError
 from perception.model.network import Network
+from perception.registry import make_network
 from perception.run.eager import densest_first
 from perception.run.precision import has_bfloat16
 from perception.run.results import FrameResult
@@ -464,7 +465,7 @@ def test_every_configuration_runs(
         backbone=replace(tiny_config.backbone, kind=kind),
         refine=replace(tiny_config.refine, enabled=enabled),
     )
-    found = Detector(Network(config)).with_score_threshold(0.0)(street(0).points)
+    found = Detector(make_network(config)).with_score_threshold(0.0)(street(0).points)
     assert len(found) > 0
 
 

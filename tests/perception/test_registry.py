@@ -19,14 +19,13 @@ from perception import Detector
 from perception.budget import BudgetedDetector
 from perception.checkpoints.weights import load_weights, save_weights
 from perception.config import BackboneConfig, DetectorConfig, TrainConfig, from_dict, to_dict
+from perception.config.backbone import BACKBONES, section_of
 from perception.errors import CheckpointError, ConfigError
-from perception.model.network import Network, NetworkMaps, make_network
+from perception.model.network import Network, NetworkMaps
 from perception.model.pillars import Pillars
-from perception.registry import KINDS, DetectorKind, class_of
+from perception.registry import KINDS, DetectorKind, graph_steps, make_network, register
 from perception.run.eager import EagerSteps, Levels, Map
-from perception.run.fixed import FixedSteps
 from perception.run.graph import FrameRunner, why_no_graph
-from perception.run.program import Steps
 from perception.train.data.frames import TrainingFrame
 from perception.train.fine_tune import FineTune
 from perception.train.trainer import Trainer
@@ -63,24 +62,21 @@ class ContextSteps(EagerSteps):
 @pytest.fixture
 def context(monkeypatch: pytest.MonkeyPatch, tiny_config: DetectorConfig) -> DetectorConfig:
     """A configuration of that kind, which is in the table meanwhile."""
-    entry = DetectorKind(network=f"{__name__}:ContextNetwork", eager=f"{__name__}:ContextSteps")
-    monkeypatch.setitem(KINDS, "context", entry)
+    for table in (KINDS, BACKBONES):
+        monkeypatch.setitem(table, "context", None)  # type: ignore[arg-type]
+    register("context", DetectorKind(network=ContextNetwork, eager=ContextSteps))
     return replace(tiny_config, backbone=replace(tiny_config.backbone, kind="context"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_entry_has_its_classes(kind: str) -> None:
-    assert issubclass(class_of(kind, "config"), BackboneConfig)
-    assert issubclass(class_of(kind, "backbone"), nn.Module)
-    assert issubclass(class_of(kind, "network"), Network)
-    assert issubclass(class_of(kind, "eager"), Steps)
-    assert KINDS[kind].graph is None or issubclass(class_of(kind, "graph"), FixedSteps)
+def test_every_section_has_its_kind() -> None:
+    assert list(KINDS) == list(BACKBONES)
+    assert BackboneConfig().kind == next(iter(KINDS))
 
 
 @pytest.mark.parametrize("kind", ["thin", "", 3, ["sparse"], None])
 def test_an_unknown_kind_names_those_there_are(kind: Any, tmp_path: Path, tiny_network: Network) -> None:
     known = r"backbone\.kind must be one of sparse, dense, anchors, centres; got "
-    for ask in (lambda: BackboneConfig(kind=kind), lambda: class_of(kind, "network"),
+    for ask in (lambda: BackboneConfig(kind=kind), lambda: section_of(kind),
                 lambda: from_dict(TrainConfig, {"detector": {"backbone": {"kind": kind}}})):  # fmt: skip
         with pytest.raises(ConfigError, match=known):
             ask()
@@ -139,8 +135,8 @@ def test_another_network_is_trained_kept_and_run(
 
 def test_a_kind_without_graphs_says_so(context: DetectorConfig) -> None:
     network = make_network(context).eval().fold()
-    assert why_no_graph(context, torch.device("cuda")) == "detectors of kind 'context' have none"
+    assert why_no_graph(context, None, torch.device("cuda")) == "detectors of kind 'context' have none"
     with pytest.raises(ValueError, match="fast=True cannot be: detectors of kind 'context' have none"):
         Detector(network, fast=True)
     with pytest.raises(ValueError, match="detectors of kind 'context' have no graphs"):
-        FrameRunner(network)
+        FrameRunner(network, graph_steps(network.config))

@@ -17,7 +17,7 @@ from perception.io.recordings.bag_scans import BagScans
 from perception.io.recordings.bags import open_bag
 from perception.io.recordings.wire import content, double, number, read_message, submessages
 from perception.types import Boxes3D, Detections, PointCloud
-from perception.visualise.recording import MOST_PLACES, Mark, Moment, Way
+from perception.visualise.recording import MOST_PLACES, Mark, RecordingMoment, Way
 from perception.visualise.recordings import open_recordings
 
 SECOND_NS = 10**9
@@ -49,7 +49,7 @@ def record(tmp_path: Path, name: str = "a", *, timed: bool = True, posed: bool =
     with open_recordings(rerun=str(rerun), mcap=mcap, title="a test") as recordings:
         assert recordings
         for k in range(3):
-            moment = Moment(k, START_NS + k * SECOND_NS if timed else None)
+            moment = RecordingMoment(k, START_NS + k * SECOND_NS if timed else None)
             found = Detections(BOX, np.array([0.876], np.float32), ["Car"], warnings=("3 points dropped",))
             if k == 1:
                 found = Detections.empty()

@@ -11,7 +11,6 @@ room for a query's rows is counted.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,12 +21,12 @@ from memory.index.cuda.codes import (
     DIRECTIONS,
     NEVER,
     WORDS,
-    Asked,
     asked_levels,
     directions,
     distances,
     row_codes,
 )
+from memory.index.cuda.layout import PROBE_LIMIT, Candidates, Cells, Probed, Sizes, products_of
 from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 #: Rows of a cell, nearly.
@@ -37,9 +36,7 @@ USUAL_PIVOTS, MOST_ROWS_PER_CELL = 1 << 14, 610
 #: An index of so many rows is read as a whole.
 READ_WHOLE = 1 << 16
 _ROWS_READ = 14_700
-PIVOT_LIMIT, PROBE_LIMIT = 1 << 15, 128
-#: Up to this many neighbours the sizes are as given.
-_USUAL_K = 64
+PIVOT_LIMIT = 1 << 15
 _CELLS_AT_ONCE = 1 << 28
 _CODED_AT_ONCE = 1 << 18
 
@@ -50,97 +47,6 @@ CANDIDATES: Op[()] = Op(
     by_torch(module=__name__),
     gradient=False,
 )
-
-
-class Sizes(NamedTuple):
-    """Fixed sizes of a search.
-
-    Attributes:
-        probes: cells a query reads, at most 128.
-        capacity: rows in them that there is room for; the farthest cells are cut.
-        rerank: rows of the lowest distance that are kept, at most.
-    """
-
-    probes: int
-    capacity: int
-    rerank: int
-
-    def of(self, k: int) -> Sizes:
-        """The sizes for ``k`` neighbours: more than 64 need more cells, and several rows for each."""
-        wider = max(1.0, math.sqrt(k / _USUAL_K))
-        probes = min(math.ceil(self.probes * wider), PROBE_LIMIT)
-        return Sizes(probes, math.ceil(self.capacity * wider), max(self.rerank, 4 * k))
-
-
-class Cells(NamedTuple):
-    """Rows in the order of their cells.
-
-    Attributes:
-        pivots: how many.
-        base: (pivots + 256, dim) pivots and random directions: queries are multiplied with both at once.
-        starts: (pivots + 1,) int32 where each cell starts.
-        codes: (slots, 16) int32.
-        rows: (slots,) int32, rising within a cell.
-        live: (slots,) bool, not removed since.
-        slots: (hashed,) int32 slot of each row, -1 for those removed before.
-    """
-
-    pivots: int
-    base: Tensor
-    starts: Tensor
-    codes: Tensor
-    rows: Tensor
-    live: Tensor
-    slots: Tensor
-
-    @property
-    def hashed(self) -> int:
-        """Rows up to which the cells go."""
-        return len(self.slots)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        arrays = (self.base, self.starts, self.codes, self.rows, self.live, self.slots)
-        return sum(array.numel() * array.element_size() for array in arrays)
-
-    def products(self, queries: Tensor) -> Tensor:
-        """(queries, pivots + 256) float16 products of (queries, dim) vectors."""
-        return _products(self.base, queries)
-
-    def coordinates(self, queries: Tensor) -> Tensor:
-        """(queries, 256) float16 products with the directions alone."""
-        return _products(self.base[self.pivots :], queries)
-
-    def remove(self, rows: Tensor) -> None:
-        """Leave out (removed,) int64 rows, all below ``hashed``."""
-        self.live[self.slots[rows].to(torch.int64)] = False
-
-
-class Probed(NamedTuple):
-    """What queries read.
-
-    Attributes:
-        asked: the queries.
-        shifts: (queries, probes) int32 from a place among a query's rows to a slot, by cell.
-        ends: (queries, probes) int32 where each cell ends among the rows of its query, the nearest first.
-    """
-
-    asked: Asked
-    shifts: Tensor
-    ends: Tensor
-
-
-class Candidates(NamedTuple):
-    """Rows that may be near.
-
-    Attributes:
-        rows: (queries, rerank) int32, each once; their order may differ from run to run on a GPU.
-        lengths: (queries,) int32 places in use.
-    """
-
-    rows: Tensor
-    lengths: Tensor
 
 
 def pivots_for(rows: int) -> int:
@@ -214,7 +120,7 @@ def _nearest(pivots: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
     cell = torch.empty(len(rows), dtype=torch.int32, device=vectors.device)
     step = max(1, _CELLS_AT_ONCE // len(pivots))
     for first in range(0, len(rows), step):
-        cell[first : first + step] = _products(pivots, vectors[rows[first : first + step]]).argmax(1)
+        cell[first : first + step] = products_of(pivots, vectors[rows[first : first + step]]).argmax(1)
     return cell
 
 
@@ -223,7 +129,7 @@ def _coded(directions: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
     codes = torch.empty((len(rows), WORDS), dtype=torch.int32, device=vectors.device)
     for first in range(0, len(rows), _CODED_AT_ONCE):
         some = rows[first : first + _CODED_AT_ONCE]
-        codes[first : first + _CODED_AT_ONCE] = row_codes(_products(directions, vectors[some]))
+        codes[first : first + _CODED_AT_ONCE] = row_codes(products_of(directions, vectors[some]))
     return codes
 
 
@@ -238,10 +144,6 @@ def _arranged(base: Tensor, pivots: int, cell: Tensor, rows: Tensor, codes: Tens
     slots[rows] = torch.arange(len(rows), dtype=torch.int32, device=device)
     live = torch.ones(len(rows), dtype=torch.bool, device=device)
     return Cells(pivots, base, starts, codes[order], rows.to(torch.int32), live, slots)
-
-
-def _products(base: Tensor, vectors: Tensor) -> Tensor:
-    return (vectors.to(torch.float16).to(base.dtype) @ base.T).to(torch.float16)
 
 
 def candidates(

@@ -9,9 +9,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from memory.index.cuda.cells import Candidates, Cells, Probed, Sizes
 from memory.index.cuda.codes import BINS, DIRECTIONS, Asked, scale_of
 from memory.index.cuda.codes_triton import distance_of, native, read_codes, write_levels
+from memory.index.cuda.layout import Candidates, Cells, Probed, Sizes
 
 #: Pivots whose places are counted at once: fewer of them leave registers for a second query's program.
 _PART, _SMALL_PART = 4096, 1024

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 
-from memory.index.cuda.cells import PROBE_LIMIT, Cells, Sizes, sizes_for
+from memory.index.cuda.cells import sizes_for
+from memory.index.cuda.layout import PROBE_LIMIT, Cells, Sizes
 from memory.index.effort import EXACT, Effort
 
 #: Probes that stand for a scan of all codes.

@@ -16,7 +16,8 @@ from torch import Tensor
 from memory.errors import IndexUnavailableError
 from memory.index.calibration import calibrate
 from memory.index.cuda import efforts
-from memory.index.cuda.cells import PIVOT_LIMIT, PROBE_LIMIT, pivots_for, sizes_for
+from memory.index.cuda.cells import PIVOT_LIMIT, pivots_for, sizes_for
+from memory.index.cuda.layout import PROBE_LIMIT
 from memory.index.cuda.rerank import K_LIMIT
 from memory.index.cuda.sorted_rows import ROOM, Found, SortedRows
 from memory.index.effort import EXACT, USUAL, Calibration, Effort, check_aim, chosen

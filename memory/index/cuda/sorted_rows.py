@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from memory.index.cuda import efforts
-from memory.index.cuda.cells import Cells, build, candidates, extended
+from memory.index.cuda.cells import build, candidates, extended
 from memory.index.cuda.exact import exact_top
 from memory.index.cuda.graphs import Graphs
 from memory.index.cuda.keys import Ranked
+from memory.index.cuda.layout import Cells
 from memory.index.cuda.rerank import rerank_top
 from memory.index.cuda.rows import DeviceRows
 from memory.index.cuda.scan import scan_top

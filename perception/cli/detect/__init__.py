@@ -1,1 +1,1 @@
-"""Detect."""
+"""``perceive detect``: objects in point clouds."""

@@ -19,7 +19,7 @@ from perception.cli.records import FolderRecords, WrittenRecords
 from perception.cli.scans.dates import ScanDates
 from perception.cli.scans.options import SaidOnce
 from perception.cli.scans.scan import Scan
-from perception.cli.scans.source import FoundScans, MergedScans, frame_name
+from perception.cli.scans.source import MergedScans, ScanPaths, frame_name
 from perception.engines.local import LocalEngine, usable_cores
 from perception.engines.order import run_in_order
 from perception.engines.protocol import Engine, Lost
@@ -78,7 +78,7 @@ def wants_engine(options: argparse.Namespace) -> bool:
 
 def detect_archive(
     options: argparse.Namespace,
-    found: FoundScans | MergedScans,
+    found: ScanPaths | MergedScans,
     records: FolderRecords | None,
     crops: Crops,
     read: ScanReader,
@@ -182,7 +182,7 @@ class _Archive:
         known: scans that were left out so far.
     """
 
-    def __init__(self, found: FoundScans | MergedScans, records: FolderRecords | None, workers: int) -> None:
+    def __init__(self, found: ScanPaths | MergedScans, records: FolderRecords | None, workers: int) -> None:
         self._found, self._records = found, records
         self._size = max(1, min(_TOGETHER, (found.total or _TOGETHER**3) // (_TURNS * workers)))
         #: Largest divisor of intensity in what came out of a bag so far.
@@ -200,7 +200,7 @@ class _Archive:
             if isinstance(recording, BagScans):
                 yield from self._stretches(path, stem, recording)
             else:
-                yield from self._together(iter(FoundScans([], [(path, stem, recording)])))
+                yield from self._together(iter(ScanPaths([], [(path, stem, recording)])))
 
     def check(self, portion: Portion, result: object) -> Portion | None:
         """The same portion once more, where scans before it have shown another range of intensity."""

@@ -27,7 +27,7 @@ from perception.cli.options import add_range_option
 from perception.cli.records import NAME, FolderRecords, add_record_options
 from perception.cli.scans.dates import ScanDates, add_date_options
 from perception.cli.scans.options import SaidOnce, add_scan_options, transform_of
-from perception.cli.scans.source import FoundScans, MergedScans, find_scans
+from perception.cli.scans.source import MergedScans, ScanPaths, find_scans
 from perception.cli.scans.surroundings import Surroundings, add_surroundings_options
 from perception.errors import DataError
 from perception.io.addresses import path_or_address
@@ -113,7 +113,7 @@ def _detect(options: argparse.Namespace) -> int:
         surroundings = Surroundings(options, transform)
         crops = Crops(options, transform)
         if options.sensors is None:
-            found: FoundScans | MergedScans = find_scans(options, transform, stack)
+            found: ScanPaths | MergedScans = find_scans(options, transform, stack)
         else:
             found = MergedScans(options, transform, surroundings)
         records = None
@@ -183,9 +183,9 @@ def _recordings(options: argparse.Namespace) -> Any:
 
 
 def _record(recordings: Any, frame: DetectedFrame, number: int) -> None:
-    from perception.visualise.recording import Moment
+    from perception.visualise.recording import RecordingMoment
 
-    moment = Moment(number, frame.cloud.timestamp_ns)
+    moment = RecordingMoment(number, frame.cloud.timestamp_ns)
     recordings.scan(frame.cloud, frame.detections, moment, ground_truth=frame.truth)
     recordings.numbers({"objects": len(frame.detections), "points": len(frame.cloud)}, moment)
 

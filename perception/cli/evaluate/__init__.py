@@ -1,1 +1,1 @@
-"""Evaluate."""
+"""``perceive eval``: results judged by a protocol."""

@@ -18,18 +18,18 @@ from perception.cli.console import (
     progress_bar,
 )
 from perception.cli.evaluate.tracking import add_tracking_option, run_tracking
-from perception.cli.options import add_range_option, range_of
-from perception.cli.renames import add_rename_option, renames_of
+from perception.cli.options import add_range_option, add_rename_option, range_of, renames_of
 from perception.data import DataSet, Frame, open_data_set
 from perception.data.types import Part
+from perception.evaluate.options import JudgeOptions, MatchRule
 from perception.evaluate.thresholds import ScoreChoice
 from perception.types import Boxes3D, Detections
 from sparse_core.common.files import write_file
 
 if TYPE_CHECKING:
     from perception.detector import Detector
-    from perception.evaluate.comparison import Comparison
-    from perception.evaluate.judge import Judge, JudgeOptions
+    from perception.evaluate.comparison import RunComparison
+    from perception.evaluate.judge import Judge
     from sparse_core.common.table import Table
 
 #: What is said of result files where it is not weights.
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
     import tempfile
 
     from perception.evaluate.data_set import judge_of
-    from perception.evaluate.reports import plot_result, result_tables
+    from perception.evaluate.reports.result import plot_result, result_tables
 
     if options.thresholds and options.results is not None:
         raise ValueError("--thresholds are chosen for a detector: leave --results out")
@@ -169,8 +169,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _judge_options(options: argparse.Namespace, data_set: DataSet, detector: Detector | None) -> JudgeOptions:
-    from perception.evaluate.boxes.result import MatchRule
-    from perception.evaluate.judge import JudgeOptions
 
     rules = {}
     for text in options.match:
@@ -253,7 +251,7 @@ def _detect(
 
 def _thresholds(pairs: list[tuple[Detections, Boxes3D]], detector: Detector, record: dict[str, Any]) -> Table:
     """The table of the scores chosen by class; they are added to the record."""
-    from perception.evaluate.reports.result import format_choices
+    from perception.evaluate.reports.calibration import format_choices
     from perception.evaluate.thresholds import choose_thresholds
 
     choices: dict[str, ScoreChoice] = choose_thresholds(pairs, detector.config.head.classes)
@@ -289,7 +287,7 @@ def _calibrate(
     return calibration_table(found, len(frames))
 
 
-def _compare(options: argparse.Namespace, judge: Judge, results: Path, folder: Path) -> Comparison | None:
+def _compare(options: argparse.Namespace, judge: Judge, results: Path, folder: Path) -> RunComparison | None:
     """Intervals of this run, and of the difference where there is another."""
     from perception.evaluate.comparison import bootstrap
 

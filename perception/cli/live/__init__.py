@@ -1,1 +1,1 @@
-"""Live."""
+"""``perceive live``: detection and tracking while scans arrive."""

@@ -11,7 +11,7 @@ from perception.cli.live.options import address_of
 from perception.io.transform import ScanTransform
 from perception.live import Result, Ros2Address, Ros2Boxes, Sink
 from perception.live.ros2 import SCHEME
-from perception.visualise.recording import Moment
+from perception.visualise.recording import RecordingMoment
 from perception.visualise.recordings import Recordings, open_recordings
 
 #: Where Foxglove looks for a server.
@@ -31,7 +31,7 @@ class Published:
     def take(self, result: Result) -> None:
         """Show one."""
         cloud, tracks = result.arrival.cloud, result.tracks
-        moment = Moment(result.arrival.position, cloud.timestamp_ns)
+        moment = RecordingMoment(result.arrival.position, cloud.timestamp_ns)
         self._recordings.scan(cloud, tracks, moment, map_from_lidar=tracks.pose)
         numbers = {
             "latency_ms": result.latency_s * 1e3,

@@ -1,1 +1,1 @@
-"""Scans."""
+"""The scans that commands are given, and the options that describe them."""

@@ -27,7 +27,7 @@ _Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, eq=False)
-class FoundScans:
+class ScanPaths:
     """What paths hold: files, and recordings with how frames of each are called."""
 
     files: list[Scan]
@@ -48,7 +48,7 @@ class FoundScans:
             yield from scans_of(path, stem, found.attempts())
 
 
-def find_scans(options: argparse.Namespace, transform: ScanTransform, stack: ExitStack) -> FoundScans:
+def find_scans(options: argparse.Namespace, transform: ScanTransform, stack: ExitStack) -> ScanPaths:
     """All scans of the options' paths; bags stay open until the stack is closed.
 
     What is missing or has no such topic is an error here, before the detector is loaded.
@@ -85,7 +85,7 @@ def find_scans(options: argparse.Namespace, transform: ScanTransform, stack: Exi
                 address=address, first=None if address else first, place=position - begin,
             )
         )  # fmt: skip
-    return FoundScans(
+    return ScanPaths(
         found,
         [(path, stem, held) for (path, held), stem in zip(recordings.items(), stems, strict=True)],
     )

@@ -1,1 +1,1 @@
-"""Track."""
+"""``perceive track``: objects followed through scans."""

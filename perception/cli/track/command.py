@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from perception.cli.console import OUTPUT, add_command, add_device_option
+from perception.cli.options import add_rename_option
 from perception.cli.records import add_record_options
-from perception.cli.renames import add_rename_option
 from perception.cli.scans.dates import DEFAULT_RATE_HZ, add_date_options
 from perception.cli.scans.options import add_scan_options
 from perception.cli.scans.surroundings import add_surroundings_options

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from perception.cli.console import OUTPUT, REMARKS, progress_bar
 from perception.cli.detect.pages import open_player
+from perception.cli.options import renames_of
 from perception.cli.records import FolderRecords
-from perception.cli.renames import renames_of
 from perception.cli.scans.dates import ScanDates, known_time
 from perception.cli.scans.options import columns_of, transform_of
 from perception.cli.scans.scan import Scan
@@ -32,7 +32,7 @@ from perception.track.poses import checked_pose
 from perception.track.recording import Moment, track_recording
 from perception.track.tracks import Tracks
 from perception.types import Detections, PointCloud
-from perception.visualise.recording import Moment as Shown
+from perception.visualise.recording import RecordingMoment
 from perception.visualise.recordings import Recordings, open_recordings
 from perception.visualise.trails import Trails
 from perception.visualise.web import Player
@@ -237,7 +237,7 @@ def _show(
     recordings: Recordings, cloud: PointCloud, tracks: Tracks, number: int, record: dict[str, Any]
 ) -> None:
     if recordings:
-        moment = Shown(number, record["time_ns"])
+        moment = RecordingMoment(number, record["time_ns"])
         recordings.scan(cloud, tracks, moment, map_from_lidar=tracks.pose)
         moving = int(tracks.moving.sum())
         recordings.numbers({"things": len(tracks), "moving": moving, "points": len(cloud)}, moment)

@@ -1,1 +1,1 @@
-"""Train."""
+"""``perceive train``: training of detectors."""

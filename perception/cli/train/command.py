@@ -19,7 +19,7 @@ from sparse_core.common.interruption import interruptible
 
 #: Seconds between lines about the loss where there is no terminal for a bar.
 _LINE_EVERY_S = 10.0
-CONFIG_DIRECTORY = Path(__file__).parents[1] / "configs"
+CONFIG_DIRECTORY = Path(__file__).parents[2] / "configs"
 
 
 def add_parser(commands: Any) -> None:

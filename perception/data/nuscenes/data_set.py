@@ -20,7 +20,7 @@ from scipy.spatial.transform import Rotation
 from perception.data.camera import CameraCalibration
 from perception.data.nuscenes.classes import CLASSES
 from perception.data.nuscenes.splits import MINI, VALIDATION
-from perception.data.nuscenes.tables import CAMERA, LIDAR, Matrix, Sight, Tables, tables_of
+from perception.data.nuscenes.tables import CAMERA, LIDAR, Matrix, SensorReading, Tables, tables_of
 from perception.data.types import DataSet, Frame, Part
 from perception.errors import DataError
 from perception.io.columns import Columns
@@ -186,9 +186,9 @@ class NuScenesDataSet(DataSet):
             camera=_camera(sights[CAMERA], pose) if CAMERA in sights else None,
         )
 
-    def _parts(self, scan: Sight, frame_from_global: Matrix) -> Iterable[tuple[Path, Matrix, float]]:
+    def _parts(self, scan: SensorReading, frame_from_global: Matrix) -> Iterable[tuple[Path, Matrix, float]]:
         """The scan and as many sweeps before it as were asked for, as far as they are linked and there."""
-        sight: Sight | None = scan
+        sight: SensorReading | None = scan
         for number in range(self.sweeps + 1):
             if sight is None or not (number == 0 or (self._root / sight.file).is_file()):
                 return
@@ -266,7 +266,7 @@ def _name(file: str) -> str:
     return Path(file).name.removesuffix(_SUFFIX)
 
 
-def _level(scan: Sight) -> Matrix:
+def _level(scan: SensorReading) -> Matrix:
     """(4, 4): global frame from the level frame of a scan."""
     pose: Matrix = scan.global_from_ego.copy()
     pose[:3, 3] = scan.global_from_sensor[:3, 3]
@@ -282,7 +282,7 @@ def _turned(turn: Matrix, rotations: Matrix) -> Matrix:
     return headings
 
 
-def _camera(picture: Sight, pose: Matrix) -> CameraCalibration:
+def _camera(picture: SensorReading, pose: Matrix) -> CameraCalibration:
     """The camera at the moment of its picture, seen from the frame of the scan."""
     assert picture.intrinsics is not None
     return CameraCalibration(

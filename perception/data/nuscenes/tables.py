@@ -28,7 +28,7 @@ _MOST_S = 1.5
 _RACK_ID = -2
 
 
-class Sight(NamedTuple):
+class SensorReading(NamedTuple):
     """A scan or picture: its file, when it was made (ns since the epoch) and from where.
 
     Attributes:
@@ -119,7 +119,7 @@ class Tables:
                 found.setdefault(record["sample_token"], {})[channel] = record["token"]
         return found
 
-    def sight(self, token: str) -> Sight:
+    def sight(self, token: str) -> SensorReading:
         """Scan or picture of a token of ``sample_data``.
 
         Raises:
@@ -130,7 +130,7 @@ class Tables:
         ego = self._named(self._egos, "ego_pose", record["ego_pose_token"], token)
         global_from_ego = self._rigid(ego, "ego_pose")
         camera = mount["camera_intrinsic"]
-        return Sight(
+        return SensorReading(
             token,
             record["filename"],
             int(record["timestamp"]) * 1000,

@@ -14,16 +14,10 @@ import torch
 from perception.boxes import Metric, circles_meet, circumscribed_radius, rotated_iou_pairs, wrap_angle
 from perception.class_names import same_class, unknown_class
 from perception.errors import DataError
-from perception.evaluate.box_table import BoxTable, Float64Array, Mask, Rows
-from perception.evaluate.boxes.result import (
-    METRICS,
-    BoxesClass,
-    BoxesResult,
-    MatchRule,
-    PartOfClass,
-)
-from perception.evaluate.greedy import Candidates, frame_pairs, ranked, take_labels
-from perception.evaluate.nuscenes import aligned_iou
+from perception.evaluate.box_table import BoxTable, Float64Array, Mask, Rows, aligned_iou
+from perception.evaluate.boxes.result import METRICS, BoxesClass, BoxesResult, PartOfClass
+from perception.evaluate.greedy import MatchCandidates, frame_pairs, ranked, take_labels
+from perception.evaluate.options import MatchRule
 from perception.evaluate.ranking import POINT_COUNTS, RANGES, Part, Ranking, all_point_ap
 
 #: Classes whose labels are at least this long match by an IoU of 0.5, smaller ones by 0.3.
@@ -209,7 +203,7 @@ def _take(
     label, detection = np.concatenate(pair_label), np.concatenate(pair_detection)
     order = np.where(ignored[label], 1e9, 0.0) - np.concatenate(closeness)
     allowed = np.ones((1, len(label)), np.bool_)
-    candidates = Candidates(label, detection, order, allowed)
+    candidates = MatchCandidates(label, detection, order, allowed)
     taken: Rows = take_labels(candidates, detections.frame, _whole(own, len(detections)), len(labels))[0, own]
     return taken
 

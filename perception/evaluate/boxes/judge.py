@@ -14,7 +14,7 @@ from perception.data import CameraObject, Frame, objects_from_boxes
 from perception.data.camera import DONT_CARE
 from perception.errors import DataError
 from perception.evaluate.box_table import BoxTable, Mask
-from perception.evaluate.boxes import Judged, evaluate_boxes, judge_boxes, judged_classes
+from perception.evaluate.boxes.evaluation import Judged, evaluate_boxes, judge_boxes, judged_classes
 from perception.evaluate.boxes.result import METRICS, BoxesResult
 from perception.evaluate.judge import Judge, points_in_labels
 from perception.evaluate.kitti.judge import in_picture

@@ -14,14 +14,9 @@ import numpy as np
 
 from perception.data.camera import DONT_CARE
 from perception.errors import DataError
-from perception.evaluate.kitti.frames import (
-    Float64Array,
-    FrameSource,
-    MissingResults,
-    ObjectTable,
-    load_frames,
-)
-from perception.evaluate.kitti.matching import SAMPLE_COUNT, MatchTask, precision_curves
+from perception.evaluate.box_table import Float64Array
+from perception.evaluate.kitti.frames import FrameSource, ObjectTable, load_frames
+from perception.evaluate.kitti.matching import MatchTask, precision_curves
 from perception.evaluate.kitti.overlap import Overlaps, find_overlaps, largest_coverage
 from perception.evaluate.kitti.protocol import (
     CLASSES,
@@ -31,6 +26,7 @@ from perception.evaluate.kitti.protocol import (
     METRICS,
     MIN_OVERLAPS,
     OVERLAP_METRICS,
+    SAMPLE_COUNT,
     Difficulty,
     DifficultyName,
     OverlapMetric,
@@ -40,9 +36,8 @@ from perception.evaluate.kitti.protocol import (
     label_roles,
     officially_reported,
 )
-from perception.evaluate.kitti.result import CurveKey, KittiResult, PrecisionRecall
-
-__all__ = ["KittiResult", "PrecisionRecall", "evaluate_kitti"]
+from perception.evaluate.kitti.result import CurveKey, KittiResult
+from perception.evaluate.options import MissingResults
 
 
 def evaluate_kitti(
@@ -99,7 +94,7 @@ def evaluate_kitti(
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class FrameComparison:
     """All frames: what is shared by every class and difficulty.
 
     Attributes:
@@ -115,12 +110,12 @@ class Scene:
     coverage: dict[OverlapMetric, Float64Array]
 
 
-def compare_frames(labels: ObjectTable, detections: ObjectTable) -> Scene:
+def compare_frames(labels: ObjectTable, detections: ObjectTable) -> FrameComparison:
     """Overlaps of all frames."""
     regions = labels.type == DONT_CARE.lower()
     objects = labels.rows(~regions)
     in_regions = find_overlaps(labels.rows(regions), detections)
-    return Scene(
+    return FrameComparison(
         labels=objects,
         detections=detections,
         overlaps=find_overlaps(objects, detections),
@@ -131,7 +126,7 @@ def compare_frames(labels: ObjectTable, detections: ObjectTable) -> Scene:
 
 
 def _curves_of(
-    scene: Scene, class_name: str, difficulty: Difficulty, roles: Roles, *, min_overlap: float
+    scene: FrameComparison, class_name: str, difficulty: Difficulty, roles: Roles, *, min_overlap: float
 ) -> dict[CurveKey, Float64Array]:
     """The four curves of a class at a difficulty, (41,) each."""
     curves: dict[CurveKey, Float64Array] = {}
@@ -148,7 +143,7 @@ def _curves_of(
 
 
 def match_task(
-    scene: Scene,
+    scene: FrameComparison,
     class_name: str,
     difficulty: Difficulty,
     roles: Roles,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +12,11 @@ import numpy.typing as npt
 from perception.data import CameraObject
 from perception.data.kitti import read_objects
 from perception.errors import DataError
-
-Float64Array = npt.NDArray[np.float64]
+from perception.evaluate.box_table import Float64Array
+from perception.evaluate.options import MissingResults
 
 #: A folder of KITTI ``.txt`` files, one list of objects a frame, or such lists by frame id.
 FrameSource = str | Path | Sequence[Sequence[CameraObject]] | Mapping[str, Sequence[CameraObject]]
-#: What to do with frames that have labels but no results.
-MissingResults = Literal["error", "empty", "skip"]
 
 # Beyond this, products of three sizes leave float64.
 _LARGEST = 1e100

@@ -9,9 +9,10 @@ from perception.data import CameraCalibration, CameraObject, Frame, objects_from
 from perception.data.camera import DEFAULT_IMAGE_SIZE
 from perception.data.kitti import write_objects
 from perception.evaluate.judge import Judge, points_in_labels
-from perception.evaluate.kitti import KittiResult, evaluate_kitti
+from perception.evaluate.kitti.evaluation import evaluate_kitti
 from perception.evaluate.kitti.protocol import CLASSES
 from perception.evaluate.kitti.resampling import KittiSampler
+from perception.evaluate.kitti.result import KittiResult
 from perception.types import Detections
 
 

@@ -14,12 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from perception.evaluate.kitti.frames import Float64Array
+from perception.evaluate.box_table import Float64Array
 from perception.evaluate.kitti.overlap import Rows
-from perception.evaluate.kitti.protocol import EVALUATED, IGNORED, Roles
+from perception.evaluate.kitti.protocol import EVALUATED, IGNORED, SAMPLE_COUNT, Roles
 
-#: Samples of a curve: recall 0, 1/40, ..., 1.
-SAMPLE_COUNT = 41
 # The official program's mark for "nothing assigned"; a detection must score more to be noticed.
 _NO_SCORE = -1e7
 

@@ -15,8 +15,9 @@ import numpy.typing as npt
 import torch
 
 from perception.boxes import circles_meet, circumscribed_radius, rotated_iou_pairs
+from perception.evaluate.box_table import Float64Array
 from perception.evaluate.greedy import frame_pairs
-from perception.evaluate.kitti.frames import Float64Array, ObjectTable
+from perception.evaluate.kitti.frames import ObjectTable
 from perception.evaluate.kitti.protocol import OVERLAP_METRICS, OverlapMetric
 
 Rows = npt.NDArray[np.int64]

@@ -33,6 +33,9 @@ DEFAULT_MIN_OVERLAP = 0.5
 #: Detections matched to a label of the neighbouring class are neither right nor wrong.
 NEIGHBOURS = {name.lower(): other.lower() for name, other in KittiDataSet.neighbours.items()}
 
+#: Samples of a curve: recall 0, 1/40, ..., 1.
+SAMPLE_COUNT = 41
+
 # Roles of labels and detections while one class is evaluated at one difficulty.
 EVALUATED, IGNORED, OTHER = 1, 0, -1
 Roles = npt.NDArray[np.int8]

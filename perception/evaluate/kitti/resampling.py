@@ -14,10 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from perception.evaluate.box_table import Float64Array, Mask, Rows
-from perception.evaluate.kitti import Scene, compare_frames, match_task, overlap_limits
-from perception.evaluate.kitti.frames import FrameSource, MissingResults, ObjectTable, load_frames
+from perception.evaluate.kitti.evaluation import FrameComparison, compare_frames, match_task, overlap_limits
+from perception.evaluate.kitti.frames import FrameSource, ObjectTable, load_frames
 from perception.evaluate.kitti.matching import (
-    SAMPLE_COUNT,
     MatchTask,
     accountable,
     envelope,
@@ -31,8 +30,10 @@ from perception.evaluate.kitti.protocol import (
     EVALUATED,
     IGNORED,
     OVERLAP_METRICS,
+    SAMPLE_COUNT,
     label_roles,
 )
+from perception.evaluate.options import MissingResults
 from perception.evaluate.ranking import POINT_COUNTS, RANGES
 from perception.evaluate.resampling import Measure, Sampler
 
@@ -162,7 +163,7 @@ class KittiSampler(Sampler):
             *(measure for measure, *_ in self._recalls),
         )
 
-    def _add_class(self, scene: Scene, name: str, limit: float, points: Rows | None) -> None:
+    def _add_class(self, scene: FrameComparison, name: str, limit: float, points: Rows | None) -> None:
         frames = len(self.frame_ids)
         for difficulty in DIFFICULTIES:
             roles = label_roles(scene.labels, name, difficulty)

@@ -8,9 +8,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from perception.evaluate.kitti.frames import Float64Array
-from perception.evaluate.kitti.matching import SAMPLE_COUNT
-from perception.evaluate.kitti.protocol import DIFFICULTIES, METRICS, DifficultyName, Metric
+from perception.evaluate.box_table import Float64Array
+from perception.evaluate.kitti.protocol import DIFFICULTIES, METRICS, SAMPLE_COUNT, DifficultyName, Metric
 
 #: AP by recall positions and difficulty: ``{"AP11": {"easy": ...}, "AP40": {...}}``, percent or None.
 MetricTable = dict[str, dict[str, float | None]]

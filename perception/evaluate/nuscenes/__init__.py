@@ -1,1 +1,1 @@
-"""Nuscenes."""
+"""The nuScenes detection benchmark: mAP, NDS and errors of true positives."""

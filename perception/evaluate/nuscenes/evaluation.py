@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from perception.boxes import wrap_angle
-from perception.evaluate.box_table import BoxTable, Float64Array, Mask, Rows
-from perception.evaluate.greedy import Candidates, frame_pairs, ranked, take_labels
+from perception.evaluate.box_table import BoxTable, Float64Array, Mask, Rows, aligned_iou
+from perception.evaluate.greedy import MatchCandidates, frame_pairs, ranked, take_labels
 from perception.evaluate.nuscenes.result import (
     CLASS_RANGES_M,
     DISTANCES_M,
@@ -181,7 +181,7 @@ def match_centres(labels: BoxTable, detections: BoxTable, order: Rows, classes: 
     label, detection, distance = (np.concatenate(part) for part in zip(*parts, strict=True))
     allowed = distance < np.array(DISTANCES_M)[:, None]
     group = detections.frame * len(classes) + detection_class
-    return take_labels(Candidates(label, detection, distance, allowed), group, order, len(labels))
+    return take_labels(MatchCandidates(label, detection, distance, allowed), group, order, len(labels))
 
 
 def _of_class(name: str, labels: BoxTable, detections: BoxTable, order: Rows, taken: Rows) -> ClassMatches:
@@ -270,10 +270,3 @@ def _errors(
         "velocity": np.sqrt(((detections.velocity[detection] - labels.velocity[label]) ** 2).sum(axis=1)),
         "attribute": np.where(wanted == "", np.nan, (wanted != said).astype(np.float64)),
     }
-
-
-def aligned_iou(first: Float64Array, second: Float64Array) -> Float64Array:
-    """Intersection over union of boxes of these sizes (P, 3) that lie in the same place: (P,)."""
-    shared = np.minimum(first, second).prod(axis=1)
-    union = first.prod(axis=1) + second.prod(axis=1) - shared
-    return np.asarray(shared / union, np.float64)

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from perception.errors import DataError
 from perception.evaluate.box_table import BoxTable, Float64Array
-from perception.evaluate.kitti.frames import MissingResults
 from perception.evaluate.nuscenes.result import CLASS_RANGES_M, TRACKING_RANGES_M
+from perception.evaluate.options import MissingResults
 from sparse_core.common.files import write_file
 
 Task = Literal["detection", "tracking"]

@@ -12,11 +12,12 @@ from perception.data.nuscenes import NuScenesDataSet
 from perception.data.nuscenes.tables import LIDAR, Tables
 from perception.errors import DataError
 from perception.evaluate.box_table import BoxTable, Float64Array
-from perception.evaluate.judge import Judge, JudgeOptions
-from perception.evaluate.nuscenes import evaluate_nuscenes
+from perception.evaluate.judge import Judge
+from perception.evaluate.nuscenes.evaluation import evaluate_nuscenes
 from perception.evaluate.nuscenes.files import MAX_BOXES, read_results, write_results, yaw_of
 from perception.evaluate.nuscenes.resampling import NuScenesSampler
 from perception.evaluate.nuscenes.result import CLASS_RANGES_M, NuScenesResult
+from perception.evaluate.options import JudgeOptions
 from perception.types import Detections
 
 RESULTS_NAME = "results.json"

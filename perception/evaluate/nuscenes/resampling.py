@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from perception.evaluate.box_table import BoxTable, Float64Array, Mask, Rows
-from perception.evaluate.nuscenes import RECALL, ClassMatches, match_classes, mean_errors, sampled
+from perception.evaluate.nuscenes.evaluation import RECALL, ClassMatches, match_classes, mean_errors, sampled
 from perception.evaluate.nuscenes.result import (
     CLASS_RANGES_M,
     ERROR_PLACE,

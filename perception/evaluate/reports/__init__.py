@@ -1,1 +1,1 @@
-"""Reports."""
+"""Results for people: tables and figures."""

@@ -1,4 +1,4 @@
-"""Calibration for people: a table and reliability diagrams."""
+"""Calibration and thresholds of scores for people: tables and reliability diagrams."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from perception.evaluate.calibration import BINS, FALSE_FROM, Reliability
 from perception.evaluate.reports.figure import new_figure, save_figure
+from perception.evaluate.thresholds import ScoreChoice
 from sparse_core.common.table import Table, cell
 
 _PANEL_WIDTH_PX, _HEIGHT_PX = 380, 440
@@ -64,3 +65,20 @@ def plot_reliability(reliability: Mapping[str, Reliability], path: str | Path) -
     panels[0].set_ylabel("share of right boxes")
     figure.suptitle("Reliability of scores; numbers: boxes", fontsize=12)
     return save_figure(figure, path)
+
+
+def format_choices(choices: Mapping[str, ScoreChoice]) -> Table:
+    """Thresholds by class, and what they do on the frames that they were chosen on."""
+    rows = [
+        (
+            name,
+            cell(choice.threshold, ".2f"),
+            choice.found,
+            choice.false,
+            choice.missed,
+            cell(choice.f_measure, ".3f"),
+        )
+        for name, choice in choices.items()
+    ]
+    heads = ("class", "threshold", "found", "false", "missed", "F2")
+    return Table(heads, rows, title="Score thresholds of the greatest F2 (3D IoU above 0.5)")

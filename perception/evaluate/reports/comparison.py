@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from perception.evaluate.comparison import LEVEL, Compared, Comparison, Interval
+from perception.evaluate.comparison import LEVEL, Compared, Interval, RunComparison
 from perception.evaluate.reports.figure import new_figure, save_figure
 from sparse_core.common.table import Table
 
@@ -13,7 +13,7 @@ _WIDTH_PX, _ROW_PX, _FRAME_PX = 1200, 22, 140
 _CLEAR, _CHANCE = "#0072B2", "#999999"
 
 
-def comparison_table(comparison: Comparison) -> Table:
+def comparison_table(comparison: RunComparison) -> Table:
     """Every measure with its interval; beside it the other run, the difference, and what it says."""
     compared = len(comparison.names) > 1
     heads = ["class", "measure", "A"] + (["B", "A - B", "A is"] if compared else [])
@@ -54,7 +54,7 @@ def _verdict(row: Compared) -> str:
     return "better" if row.difference.value > 0 else "worse"
 
 
-def plot_comparison(comparison: Comparison, path: str | Path) -> Path:
+def plot_comparison(comparison: RunComparison, path: str | Path) -> Path:
     """Differences of two runs, or the values of one, a line each with its interval; PNG.
 
     Raises:

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from perception.errors import DataError
+from perception.evaluate.box_table import Float64Array
 from sparse_core.common.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DPI = 100
+#: Distinguishable without colour vision.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+
+
+class Curve(NamedTuple):
+    """Precision over recall.
+
+    Attributes:
+        legend: what it is of.
+        recall, precision: (N,) in [0, 1].
+        colour, style, width: of the line.
+    """
+
+    legend: str
+    recall: Float64Array
+    precision: Float64Array
+    colour: str
+    style: str = "-"
+    width: float = 1.8
 
 
 def new_figure(width_px: int, height_px: int) -> Figure:
@@ -40,3 +61,54 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     except OSError as error:
         raise DataError(f"{path}: cannot write the figure ({error.strerror}); check the folder") from error
     return path
+
+
+def draw_curves(
+    panels: Sequence[tuple[str, Sequence[Curve]]],
+    title: str,
+    path: str | Path,
+    *,
+    columns: int,
+    panel_px: tuple[int, int],
+    least_width_px: int,
+) -> Path:
+    """Draw curves of precision over recall as a PNG file.
+
+    Args:
+        panels: title and curves of each.
+        title: of the figure.
+        path: of the file; its folder is made if need be.
+        columns: most panels side by side.
+        panel_px: width and height of a panel.
+        least_width_px: of the figure.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    columns = max(1, min(columns, len(panels)))
+    rows = max(1, -(-len(panels) // columns))
+    figure = new_figure(max(least_width_px, columns * panel_px[0]), rows * panel_px[1])
+    places = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+    for place in places[len(panels) :]:
+        place.set_axis_off()
+    for place, (name, curves) in zip(places, panels, strict=False):
+        for curve in curves:
+            place.plot(
+                curve.recall,
+                curve.precision,
+                curve.style,
+                color=curve.colour,
+                linewidth=curve.width,
+                label=curve.legend,
+            )
+        place.set_title(name, fontsize=10)
+        place.set_xlabel("recall")
+        place.set_xlim(0, 1)
+        place.set_ylim(0, 1.02)
+        place.grid(alpha=0.3)
+    if panels:
+        places[0].set_ylabel("precision")
+        handles, labels = places[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=max(1, len(labels)), frameon=False)
+    figure.suptitle(title, fontsize=13)
+    return save_figure(figure, path)

@@ -1,1 +1,1 @@
-"""Files."""
+"""Point cloud files, one module per format."""

@@ -1,1 +1,1 @@
-"""Recordings."""
+"""Recordings: ROS bags and MCAP files, their messages, scans and poses."""

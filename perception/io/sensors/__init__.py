@@ -1,1 +1,1 @@
-"""Sensors."""
+"""Packets of spinning sensors, and the captures that hold them."""

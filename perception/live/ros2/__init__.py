@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from perception.live.ros2.address import SCHEME, Ros2Address
-from perception.live.ros2.messages import CloudDecoder, Described, described
+from perception.live.ros2.messages import CloudDecoder, MessageObject, described
 from perception.live.ros2.publishing import Ros2Boxes
 from perception.live.ros2.scans import Ros2Scans
 
-__all__ = ["SCHEME", "CloudDecoder", "Described", "Ros2Address", "Ros2Boxes", "Ros2Scans", "described"]
+__all__ = ["SCHEME", "CloudDecoder", "MessageObject", "Ros2Address", "Ros2Boxes", "Ros2Scans", "described"]

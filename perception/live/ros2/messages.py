@@ -33,7 +33,7 @@ _CUBE, _ADD, _DELETE_ALL = 1, 0, 3
 _COLOUR = (0.0, 1.0, 0.0, 0.4)
 
 
-class Described(NamedTuple):
+class MessageObject(NamedTuple):
     """A thing as ``vision_msgs/Detection3D`` and ``visualization_msgs/Marker`` want it, metres.
 
     Attributes:
@@ -51,7 +51,7 @@ class Described(NamedTuple):
     turn: tuple[float, float, float, float]
 
 
-def described(tracks: Tracks, rotation: npt.NDArray[np.float64] | None = None) -> Iterator[Described]:
+def described(tracks: Tracks, rotation: npt.NDArray[np.float64] | None = None) -> Iterator[MessageObject]:
     """The things of a moment that are seen in it.
 
     Args:
@@ -65,7 +65,7 @@ def described(tracks: Tracks, rotation: npt.NDArray[np.float64] | None = None) -
             x, y, z = back.apply(box[:3].astype(np.float64)).tolist()
             length, width, height, yaw = map(float, box[3:])
             a, b, c, d = (back * Rotation.from_euler("z", yaw)).as_quat(canonical=True).tolist()
-            yield Described(number, label, float(score), (x, y, z), (length, width, height), (a, b, c, d))
+            yield MessageObject(number, label, float(score), (x, y, z), (length, width, height), (a, b, c, d))
 
 
 class CloudDecoder:
@@ -101,7 +101,7 @@ def type_hash(kind: str) -> str:
     return str(_types().hash_rihs01(kind))
 
 
-def detections_message(things: list[Described], frame_id: str, time_ns: int) -> bytes:
+def detections_message(things: list[MessageObject], frame_id: str, time_ns: int) -> bytes:
     """A serialised ``vision_msgs/Detection3DArray``; ids are numbers of tracks."""
     types, header = _types().types, _header(frame_id, time_ns)
     covariance = np.zeros(36)
@@ -117,7 +117,7 @@ def detections_message(things: list[Described], frame_id: str, time_ns: int) -> 
     return _serialised(types[DETECTIONS](header, detections))
 
 
-def markers_message(things: list[Described], frame_id: str, time_ns: int) -> bytes:
+def markers_message(things: list[MessageObject], frame_id: str, time_ns: int) -> bytes:
     """A serialised ``visualization_msgs/MarkerArray``: what was shown is taken away, then a cube for each."""
     header, nowhere, unturned = _header(frame_id, time_ns), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0)
     markers = [_marker(header, 0, _DELETE_ALL, _pose(nowhere, unturned), nowhere)]

@@ -1,1 +1,1 @@
-"""Objects."""
+"""Meshes of objects and scenery."""

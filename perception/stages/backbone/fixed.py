@@ -9,11 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from perception.config import PillarConfig
 from perception.model.backbone import SparseBackbone
 from perception.model.layers import SparseBlock
 from perception.stages.backbone.units import Unit, pack_block, pack_unit, usual_rows
-from sparse_core.conv.grid import FixedGrid, FixedHash, GridLevel, TableRequest, neighbour_tables, pyramid
+from sparse_core.conv.grid import FixedGrid, FixedHash, GridLevel, TableRequest, neighbour_tables
 from sparse_core.kernels.op import Impl
 
 #: A bit a cell, or hashed.
@@ -39,8 +38,6 @@ class FixedLevels:
 
     Args:
         backbone: folded, on the device to run on.
-        pillars: the grid.
-        batch_size: frames of a call.
         capacities: active cells of each level that there is room for, all frames together.
         dtype: of the features: float16, bfloat16 or float32.
         impl: of every operation.
@@ -49,31 +46,18 @@ class FixedLevels:
     def __init__(
         self,
         backbone: SparseBackbone,
-        pillars: PillarConfig,
         *,
-        batch_size: int,
         capacities: tuple[int, ...],
         dtype: torch.dtype,
         impl: Impl,
     ) -> None:
-        self.pillars, self.batch_size, self.capacities, self.impl = pillars, batch_size, capacities, impl
+        self.capacities, self.impl = capacities, impl
         self._stages = [_packed(stage, dtype) for stage in backbone.stages]
         self.choose_tiles([0] * len(capacities))
 
     def choose_tiles(self, active: Sequence[int]) -> None:
         """Choose tiles for batches of so many active cells of each level; 0: not known. For speed only."""
         self._rows = [usual_rows(*pair) for pair in zip(active, self.capacities, strict=True)]
-
-    def grids(self, bits: Tensor, neck: tuple[int, ...] = ()) -> list[FixedGrid]:
-        """Active cells of each level, then of as many coarser ones as ``neck`` has capacities.
-
-        Args:
-            bits: which pillars hold a point, see :class:`~perception.stages.pillars.PillarWorkspace`.
-            neck: cells there is room for.
-        """
-        capacities = [*self.capacities, *neck]
-        levels = [_LEVEL] * (len(capacities) - 1)
-        return pyramid(bits, self.pillars.grid_shape, self.batch_size, capacities, levels, impl=self.impl)
 
     def tables(self, grids: Sequence[CellGrid], neck: CellGrid | None) -> LevelTables:
         """Tables of all layers.

@@ -1,6 +1,7 @@
-"""The neck and the heat map on a CPU, at cells near active ones; elsewhere they are those of an empty scene.
+"""The neck and the heat map on a CPU over a bounded grid.
 
-See :mod:`perception.stages.neck.empty`; here, layers run over tiles of cells.
+They are computed at cells near active ones, in tiles; elsewhere they are those of an empty scene (see
+:mod:`perception.stages.neck.empty`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from perception.model.layers import DenseBlock, DenseUnit
 from perception.model.listed_map import ListedMap
 from perception.model.neck import Neck
 from perception.stages.backbone.cpu import BackboneRows
-from perception.stages.neck.empty import EmptyMaps, dilated, fine_rows, list_reach
+from perception.stages.neck.empty import EmptyMaps, EmptyScene, dilated, list_reach
 from sparse_core.conv.convolution.cpu.blocks import (
     RowPool,
     relu_rows_,
@@ -137,7 +138,7 @@ class _Cells(NeckCells):
         return self.whole(values).contiguous()
 
 
-class PlannedNeck:
+class CpuBoundedNeck:
     """Runs a folded neck and the heat map of a folded head on rows, without gradients.
 
     Results are those of the dense layers but for rounding. Weights are packed here and now.
@@ -152,7 +153,7 @@ class PlannedNeck:
     def __init__(
         self, neck: Neck, head: CentreHead, shape: tuple[int, int], *, dtype: torch.dtype = torch.float32
     ) -> None:
-        self.shape, self.dtype = shape, dtype
+        self.shape = shape
         empty = EmptyMaps(shape, list_reach(len(neck.blocks)))
         self._empty_cells = empty.cells
         self._empty_rows, self._empty_fine_rows = empty.every_cell().int(), empty.every_finer_cell().int()
@@ -303,29 +304,17 @@ def _pack(neck: Neck, head: CentreHead, small: tuple[int, int], dtype: torch.dty
     """Weights as matrices, and the layers of an empty scene on a small map."""
     units = [unit for block in neck.blocks for unit in _units(block)] + [neck.out]
     weight = neck.up.conv.weight
-    channels, channels_out = weight.shape[:2]
-    hidden = weight.new_zeros((1, channels, *small))
-    empty = [_rows(hidden)]
-    for block in neck.blocks:
-        assert isinstance(block, DenseBlock)
-        middle = block.first(hidden)
-        hidden = block.second(middle, skip=hidden)
-        empty += [_rows(middle), _rows(hidden)]
-    fine = weight.new_zeros((1, channels_out, 2 * small[0], 2 * small[1]))
-    raised = torch.relu(neck.up(hidden, skip=fine))
-    features = neck.out(raised)
-    heat = head.heat_logits(features)
-    assert neck.up.conv.bias is not None
+    empty = EmptyScene.of(neck, head, small)
     taps = [unit.conv.weight.permute(2, 3, 1, 0).flatten(0, 1) for unit in units]
-    up, up_bias = weight.permute(0, 2, 3, 1).reshape(channels, -1), _bias(neck.up).repeat(4)
+    up, up_bias = weight.permute(0, 2, 3, 1).reshape(len(weight), -1), _bias(neck.up).repeat(4)
     hidden_weight, hidden_bias = _matrix(head.heat_hidden)
     return _Weights(
         [(tile_weight(tap, dtype), _bias(unit).to(dtype)) for tap, unit in zip(taps, units, strict=True)],
         (up.to(dtype), up_bias.to(dtype)),
         ((hidden_weight.to(dtype), hidden_bias.to(dtype)), _matrix(head.heat)),
-        [rows.to(dtype) for rows in (*empty, fine_rows(raised))],
-        fine_rows(features).to(dtype),
-        fine_rows(heat),
+        [rows.to(dtype) for rows in (*empty.inputs, empty.raised)],
+        empty.features.to(dtype),
+        empty.heat,
     )
 
 
@@ -343,8 +332,3 @@ def _matrix(layer: nn.Conv2d) -> tuple[Tensor, Tensor]:
     """A 1x1 layer: (C_in, C_out) and its bias."""
     assert layer.bias is not None
     return layer.weight[:, :, 0, 0].T.contiguous(), layer.bias
-
-
-def _rows(values: Tensor) -> Tensor:
-    """(1, C, H, W) to (H * W, C)."""
-    return values[0].flatten(1).T.contiguous()

@@ -1,8 +1,7 @@
-"""The neck and the heat map on a CPU over a grid without a shape: cells are lists of sorted 64-bit keys.
+"""The neck and the heat map on a CPU over an unbounded grid: cells are lists of sorted 64-bit keys.
 
-What :mod:`perception.stages.neck.cpu_bounded` computes, to the bit, without a map of all cells. An empty scene has no
-border here, so one value stands for all cells that no active one reaches, or four for the finer map: its
-cells differ by their parity.
+They are those of :mod:`perception.stages.neck.cpu_bounded`, to the bit, without a map of all cells. Of the
+empty scene one value stands for all cells that no active one reaches, or four for the finer map.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from perception.model.head import CentreHead
 from perception.model.listed_map import ListedMap
 from perception.model.neck import Neck
 from perception.stages.backbone.cpu import BackboneRows
-from perception.stages.neck.cpu_bounded import NeckCells, PlannedNeck, finer_cells
-from perception.stages.neck.empty import list_reach
+from perception.stages.neck.cpu_bounded import CpuBoundedNeck, NeckCells, finer_cells
+from perception.stages.neck.empty import EmptyMaps, list_reach
 from sparse_core.conv.convolution.cpu.keyed import CellKeys, KeyedLevel, merged
 from sparse_core.conv.convolution.cpu.tiles import TILE_SHAPES, TilePlan, keyed_tile_plan
 from sparse_core.conv.coordinates.common import coordinates_from_keys, key_strides, linear_keys
@@ -26,7 +25,7 @@ Rows = npt.NDArray[np.int32]
 
 
 class _KeyedCells(NeckCells):
-    """Cells of a map without a shape.
+    """Cells of an unbounded map.
 
     Args:
         index: rows by key.
@@ -113,19 +112,17 @@ class _FinerCells(NeckCells):
         raise NotImplementedError
 
 
-class KeyedNeck(PlannedNeck):
-    """Runs a folded neck and the heat map of a folded head on rows of a grid without a shape.
+class CpuUnboundedNeck(CpuBoundedNeck):
+    """Runs a folded neck and the heat map of a folded head on rows of an unbounded grid.
 
     Args:
-        neck, head, dtype: see :class:`~perception.stages.neck.cpu_bounded.PlannedNeck`.
+        neck, head, dtype: see :class:`~perception.stages.neck.cpu_bounded.CpuBoundedNeck`.
     """
 
     def __init__(self, neck: Neck, head: CentreHead, *, dtype: torch.dtype = torch.float32) -> None:
-        reach = list_reach(len(neck.blocks))
-        # A map of which one cell is out of reach of every border.
-        size = 2 * reach + 1
-        super().__init__(neck, head, (size, size), dtype=dtype)
-        middle = reach * size + reach
+        empty = EmptyMaps.unbounded(list_reach(len(neck.blocks)))
+        super().__init__(neck, head, empty.shape, dtype=dtype)
+        middle = empty.middle
         weights = self._weights
         *coarse, fine = weights.empty
         self._weights = weights._replace(

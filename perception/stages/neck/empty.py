@@ -1,9 +1,10 @@
-"""Lists of cells near active ones, and how small a map stands for an empty one.
+"""The neck of an empty scene: all necks read it for cells that no active cell reaches.
 
 A layer of 3x3 sees one cell further than the one before. Layer k of the neck therefore differs from what it
 gives for an empty scene only within k cells of an active one: list k. In an empty scene only the border makes
 a difference, so a map of twice the neck's reach and one cell more holds every value there is; a cell of the
-large map has that of the cell as far from the borders in the small one.
+large map has that of the cell as far from the borders in the small one. On an unbounded grid there is no
+border: one cell of the small map stands for all, or four of the finer map, which differ by their parity.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from perception.model.head import CentreHead
+from perception.model.layers import DenseBlock
+from perception.model.neck import Neck
 
 #: How much a listed cell of the last list costs: its four finer ones, of narrower layers, against one layer.
 _FINE_WEIGHT = 3
@@ -29,6 +34,16 @@ class EmptyMaps(NamedTuple):
 
     shape: tuple[int, int]
     edge: int
+
+    @classmethod
+    def unbounded(cls, reach: int) -> EmptyMaps:
+        """The small map of an unbounded grid: its cell :attr:`middle` is out of reach of every border."""
+        return cls((2 * reach + 1, 2 * reach + 1), reach)
+
+    @property
+    def middle(self) -> int:
+        """Number of the cell at the distance ``edge`` from the first row and column."""
+        return self.edge * self.small[1] + self.edge
 
     @property
     def small(self) -> tuple[int, int]:
@@ -59,6 +74,39 @@ class EmptyMaps(NamedTuple):
     def finer_cell(self, y: Tensor, x: Tensor) -> Tensor:
         """Likewise for rows and columns at twice the resolution: ``4 * cell + 2 (y % 2) + x % 2``."""
         return 4 * self.cell(y // 2, x // 2) + 2 * (y % 2) + x % 2
+
+
+class EmptyScene(NamedTuple):
+    """What the folded dense layers give for an empty scene, on the small map.
+
+    Attributes:
+        inputs: (small cells, C) input of each 3x3 layer of the blocks, row-major; last that of ``up``.
+        raised: (4 * small cells, C_out) input of the finer 3x3 layer, see :meth:`EmptyMaps.finer_cell`.
+        features: (4 * small cells, C_out) what that layer gives.
+        heat: (4 * small cells, classes) logits of the heat map.
+    """
+
+    inputs: list[Tensor]
+    raised: Tensor
+    features: Tensor
+    heat: Tensor
+
+    @classmethod
+    def of(cls, neck: Neck, head: CentreHead, small: tuple[int, int]) -> EmptyScene:
+        """Run the layers on an empty map of so many rows and columns."""
+        weight = neck.up.conv.weight
+        hidden = weight.new_zeros((1, len(weight), *small))
+        inputs = [coarse_rows(hidden)]
+        for block in neck.blocks:
+            assert isinstance(block, DenseBlock)
+            middle = block.first(hidden)
+            hidden = block.second(middle, skip=hidden)
+            inputs += [coarse_rows(middle), coarse_rows(hidden)]
+        fine = weight.new_zeros((1, weight.shape[1], 2 * small[0], 2 * small[1]))
+        raised = torch.relu(neck.up(hidden, skip=fine))
+        features = neck.out(raised)
+        logits = head.heat_logits(features)
+        return cls(inputs, fine_rows(raised), fine_rows(features), fine_rows(logits))
 
 
 class NearTables(NamedTuple):
@@ -108,6 +156,11 @@ def _places(rows: int, columns: int, device: torch.device | None) -> tuple[Tenso
 def dilated(near: Tensor) -> Tensor:
     """Cells of (B, H, W) bool maps within one cell of those given, diagonals included."""
     return F.max_pool2d(near.float()[:, None], 3, stride=1, padding=1)[:, 0] > 0
+
+
+def coarse_rows(values: Tensor) -> Tensor:
+    """(1, C, H, W) to (H * W, C)."""
+    return values[0].flatten(1).T.contiguous()
 
 
 def fine_rows(values: Tensor) -> Tensor:

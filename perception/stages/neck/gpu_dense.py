@@ -1,4 +1,4 @@
-"""The neck and the heat map everywhere: for small maps, where launches cost more than cells."""
+"""The neck and the heat map on a GPU at every cell: for small maps, where launches cost more than cells."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparse_core.conv.grid import DenseGrid, FixedGrid, TableRequest, neighbour_
 from sparse_core.kernels.op import Impl
 
 
-class WholeNeck:
+class GpuDenseNeck:
     """Neck and heat map of batches of one size.
 
     Args:

@@ -1,34 +1,33 @@
-"""The neck and the heat map on a grid without a shape, in shapes that a CUDA graph can hold.
+"""The neck and the heat map on a GPU over an unbounded grid, in shapes that a CUDA graph can hold.
 
-:class:`~perception.stages.neck.gpu_bounded.NearNeck` over hashed lists of cells: its layers at the neck's
-resolution, and a last map that has rows of listed cells only. There are no borders, so one cell of the small
-empty map stands for all that no active cell reaches, or four for the finer map.
+Lists of cells are hash tables, and the last map has rows of listed cells only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from perception.stages.head import fixed_heat
 from perception.stages.head.common import product
-from perception.stages.neck.empty import NearTables, list_reach
-from perception.stages.neck.gpu_bounded import NearNeck
+from perception.stages.neck.empty import EmptyMaps, NearTables, list_reach
+from perception.stages.neck.gpu_lists import EmptyRows, GpuListNeck
 from perception.stages.neck.weights import NeckWeights
 from sparse_core.conv.convolution import fixed_convolution
 from sparse_core.conv.grid import GridLevel, TableRequest, hash_pyramid, neighbour_tables
 from sparse_core.conv.grid.layout import FixedHash
+from sparse_core.kernels.op import Impl
 
 _KERNEL, _ONE = (3, 3), (1, 1)
 #: Cells within one cell of those of the list before.
 _NEAR = GridLevel(_KERNEL, _ONE, _ONE)
 
 
-class HashPlan(NamedTuple):
+class UnboundedPlan(NamedTuple):
     """Where a batch of frames is computed.
 
     Attributes:
@@ -44,8 +43,8 @@ class HashPlan(NamedTuple):
     lateral_rows: Tensor
 
 
-class HashNeck(NearNeck):
-    """Neck and heat map computed where active cells reach.
+class GpuUnboundedNeck(GpuListNeck[FixedHash, UnboundedPlan]):
+    """Neck and heat map computed where active cells reach, see the base class.
 
     Args:
         weights: on the device to run on.
@@ -56,20 +55,12 @@ class HashNeck(NearNeck):
         ValueError: no block, or capacities for another number of lists.
     """
 
-    def __init__(self, weights: NeckWeights, *, capacities: Sequence[int], **options: Any) -> None:
-        #: A map of which one cell is out of reach of every border.
-        reach = list_reach(len(weights.blocks))
-        size = 2 * reach + 1
-        self._middle = reach * size + reach
-        super().__init__(weights, shape=(size, size), batch_size=1, capacities=capacities, **options)
+    def __init__(self, weights: NeckWeights, *, capacities: Sequence[int], impl: Impl = "auto") -> None:
+        empty = EmptyMaps.unbounded(list_reach(len(weights.blocks)))
+        super().__init__(weights, empty, capacities, impl=impl)
 
-    def hashed_plan(self, first: FixedHash, fine: FixedHash) -> HashPlan:
-        """Lists and tables of a batch.
-
-        Args:
-            first: active cells of the neck's map, with room for the first of the capacities.
-            fine: cells of the backbone's last level.
-        """
+    def plan(self, first: FixedHash, fine: FixedHash) -> UnboundedPlan:
+        """Lists and tables of a batch."""
         further = self.capacities[1:]
         lists = hash_pyramid(first, further, [_NEAR] * len(further), impl=self.impl)
         residual = range(2, len(lists) - 1, 2)
@@ -79,7 +70,7 @@ class HashNeck(NearNeck):
         made = neighbour_tables(requests, impl=self.impl)
         between, own, skips = made[: len(lists) - 1], made[len(lists) - 1], made[len(lists) :]
         tables = [self._or_empty(table, k) for k, table in enumerate(between)]
-        return HashPlan(
+        return UnboundedPlan(
             lists,
             NearTables(
                 tuple(tables[:-1]),
@@ -93,16 +84,14 @@ class HashNeck(NearNeck):
 
     def _or_empty(self, table: Tensor, number: int) -> Tensor:
         """Entries of a layer over a list; those of an empty scene are zero before the first layer: -1."""
-        return table if number == 0 else torch.where(table < 0, self.capacities[number] + self._middle, table)
+        return (
+            table
+            if number == 0
+            else torch.where(table < 0, self.capacities[number] + self.empty.middle, table)
+        )
 
-    def hashed_map(self, sparse: Tensor, table: Tensor, plan: HashPlan) -> Tensor:
-        """Rows of the map: (4 * capacity of list n + 4, C); the last four are those of an empty scene.
-
-        Args:
-            sparse: (capacity, C) rows of the backbone's last level.
-            table: (9, capacity of list 0) which of them each cell of list 0 reads.
-            plan: of the batch.
-        """
+    def map(self, sparse: Tensor, table: Tensor, fine: FixedHash, plan: UnboundedPlan) -> Tensor:
+        """Rows of the map: (4 * capacity of list n + 4, C); the last four are those of an empty scene."""
         near = self.capacities[-2]
         coarse = self.coarse(sparse, table, plan)[-1][:near]
         up = self.weights.up
@@ -127,15 +116,14 @@ class HashNeck(NearNeck):
         )
         return self.rows
 
-    def hashed_heat(self) -> Tensor:
-        """(classes, 4 * capacity of list n + 4) float32 heat of the map's rows."""
-        return fixed_heat(self.rows, self.weights.heat, spatial_shape=(1, len(self.rows)), impl=self.impl)[
-            0, :, 0
-        ]
+    def heat(self) -> Tensor:
+        """(classes, 4 * capacity of list n + 4) heat of the map's rows."""
+        shape = (1, len(self.rows))
+        return fixed_heat(self.rows, self.weights.heat, spatial_shape=shape, impl=self.impl)[0, :, 0]
 
-    def _fill(self) -> None:
-        super()._fill()
-        empty = self.written.empty_features[4 * self._middle : 4 * self._middle + 4]
+    def _keep(self, rows: EmptyRows) -> None:
+        middle = 4 * self.empty.middle
+        empty = rows.features[middle : middle + 4]
         self.rows = torch.cat([empty.new_zeros(4 * self.capacities[-1], empty.shape[1]), empty])
 
 

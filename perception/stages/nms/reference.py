@@ -1,11 +1,12 @@
-"""Rotated NMS of a batch, frame by frame through the exact one."""
+"""Rotated NMS of a batch, frame by frame through the exact one; exported programs have one of fixed shape."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from perception.boxes import MAX_FIELD, Metric
+from perception.boxes import MAX_FIELD, Metric, iou_of_checked_pairs
 from perception.nms import rotated_nms_exact
 from perception.stages.nms.common import NmsIndices, Suppressed
 
@@ -25,6 +26,13 @@ def fixed_nms(
     counts = torch.zeros(frames, dtype=torch.int32, device=boxes.device)
     usable = (labels >= 0) & (scores >= score_threshold)
     usable &= (boxes.abs() <= MAX_FIELD).all(dim=2) & (boxes[..., 3:6] >= 0).all(dim=2)
+    if torch.compiler.is_exporting():
+        found = [
+            _first_kept(*frame, iou_threshold, most, metric)
+            for frame in zip(boxes, scores, labels, usable, strict=True)
+        ]
+        indices, counts = (torch.stack(parts) for parts in zip(*found, strict=True))
+        return NmsIndices(indices, counts, torch.zeros_like(counts))
     for frame in range(frames):
         rows = usable[frame].nonzero()[:, 0]
         kept = rotated_nms_exact(
@@ -38,6 +46,65 @@ def fixed_nms(
         indices[frame, : len(kept)] = rows[kept].to(torch.int32)
         counts[frame] = len(kept)
     return NmsIndices(indices, counts, torch.zeros_like(counts))
+
+
+def _first_kept(
+    boxes: Tensor,
+    scores: Tensor,
+    labels: Tensor,
+    usable: Tensor,
+    iou_threshold: float,
+    most: int,
+    metric: Metric,
+) -> tuple[Tensor, Tensor]:
+    """Rows (most,) int32 of the boxes that are left of a frame, and how many these are, without a host.
+
+    Args:
+        boxes: (K, 7); scores: (K,) not negative; labels: (K,); usable: (K,) bool: which take part.
+        iou_threshold, most, metric: as for :func:`fixed_nms`.
+    """
+    count = boxes.shape[0]
+    order = torch.topk(torch.where(usable, scores, -1.0), count).indices
+    parts = (part.index_select(0, order) for part in (boxes, labels, usable))
+    kept = survivors(*parts, iou_threshold=iou_threshold, metric=metric)
+    rank = torch.arange(count - 1, -1, -1)
+    # All are different, so that every library sorts alike.
+    first = torch.topk(torch.where(kept, rank + count, rank), min(most, count)).indices
+    left = kept.index_select(0, first)
+    rows = torch.where(left, order.index_select(0, first), -1)
+    return F.pad(rows, (0, max(0, most - count)), value=-1).int(), left.sum().int()
+
+
+def survivors(
+    boxes: Tensor, labels: Tensor, usable: Tensor, *, iou_threshold: float, metric: Metric = "bev"
+) -> Tensor:
+    """Return which boxes :func:`~perception.nms.rotated_nms` keeps, without a host.
+
+    Args:
+        boxes: (K, 7), best score first.
+        labels: (K,) integer; boxes of one label suppress each other.
+        usable: (K,) bool: which take part.
+        iou_threshold: overlap that suppresses if it is larger.
+        metric: ``"bev"`` or ``"3d"``.
+
+    Returns:
+        (K,) bool.
+    """
+    count = boxes.shape[0]
+    better, worse = torch.triu_indices(count, count, 1)
+    exact = boxes.double()
+    over = iou_of_checked_pairs(exact[better], exact[worse], metric=metric) > iou_threshold
+    over &= labels[better] == labels[worse]
+    # Row by row of the worse ones, by places that are known beforehand; the last is of no pair.
+    places = torch.full((count, count), len(better)).index_put((worse, better), torch.arange(len(better)))
+    strikes = F.pad(-over.float(), (0, 1))[places]
+    start = usable.float()
+    kept = start[None]
+    # After t rounds the first t boxes are as the greedy pass leaves them, and no longer change. Ones and
+    # zeros as numbers: a round is one product.
+    for _ in range(count):
+        kept = torch.relu(F.linear(kept, strikes, start))
+    return kept[0] > 0
 
 
 def taken(boxes: Tensor, scores: Tensor, labels: Tensor, kept: NmsIndices) -> Suppressed:

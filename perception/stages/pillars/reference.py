@@ -7,7 +7,7 @@ from torch import Tensor
 
 from perception.config import PillarConfig
 from perception.geometry import GroundGrid
-from perception.stages.pillars.common import local_points, mean_of, sums_of, whole
+from perception.stages.pillars.common import encode_points, local_points, whole
 from perception.stages.pillars.types import FixedPillars, LocatedPoints, PillarWorkspace
 from perception.stages.pillars.weights import EncoderWeights
 from sparse_core.conv.grid.layout import FixedGrid, cell_coordinates
@@ -86,21 +86,5 @@ def encode(located: LocatedPoints, grid: FixedGrid, weights: EncoderWeights, dty
     rows, kept = _rows(located, grid)
     points, cells = located.points.view(-1, 4)[kept], located.cells[kept]
     sums = torch.where((grid.cells >= 0)[:, None], workspace.sums[grid.cells.clamp(min=0).long()], 0)
-    counts = sums[:, 3].clamp(min=1)
-    size = weights.grid.cell_m
     local = local_points(points, _centres(cells, workspace, weights.grid))
-    mean = mean_of(sums[:, :3], counts)
-    features = torch.cat(
-        [points[:, :2] / 40.0, points[:, 2:4], local[:, :2] / size, local - mean[rows]], dim=1
-    )
-    hidden = torch.relu(features @ weights.point_weight + weights.point_bias)
-    peak = hidden.new_zeros((grid.capacity, hidden.shape[1]))
-    peak.scatter_reduce_(0, rows[:, None].expand_as(hidden), hidden, "amax")
-    summary = [
-        peak,
-        mean_of(sums_of(hidden, rows, grid.capacity), counts),
-        mean[:, 2:],
-        torch.log(counts.float())[:, None],
-    ]
-    output = torch.cat(summary, dim=1) @ weights.pillar_weight + weights.pillar_bias
-    return torch.relu(output).to(dtype)
+    return encode_points(points, local, rows, sums, weights, dtype)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from perception.geometry import OpenGrid
-from perception.stages.pillars.common import mean_of, whole
+from perception.stages.pillars.common import encode_points, local_points, whole, whole_sums
 from perception.stages.pillars.weights import EncoderWeights
 from sparse_core.conv.grid import fixed_hash
 from sparse_core.conv.grid.layout import FixedHash
@@ -96,24 +96,7 @@ def encode_hashed(
     taken = (rows < capacity)[:, None]
     # Points of no pillar are many: were they added up in one row, each would wait for all others.
     rows = torch.where(taken[:, 0], rows, torch.arange(len(rows), device=rows.device) % capacity)
-    local = torch.cat([points[:, :2] - centres[rows], points[:, 2:3]], dim=1)
+    local = local_points(points, centres[rows])
     ones = torch.ones_like(local[:, :1])
-    sums = _sums(torch.where(taken, torch.cat([whole(local), ones.long()], dim=1), 0), rows, capacity)
-    counts = sums[:, 3].clamp(min=1)
-    mean = mean_of(sums[:, :3], counts)
-    features = torch.cat(
-        [points[:, :2] / 40.0, points[:, 2:4], local[:, :2] / grid.cell_m, local - mean[rows]], dim=1
-    )
-    hidden = torch.relu(features @ weights.point_weight + weights.point_bias)
-    # No feature is negative: a point of no pillar that adds zero changes neither maximum nor sum.
-    hidden = torch.where(taken, hidden, 0.0)
-    peak = hidden.new_zeros((capacity, hidden.shape[1]))
-    peak.scatter_reduce_(0, rows[:, None].expand_as(hidden), hidden, "amax")
-    average = mean_of(_sums(whole(hidden), rows, capacity), counts)
-    summary = torch.cat([peak, average, mean[:, 2:], torch.log(counts.float())[:, None]], dim=1)
-    return torch.relu(summary @ weights.pillar_weight + weights.pillar_bias).to(dtype)
-
-
-def _sums(values: Tensor, rows: Tensor, count: int) -> Tensor:
-    """Sums (count, C) int64 of the values (N, C) of each row."""
-    return values.new_zeros((count, values.shape[1])).index_add_(0, rows, values)
+    sums = whole_sums(torch.where(taken, torch.cat([whole(local), ones.long()], dim=1), 0), rows, capacity)
+    return encode_points(points, local, rows, sums, weights, dtype, taken)

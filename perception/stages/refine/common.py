@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from perception.model.refine import OUTPUTS, apply_residuals, turned
 from perception.stages.refine.weights import SPOTS, PackedRefine
 
 
@@ -113,3 +114,20 @@ class RefineWorkspace:
         self.pooled.zero_()
         self.counts.zero_()
         self.arrivals.zero_()
+
+
+def corrected(
+    joined: Tensor, boxes: Tensor, weights: PackedRefine, *, turn: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return corrected boxes (R, 7), fit logits (R,) and flip logits (R,) by the last two layers.
+
+    Args:
+        joined: (R, H1) float32 what the first hidden layer makes.
+        boxes: (R, 7) to be corrected.
+        weights: of the step.
+        turn: add half a turn to boxes whose flip logit is positive.
+    """
+    hidden = torch.relu(joined @ weights.hidden.float() + weights.hidden_bias)
+    output = (hidden @ weights.out + weights.out_bias)[:, :OUTPUTS]
+    refined = apply_residuals(boxes, output[:, :7])
+    return turned(refined, output[:, 8]) if turn else refined, output[:, 7], output[:, 8]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from perception.geometry import GroundGrid
 from perception.model.refine import (
-    OUTPUTS,
-    apply_residuals,
     map_spots,
     point_features,
     rectangles,
@@ -19,7 +15,7 @@ from perception.model.refine import (
     to_local,
 )
 from perception.stages.pillars.types import FixedPillars
-from perception.stages.refine.common import RefinedBoxes
+from perception.stages.refine.common import RefinedBoxes, corrected
 from perception.stages.refine.weights import PackedRefine
 from sparse_core.conv.grid.layout import padded_width
 
@@ -58,14 +54,10 @@ def refine(
     scalars = torch.cat([torch.log1p(counts.float())[:, None] / 5.0, torch.log(taken_boxes[:, 3:6])], dim=1)
     joined = joined + scalars @ weights.joined_rest[weights.classes :]
     joined = torch.relu(joined)
-    hidden = torch.relu(joined @ weights.hidden.float() + weights.hidden_bias)
-    output = (hidden @ weights.out + weights.out_bias)[:, :OUTPUTS]
-    refined = apply_residuals(taken_boxes, output[:, :7])
-    if turn:
-        refined[:, 6] += math.pi * (output[:, 8] > 0).float()
+    refined, fit, flip = corrected(joined, taken_boxes, weights, turn=turn)
     result.boxes[frames, places] = refined
-    result.fit_logits[frames, places] = output[:, 7]
-    result.flip_logits[frames, places] = output[:, 8]
+    result.fit_logits[frames, places] = fit
+    result.flip_logits[frames, places] = flip
     result.features[frames, places] = joined.to(weights.dtype)
     return result
 

@@ -7,17 +7,15 @@ kernels of that op, or through plain torch: then a fixed number of each box, som
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from perception.geometry import GroundGrid
-from perception.model.refine import OUTPUTS, apply_residuals, map_spots, point_features, to_local
+from perception.model.refine import map_spots, point_features, to_local
 from perception.stages.pillars.unbounded import HashedPillars
 from perception.stages.refine.api import REFINE
-from perception.stages.refine.common import RefinedBoxes, RefineTiles, RefineWorkspace
+from perception.stages.refine.common import RefinedBoxes, RefineTiles, RefineWorkspace, corrected
 from perception.stages.refine.weights import PackedRefine
 from sparse_core.conv.coordinates.common import linear_keys
 from sparse_core.conv.grid.layout import FixedHash
@@ -88,17 +86,12 @@ def refine_hashed(
     joined = torch.relu(
         joined + torch.log1p(counts.float())[:, None] / 5.0 * weights.joined_rest[weights.classes]
     )
-    hidden = torch.relu(joined @ weights.hidden.float() + weights.hidden_bias)
-    output = (hidden @ weights.out + weights.out_bias)[:, :OUTPUTS]
-    refined = apply_residuals(taken, output[:, :7])
-    if turn:
-        yaw = refined[:, 6:] + math.pi * (output[:, 8:9] > 0).float()
-        refined = torch.cat([refined[:, :6], yaw], dim=1)
+    refined, fit, flip = corrected(joined, taken, weights, turn=turn)
     return RefinedBoxes(
         torch.where(there[:, None], refined, 0.0).view(*shape, 7),
         labels.clamp(min=-1),
-        torch.where(there, output[:, 7], 0.0).view(shape),
-        torch.where(there, output[:, 8], 0.0).view(shape),
+        torch.where(there, fit, 0.0).view(shape),
+        torch.where(there, flip, 0.0).view(shape),
         joined.to(weights.dtype).view(*shape, joined.shape[1]),
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from perception.evaluate.box_table import Float64Array, Rows
-from perception.track.evaluation.nuscenes_scenes import Scene
+from perception.track.evaluation.nuscenes_scenes import TrackingScene
 
 #: Centres nearer than this on the ground match.
 MATCH_M = 2.0
@@ -104,7 +104,7 @@ class ClassScenes:
         label: number of the class.
     """
 
-    def __init__(self, scenes: Sequence[Scene], label: int) -> None:
+    def __init__(self, scenes: Sequence[TrackingScene], label: int) -> None:
         self._scenes = [_frames(scene, label) for scene in scenes]
         self.boxes = sum(len(frame.labels) for frames in self._scenes for frame in frames)
         self.things = sum(
@@ -119,7 +119,7 @@ class ClassScenes:
         return total
 
 
-def _frames(scene: Scene, label: int) -> list[_Frame]:
+def _frames(scene: TrackingScene, label: int) -> list[_Frame]:
     labels, results = (boxes.rows(np.flatnonzero(boxes.label == label)) for boxes in scene[:2])
     edges = [
         np.searchsorted(boxes.frame, np.arange(scene.frames + 1)).tolist() for boxes in (labels, results)

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from perception.evaluate.box_table import BoxTable, Float64Array, Rows
-from perception.evaluate.nuscenes import left_out
+from perception.evaluate.nuscenes.evaluation import left_out
 from perception.evaluate.nuscenes.result import TRACKING_RANGES_M
 
 CLASSES = tuple(TRACKING_RANGES_M)
 
 
-class Boxes(NamedTuple):
+class SceneBoxes(NamedTuple):
     """Boxes of a scene by frame, those that were filled in behind the others of a frame.
 
     Attributes:
@@ -36,24 +36,24 @@ class Boxes(NamedTuple):
     centre: Float64Array
     score: Float64Array
 
-    def rows(self, which: Rows) -> Boxes:
+    def rows(self, which: Rows) -> SceneBoxes:
         """Those of row numbers, in their order."""
-        return Boxes(
+        return SceneBoxes(
             self.frame[which], self.label[which], self.track_id[which], self.centre[which], self.score[which]
         )
 
 
-class Scene(NamedTuple):
+class TrackingScene(NamedTuple):
     """A scene with all that counts in it, and how many frames it has."""
 
-    labels: Boxes
-    results: Boxes
+    labels: SceneBoxes
+    results: SceneBoxes
     frames: int
 
 
 def scenes_of(
     labels: BoxTable, results: BoxTable, *, scene: Rows, time_us: Rows, racks: BoxTable | None
-) -> list[Scene]:
+) -> list[TrackingScene]:
     """The scenes of tables; arguments as of :func:`~perception.track.evaluation.nuscenes_measures`."""
     kept = [table.rows(left_out(table, racks, TRACKING_RANGES_M)[0]) for table in (labels, results)]
     found = []
@@ -65,11 +65,11 @@ def scenes_of(
         place = np.full(len(scene), -1)
         place[frames] = np.arange(len(frames))
         truth, told = (_filled(_boxes(table, place), time_us[frames].tolist()) for table in kept)
-        found.append(Scene(truth, told, len(frames)))
+        found.append(TrackingScene(truth, told, len(frames)))
     return found
 
 
-def _boxes(table: BoxTable, place: Rows) -> Boxes:
+def _boxes(table: BoxTable, place: Rows) -> SceneBoxes:
     """The boxes of one scene, whose frames have a place in it."""
     rows = np.flatnonzero(place[table.frame] >= 0)
     rows = rows[np.argsort(place[table.frame[rows]], kind="stable")]
@@ -80,10 +80,10 @@ def _boxes(table: BoxTable, place: Rows) -> Boxes:
     for part in np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1]):
         # A mean of each list by itself: scores are compared to the last bit.
         score[part] = np.mean(score[part]) if len(part) else score[part]
-    return Boxes(place[table.frame[rows]], label, identity[owner], table.boxes[rows, :2], score)
+    return SceneBoxes(place[table.frame[rows]], label, identity[owner], table.boxes[rows, :2], score)
 
 
-def _filled(boxes: Boxes, times: list[int]) -> Boxes:
+def _filled(boxes: SceneBoxes, times: list[int]) -> SceneBoxes:
     """With a box in every frame between the first and the last of each identity."""
     frame, label = boxes.frame.tolist(), boxes.label.tolist()
     by_track: dict[int, list[int]] = {}
@@ -103,6 +103,6 @@ def _filled(boxes: Boxes, times: list[int]) -> Boxes:
             made.append((at, label[right], identity, centre, score))
     if not made:
         return boxes
-    extra = Boxes(*(np.array(column) for column in zip(*made, strict=True)))
-    every = Boxes(*(np.concatenate(columns) for columns in zip(boxes, extra, strict=True)))
+    extra = SceneBoxes(*(np.array(column) for column in zip(*made, strict=True)))
+    every = SceneBoxes(*(np.concatenate(columns) for columns in zip(boxes, extra, strict=True)))
     return every.rows(np.argsort(every.frame, kind="stable"))

@@ -1,1 +1,1 @@
-"""Data."""
+"""Frames for training: batches, augmentation, pasted objects and pseudo-labels."""

@@ -61,7 +61,7 @@ class PseudoLabelling:
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
+class ScanDetections:
     """The detections of a scan.
 
     Attributes:
@@ -80,7 +80,7 @@ class Sight:
         return centres if self.pose is None else centres @ self.pose[:3, :3].T + self.pose[:3, 3]
 
 
-def seen_again(sights: Sequence[Sight], at: int, options: PseudoLabelling) -> BoolArray:
+def seen_again(sights: Sequence[ScanDetections], at: int, options: PseudoLabelling) -> BoolArray:
     """(M,) bool: the detections of a scan that enough of its neighbours have where they would be by then.
 
     Scans without poses agree with everything: where their boxes are in the world is not known.
@@ -147,7 +147,7 @@ def pseudo_labels(
         pose, time_ns = (frame.pose, frame.time_ns) if poses is None else poses(frame, number)
         time_s = number * settings.frame_s if time_ns is None else time_ns / 1e9
         found = everything(frame.cloud)
-        sights.append(Sight(found[found.scores >= settings.doubt], pose, time_s))
+        sights.append(ScanDetections(found[found.scores >= settings.doubt], pose, time_s))
         if on_frame is not None:
             on_frame(number + 1)
     lowest = settings.doubt if settings.score is None else settings.score

@@ -75,8 +75,8 @@ def sparse_convolution(
             f"weight must be (C_out, *kernel, {features.shape[-1]}) with {kernel_taps} taps,"
             f" got {tuple(weight.shape)}"
         )
-    if inputs != len(features):
-        raise ValueError(f"the table is for {inputs} input rows, features have {len(features)}")
+    if inputs != features.shape[0]:
+        raise ValueError(f"the table is for {inputs} input rows, features have {features.shape[0]}")
     if torch.is_autocast_enabled(features.device.type):
         dtype = torch.get_autocast_dtype(features.device.type)
         features, weight = features.to(dtype), weight.to(dtype)

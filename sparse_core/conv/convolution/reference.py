@@ -33,6 +33,9 @@ def gather_product(features: Tensor, rows: Tensor, matrix: Tensor, bias: Tensor 
         (M, C_out).
     """
     padded = torch.cat([features, features.new_zeros(1, features.shape[1])])
+    if torch.compiler.is_exporting():
+        # Sizes are symbols. After index_select of a flat index, AOTInductor (torch 2.13) errs in products.
+        return F.linear(F.embedding(rows, padded).reshape(-1, matrix.shape[0]), matrix.T, bias)
     chunk = max(1, GATHER_ELEMENTS // max(1, matrix.shape[0]))
     parts = []
     for part in rows.split(chunk):

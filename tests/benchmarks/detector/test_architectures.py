@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from perception.config import DetectorConfig
-from perception.model.network import make_network
+from perception.registry import make_network
 from perception.train.data.batches import Batch
 
 

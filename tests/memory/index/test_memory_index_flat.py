@@ -197,7 +197,7 @@ def test_the_nearest_of_several_blocks_are_those_of_all(rows: int, queries: int)
     assert (found.ids[:, 0] == 0).all()
 
 
-@pytest.mark.parametrize("shape", [(0, 8), (1, 8), (5000, 8), (3, 40_000)])
+@pytest.mark.parametrize("shape", [(0, 8), (1, 8), (5000, 8), (3, 40_000), (33_000, 256)])
 def test_vectors_are_converted_to_the_same_bits_without_torch(
     shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

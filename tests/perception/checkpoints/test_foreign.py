@@ -18,6 +18,7 @@ from perception.checkpoints.foreign import convert_weights
 from perception.checkpoints.weights import load_weights
 from perception.cli import main
 from perception.config import (
+    AnchorConfig,
     DetectorConfig,
     HeadConfig,
     NeckConfig,
@@ -27,7 +28,7 @@ from perception.config import (
     to_dict,
 )
 from perception.errors import CheckpointError, ConfigError
-from perception.model.anchors import AnchorConfig, AnchorNetwork
+from perception.model.anchors import AnchorNetwork
 from perception.nms import rotated_nms_exact
 from perception.run.anchors import AnchorSteps
 

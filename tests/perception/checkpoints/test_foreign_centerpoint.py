@@ -17,10 +17,10 @@ from perception import Detector
 from perception.checkpoints.foreign import convert_weights
 from perception.checkpoints.weights import load_weights
 from perception.cli import main
-from perception.config import DetectorConfig, HeadConfig, NeckConfig, RefineConfig
+from perception.config import CanvasConfig, CentreConfig, DetectorConfig, HeadConfig, NeckConfig, RefineConfig
 from perception.errors import CheckpointError, ConfigError
-from perception.model.canvas import CanvasConfig, canvas_section
-from perception.model.centres import CentreConfig, CentreNetwork
+from perception.model.canvas import canvas_section
+from perception.model.centres import CentreNetwork
 from perception.nms import rotated_nms_exact
 from perception.run.centres import CentreSteps
 

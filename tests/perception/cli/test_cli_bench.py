@@ -17,7 +17,7 @@ from perception.checkpoints.weights import save_weights
 from perception.comparison import Side, compare
 from perception.comparison.sides import DENSE, SPARSE, SPCONV
 from perception.config import DetectorConfig
-from perception.model.network import Network
+from perception.registry import make_network
 
 Perceive = Callable[..., Any]
 CPU = torch.device("cpu")
@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 def dense_weights(tiny_config: DetectorConfig, tmp_path: Path) -> Path:
     config = replace(tiny_config, backbone=replace(tiny_config.backbone, kind="dense"))
     path = tmp_path / "dense.safetensors"
-    save_weights(Network(config), path)
+    save_weights(make_network(config), path)
     return path
 
 

@@ -31,7 +31,7 @@ def test_it_writes_scans_boxes_tracks_and_says_what_to_look_at(
     assert shown.status == 0
     lines = shown.output.splitlines()
     named = [line.split()[0] for line in lines[lines.index("Look at") + 1 : lines.index("Then")]]
-    assert len(named) == 3
+    assert len(named) == 4
     for name in named:
         assert (tmp_path / name).stat().st_size > 10_000
     (judged,) = (line for line in lines if "was found within" in line)

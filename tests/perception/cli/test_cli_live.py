@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perception.cli.live import _ending
+from perception.cli.live.command import _ending
 from perception.train.data.frames import TrainingFrame
 from perception.types import Detections, PointCloud
-from perception.visualise.recording import Moment
+from perception.visualise.recording import RecordingMoment
 from perception.visualise.recordings import open_recordings
 
 Perceive = Callable[..., Any]
@@ -65,7 +65,7 @@ def test_a_recording_is_played_with_its_poses(
         for k in range(3):
             pose = np.eye(4)
             pose[0, 3] = 0.5 * k
-            moment, cloud = Moment(k, START_NS + k * 10**8), PointCloud(street(k).points)
+            moment, cloud = RecordingMoment(k, START_NS + k * 10**8), PointCloud(street(k).points)
             recordings.scan(cloud, Detections.empty(), moment, map_from_lidar=pose)
     options = ("--weights", tiny_weights, "--queue", 3, "--speed", 4, "--out", out)
     told = perceive("live", path, *options)

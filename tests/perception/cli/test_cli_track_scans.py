@@ -13,7 +13,7 @@ from nuscenes_folder import KEYS, write_nuscenes
 
 from perception.train.data.frames import TrainingFrame
 from perception.types import Detections, PointCloud
-from perception.visualise.recording import Moment
+from perception.visualise.recording import RecordingMoment
 from perception.visualise.recordings import open_recordings
 
 Perceive = Callable[..., Any]
@@ -38,7 +38,7 @@ def drive(street: Street, tmp_path: Path) -> Path:
         for k in range(FRAMES):
             pose = np.eye(4)
             pose[0, 3] = 0.5 * k
-            moment = Moment(k, START_NS + k * 10**8)
+            moment = RecordingMoment(k, START_NS + k * 10**8)
             recordings.scan(PointCloud(points), Detections.empty(), moment, map_from_lidar=pose)
     return path
 
@@ -99,7 +99,7 @@ def test_a_recording_without_poses_is_said(
     pytest.importorskip("foxglove")
     path = tmp_path / "still.mcap"
     with open_recordings(mcap=path, title="no poses") as recordings:
-        recordings.scan(PointCloud(street(0).points), Detections.empty(), Moment(0, START_NS))
+        recordings.scan(PointCloud(street(0).points), Detections.empty(), RecordingMoment(0, START_NS))
     done = perceive("track", path, "--out", tmp_path / "out", "--weights", tiny_weights, "--no-pictures")
     assert (done.status, "without poses: " in done.remarks) == (0, True)
     assert "pose" not in records_of(tmp_path / "out")[0]

@@ -15,7 +15,7 @@ import pytest
 
 from perception.checkpoints.compression import kept_masks
 from perception.checkpoints.weights import load_weights
-from perception.cli.train import resolve_config
+from perception.cli.train.command import resolve_config
 from perception.config import DetectorConfig, TrainConfig, load_config, save_config
 from perception.data import open_data_set
 from perception.errors import ConfigError

@@ -13,7 +13,7 @@ import pytest
 
 from perception import Detector, PointCloud
 from perception.checkpoints.weights import save_weights
-from perception.cli.train import resolve_config
+from perception.cli.train.command import resolve_config
 from perception.cli.train.embedding import trains_embedding
 from perception.config import load_config, save_config
 from perception.data import CameraCalibration, objects_from_boxes

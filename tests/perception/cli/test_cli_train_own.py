@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from own_scene import describe_folder
 
-from perception.cli.train import resolve_config
+from perception.cli.train.command import resolve_config
 from perception.config import DetectorConfig, TrainConfig, load_config, save_config
 
 Perceive = Callable[..., Any]

@@ -16,7 +16,7 @@ from perception import PointCloud
 from perception.cli import main
 from perception.config import TrainConfig, load_config
 from perception.data import open_data_set
-from perception.describe import Described, write_files
+from perception.describe import FolderDescription, write_files
 from perception.describe import describe_folder as look_at
 from perception.describe.splits import in_time, split_frames
 from perception.describe.training import suggested_range_m
@@ -37,7 +37,7 @@ def undescribed(root: Path, label_format: str = "json") -> Path:
     return root
 
 
-def found(described: Described) -> dict[str, Any]:
+def found(described: FolderDescription) -> dict[str, Any]:
     """Values by field."""
     return {item.field: item.value for item in described.evidence}
 

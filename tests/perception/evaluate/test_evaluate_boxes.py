@@ -14,10 +14,10 @@ from perception.boxes import rotated_iou_3d, rotated_iou_bev
 from perception.data import CameraCalibration
 from perception.errors import DataError
 from perception.evaluate.box_table import BoxTable
-from perception.evaluate.boxes import evaluate_boxes
-from perception.evaluate.boxes.result import MatchRule
+from perception.evaluate.boxes.evaluation import evaluate_boxes
 from perception.evaluate.kitti import evaluate_kitti
 from perception.evaluate.kitti.judge import detections_to_objects
+from perception.evaluate.options import MatchRule
 from perception.evaluate.ranking import all_point_ap
 from perception.types import Detections
 

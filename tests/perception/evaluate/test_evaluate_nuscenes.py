@@ -12,7 +12,7 @@ import pytest
 from random_boxes import devkit_numbers, random_tables
 
 from perception.evaluate.box_table import BoxTable
-from perception.evaluate.nuscenes import evaluate_nuscenes
+from perception.evaluate.nuscenes.evaluation import evaluate_nuscenes
 from perception.evaluate.nuscenes.result import DISTANCES_M, ERRORS, NuScenesResult
 
 FIXTURE = Path(__file__).parent / "nuscenes_devkit.json"

@@ -11,13 +11,13 @@ from rich.console import Console
 
 from perception.errors import DataError
 from perception.evaluate.kitti import KittiResult, evaluate_kitti
-from perception.evaluate.reports.result import format_table, plot_precision_recall
+from perception.evaluate.reports.result import plot_result, result_tables
 
 
 def text_of(result: KittiResult) -> str:
     console = Console(width=120, color_system=None)
     with console.capture() as capture:
-        console.print(format_table(result))
+        console.print(*result_tables(result))
     return capture.get()
 
 
@@ -48,7 +48,7 @@ def test_table_without_orientation() -> None:
 )
 def test_figure(tmp_path: Path, classes: list[str]) -> None:
     result = evaluate_kitti(*random_frames(3, 20), classes=classes)
-    path = plot_precision_recall(result, tmp_path / "new" / "curves.png")
+    path = plot_result(result, tmp_path / "new" / "curves.png")
     width, height = struct.unpack(">II", path.read_bytes()[16:24])
     assert width >= 1200
     assert height >= 400
@@ -56,4 +56,4 @@ def test_figure(tmp_path: Path, classes: list[str]) -> None:
 
 def test_figure_that_cannot_be_written(tmp_path: Path, result: KittiResult) -> None:
     with pytest.raises(DataError, match="cannot write the figure"):
-        plot_precision_recall(result, tmp_path)
+        plot_result(result, tmp_path)

@@ -14,8 +14,8 @@ from perception.data.nuscenes import NuScenesDataSet
 from perception.errors import DataError
 from perception.evaluate.boxes.judge import read_records
 from perception.evaluate.data_set import judge_of
-from perception.evaluate.judge import JudgeOptions
 from perception.evaluate.nuscenes.result import NuScenesResult
+from perception.evaluate.options import JudgeOptions
 from perception.types import Detections
 
 #: DetectionEval of nuscenes-devkit 1.2.0 on scene-0523: mAP, NDS, mean-over-distance AP by class.

@@ -10,10 +10,10 @@ from random_boxes import random_tables
 
 from perception.errors import DataError
 from perception.evaluate.box_table import BoxTable
-from perception.evaluate.boxes import evaluate_boxes, judge_boxes
+from perception.evaluate.boxes.evaluation import evaluate_boxes, judge_boxes
 from perception.evaluate.boxes.result import METRICS
 from perception.evaluate.comparison import bootstrap, draws
-from perception.evaluate.nuscenes import evaluate_nuscenes
+from perception.evaluate.nuscenes.evaluation import evaluate_nuscenes
 from perception.evaluate.nuscenes.resampling import NuScenesSampler
 from perception.evaluate.resampling import RankingSampler
 

@@ -15,11 +15,10 @@ from perception.boxes import wrap_angle
 from perception.checkpoints.weights import load_weights
 from perception.config import BackboneConfig, DetectorConfig
 from perception.errors import CheckpointError, ConfigError
-from perception.export.cells import Cells, Chunks, spread
+from perception.export.cells import Cells
 from perception.export.frame import ExportSteps
-from perception.export.suppression import survivors
 from perception.model.network import Network
-from perception.nms import rotated_nms
+from perception.registry import make_network
 from perception.train.data.frames import TrainingFrame
 from perception.types import Detections
 
@@ -41,17 +40,23 @@ def with_low_threshold(network: Network, **nms: object) -> Network:
     return network
 
 
+@pytest.mark.parametrize("exporting", [False, True])
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
-def test_boxes_are_those_of_the_detector(tiny_config: DetectorConfig, street: Street, kind: str) -> None:
+def test_boxes_are_those_of_the_detector(
+    tiny_config: DetectorConfig, street: Street, monkeypatch: pytest.MonkeyPatch, kind: str, exporting: bool
+) -> None:
     torch.manual_seed(5)
     config = replace(tiny_config, backbone=replace(tiny_config.backbone, kind=kind))
-    network = with_low_threshold(Network(config).eval())
+    network = with_low_threshold(make_network(config).eval())
     detector, steps = Detector(network), ExportSteps(network.fold())
     for seed in range(3):
         points = torch.from_numpy(street(seed).points)
         wanted = detector(points)
         assert len(wanted) > 0
-        with torch.no_grad():
+        with torch.no_grad(), monkeypatch.context() as tracing:
+            # The operators that exported programs have, on values.
+            tracing.setattr("torch.compiler.is_exporting", lambda: exporting)
+            tracing.setattr("torch.compiler.is_compiling", lambda: exporting)
             assert_same(steps(points), wanted, config.head.classes)
 
 
@@ -106,38 +111,6 @@ def test_what_cannot_be_exported(tiny_network: Network) -> None:
     tiny_network.config = replace(tiny_network.config, backbone=BackboneConfig())
     with pytest.raises(CheckpointError, match=r"head\.heat is a Other"):
         ExportSteps(tiny_network)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_survivors_are_those_of_nms(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    boxes = random.uniform([0, 0, -1, 1, 1, 1, -4], [9, 9, 1, 5, 3, 2, 4], (60, 7)).astype(np.float32)
-    labels, usable = random.integers(0, 2, 60), random.random(60) < 0.8
-    scores = np.linspace(1, 0, 60)
-    rows = np.flatnonzero(usable)
-    wanted = rows[rotated_nms(boxes[rows], scores[rows], 0.1, labels=labels[rows])]
-    parts = (torch.from_numpy(part) for part in (boxes, labels, usable))
-    kept = survivors(*parts, iou_threshold=0.1)
-    np.testing.assert_array_equal(kept.nonzero()[:, 0], np.sort(wanted))
-
-
-@pytest.mark.parametrize("counts", [[], [0], [0, 3, 0, 1, 7, 0], [4, 5]])
-def test_runs(counts: list[int]) -> None:
-    given = torch.tensor(counts, dtype=torch.int64)
-    owner, within = spread(given)
-    assert owner.tolist() == [row for row, count in enumerate(counts) for _ in range(count)]
-    assert within.tolist() == [place for count in counts for place in range(count)]
-    chunks = Chunks.of(torch.cumsum(given, 0) - given, given, 4)
-    values = torch.rand(sum(counts), 3)
-    slots = values[chunks.rows.reshape(-1)]
-    parts = values.split(counts)
-    highest = torch.stack(
-        [part.amax(0) if len(part) else torch.zeros(3) for part in parts] or [values.new_zeros(3)]
-    )
-    assert torch.equal(chunks.maximum(slots, given), highest[: len(counts)])
-    if counts == [4, 5]:
-        means = torch.stack([part.mean(0) for part in parts])
-        torch.testing.assert_close(chunks.mean(slots, given), means)
 
 
 def test_cells_at_the_edge_reach_theirs() -> None:

@@ -6,18 +6,17 @@ import pytest
 import torch
 
 from perception.config import HeadConfig, NeckConfig, PillarConfig
-from perception.export.cells import CellRows, Cells
-from perception.export.layers import BackboneRows
-from perception.export.neck import NearNeck
+from perception.export.cells import Cells, CellTensor
+from perception.export.neck import CellNeck
 from perception.model.backbone import BackboneMaps
 from perception.model.head import CentreHead
 from perception.model.layers import fold_batch_norms
 from perception.model.neck import Neck
 
 
-def listed(mask: torch.Tensor, channels: int) -> CellRows:
+def listed(mask: torch.Tensor, channels: int) -> CellTensor:
     cells = Cells.where(mask)
-    return CellRows(cells, torch.randn(len(cells.active), channels))
+    return CellTensor.at(cells, torch.randn(len(cells.active), channels))
 
 
 @pytest.mark.parametrize(
@@ -38,12 +37,12 @@ def test_maps_are_those_of_the_dense_layers(shape: tuple[int, int], share: float
     fold_batch_norms(head)
     rows, columns = shape
     coarse = listed(torch.rand(shape) < share, 12)
-    parents = (coarse.cells.places[1:-1, 1:-1] < len(coarse.rows)).repeat_interleave(2, 0)
+    parents = (coarse.cells.places[1:-1, 1:-1] < len(coarse.features)).repeat_interleave(2, 0)
     fine = listed(parents.repeat_interleave(2, 1) & (torch.rand(2 * rows, 2 * columns) < 0.6), 8)
 
-    made = NearNeck(neck, head, shape)(BackboneRows(fine, coarse))
+    made = CellNeck(neck, head, shape)(fine, coarse)
 
-    maps = BackboneMaps(fine.cells.canvas(fine.rows), coarse.cells.canvas(coarse.rows))
+    maps = BackboneMaps(fine.to_dense(), coarse.to_dense())
     expected = neck(maps)
     assert torch.allclose(made.features, expected, atol=1e-5, rtol=1e-5)
     assert torch.allclose(made.heat, head.heat_logits(expected), atol=1e-5, rtol=1e-5)

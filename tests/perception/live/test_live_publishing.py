@@ -20,7 +20,7 @@ from perception.cli import main
 from perception.live.remembering import GROUP, open_memory
 from perception.track import Tracker
 from perception.types import Detections, PointCloud
-from perception.visualise.recording import Moment
+from perception.visualise.recording import RecordingMoment
 from perception.visualise.recordings import open_recordings
 
 
@@ -73,7 +73,7 @@ def test_whoever_looks_on_sees_points_boxes_and_tracks(patience: Any) -> None:
     tracks = Tracker().update(Detections(box, np.array([0.9], np.float32), ["Car"]), time_ns=10**18)
     with open_recordings(foxglove=("127.0.0.1", port), title="live") as recordings:
         viewer = Viewer(port)
-        recordings.scan(cloud, tracks, Moment(0, 10**18), map_from_lidar=np.eye(4))
+        recordings.scan(cloud, tracks, RecordingMoment(0, 10**18), map_from_lidar=np.eye(4))
         channels: dict[str, dict[str, Any]] = {}
         while {"/points", "/detections", "/tracks", "/tf"} - channels.keys():
             kind, data = viewer.next()
@@ -99,7 +99,7 @@ def test_whoever_looks_on_sees_points_boxes_and_tracks(patience: Any) -> None:
             # Who subscribes sees what comes from then on.
             nonlocal number
             number += 1
-            recordings.scan(cloud, tracks, Moment(number, 10**18 + number), map_from_lidar=np.eye(4))
+            recordings.scan(cloud, tracks, RecordingMoment(number, 10**18 + number), map_from_lidar=np.eye(4))
             return bool(found)
 
         patience(published_until_seen)

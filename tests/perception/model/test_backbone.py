@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from perception.config import BackboneConfig
 from perception.model.backbone import DenseBackbone, SparseBackbone
 from perception.model.layers import DenseUnit, PointUnit, SparseBlock, SparseUnit, fold_batch_norms
-from perception.registry import class_of
+from perception.registry import KINDS
 from sparse_core.conv import SparseTensor
 
 CONFIG = BackboneConfig(channels=(8, 12, 16), blocks=(1, 2, 1), impl="reference")
@@ -21,7 +21,7 @@ WIDTHS = {"in_channels": 8, "fine_channels": 10, "coarse_channels": 14}
 
 def backbone(config: BackboneConfig = CONFIG, seed: int = 0) -> SparseBackbone | DenseBackbone:
     torch.manual_seed(seed)
-    made: SparseBackbone | DenseBackbone = class_of(config.kind, "backbone")(config, **WIDTHS)
+    made: SparseBackbone | DenseBackbone = KINDS[config.kind].network.backbone_type(config, **WIDTHS)
     for part in made.modules():
         if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
             nn.init.normal_(part.running_mean, std=0.1)

@@ -20,6 +20,7 @@ from perception.model.embedding import EmbeddingHead, embedding_path, load_embed
 from perception.model.level import Level
 from perception.model.network import Network
 from perception.model.thinning import thinned
+from perception.registry import graph_steps
 from perception.run.graph import FrameRunner
 from perception.train.data.frames import TrainingFrame
 
@@ -100,7 +101,7 @@ def test_fixed_steps_give_the_same_vectors(tiny_config: DetectorConfig, street: 
     network.add_embedding(head())
     expected = Detector(network)._eager
     clouds = [torch.from_numpy(street(0).points), torch.zeros(0, 4), torch.from_numpy(street(3).points)]
-    runner = FrameRunner(network, dtype=torch.float32, impl="reference")
+    runner = FrameRunner(network, graph_steps(network.config), dtype=torch.float32, impl="reference")
     for mine, theirs in zip(runner(clouds), expected(clouds), strict=True):
         assert mine.embeddings is not None
         assert theirs.embeddings is not None
@@ -109,7 +110,7 @@ def test_fixed_steps_give_the_same_vectors(tiny_config: DetectorConfig, street: 
     assert len(mine.boxes) > 3
     without = replace(config, embedding=replace(config.embedding, enabled=False))
     network.embedding, network.config = None, without
-    plain = FrameRunner(network, dtype=torch.float32, impl="reference")(clouds)
+    plain = FrameRunner(network, graph_steps(network.config), dtype=torch.float32, impl="reference")(clouds)
     assert all(one.embeddings is None for one in plain)
     for one, other in zip(plain, runner(clouds), strict=True):
         assert np.array_equal(one.boxes, other.boxes)

@@ -12,6 +12,7 @@ from torch import Tensor
 from perception.config import DetectorConfig
 from perception.model.network import Network
 from perception.model.pillars import Pillars, make_pillars
+from perception.registry import make_network
 from perception.train.data.frames import TrainingFrame
 
 Street = Callable[[int], TrainingFrame]
@@ -44,7 +45,7 @@ def test_shapes(tiny_network: Network, tiny_config: DetectorConfig, street: Stre
 def test_gradient_reaches_every_parameter(kind: str, tiny_config: DetectorConfig, street: Street) -> None:
     torch.manual_seed(0)
     config = replace(tiny_config, backbone=replace(tiny_config.backbone, kind=kind))
-    network, frame = Network(config).train(), street(0)
+    network, frame = make_network(config).train(), street(0)
     pillars = pillars_of(frame, config)
     maps = network.maps(pillars)
     boxes, box_frames, labels = some_boxes(frame)
@@ -67,9 +68,11 @@ def test_gradient_reaches_every_parameter(kind: str, tiny_config: DetectorConfig
 
 def test_dense_twin_has_the_same_size(tiny_config: DetectorConfig) -> None:
     dense = replace(tiny_config, backbone=replace(tiny_config.backbone, kind="dense"))
-    sizes = [sum(value.numel() for value in Network(config).parameters()) for config in (tiny_config, dense)]
+    sizes = [
+        sum(value.numel() for value in make_network(config).parameters()) for config in (tiny_config, dense)
+    ]
     assert sizes[0] == sizes[1]
-    names = [set(Network(config).state_dict()) for config in (tiny_config, dense)]
+    names = [set(make_network(config).state_dict()) for config in (tiny_config, dense)]
     assert names[0] == names[1]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from perception.model.segments import segment_reduce
+from perception.model.segments import Chunks, segment_reduce, spread
 
 COUNTS = torch.tensor([1, 9, 2, 5])
 
@@ -35,3 +35,21 @@ def test_gradient_is_that_of_torch(reduce: Literal["mean", "max"], device: torch
     assert isinstance(expected, torch.Tensor)
     (expected * weights).sum().backward()
     torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("counts", [[], [0], [0, 3, 0, 1, 7, 0], [4, 5]])
+def test_chunks_of_exported_programs(counts: list[int]) -> None:
+    given = torch.tensor(counts, dtype=torch.int64)
+    owner, within = spread(given)
+    assert owner.tolist() == [row for row, count in enumerate(counts) for _ in range(count)]
+    assert within.tolist() == [place for count in counts for place in range(count)]
+    chunks = Chunks.of(given, 4)
+    values = torch.rand(sum(counts), 3)
+    parts = values.split(counts)
+    highest = torch.stack(
+        [part.amax(0) if len(part) else torch.zeros(3) for part in parts] or [values.new_zeros(3)]
+    )
+    assert torch.equal(chunks.maximum(values, given), highest[: len(counts)])
+    if counts == [4, 5]:
+        means = torch.stack([part.mean(0) for part in parts])
+        torch.testing.assert_close(chunks.mean(values, given), means)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from perception.config import BackboneConfig, DetectorConfig, HeadConfig, NeckConfig, PillarConfig
 from perception.model.network import Network
+from perception.registry import graph_steps
 from perception.run.fixed import SparseSteps
 from perception.run.graph import FrameRunner, Room
 from perception.run.results import FrameResult
@@ -55,7 +56,7 @@ def runner(network: Network, monkeypatch: pytest.MonkeyPatch) -> Callable[..., F
 
     def make(frames: int = 1, *, dense: bool = False) -> FrameRunner:
         monkeypatch.setattr("perception.run.graph._DENSE_CELLS", 1 << 20 if dense else 0)
-        made = FrameRunner(network, dtype=torch.float32, impl="reference")
+        made = FrameRunner(network, graph_steps(network.config), dtype=torch.float32, impl="reference")
         made.graph_for([cloud(30, 0)] * frames)
         return made
 
@@ -132,7 +133,9 @@ def test_a_frame_near_everything_is_computed_everywhere(runner: Callable[..., Fr
 def test_overflow_is_told(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perception.run.graph._DENSE_CELLS", 0)
     monkeypatch.setattr("perception.run.graph._LEAST_PILLARS", 256)
-    near = FrameRunner(network, dtype=torch.float32, impl="reference", overflow="warn")
+    near = FrameRunner(
+        network, graph_steps(network.config), dtype=torch.float32, impl="reference", overflow="warn"
+    )
     one = cloud(80, 12)
     with torch.inference_mode():
         # A runner that may not grow has room for every cell in the first place.

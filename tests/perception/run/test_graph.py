@@ -14,6 +14,7 @@ from perception.config import DetectorConfig, PillarConfig
 from perception.data.sample import sample_frames
 from perception.model.layers import DenseUnit
 from perception.model.network import Network
+from perception.registry import graph_steps, make_network
 from perception.run.fixed import SparseSteps
 from perception.run.graph import FrameRunner
 from perception.run.results import FrameResult
@@ -45,7 +46,13 @@ def detector() -> Detector:
 
 
 def runner(detector: Detector, **options: object) -> FrameRunner:
-    return FrameRunner(detector.network, dtype=torch.float32, impl="reference", **options)  # type: ignore[arg-type]
+    return FrameRunner(
+        detector.network,
+        graph_steps(detector.network.config),
+        dtype=torch.float32,
+        impl="reference",
+        **options,
+    )  # type: ignore[arg-type]
 
 
 def test_frames_give_the_detectors_boxes(detector: Detector) -> None:
@@ -169,7 +176,7 @@ def test_other_thresholds_share_the_network(detector: Detector) -> None:
 
 
 def test_only_dilating_sparse_networks(detector: Detector) -> None:
-    dense = Network(replace(CONFIG, backbone=replace(CONFIG.backbone, kind="dense"))).eval().fold()
+    dense = make_network(replace(CONFIG, backbone=replace(CONFIG.backbone, kind="dense"))).eval().fold()
     with pytest.raises(ValueError, match="sparse backbones"):
         SparseSteps(dense, batch_size=1, capacities=(9, 9, 9))
     with pytest.raises(ValueError, match="3 levels need as many capacities"):
@@ -182,7 +189,7 @@ def test_only_dilating_sparse_networks(detector: Detector) -> None:
 
 def test_dense_frames_give_the_detectors_boxes() -> None:
     torch.manual_seed(0)
-    network = Network(replace(CONFIG, backbone=replace(CONFIG.backbone, kind="dense"))).eval()
+    network = make_network(replace(CONFIG, backbone=replace(CONFIG.backbone, kind="dense"))).eval()
     with torch.no_grad():
         network.head.heat.bias.fill_(0.0)
         network.head.heat.weight.mul_(20.0)

@@ -14,9 +14,11 @@ from torch import Tensor
 from perception import Detector
 from perception.model.level import Level
 from perception.model.thinning import thinned
+from perception.registry import graph_steps
+from perception.run.fixed import FixedSteps
 from perception.run.graph import FrameRunner, why_no_graph
 from perception.run.results import FrameResult
-from perception.run.unbounded import HashSteps
+from perception.run.unbounded import UnboundedGrid
 from perception.stages.refine import unbounded as refine_module
 from perception.train.data.frames import TrainingFrame
 from perception.types import Detections
@@ -47,7 +49,7 @@ def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def runner(detector: Detector, **options: Any) -> FrameRunner:
     settings: dict[str, Any] = {"dtype": torch.float32, "impl": "reference", "config": detector.config}
-    return FrameRunner(detector.network, **settings, **options)
+    return FrameRunner(detector.network, graph_steps(detector.network.config), **settings, **options)
 
 
 def cloud(street: Street, seed: int) -> Tensor:
@@ -68,7 +70,8 @@ def test_frames_give_the_detectors_boxes(detector: Detector, street: Street) -> 
     clouds = [cloud(street, 0), torch.zeros((0, 4))]
     frames = runner(detector)
     steps = frames.graph_for(clouds).steps
-    assert isinstance(steps, HashSteps)
+    assert isinstance(steps, FixedSteps)
+    assert isinstance(steps.grid, UnboundedGrid)
     found = frames(clouds)
     assert len(found[0].boxes) > 1
     for mine, theirs in zip(found, detector.detect_batch(clouds), strict=True):
@@ -119,8 +122,8 @@ def test_what_finds_no_room_is_told(
 def test_which_detectors_have_graphs(detector: Detector) -> None:
     cuda = torch.device("cuda")
     bare = thinned(detector.network, Level("bare", neck_blocks=0))
-    assert "its neck no block" in str(why_no_graph(bare.config, cuda))
-    assert "range" not in str(why_no_graph(detector.config, cuda))
+    assert "its neck no block" in str(why_no_graph(bare.config, graph_steps(bare.config), cuda))
+    assert "range" not in str(why_no_graph(detector.config, graph_steps(detector.config), cuda))
 
 
 @pytest.mark.gpu

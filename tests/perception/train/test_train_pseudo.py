@@ -15,7 +15,7 @@ from perception.model.network import Network
 from perception.train.data.objects import points_in_box
 from perception.train.data.pseudo import (
     PseudoLabelling,
-    Sight,
+    ScanDetections,
     pseudo_labels,
     seen_again,
     write_pseudo_labels,
@@ -36,9 +36,9 @@ def pose_at(x: float) -> np.ndarray:
     return pose
 
 
-def sights(frames: Sequence[Detections], *, step_m: float = 0.0, posed: bool = True) -> list[Sight]:
+def sights(frames: Sequence[Detections], *, step_m: float = 0.0, posed: bool = True) -> list[ScanDetections]:
     return [
-        Sight(found, pose_at(number * step_m) if posed else None, number * 0.1)
+        ScanDetections(found, pose_at(number * step_m) if posed else None, number * 0.1)
         for number, found in enumerate(frames)
     ]
 

@@ -14,7 +14,7 @@ from perception.data import open_data_set
 from perception.errors import DataError
 from perception.model.embedding import EmbeddingHead
 from perception.model.network import Network
-from perception.run.eager import EagerRunner
+from perception.run.eager import EagerRunner, EagerSteps
 from perception.train import towns
 from perception.train.data.frames import TrainingFrame
 from perception.train.sights import Observer, Sights, View, drive_views, thinned
@@ -34,7 +34,7 @@ def test_each_object_is_shown_by_the_box_that_overlaps_it_most(eager: Network, s
     points = street(0).points
     torch.manual_seed(0)
     eager.add_embedding(EmbeddingHead().eval())
-    (found,) = EagerRunner(eager)([torch.from_numpy(points)])
+    (found,) = EagerRunner(eager, EagerSteps)([torch.from_numpy(points)])
     assert len(found.boxes) > 3
     far = np.array([[500, 500, 0, 4, 2, 2, 0]], np.float32)
     # The same object twice: only one box shows it.
@@ -56,7 +56,7 @@ def test_each_object_is_shown_by_the_box_that_overlaps_it_most(eager: Network, s
 
 def test_files_of_sights(eager: Network, street: Street, tmp_path: Path) -> None:
     points = street(0).points
-    (found,) = EagerRunner(eager)([torch.from_numpy(points)])
+    (found,) = EagerRunner(eager, EagerSteps)([torch.from_numpy(points)])
     view = View(points, found.boxes, np.arange(len(found.boxes)), "here", 0.0)
     sights = Observer(eager)([view])
     sights.save(tmp_path / "deep/one.npz")

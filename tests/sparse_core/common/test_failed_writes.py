@@ -164,7 +164,7 @@ def test_events_end_with_their_last_whole_record(limit_file_size: Limit, tmp_pat
 @pytest.mark.parametrize("kind", ["mcap", "rerun"])
 def test_recordings_report_a_refused_write(limit_file_size: Limit, kind: str, tmp_path: Path) -> None:
     pytest.importorskip(kind)
-    from perception.visualise.recording import Moment
+    from perception.visualise.recording import RecordingMoment
     from perception.visualise.recordings import open_recordings
 
     file = tmp_path / {"mcap": "a.mcap", "rerun": "a.rrd"}[kind]
@@ -173,7 +173,7 @@ def test_recordings_report_a_refused_write(limit_file_size: Limit, kind: str, tm
     def write(frames: int = 100) -> None:
         with open_recordings(title="a test", **target) as recordings:  # type: ignore[arg-type]
             for number in range(frames):
-                recordings.scan(CLOUD, Detections.empty(), Moment(number, None))
+                recordings.scan(CLOUD, Detections.empty(), RecordingMoment(number, None))
 
     write(1)  # Loads modules and fills caches, before the limit.
     with limit_file_size(LIMIT_BYTES), pytest.raises(OSError, match="too large") as caught:

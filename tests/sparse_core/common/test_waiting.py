@@ -1,4 +1,4 @@
-"""Threads that wait sleep soon: what the environment says at the moment torch is loaded, and afterwards."""
+"""How threads wait: programs choose it before torch is loaded, and importing a package changes nothing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,19 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
-#: In torch's place: tells how threads would wait, and ends the program.
-TELLS = "import os, sys; print({name: os.environ[name] for name in %r if name in os.environ}); sys.exit()"
+#: In torch's place: prints how threads would wait, and ends the program.
+PRINTS = "import os, sys; print({name: os.environ[name] for name in %r if name in os.environ}); sys.exit()"
+#: What importing must leave alone, before and after.
+UNCHANGED = """
+import os, sys
+def state():
+    return dict(os.environ), list(sys.meta_path), list(sys.path_hooks)
+before = state()
+import {module}
+print(state() == before, "torch" in sys.modules)
+import torch
+print(torch.get_num_threads(), torch.get_num_interop_threads(), os.environ == before[0])
+"""
 
 
 def run(code: str, *paths: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -28,53 +39,54 @@ def run(code: str, *paths: Path, **environment: str) -> subprocess.CompletedProc
 
 
 @pytest.fixture
-def telling_torch(tmp_path: Path) -> Path:
-    (tmp_path / "torch.py").write_text(TELLS % (CHOICES,))
+def printing_torch(tmp_path: Path) -> Path:
+    (tmp_path / "torch.py").write_text(PRINTS % (CHOICES,))
     return tmp_path
 
 
-@pytest.mark.parametrize("module", ["perception", "memory", "perception.detector", "memory.search.attention"])
-def test_torch_is_loaded_with_threads_that_sleep_soon(module: str, telling_torch: Path) -> None:
-    told = run(f"import {module}, torch", telling_torch).stdout
-    assert told == "{'OMP_WAIT_POLICY': 'passive', 'GOMP_SPINCOUNT': '1000'}\n"
+@pytest.mark.parametrize("package", ["perception", "memory"])
+def test_importing_changes_neither_environment_nor_import_machinery(package: str) -> None:
+    plain = run(UNCHANGED.format(module="json")).stdout
+    threads = plain.splitlines()[1]
+    assert run(UNCHANGED.format(module=package)).stdout == f"True False\n{threads}\n"
+    everything = run(UNCHANGED.format(module=f"{package}, {FULL[package]}")).stdout
+    assert everything == f"True True\n{threads}\n"
 
 
-@pytest.mark.parametrize("module", ["perception", "memory", "perception.cli", "memory.cli"])
-def test_torch_is_not_loaded_before_it_is_needed(module: str, telling_torch: Path) -> None:
-    assert run(f"import {module}; print('ready')", telling_torch).stdout == "ready\n"
+#: Modules that load torch and most of their package.
+FULL = {"perception": "perception.detector", "memory": "memory.encode.scene"}
+
+
+@pytest.mark.parametrize("program", ["perception", "memory"])
+def test_a_command_lets_threads_sleep_soon(program: str, printing_torch: Path) -> None:
+    code = f"from {program}.cli import main\ntry: main(['--version'])\nexcept SystemExit: import torch"
+    printed = run(code, printing_torch).stdout.splitlines()[-1]
+    assert printed == "{'OMP_WAIT_POLICY': 'passive', 'GOMP_SPINCOUNT': '1000'}"
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_what_the_user_chose_stays(name: str, telling_torch: Path) -> None:
-    done = run("import perception, torch", telling_torch, **{name: "7"})
-    assert done.stdout == str({name: "7"}) + "\n"
+def test_a_choice_of_the_user_stays(name: str, printing_torch: Path) -> None:
+    code = "from sparse_core.common.commands import sleep_while_waiting; sleep_while_waiting(); import torch"
+    assert run(code, printing_torch, **{name: "7"}).stdout == str({name: "7"}) + "\n"
 
 
-def test_the_environment_is_left_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("")
+def test_a_loaded_torch_is_left_alone() -> None:
     code = (
-        "import os; before = dict(os.environ); from sparse_core.common.waiting import"
-        " sleep_while_waiting; sleep_while_waiting(); sleep_while_waiting(); import sys; finders = len("
-        "sys.meta_path); import torch; sleep_while_waiting(); print(os.environ == before, finders - len("
-        "sys.meta_path), vars(torch.__loader__).keys() & {'exec_module'})"
+        "import os, torch; from sparse_core.common.commands import sleep_while_waiting; before = dict(os.environ);"
+        " sleep_while_waiting(); print(os.environ == before)"
     )
-    assert run(code, tmp_path).stdout == "True 1 set()\n"
+    assert run(code).stdout == "True\n"
 
 
-def test_an_environment_without_torch_says_so(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('no torch here')")
-    code = (
-        "import os, memory\nfor _ in range(2):\n    try:\n        import torch\n"
-        "    except ModuleNotFoundError as error:\n"
-        "        print(error, {'OMP_WAIT_POLICY', 'GOMP_SPINCOUNT'} & {*os.environ})"
-    )
-    assert run(code, tmp_path).stdout == "no torch here set()\n" * 2
+@pytest.mark.parametrize("module", ["perception", "memory", "perception.cli", "memory.cli"])
+def test_torch_is_not_loaded_before_it_is_needed(module: str, printing_torch: Path) -> None:
+    assert run(f"import {module}; print('ready')", printing_torch).stdout == "ready\n"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["perception", "memory"])
-def test_the_openmp_library_takes_it(module: str) -> None:
-    told = run(f"import {module}, torch", OMP_DISPLAY_ENV="true").stderr
-    if "GOMP_SPINCOUNT" not in told:
-        pytest.skip("this torch's OpenMP library does not tell its settings")
-    assert "GOMP_SPINCOUNT = '1000'" in told
+def test_the_openmp_library_takes_it() -> None:
+    code = "from sparse_core.common.commands import sleep_while_waiting; sleep_while_waiting(); import torch"
+    printed = run(code, OMP_DISPLAY_ENV="true").stderr
+    if "GOMP_SPINCOUNT" not in printed:
+        pytest.skip("this torch's OpenMP library does not print its settings")
+    assert "GOMP_SPINCOUNT = '1000'" in printed

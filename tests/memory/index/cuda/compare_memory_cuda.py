@@ -13,8 +13,9 @@ from torch import Tensor
 
 from memory.index.cuda import cells as reference
 from memory.index.cuda import cells_triton, codes_triton, rerank_top, rerank_triton, scan_top
-from memory.index.cuda.cells import Cells, Sizes, build
+from memory.index.cuda.cells import build
 from memory.index.cuda.codes import BINS, asked_levels
+from memory.index.cuda.layout import Cells, Sizes
 from sparse_core.kernels.op import Impl
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

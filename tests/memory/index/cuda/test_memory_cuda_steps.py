@@ -8,9 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.index.cuda.cells import Cells, Sizes, build, candidates, pivots_for, probe
+from memory.index.cuda.cells import build, candidates, pivots_for, probe
 from memory.index.cuda.codes import BINS, TOP, asked_levels, directions, distances, row_codes
 from memory.index.cuda.keys import MISSING, keys_of, ranked
+from memory.index.cuda.layout import Cells, Sizes
 from memory.index.cuda.rerank import rerank_top
 from memory.index.cuda.scan import scan_top
 from memory.index.evaluation import clustered

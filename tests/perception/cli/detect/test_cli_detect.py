@@ -71,7 +71,7 @@ def test_one_file(perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: 
 def test_many_scans_have_no_tables(
     perceive: Perceive, scan: Path, tiny_weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perception.cli.detect._MOST_TABLES", 1)
+    monkeypatch.setattr("perception.cli.detect.command._MOST_TABLES", 1)
     shutil.copy(scan, scan.with_name("other.bin"))
     options = ["--weights", tiny_weights, "--score", 0.0, "--no-pictures"]
     one = perceive("detect", scan, "--out", tmp_path / "one", *options)
@@ -458,7 +458,7 @@ def test_the_systems_errors_name_a_way_out(
     def refuse(options: object) -> int:
         raise PermissionError(13, "Permission denied", "/locked")
 
-    monkeypatch.setattr("perception.cli.detect.run", refuse)
+    monkeypatch.setattr("perception.cli.detect.command.run", refuse)
     done = perceive("detect", scan, "--out", tmp_path / "out")
     assert done.status == 2
     assert (

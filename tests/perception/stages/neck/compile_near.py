@@ -100,7 +100,7 @@ def main() -> None:
             blocks=blocks, widths=(128, 128, 96) if room > 1 else (12, 16, 20),
         )  # fmt: skip
         level, first = grid_of(both.finer, frames, room), grid_of(shape, frames, room)
-        plan = both.near.plan(first)
+        plan = both.near.plan(first, level)
         table = neighbour_table(level, first, (3, 3), (2, 2), (1, 1), impl="triton")
         features = torch.zeros(room, both.weights.down.weight.shape[1], dtype=dtype)
         both.near.map(features, table, level, plan)

@@ -13,7 +13,7 @@ from perception.model.head import CentreHead
 from perception.model.layers import DenseUnit, SparseUnit, fold_batch_norms
 from perception.stages.backbone.units import Unit
 from perception.stages.head import HeatWeights, UpWeights, fixed_heat, fixed_up, pack_heat, pack_up
-from perception.stages.neck import NearNeck, NeckWeights
+from perception.stages.neck import GpuBoundedNeck, NeckWeights
 from sparse_core.conv.convolution import fixed_convolution
 from sparse_core.conv.grid import (
     DenseGrid,
@@ -113,7 +113,9 @@ class BothNecks:
         self.shape, self.frames, self.impl, self.device, self.dtype = shape, frames, impl, device, dtype
         self.finer = (2 * shape[0], 2 * shape[1])
         self.room = frames * self.finer[0] * self.finer[1] // 2
-        self.near = NearNeck(self.weights, shape=shape, batch_size=frames, capacities=capacities, impl=impl)
+        self.near = GpuBoundedNeck(
+            self.weights, shape=shape, batch_size=frames, capacities=capacities, impl=impl
+        )
         self.tables = [
             neighbour_table(DenseGrid(size, frames), "all", KERNEL, STEP, EDGE, impl=impl, device=device)
             for size in (shape, self.finer)
@@ -133,7 +135,7 @@ class BothNecks:
         """Map and heat map over lists: copies, because the next scene overwrites them."""
         level, first = grids
         table = neighbour_table(level, first, KERNEL, (2, 2), EDGE, impl=self.impl)
-        plan = self.near.plan(first)
+        plan = self.near.plan(first, level)
         found = self.near.map(features, table, level, plan)
         return found.clone(), self.near.heat().clone()
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from perception.stages.neck import (
     EmptyMaps,
-    NearNeck,
+    GpuBoundedNeck,
     WrittenMaps,
     list_reach,
     near_lists,
@@ -126,7 +126,7 @@ def test_maps_smaller_than_the_reach(shape: tuple[int, int], blocks: int) -> Non
 def test_cells_beyond_the_room_of_a_list_are_as_in_an_empty_scene() -> None:
     both = both_necks((14, 17), 1, [1, 5, 9, 20, 25, 30])
     grids, features = both.scene([(0, 2, 3), (0, 20, 30)], 0)
-    plan = both.near.plan(grids[1])
+    plan = both.near.plan(grids[1], grids[0])
     assert [int(entry.count) for entry in plan.lists] == [1, 5, 9, 20, 25, 30]
     assert int(plan.lists[-1].active) > 30
     found = both.listed(grids, features)
@@ -173,9 +173,9 @@ def test_wrong_arguments() -> None:
         near_tables(lists, EmptyMaps((4, 5), 3), cells[1:])
     weights = make_weights(torch.float32, CPU, blocks=1)
     with pytest.raises(ValueError, match="1 blocks need 4 capacities, got 3"):
-        NearNeck(weights, shape=(4, 5), batch_size=1, capacities=[3, 3, 3])
+        GpuBoundedNeck(weights, shape=(4, 5), batch_size=1, capacities=[3, 3, 3])
     with pytest.raises(ValueError, match="a neck without blocks"):
-        NearNeck(weights._replace(blocks=[]), shape=(4, 5), batch_size=1, capacities=[3, 3])
+        GpuBoundedNeck(weights._replace(blocks=[]), shape=(4, 5), batch_size=1, capacities=[3, 3])
 
 
 @pytest.mark.parametrize("name", ["features", "heat", "empty_features", "empty_heat"])

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from triton_scripts import run_script
 
 from perception.nms import rotated_nms
 from perception.stages.nms import fixed_nms
+from perception.stages.nms.reference import survivors
 from sparse_core.errors import ImplementationError
 
 SCRIPT = Path(__file__).parent / "compare_nms.py"
@@ -136,3 +138,16 @@ def test_triton_needs_a_gpu() -> None:
     labels = torch.zeros((1, 4), dtype=torch.int32)
     with pytest.raises(ImplementationError, match="CUDA"):
         fixed_nms(boxes(4), labels.float(), labels, iou_threshold=0.5, impl="triton")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_exported_programs_keep_is_that_of_nms(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    boxes = random.uniform([0, 0, -1, 1, 1, 1, -4], [9, 9, 1, 5, 3, 2, 4], (60, 7)).astype(np.float32)
+    labels, usable = random.integers(0, 2, 60), random.random(60) < 0.8
+    scores = np.linspace(1, 0, 60)
+    rows = np.flatnonzero(usable)
+    wanted = rows[rotated_nms(boxes[rows], scores[rows], 0.1, labels=labels[rows])]
+    parts = (torch.from_numpy(part) for part in (boxes, labels, usable))
+    kept = survivors(*parts, iou_threshold=0.1)
+    np.testing.assert_array_equal(kept.nonzero()[:, 0], np.sort(wanted))

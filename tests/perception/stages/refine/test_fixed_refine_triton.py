@@ -18,7 +18,7 @@ from perception.stages.refine import PackedRefine, RefinedBoxes, RefineWorkspace
 from sparse_core.errors import ImplementationError
 
 SCRIPT = Path(__file__).with_name("compare_refine.py")
-HASHED = Path(__file__).with_name("compare_hashed_refine.py")
+UNBOUNDED = Path(__file__).with_name("compare_unbounded_refine.py")
 #: Largest error relative to the largest number of a column.
 ERRORS = {"float32": 2e-5, "float16": 3e-3, "bfloat16": 2e-2}
 FACTS = ("labels", "finite", "repeats in any order", "workspace is clean", "turns", "absent are zero")
@@ -54,7 +54,7 @@ def test_kernels_over_hashed_pillars_equal_the_reference(
 ) -> None:
     if device == "cuda":
         request.getfixturevalue("cuda")
-    report = run_script(HASHED, repository, device, str(points), interpret=device == "cpu")
+    report = run_script(UNBOUNDED, repository, device, str(points), interpret=device == "cpu")
     assert report["interpreted"] is (device == "cpu")
     for name, case in report["cases"].items():
         facts = ("labels", "finite", "repeats", "workspace is clean", "absent are zero")

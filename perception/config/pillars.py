@@ -1,0 +1,141 @@
+"""The section ``pillars``: the range of a detector and its grid."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perception.config.checks import check, finite_pair
+from perception.errors import ConfigError
+from perception.geometry import BirdsEyeGrid, OpenGrid
+
+#: Of a detector without a range.
+_Z_RANGE_M = (-3.0, 1.0)
+#: Square metres that the limits of a frame are written for: the default range, KITTI's camera view.
+_REFERENCE_AREA_M2 = 69.12 * 79.36
+#: Most that limits grow with the area: buffers on a GPU are of their size.
+_MOST_GROWTH = 16.0
+
+
+@dataclass(frozen=True)
+class PillarConfig:
+    """Pillars: columns of space that hold at least one point.
+
+    Attributes:
+        range_m: x, y, z minimum then x, y, z maximum; points outside are left out. None (``null`` in YAML):
+            no range in x and y. Pillars are then found by 64-bit keys of their cells, and what a frame costs
+            grows with the pillars that hold points, wherever they are.
+        z_range_m: lowest z and the one above the highest, where there is no range; None: that of the
+            default range.
+        origin_m: x and y of a corner of pillars, where there is no range; None: 0, 0. With the minimum x, y
+            of a range, pillars are that range's own.
+        pillar_size_m: edge of a pillar in x and y.
+        channels: width of a pillar's feature vector.
+        max_pillars: capacity per frame; beyond it the pillars nearest to the sensor are kept and a
+            warning says how many were left out.
+    """
+
+    range_m: tuple[float, float, float, float, float, float] | None = (0.0, -39.68, -3.0, 69.12, 39.68, 1.0)
+    pillar_size_m: float = 0.16
+    channels: int = 64
+    max_pillars: int = 60_000
+    z_range_m: tuple[float, float] | None = None
+    origin_m: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        check(self.pillar_size_m > 0, "pillars.pillar_size_m", "positive", self.pillar_size_m)
+        if self.range_m is None:
+            self._check_open()
+        else:
+            check(len(self.range_m) == 6, "pillars.range_m", "six numbers or null", self.range_m)
+            low, high = self.range_m[:3], self.range_m[3:]
+            check(
+                all(-math.inf < a < b < math.inf for a, b in zip(low, high, strict=True)),
+                "pillars.range_m",
+                "minimum x, y, z below maximum x, y, z",
+                self.range_m,
+            )
+            for name in ("z_range_m", "origin_m"):
+                value = getattr(self, name)
+                check(value is None, f"pillars.{name}", "null where range_m is given, which has it", value)
+        check(
+            self.channels > 0 and self.channels % 2 == 0,
+            "pillars.channels",
+            "positive and even",
+            self.channels,
+        )
+        check(self.max_pillars > 0, "pillars.max_pillars", "positive", self.max_pillars)
+
+    def _check_open(self) -> None:
+        low_m, high_m = finite_pair("pillars.z_range_m", self.z_range_m or _Z_RANGE_M)
+        check(low_m < high_m, "pillars.z_range_m", "the lowest z, then a higher one", self.z_range_m)
+        finite_pair("pillars.origin_m", self.origin_m or (0.0, 0.0))
+
+    @property
+    def open(self) -> bool:
+        """Whether there is no range in x and y."""
+        return self.range_m is None
+
+    @property
+    def heights_m(self) -> tuple[float, float]:
+        """Lowest z and the one above the highest."""
+        if self.range_m is None:
+            return self.z_range_m or _Z_RANGE_M
+        return self.range_m[2], self.range_m[5]
+
+    @property
+    def growth(self) -> float:
+        """Factor by which the limits of a frame grow with the area of the range, from 1 to 16.
+
+        An unbounded range has the largest.
+        """
+        if self.range_m is None:
+            return _MOST_GROWTH
+        x_low, y_low, _, x_high, y_high, _ = self.range_m
+        area_m2 = (x_high - x_low) * (y_high - y_low)
+        return min(max(1.0, area_m2 / _REFERENCE_AREA_M2), _MOST_GROWTH)
+
+    @property
+    def grid(self) -> BirdsEyeGrid | OpenGrid:
+        """The cells that pillars stand on."""
+        if self.range_m is None:
+            return OpenGrid(self.origin_m or (0.0, 0.0), self.heights_m, self.pillar_size_m)
+        return BirdsEyeGrid(self.range_m, self.pillar_size_m)
+
+    @property
+    def closed_grid(self) -> BirdsEyeGrid:
+        """The cells of the range.
+
+        Raises:
+            ConfigError: there is no range.
+        """
+        grid = self.grid
+        if isinstance(grid, OpenGrid):
+            raise ConfigError(
+                "pillars.range_m is null: a detector without a range has no whole maps; give it a range"
+            )
+        return grid
+
+    @property
+    def grid_shape(self) -> tuple[int, int]:
+        """Rows (y) and columns (x) of the bird's-eye grid.
+
+        Raises:
+            ConfigError: there is no range, and so no shape.
+        """
+        return self.closed_grid.shape
+
+    def with_range(self, range_m: Sequence[float] | None) -> PillarConfig:
+        """The same pillars in another range, or in none.
+
+        Args:
+            range_m: six numbers; None: no range in x and y. Heights and pillars' corners stay then.
+        """
+        if range_m is not None:
+            given = typing.cast(tuple[float, float, float, float, float, float], tuple(map(float, range_m)))
+            return dataclasses.replace(self, range_m=given, z_range_m=None, origin_m=None)
+        heights, origin = self.heights_m, self.grid.origin_m
+        return dataclasses.replace(self, range_m=None, z_range_m=heights, origin_m=origin)
