@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from sparse_core.kernels import torch_internals
+
 Result = TypeVar("Result")
 
 #: Scores that a chunk of work may hold, which bounds the memory at any length: on a CPU what its cache holds,
@@ -91,8 +93,6 @@ def take(table: Tensor, index: Tensor) -> Tensor:
     """``table[:, index]`` for a flat ``index``, with a gradient that repeats to the bit on every device."""
     # On a CPU the gradient of indexing is added up by several threads, on a GPU that of index_select.
     return table[:, index] if table.is_cuda else table.index_select(1, index)
-
-from sparse_core.kernels import torch_internals
 
 
 def masked_scores(q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:

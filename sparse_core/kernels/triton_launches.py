@@ -1,7 +1,7 @@
 """Steps of a launch plan from Triton kernels that an ordinary call launched.
 
-:func:`sparse_core.kernels.launches.record` keeps the launches of a call. Tensors of the call that change (operands,
-the result, scratch memory) are found among the arguments by their addresses; all others stay where they are.
+:func:`sparse_core.kernels.launches.record` keeps the launches of a call. Tensors of the call that change
+(operands, the result, scratch memory) are found among the arguments by their addresses; all others stay.
 """
 
 from __future__ import annotations
