@@ -46,7 +46,8 @@ from benchmarks.fleet_sides import (
 from benchmarks.options import asked, common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table, write
 from memory import MemoryStore, Query
-from memory.persistence.postgres import local, nearest
+from memory.persistence.postgres import nearest
+from memory.persistence.postgres import server as local
 from memory.persistence.postgres.upkeep import Upkeep
 
 _BATCH, _THREADS, _MONTHS, _K = 1000, 8, 12, 10

@@ -33,7 +33,7 @@ from benchmarks.results import number, result, save, show, table
 from benchmarks.serve_process import Service as Process
 from memory import MemoryStore
 from memory.persistence.database import Database
-from memory.persistence.postgres import local
+from memory.persistence.postgres import server as local
 from memory.sync import Inbox, Outbox, Receiver, pull, sync
 from memory.sync.remote import Service
 

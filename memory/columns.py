@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from memory.persistence.database import Database
 from memory.persistence.filters import judge
-from memory.persistence.scanning import Columns
+from memory.persistence.rows import Columns
 from memory.query import Filter
 
 _FIRST_ROOM = 1024

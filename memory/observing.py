@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from memory.importance import Importance, ImportanceWeights, importance, rarity_of
 from memory.index import Neighbours
 from memory.index.neighbours import unit_rows
-from memory.persistence.records import to_half
+from memory.persistence.rows import to_half
 from memory.types import Memory, Position
 from memory.wording.reasons import Scored
 

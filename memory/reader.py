@@ -19,8 +19,8 @@ from memory.hits import hits_of
 from memory.index import Neighbours, Plan
 from memory.index.planner import NO_VECTORS
 from memory.persistence.database import Database
-from memory.persistence.journal import LogEntry
-from memory.persistence.statistics import Stats
+from memory.persistence.log.journal import LogEntry
+from memory.persistence.reports import Stats
 from memory.query import Filter, Query
 from memory.retrieve import Retriever
 from memory.tiers import Tier
@@ -339,9 +339,9 @@ class StoreReader:
 def _retriever_of(database: Database, config: StoreConfig) -> Retriever:
     """What finds memories: in this process, or on a server, whose library need not be here."""
     if database.shared:
-        from memory.persistence.postgres.database import Database as ServerDatabase
+        from memory.persistence.postgres.database import PostgresDatabase
         from memory.remote import RemoteRetriever
 
-        assert isinstance(database, ServerDatabase)
+        assert isinstance(database, PostgresDatabase)
         return RemoteRetriever(database, index_from=config.index_from)
     return Retriever(database, index_from=config.index_from, index=config.index, tiers=config.tiers)

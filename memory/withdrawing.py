@@ -7,7 +7,7 @@ from typing import NamedTuple
 from memory.errors import UndoError
 from memory.merging.robots import SeenBy, seen_by
 from memory.persistence.database import Database
-from memory.persistence.journal import LogEntry
+from memory.persistence.log.journal import LogEntry
 from memory.store import MemoryStore
 from memory.types import Memory
 

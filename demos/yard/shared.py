@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from memory import MemoryStore
-from memory.persistence.postgres import local
+from memory.persistence.postgres import server as local
 from yard.world import DIM
 
 

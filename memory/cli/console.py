@@ -17,8 +17,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from memory.cli.commands import COMMANDS
-from memory.persistence.files import FILE_NAME
 from memory.persistence.postgres.address import is_address, without_password
+from memory.persistence.sqlite.files import FILE_NAME
 
 STORE_VARIABLE = "RECALL_STORE"
 #: Length of the vectors of a new store where nothing says it.

@@ -12,8 +12,8 @@ from memory.cli.console import DIM, UsageError, add_command, print_json, say, sh
 from memory.config import StoreConfig
 from memory.errors import NotAStoreError
 from memory.index.kinds import STORE_KINDS
-from memory.persistence.files import FILE_NAME
 from memory.persistence.opening import open_database
+from memory.persistence.sqlite.files import FILE_NAME
 from memory.store import MemoryStore
 
 

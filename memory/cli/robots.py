@@ -7,8 +7,8 @@ from typing import Any
 
 from memory.cli.console import add_command, output, print_json, split_words
 from memory.exchange.times import format_time
+from memory.persistence.log.reception import LATE_NS
 from memory.persistence.opening import open_database
-from memory.persistence.received import LATE_NS
 from memory.roster import Robot, robots_of
 from memory.wording.words import duration
 from sparse_core.table import Table

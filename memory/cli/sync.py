@@ -27,8 +27,8 @@ from memory.cli.console import (
 from memory.cli.serve import TOKEN_VARIABLE
 from memory.errors import ForkedStoreError, StoreError, SyncError
 from memory.persistence.database import Database
+from memory.persistence.log.reception import LATE_NS
 from memory.persistence.opening import open_database
-from memory.persistence.received import LATE_NS
 from memory.sync import Inbox, Outbox, Receiver, SyncReport, pull, sync
 from memory.sync.outbox import PORTION
 from memory.sync.remote import Service, is_service

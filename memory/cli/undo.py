@@ -8,7 +8,7 @@ from typing import Any
 
 from memory.cli.console import add_command, integers, output, print_json, say, split_words, undoing
 from memory.exchange.times import format_time
-from memory.persistence.journal import LogEntry
+from memory.persistence.log.journal import LogEntry
 from memory.persistence.opening import open_database
 from sparse_core.table import Table
 

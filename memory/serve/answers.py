@@ -10,7 +10,7 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from memory.persistence.journal import LogEntry
+from memory.persistence.log.journal import LogEntry
 from memory.plain import to_plain
 from memory.serve.errors import LONGEST, Problem
 from memory.store import Consolidated, Kept

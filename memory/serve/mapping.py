@@ -22,13 +22,13 @@ from fastapi import APIRouter, Query, Request
 from numpy.typing import NDArray
 from starlette.responses import Response
 
-from memory.persistence import journal
-from memory.persistence.contract import Connection
 from memory.persistence.database import Database
 from memory.persistence.deadline import without_limit
 from memory.persistence.engine import engine_of
-from memory.persistence.journal import Changes
-from memory.persistence.tables import chunks
+from memory.persistence.ids import chunks
+from memory.persistence.log import journal
+from memory.persistence.log.journal import Changes
+from memory.persistence.sql import Connection
 from memory.serve.requests import plain
 from memory.serve.service import ServiceOf
 from memory.types import KINDS, STATES

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.exchange.exporting import PORTION
-from memory.persistence import journal
 from memory.persistence.database import Database
-from memory.persistence.integrity import CheckReport
-from memory.persistence.journal import LogEntry
+from memory.persistence.log import journal
+from memory.persistence.log.journal import LogEntry
+from memory.persistence.reports import CheckReport
 from memory.query import Filter
 from memory.serve.errors import ServiceError
 from memory.types import Memory

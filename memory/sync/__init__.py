@@ -1,6 +1,6 @@
 """What one store has and another should: sent batch by batch, and there once, whatever breaks between."""
 
-from memory.persistence.batches import Batch, Position
+from memory.persistence.log.batches import Batch, Position
 from memory.sync.inbox import Inbox, Receiver
 from memory.sync.outbox import Outbox
 from memory.sync.running import SyncReport, pull, sync

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence.batches import Batch, Partial, Point, Position, ids_of
-from memory.persistence.journal import joined
+from memory.persistence.ids import joined
+from memory.persistence.log.batches import Batch, Partial, Point, Position, ids_of
 from memory.sync.outbox import Outbox
 
 #: Robots whose lists are kept; those who asked last.

@@ -8,7 +8,7 @@ from typing import Any
 
 from memory.errors import StaleSyncError
 from memory.persistence.database import Database
-from memory.persistence.received import Received
+from memory.persistence.log.reception import Receipt
 from memory.sync.inbox import Inbox, Receiver
 from memory.sync.outbox import Outbox
 from memory.sync.remote import Service
@@ -40,7 +40,7 @@ class SyncReport:
     future: int = 0
     ahead_ns: int = 0
 
-    def count(self, done: Received) -> None:
+    def count(self, done: Receipt) -> None:
         """A batch that was sent."""
         self.batches += 1
         self.added += done.added

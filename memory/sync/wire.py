@@ -11,7 +11,7 @@ import numpy as np
 
 from memory.errors import DataError
 from memory.exchange.records import memory_from_record, record_of
-from memory.persistence.batches import Batch, Partial, Point, Position, ids_of, runs_of
+from memory.persistence.log.batches import Batch, Partial, Point, Position, ids_of, runs_of
 from memory.types import Memory, check_integer, check_text
 
 #: Ids of one run at most: what a message cannot name one by one it must not make a server hold either.

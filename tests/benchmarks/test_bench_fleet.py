@@ -44,7 +44,7 @@ def test_rows_of_several_processes_are_those_of_add(load: Any, tmp_path: Path, m
     pytest.importorskip("pg0")
     import psycopg
 
-    from memory.persistence.postgres import local
+    from memory.persistence.postgres import server as local
 
     fleet, sides, bulk = load("bench_fleet"), load("fleet_sides"), load("fleet_bulk")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

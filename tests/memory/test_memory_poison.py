@@ -19,7 +19,7 @@ from memory.errors import UndoError
 from memory.exchange.records import memory_from_record, record_of
 from memory.merging.fusion import fuse
 from memory.merging.visits import join_visits
-from memory.persistence import journal
+from memory.persistence.log import journal
 from memory.query import Filter, Query
 from memory.questions import Questions
 from memory.serve.errors import ServiceError
@@ -174,7 +174,7 @@ def test_what_earlier_releases_accepted_is_read(
         unchecked(visits=(Visit(0, 1, 2**63 - 1),), count=2, covariance=np.diag([INF] * 3)),
     ]
     with monkeypatch.context() as patch:
-        patch.setattr("memory.persistence.records.MOST_DEPTH", 1000)
+        patch.setattr("memory.persistence.rows.MOST_DEPTH", 1000)
         store.add(old)
     found = {memory.id: memory for memory in store.find(Filter())}
     assert (found[1].count, found[1].importance) == (MOST_COUNT, 0.0)

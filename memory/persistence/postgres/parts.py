@@ -12,11 +12,11 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from memory.errors import StoreLockedError
-from memory.persistence import journal
 from memory.persistence.engine import engine_of
-from memory.persistence.journal import Counters
-from memory.persistence.migrations import Migration
+from memory.persistence.log import journal
+from memory.persistence.log.journal import Counters
 from memory.persistence.postgres import words
+from memory.persistence.sql import Migration
 
 #: Tables that are parted.
 PARTED = ("memory", "embedding", "visited")

@@ -1,18 +1,17 @@
 """The tables of a store on a server, version by version.
 
-Append only, as :mod:`memory.persistence.migrations`: the number of the last version that ran is in ``meta``
-under ``schema``. The tables stand in the first schema of the connection's ``search_path``.
+Append only, as :mod:`memory.persistence.sqlite.migrations`: the number of the last version that ran is in
+``meta`` under ``schema``. The tables stand in the first schema of the connection's ``search_path``.
 """
 
 from __future__ import annotations
 
 from memory.errors import StoreVersionError
 from memory.persistence import meta
-from memory.persistence.contract import Connection
-from memory.persistence.migrations import Migration
 from memory.persistence.postgres import words
 from memory.persistence.postgres.access import GUARDED, SETTLED
 from memory.persistence.postgres.parts import IN_PARTS
+from memory.persistence.sql import Connection, Migration
 
 #: Name in ``meta`` of the version.
 SCHEMA = "schema"
@@ -105,6 +104,11 @@ FOLDED = Migration("words of every script", ())
 
 #: Version ``n`` is the state after the first ``n`` of them.
 MIGRATIONS: tuple[Migration, ...] = (VERSION_1, IN_PARTS, GUARDED, SETTLED, UNPLACED, FOLDED)
+#: SQL of the bytes that the tables and their indexes take.
+SIZE = (
+    "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class AS c"
+    " WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'"
+)
 #: Tables with rows of memories, which an erasure writes anew.
 ERASED = ("memory", "embedding", "visited", "vocabulary", "log_row", "log_pose")
 

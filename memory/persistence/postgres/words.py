@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from memory.folding import terms
 from memory.persistence import vocabulary
-from memory.persistence.contract import Connection
+from memory.persistence.sql import Connection
 
 #: Letters of a word, and words of a memory, that the server's index takes; what is beyond is not looked up.
 LONGEST, MOST = 400, 16_000

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.types import Memory
 
 
@@ -22,7 +22,7 @@ def kill(folder: Path, count: int) -> int:
     if folder.exists():
         shutil.copytree(folder, living)
         shutil.rmtree(folder)
-    with Database.open(living, dim=16) as database:
+    with SqliteDatabase.open(living, dim=16) as database:
         for number in range(count):
             vector = np.random.default_rng(number).standard_normal(16)
             row = Memory(

@@ -16,7 +16,7 @@ from memory.errors import (
     StoreLockedError,
     StoreReadOnlyError,
 )
-from memory.persistence.connection import translate
+from memory.persistence.sqlite.connection import translate
 
 
 @pytest.mark.parametrize(

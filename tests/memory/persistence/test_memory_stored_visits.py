@@ -13,8 +13,8 @@ import pytest
 
 from memory.errors import CorruptStoreError, StoreVersionError
 from memory.merging import fuse
-from memory.persistence.migrations import MIGRATIONS
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.database import SqliteDatabase
+from memory.persistence.sqlite.migrations import MIGRATIONS
 from memory.query import Filter
 from memory.questions import Questions
 from memory.store import MemoryStore
@@ -31,7 +31,7 @@ def raw(folder: Path) -> sqlite3.Connection:
 
 
 def test_written_changed_removed_and_undone(tmp_path: Path) -> None:
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         single, id = database.add([Memory(time_ns=7), MERGED])
         assert [memory.visits for memory in database.get([single, id])] == [(), VISITS]
         more = (*VISITS, Visit(300, 400, 2))
@@ -52,13 +52,13 @@ def test_written_changed_removed_and_undone(tmp_path: Path) -> None:
             )
             assert database.get([id])[0].visits == visits
         assert database.check().ok
-    with Database.open(tmp_path, readonly=True) as database:
+    with SqliteDatabase.open(tmp_path, readonly=True) as database:
         assert database.get([id])[0].visits == VISITS
         assert database.seen(Filter(between_ns=(50, 100)))[0].tolist() == [id]
 
 
 def test_one_sight_takes_no_row_and_no_page(tmp_path: Path) -> None:
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         (id,) = database.add([Memory(time_ns=i) for i in range(50)])[-1:]
         database.update([Memory(time_ns=9, id=id)])
         database.undo(database.remove([1, 2]))
@@ -71,7 +71,7 @@ def test_one_sight_takes_no_row_and_no_page(tmp_path: Path) -> None:
 
 
 def test_threads_that_share_a_commit_keep_each_its_visits(tmp_path: Path) -> None:
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         wanted = {}
         barrier = threading.Barrier(8)
 
@@ -93,7 +93,7 @@ def test_threads_that_share_a_commit_keep_each_its_visits(tmp_path: Path) -> Non
 
 def test_the_bytes(tmp_path: Path) -> None:
     """Read with nothing but the page about the format."""
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         (id,) = database.add([MERGED])
     connection = raw(tmp_path)
     try:
@@ -105,14 +105,14 @@ def test_the_bytes(tmp_path: Path) -> None:
 
 
 def test_erased_with_its_memory_and_copied_by_a_backup(tmp_path: Path) -> None:
-    with Database.open(tmp_path / "store", dim=4) as database:
+    with SqliteDatabase.open(tmp_path / "store", dim=4) as database:
         keep, drop = database.add([MERGED, dataclasses.replace(MERGED, time_ns=5)])
         database.backup(tmp_path / "copy")
         database.remove([drop], secure=True)
         assert database.get([keep])[0].visits == VISITS
         assert database.check().ok
     for folder, ids in (("store", [keep]), ("copy", [keep, drop])):
-        with Database.open(tmp_path / folder) as database:
+        with SqliteDatabase.open(tmp_path / folder) as database:
             assert [memory.visits for memory in database.get(ids)] == [VISITS] * len(ids)
         connection = raw(tmp_path / folder)
         assert [id for (id,) in connection.execute("SELECT id FROM visited ORDER BY id")] == ids
@@ -131,12 +131,12 @@ def test_erased_with_its_memory_and_copied_by_a_backup(tmp_path: Path) -> None:
 def test_damaged_visits_are_found_and_a_repair_says_that_they_are_lost(
     tmp_path: Path, sql: str, said: str, readable: bool
 ) -> None:
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         database.add([MERGED])
     connection = raw(tmp_path)
     connection.execute(sql)
     connection.close()
-    with Database.open(tmp_path) as database:
+    with SqliteDatabase.open(tmp_path) as database:
         problems = database.check().problems
         assert said in str(problems)
         assert "is not what was stored" in str(problems)
@@ -164,7 +164,7 @@ def test_a_store_of_version_1_is_migrated_and_works(tmp_path: Path) -> None:
     assert connection.execute("PRAGMA user_version").fetchone() == (1,)
     connection.close()
     with pytest.raises(StoreVersionError, match="open it once for writing"):
-        Database.open(folder, readonly=True)
+        SqliteDatabase.open(folder, readonly=True)
     with MemoryStore.open(folder) as store:
         wall, cup = store.get([4, 5])
         assert (wall.label, wall.marked, cup.label, cup.count, cup.visits) == ("wall", True, "cup", 3, ())

@@ -18,7 +18,7 @@ from robot_processes import killed, labels_of, serve, start_again
 
 from memory import Memory, MemoryStore
 from memory.errors import RecallError, StaleSyncError, SyncError
-from memory.persistence.postgres import local
+from memory.persistence.postgres import server
 from memory.sync import Inbox, Outbox, sync
 from memory.sync.remote import Service
 
@@ -201,7 +201,7 @@ def test_kills_of_a_robot_and_of_the_database_in_turn(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     dice, folder = random.Random(2), server_folder()
-    address = local.start(folder)
+    address = server.start(folder)
     try:
         with MemoryStore.open(address, dim=DIM):
             pass
@@ -216,7 +216,7 @@ def test_kills_of_a_robot_and_of_the_database_in_turn(
             acknowledged.update(labels_of(sender.stdout.readline()))  # It is at work.
             time.sleep(dice.uniform(0.0, 0.5))
             if trial % 2:
-                os.kill(int(local.info(folder)["pid"]), signal.SIGKILL)
+                os.kill(int(server.info(folder)["pid"]), signal.SIGKILL)
                 if trial % 4 == 1:  # The robot goes on alone, and sends when the server is back.
                     assert start_again(folder, tries=50) == address
                     acknowledged.update(labels_of(sender.stdout.readline()))
@@ -235,7 +235,7 @@ def test_kills_of_a_robot_and_of_the_database_in_turn(
             assert acknowledged <= {*labels, *ever}
             assert len(labels) == len(set(labels)) > 50
     finally:
-        local.stop(folder)
+        server.stop(folder)
 
 
 def test_a_service_that_is_not_there(tmp_path: Path) -> None:

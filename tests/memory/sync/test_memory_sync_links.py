@@ -23,7 +23,7 @@ from robot_processes import serve
 from memory import Memory, MemoryStore
 from memory.errors import StoreError, SyncError
 from memory.persistence.postgres.connection import ALIVE, options_of
-from memory.persistence.postgres.database import Database
+from memory.persistence.postgres.database import PostgresDatabase
 from memory.sync import Inbox, Outbox, Receiver, sync
 from memory.sync.remote import Service
 
@@ -292,7 +292,7 @@ def test_what_several_added_together_is_not_added_again_when_its_answer_is_lost(
     way = link(urlsplit(server).port or 5432)
     with MemoryStore.open(server, dim=DIM) as direct, MemoryStore.open(behind(server, way)) as store:
         database = store.database
-        assert isinstance(database, Database)
+        assert isinstance(database, PostgresDatabase)
         writer = database._check_writer()
         said: list[BaseException | list[int]] = []
 

@@ -1,0 +1,101 @@
+"""Memories that were read lately, for as long as no operation touches them: the same ones answer often."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.persistence.engine import engine_of
+from memory.persistence.log import journal
+from memory.persistence.rows import TEXTS, Image, load
+from memory.persistence.sql import Connection
+from memory.types import Memory
+
+#: Memories that are kept, and characters of the texts of one at most: some 20 MB in all.
+MOST, LONGEST = 4096, 4096
+#: Where an image has its payload, and what JSON says of one that holds nothing.
+PAYLOAD, _NOTHING = TEXTS.index("payload"), "{}"
+
+
+class MemoryCache:
+    """Memories without vectors, as the last operation left them.
+
+    What a robot asks for again is not read, checked and decoded again. A transaction that sees another moment
+    gets that of its own. Nobody shares what can be changed: payloads and covariances are made anew.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._generation = -1
+        #: Attributes by name, and the payload as text; those that were asked for last at the end.
+        self._known: dict[int, tuple[Mapping[str, Any], str]] = {}
+
+    def read(self, connection: Connection, ids: Sequence[int]) -> list[Memory]:
+        """The memories in the order of the ids, within the caller's transaction.
+
+        Raises:
+            UnknownMemoryError: one is not there.
+        """
+        generation = int(connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0])
+        with self._lock:
+            if self._generation < generation:
+                self._follow(connection, generation)
+            current = self._generation == generation
+            known = {id: self._take(id) for id in ids if id in self._known} if current else {}
+        missing = [id for id in ids if id not in known]
+        read: dict[int, Memory] = {}
+        if missing:
+            images = engine_of(connection).read_images(connection, missing, vectors=False)
+            read = {image.id: image.memory() for image in images}
+            self._keep(images, read, generation)
+        return [read[id] if id in read else _again(*known[id]) for id in ids]
+
+    def clear(self) -> None:
+        """Keep nothing: the rows were written anew, or are to be gone for good."""
+        with self._lock:
+            self._known.clear()
+            self._generation = -1
+
+    def _take(self, id: int) -> tuple[Mapping[str, Any], str]:
+        """One that is known, which is now the last that was asked for."""
+        self._known[id] = found = self._known.pop(id)
+        return found
+
+    def _follow(self, connection: Connection, generation: int) -> None:
+        """Forget what operations since touched."""
+        if self._known:
+            changes = journal.read_changes(connection, self._generation)
+            for ids in (changes.removed, changes.changed):
+                for id in ids.tolist():
+                    self._known.pop(id, None)
+        self._generation = generation
+
+    def _keep(self, images: Sequence[Image], read: Mapping[int, Memory], generation: int) -> None:
+        with self._lock:
+            if self._generation != generation:
+                return
+            for image in images:
+                if sum(map(len, image.texts)) <= LONGEST:
+                    memory = read[image.id]
+                    own = {"covariance": _copy(memory.covariance)}
+                    self._known[image.id] = vars(memory) | own, image.texts[PAYLOAD]
+            while len(self._known) > MOST:
+                del self._known[next(iter(self._known))]
+
+
+def _again(values: Mapping[str, Any], payload: str) -> Memory:
+    """A memory like the one with these attributes."""
+    return Memory.like(
+        values,
+        payload={} if payload == _NOTHING else load(payload),
+        embeddings={},
+        covariance=_copy(values["covariance"]),
+    )
+
+
+def _copy(covariance: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
+    return None if covariance is None else covariance.copy()

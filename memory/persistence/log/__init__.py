@@ -1,0 +1,1 @@
+"""The log of operations: every change of a store, what was there before, and how it is undone."""

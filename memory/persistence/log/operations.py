@@ -1,0 +1,388 @@
+"""What changes the truth: each function is one operation within the caller's transaction, and logs itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.errors import UndoError
+from memory.merging.motion import Motion
+from memory.persistence import meta, poses
+from memory.persistence.checksums import LOG_POSE, MEMORY
+from memory.persistence.engine import engine_of
+from memory.persistence.log import alignment, observations
+from memory.persistence.log.journal import (
+    Counters,
+    check_undoable,
+    insert_log_rows,
+    read_before,
+    redact,
+    write_entry,
+    write_rows,
+)
+from memory.persistence.log.observations import Observations
+from memory.persistence.rows import SCALARS, TEXTS, Image, PreparedRows, join, poses_of
+from memory.persistence.sql import Connection
+
+#: Columns of ``memory`` that counting sights changes.
+SEEN = ("count", "first_seen_ns", "last_seen_ns")
+TIME = SCALARS.index("time_ns")
+#: Poses in one row of ``log_pose``.
+POSE_PART = 65536
+
+
+class Addition(NamedTuple):
+    """An operation that only adds.
+
+    Attributes:
+        rows: to add.
+        operation: its name in the log.
+        detail: for the log.
+    """
+
+    rows: PreparedRows
+    operation: str
+    detail: Mapping[str, Any]
+
+
+class OperationResult(NamedTuple):
+    """An operation that is on the disk.
+
+    Attributes:
+        generation: its number.
+        ids: of the memories that were added.
+    """
+
+    generation: int
+    ids: list[int]
+
+
+def apply(
+    connection: Connection,
+    counters: Counters,
+    *,
+    operation: str,
+    detail: Mapping[str, Any],
+    add: PreparedRows,
+    remove: Sequence[int] = (),
+    update: Mapping[int, PreparedRows] | None = None,
+    secure: bool = False,
+    seen: Observations | None = None,
+    before: Mapping[int, Image] | None = None,
+) -> OperationResult:
+    """Add, remove and change memories, and count sights, as one operation.
+
+    Args:
+        connection: within a transaction.
+        counters: of the store; follow.
+        operation: its name in the log.
+        detail: for the log.
+        add: new memories.
+        remove: ids.
+        update: what memories become, by id.
+        secure: keep nothing of those that are removed.
+        seen: sights to count.
+        before: what is removed and changed, as it is, where that was read within the transaction.
+
+    Raises:
+        UnknownMemoryError: an id to remove or change is not there.
+    """
+    update = update or {}
+    if before is None:
+        images = engine_of(connection).read_images(connection, [*remove, *update])
+        before = {image.id: image for image in images}
+    gone, old = [before[id] for id in remove], [before[id] for id in update]
+    added = add.size
+    first = counters.next_id
+    generation = write_entry(connection, counters, operation, detail, added=added)
+    if gone:
+        write_rows(connection, generation, "removed", remove, None if secure else gone)
+        engine_of(connection).delete_images(connection, gone)
+        if secure:
+            redact(connection, remove)
+            meta.write(connection, meta.ERASURE, 1)
+    if old:
+        write_rows(connection, generation, "changed", list(update), old)
+        after = [image_of(image, update[image.id]) for image in old]
+        engine_of(connection).replace_images(connection, counters.slots, old, after)
+    if added:
+        engine_of(connection).insert_prepared(connection, counters.slots, add, first)
+    if seen:
+        observations.see(connection, generation, seen)
+    update_places(connection, counters)
+    return OperationResult(generation, list(range(first, first + added)))
+
+
+def add_all(
+    connection: Connection, counters: Counters, additions: Sequence[Addition]
+) -> list[OperationResult]:
+    """Several operations that only add, with the statements of one."""
+    first = counters.next_id
+    done = []
+    for rows, operation, detail in additions:
+        start = counters.next_id
+        generation = write_entry(connection, counters, operation, detail, added=rows.size)
+        done.append(OperationResult(generation, list(range(start, counters.next_id))))
+    rows = additions[0].rows if len(additions) == 1 else join([addition.rows for addition in additions])
+    if rows.size:
+        engine_of(connection).insert_prepared(connection, counters.slots, rows, first)
+        update_places(connection, counters, moved=False)
+    return done
+
+
+def update_places(connection: Connection, counters: Counters, *, moved: bool = True) -> None:
+    """Bring the index over places up to date when much is waiting."""
+    last_id = counters.next_id - 1
+    engine = engine_of(connection)
+    counters.placed = engine.update_places(connection, last_id, counters.placed, moved=moved)
+
+
+def image_of(old: Image, prepared: PreparedRows) -> Image:
+    """The image that an update of one row leads to."""
+    vectors = {name: blobs[0] for name, (_, blobs, _) in prepared.vectors.items()}
+    scalars = tuple(prepared.scalars[name][0] for name in SCALARS)
+    texts = tuple(prepared.texts[name][0] for name in TEXTS)
+    pose = tuple(prepared.poses[0].tolist())
+    covariance = pose[poses.POSE :] or None
+    seen = prepared.visits.get(0, ())
+    return Image(old.id, scalars, old.access, pose[: poses.POSE], covariance, texts, vectors, seen)
+
+
+def undo(connection: Connection, counters: Counters, generation: int) -> OperationResult:
+    """Take an operation back, as an operation of its own that can be undone too.
+
+    Raises:
+        UndoError: see :func:`memory.persistence.log.journal.check_undoable`; or what was there before is not
+            known any more.
+    """
+    trimmed = meta.read_number(connection, meta.TRIMMED)
+    if 0 < generation <= trimmed:
+        raise UndoError(f"operation {generation} is too old: the log was trimmed up to {trimmed}")
+    entry = check_undoable(connection, generation)
+    alignment.check_frame(connection, entry)
+    removed: list[Image] = []
+    changed: list[Image] = []
+    born = list(entry.added)
+    for id, what, image in read_before(connection, generation):
+        if what == "restored":
+            born.append(id)
+        elif image is None:
+            raise UndoError(f"memory {id} was erased for good: operation {generation} cannot be undone")
+        else:
+            (removed if what == "removed" else changed).append(image)
+    if removed:
+        was = alignment.read_frames(connection, generation)
+        removed = alignment.carried(removed, was, alignment.read_frames(connection))
+    gone = engine_of(connection).read_images(connection, born)
+    now = engine_of(connection).read_images(connection, [image.id for image in changed])
+    changed = [
+        with_sights_of(there, image)
+        if observations.written_after(connection, image.id, generation)
+        else image
+        for there, image in zip(now, changed, strict=True)
+    ]
+    done = write_entry(connection, counters, "undo", {}, undoes=generation)
+    write_rows(connection, done, "removed", born, gone)
+    engine_of(connection).delete_images(connection, gone)
+    write_rows(connection, done, "restored", [image.id for image in removed], None)
+    write_rows(connection, done, "changed", [image.id for image in now], now)
+    try:
+        engine_of(connection).insert_images(connection, counters.slots, removed)
+        engine_of(connection).replace_images(connection, counters.slots, now, changed)
+    except ValueError as error:
+        raise UndoError(f"operation {generation} had vectors that no longer fit: {error}") from error
+    observations.unsee(connection, generation, done)
+    if entry.operation == "merge" and removed:
+        # What was seen of the result since is of the thing that its sources are of.
+        latest = max(removed, key=lambda image: (image.scalars[TIME], image.id)).id
+        later = [visit for id in born for part in observations.standing(connection, id) for visit in part]
+        observations.see(connection, done, {latest: [visit for visit in later if visit.sights > 0]})
+    sql = "SELECT ids, poses, covariances FROM log_pose WHERE generation = ?"
+    parts = connection.execute(sql, (generation,)).fetchall()
+    if parts:
+        ids = np.concatenate([np.frombuffer(part[0], "<i8") for part in parts])
+        tables = [np.concatenate([np.frombuffer(part[1], "<f8") for part in parts]).reshape(-1, poses.POSE)]
+        if parts[0][2] is not None:
+            spreads = np.concatenate([np.frombuffer(part[2], "<f8") for part in parts])
+            tables.append(spreads.reshape(-1, poses.SPREAD))
+        move(connection, counters, done, ids, np.hstack(tables))
+    update_places(connection, counters)
+    return OperationResult(done, [])
+
+
+def with_sights_of(there: Image, image: Image) -> Image:
+    """An image with count, times and visits of another: sights are not taken back with a change."""
+    values = dict(zip(SCALARS, image.scalars, strict=True))
+    values |= {name: there.scalars[SCALARS.index(name)] for name in SEEN}
+    return image._replace(scalars=tuple(values.values()), visits=there.visits)
+
+
+def mark(
+    connection: Connection,
+    counters: Counters,
+    ids: Sequence[int],
+    state: str,
+    detail: Mapping[str, Any],
+) -> OperationResult:
+    """Give memories a state; what else they are stays as it is in the transaction.
+
+    Raises:
+        UnknownMemoryError: one is not there.
+    """
+    before = engine_of(connection).read_images(connection, ids)
+    was = {str(image.id): image.scalars[SCALARS.index("state")] for image in before}
+    generation = write_entry(connection, counters, "mark", {**detail, "state": state, "was": was})
+    write_rows(connection, generation, "changed", ids, before)
+    connection.executemany("UPDATE memory SET state = ? WHERE id = ?", [(state, id) for id in ids])
+    engine_of(connection).renew(connection, MEMORY, ids)
+    return OperationResult(generation, [])
+
+
+def repose(
+    connection: Connection,
+    counters: Counters,
+    ids: NDArray[np.int64],
+    table: NDArray[np.float64],
+    detail: Mapping[str, Any],
+) -> OperationResult:
+    """Give memories new poses, as of :func:`memory.persistence.poses.check_poses`."""
+    generation = write_entry(connection, counters, "repose", detail)
+    move(connection, counters, generation, ids, table)
+    update_places(connection, counters)
+    return OperationResult(generation, [])
+
+
+def align(
+    connection: Connection,
+    counters: Counters,
+    robot: str,
+    map_id: str,
+    frame: Motion,
+    detail: Mapping[str, Any],
+) -> OperationResult:
+    """Move what one robot alone saw in a map to where it lies by a frame; what comes of it later follows.
+
+    Args:
+        connection: within a transaction.
+        counters: of the store; follow.
+        robot: whose it is.
+        map_id: of the map.
+        frame: from the robot's map into the store's; the one that stood before is taken back.
+        detail: for the log.
+
+    Returns:
+        The operation, and the ids that moved.
+    """
+    motion = frame.after(alignment.read_frames(connection).get((robot, map_id), Motion()).inverse())
+    found = [motion.memory(memory) for memory in alignment.seen_alone(connection, robot, map_id)]
+    told = {**detail, "robot": robot, "map": map_id, "frame": list(frame)}
+    generation = write_entry(connection, counters, alignment.OPERATION, told)
+    ids = np.array([memory.id for memory in found], dtype=np.int64)
+    if len(ids):
+        move(connection, counters, generation, ids, poses_of(found))
+        update_places(connection, counters)
+    return OperationResult(generation, ids.tolist())
+
+
+def move(
+    connection: Connection,
+    counters: Counters,
+    generation: int,
+    ids: NDArray[np.int64],
+    table: NDArray[np.float64],
+) -> None:
+    """Log the poses that memories have, then change them."""
+    engine = engine_of(connection)
+    found = engine.read_poses(connection, ids, spread=table.shape[1] > poses.POSE)
+    before = poses.check_known(ids, found)
+    for start in range(0, len(ids), POSE_PART):
+        part = slice(start, start + POSE_PART)
+        covariances = before[part, poses.POSE :]
+        inserted = connection.execute(
+            "INSERT INTO log_pose (generation, first_id, last_id, ids, poses, covariances)"
+            " VALUES (?, ?, ?, ?, ?, ?) RETURNING row",
+            (
+                generation, int(ids[part][0]), int(ids[part][-1]), ids[part].astype("<i8").tobytes(),
+                before[part, : poses.POSE].astype("<f8").tobytes(),
+                covariances.astype("<f8").tobytes() if covariances.shape[1] else None,
+            ),
+        ).fetchall()  # fmt: skip
+        engine_of(connection).renew(connection, LOG_POSE, [row for (row,) in inserted])
+    if engine.move(connection, ids, table, counters.next_id - 1):
+        counters.placed = counters.next_id - 1
+
+
+def touch(connection: Connection, counts: Mapping[int, int], now_ns: int) -> None:
+    """Count accesses by id; not logged: nothing that is searched by changes. Unknown ids are passed over."""
+    connection.executemany(
+        "UPDATE memory SET access_count = access_count + ?, accessed_ns = ? WHERE id = ?",
+        [(count, now_ns, id) for id, count in counts.items()],
+    )
+    engine_of(connection).renew(connection, MEMORY, sorted(counts))
+
+
+class TrimReport(NamedTuple):
+    """What a trimming of the log dropped.
+
+    Attributes:
+        generation: the last operation that cannot be undone any more; 0 where there is none.
+        operations: that could be undone before, as far as their age goes.
+        bytes: of what memories had been.
+    """
+
+    generation: int
+    operations: int
+    bytes: int
+
+
+def trim_log(connection: Connection, generation: int) -> TrimReport:
+    """Drop what memories were before operations up to a generation: these cannot be undone any more."""
+    start = meta.read_number(connection, meta.TRIMMED)
+    if generation <= start:
+        return TrimReport(start, 0, 0)
+    span = (start, generation)
+    size = 0
+    for sql in (
+        "SELECT sum(length(before)) FROM log_row WHERE generation > ? AND generation <= ? AND what != 'seen'",
+        "SELECT sum(length(poses) + coalesce(length(covariances), 0)) FROM log_pose"
+        " WHERE generation > ? AND generation <= ?",
+    ):
+        size += connection.execute(sql, span).fetchone()[0] or 0
+    # Taken out and put back: rows that only became shorter would leave their pages nearly empty, and no page
+    # to use again.
+    engine = engine_of(connection)
+    rows = connection.execute(
+        f"SELECT row, generation, id, what, CASE what WHEN 'seen' THEN {engine.without_was} END"
+        " FROM log_row WHERE generation > ? AND generation <= ? ORDER BY row",
+        span,
+    ).fetchall()
+    connection.execute("DELETE FROM log_row WHERE generation > ? AND generation <= ?", span)
+    insert_log_rows(connection, rows)
+    sql = (
+        "UPDATE log_pose SET poses = NULL, covariances = NULL WHERE generation > ? AND generation <= ?"
+        " RETURNING row"
+    )
+    engine.renew(connection, LOG_POSE, [row for (row,) in connection.execute(sql, span).fetchall()])
+    meta.write(connection, meta.TRIMMED, generation)
+    return TrimReport(generation, generation - start, size)
+
+
+def last_trimmable(connection: Connection, before_ns: int | None, keep_operations: int, until: int) -> int:
+    """The last operation that is older than a time and not among the last so many; 0 for none.
+
+    Args:
+        connection: to read from.
+        before_ns: by the computer's clock; ``None``: however young.
+        keep_operations: the last so many stay.
+        until: none after this.
+    """
+    latest = connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0]
+    most = min(latest - keep_operations, until)
+    if before_ns is None or most <= 0:
+        return max(int(most), 0)
+    # The clock of a computer may have been set back: what is followed by something older is older too.
+    sql = "SELECT generation FROM log WHERE generation <= ? AND time_ns < ? ORDER BY generation DESC LIMIT 1"
+    return int((connection.execute(sql, (most, before_ns)).fetchone() or (0,))[0])

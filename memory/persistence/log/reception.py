@@ -1,0 +1,382 @@
+"""What came from other stores, and which of their memories is which here: all of that stands in the log."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.errors import StaleSyncError, UndoError
+from memory.merging.motion import Motion
+from memory.merging.robots import SEEN_BY, share_of
+from memory.merging.tracked import TRACKS
+from memory.persistence.engine import engine_of
+from memory.persistence.ids import joined
+from memory.persistence.log import operations
+from memory.persistence.log.alignment import in_frame, read_frames
+from memory.persistence.log.batches import Batch, Partial, Point, ids_of, runs_of
+from memory.persistence.log.journal import Counters, read_entries, read_identity
+from memory.persistence.log.operations import OperationResult
+from memory.persistence.rows import SCALARS, Image, prepare
+from memory.persistence.sql import Connection
+from memory.types import Memory
+
+#: Name of the operations in the log.
+OPERATION = "sync"
+#: Clocks that differ by less are taken to be one: networks take their time too.
+LATE_NS = 60 * 10**9
+_NONE = np.zeros(0, np.int64)
+_STATE = SCALARS.index("state")
+
+
+class Receipt(NamedTuple):
+    """What a batch did.
+
+    Attributes:
+        added, changed, removed: memories.
+        kept: changes that were not made, because somebody here had forgotten or erased the memory, or it was
+            merged for good.
+        generation: of the operation; ``None`` where the batch had come before.
+        future: memories that came and say that they were seen more than a minute after they came.
+        ahead_ns: nanoseconds that the sender's clock is ahead of this computer's, less the way here.
+    """
+
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    kept: int = 0
+    generation: int | None = None
+    future: int = 0
+    ahead_ns: int = 0
+
+
+@dataclass
+class PeerState:
+    """What is here of one store; follows the log.
+
+    Attributes:
+        store: its random name.
+        read: the operation of this log up to which this is true.
+        identity: of this log up to there.
+        robot: as whose memories.
+        points: of its history, the newest last.
+        partial: what came since.
+        frames: how the maps of robots lie in this store's.
+    """
+
+    store: str
+    read: int = 0
+    identity: str | None = None
+    robot: str | None = None
+    points: list[Point] = field(default_factory=list)
+    partial: list[Partial] = field(default_factory=list)
+    frames: dict[tuple[str, str], Motion] = field(default_factory=dict)
+    _there: list[NDArray[np.int64]] = field(default_factory=list)
+    _here: list[NDArray[np.int64]] = field(default_factory=list)
+    _until: list[NDArray[np.int64]] = field(default_factory=list)
+    _lost: set[int] = field(default_factory=set)
+
+    def follow(self, connection: Connection) -> None:
+        """Read what the log has since; everything anew where its history is another one now."""
+        if self.read and read_identity(connection, self.read) != self.identity:
+            self.read, self.robot = 0, None
+            self.frames = {}
+            for held in (self.points, self.partial, self._there, self._here, self._until, self._lost):
+                held.clear()
+        latest = connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0]
+        if latest == self.read:
+            return
+        for entry in read_entries(connection, after=self.read, operation=OPERATION):
+            if entry.detail.get("store") == self.store:
+                self._note(entry.detail, entry.added)
+        sql = "SELECT 1 FROM log WHERE generation > ? AND operation IN ('align', 'undo') LIMIT 1"
+        if connection.execute(sql, (self.read,)).fetchone() is not None:
+            self.frames = read_frames(connection)
+        self.read, self.identity = int(latest), read_identity(connection, latest)
+
+    def here(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """(n,) int64: the ids here of ids there; 0 for those that never came."""
+        wanted = np.asarray(ids, dtype=np.int64)
+        there, here = self._sorted()
+        if not len(there):
+            return np.zeros(len(wanted), np.int64)
+        # The last of equal ones: what came again after it was gone has a new id.
+        rows = np.searchsorted(there, wanted, side="right") - 1
+        return np.where((rows >= 0) & (there[rows] == wanted), here[rows], 0)
+
+    def ids(self) -> NDArray[np.int64]:
+        """(n,) int64, rising: the ids here of everything that came, there still or gone."""
+        return np.unique(self._sorted()[1])
+
+    def has_all(self, batch: Batch) -> bool:
+        """Whether with this batch everything of its send had come."""
+        if batch.whole is None:
+            return False
+        whole = ids_of(batch.whole)
+        here = [memory.id or 0 for memory in batch.memories]
+        # Of a history that is given up with this batch nothing counts.
+        partial = [] if batch.forked else [(part.until, ids_of(part.ids)) for part in self.partial]
+        now = [ids for until, ids in partial if until == batch.until]
+        came = joined([np.array(here, np.int64), np.array(batch.gone, np.int64), *now])
+        told = np.concatenate([whole, ids_of(batch.known)])
+        every = joined([ids for _, ids in partial])
+        return bool(np.isin(whole, came).all() and np.isin(every, told).all())
+
+    def lost(self, batch: Batch) -> set[int]:
+        """Ids here of what came of a history that its store gave up, with this batch or before: their ids
+        there may mean others.
+        """
+        return self._lost | (self._after(batch.since.generation) if batch.forked else set())
+
+    def _note(self, detail: Mapping[str, Any], added: range) -> None:
+        self.robot = str(detail["robot"])
+        if detail["forked"]:
+            # What came after the fork is of a history that nobody goes on with.
+            while self.points and self.points[-1].generation > detail["since"]:
+                self.points.pop()
+            self.partial.clear()
+            self._lost |= self._after(detail["since"])
+        new, until = ids_of(detail["new"]), Point(*detail["until"])
+        if len(new):
+            self._there.append(new)
+            self._here.append(np.arange(added.start, added.stop, dtype=np.int64))
+            self._until.append(np.full(len(new), until.generation, dtype=np.int64))
+        if detail["last"]:
+            self.points.append(until)
+            self.partial.clear()
+        else:
+            runs = [*detail["new"], *detail["changed"], *detail["gone"]]
+            self.partial.append(Partial(until, tuple((first, last) for first, last in runs)))
+
+    def _after(self, generation: int) -> set[int]:
+        """Ids here of what came with a later state of its store than one."""
+        _, here = self._sorted()
+        return set(here[self._until[0] > generation].tolist()) if len(here) else set()
+
+    def _sorted(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if not self._there:
+            return _NONE, _NONE
+        if len(self._there) > 1:
+            there, here = np.concatenate(self._there), np.concatenate(self._here)
+            order = np.lexsort((here, there))
+            self._until = [np.concatenate(self._until)[order]]
+            self._there, self._here = [there[order]], [here[order]]
+        return self._there[0], self._here[0]
+
+
+def shared_ids(connection: Connection) -> NDArray[np.int64]:
+    """(n,) int64, rising: what others saw, and this robot asked for; there still or gone."""
+    entries = read_entries(connection, operation=OPERATION)
+    return joined([np.array(entry.added, dtype=np.int64) for entry in entries if entry.detail["shared"]])
+
+
+def receive(
+    connection: Connection, counters: Counters, known: PeerState, batch: Batch, *, may_undo: bool = True
+) -> Receipt:
+    """Do what a batch says, as one operation; nothing where it had come before.
+
+    A memory that was merged here is taken out of the merge first, by undoing it: the next consolidation makes
+    it again, of what is true then. What somebody here forgot, erased or undid does not come again.
+
+    Args:
+        connection: within a transaction.
+        counters: of the store; follow.
+        known: of the sending store; follows.
+        batch: what it sends.
+        may_undo: whether merges may be taken back, as only the owner of a store on a server may.
+
+    Raises:
+        StaleSyncError: more had come than the sender knew, or less.
+        DimensionError, ValueError: a memory does not fit this store; nothing was kept.
+    """
+    known.follow(connection)
+    if not _fits(known, batch):
+        return Receipt()
+    sent = _in_order(batch.memories)
+    theirs = [memory.id or 0 for memory in sent]
+    here_of_sent, here_of_gone = known.here(theirs).tolist(), known.here(batch.gone).tolist()
+    family = _Family(connection, counters, may_undo, {*here_of_sent, *here_of_gone})
+    lost = known.lost(batch)
+    add: list[Memory] = []
+    update: list[Memory] = []
+    remove: list[int] = []
+    kept = 0
+    for memory, here in zip(sent, here_of_sent, strict=True):
+        another = not here or (here in lost and not family.is_same(here, memory))
+        fate = "gone there" if another else family.fate(here)
+        if fate == "there":
+            update.append(replace(memory, id=here))
+        elif fate == "gone there":
+            add.append(memory)
+        else:
+            kept += 1
+    for here in here_of_gone:
+        fate = "gone there" if not here or here in lost else family.fate(here)
+        if fate == "there":
+            remove.append(here)
+        kept += fate == "kept"
+    # Once, with what the log is to keep of them: no merge is taken back any more.
+    changing = [memory.id or 0 for memory in update]
+    images = engine_of(connection).read_images(connection, [*changing, *remove])
+    before = {image.id: image for image in images}
+    slots = counters.slots
+
+    def here_of(memory: Memory) -> Memory:
+        return in_frame(_as_seen(memory, batch.robot), known.frames)
+
+    new = prepare([here_of(replace(memory, id=None)) for memory in add], slots)
+    stated = family.stated([here_of(memory) for memory in update], before)
+    detail = {
+        "store": batch.store,
+        "robot": batch.robot,
+        "since": batch.since.generation,
+        "until": list(batch.until),
+        "last": known.has_all(batch),
+        "forked": batch.forked,
+        "shared": batch.shared,
+        "sent_ns": batch.sent_ns,
+        "new": runs_of([memory.id or 0 for memory in add]),
+        "changed": runs_of(sorted(set(theirs) - {memory.id for memory in add})),
+        "gone": runs_of(batch.gone),
+    }
+    done: OperationResult = operations.apply(
+        connection, counters, operation=OPERATION, detail=detail, add=new, remove=remove,
+        update={memory.id or 0: prepare([memory], slots) for memory in stated}, before=before,
+    )  # fmt: skip
+    now_ns = time.time_ns()
+    return Receipt(
+        len(add),
+        len(update),
+        len(remove),
+        kept,
+        done.generation,
+        future=sum(memory.last_sight_ns > now_ns + LATE_NS for memory in (*add, *update)),
+        ahead_ns=batch.sent_ns - now_ns,
+    )
+
+
+def _fits(known: PeerState, batch: Batch) -> bool:
+    """Whether the batch goes on from where this store is; false where it had come before."""
+    points = [Point(0, batch.since.identity), *known.points]
+    newest = points[-1]
+    if batch.forked and batch.since in points:
+        return True
+    overtaken = any(part.until.generation > batch.until.generation for part in known.partial)
+    if batch.since == newest and not overtaken:
+        return True
+    if batch.since != newest and batch.until in known.points:
+        return False
+    raise StaleSyncError(
+        f"everything up to operation {newest.generation} of {batch.robot} had come, or more; it sends"
+        f" what is after {batch.since.generation}, up to {batch.until.generation}"
+    )
+
+
+def _in_order(memories: Sequence[Memory]) -> list[Memory]:
+    """By rising id, which gives those that are new theirs.
+
+    Raises:
+        ValueError: one has none, or two have the same.
+    """
+    ids = [memory.id for memory in memories if memory.id is not None]
+    if len(set(ids)) < len(memories):
+        raise ValueError("each memory of a batch must have an id of its own")
+    return sorted(memories, key=lambda memory: memory.id or 0)
+
+
+class _Family:
+    """What became here of memories that came.
+
+    Args:
+        connection: within a transaction.
+        counters: of the store; follow.
+        may_undo: see :func:`receive`.
+        ids: of memories here that will be asked for.
+    """
+
+    def __init__(
+        self, connection: Connection, counters: Counters, may_undo: bool, ids: Collection[int]
+    ) -> None:
+        self._connection, self._counters, self._may_undo = connection, counters, may_undo
+        # Looked up together; what was undone since is looked up one by one.
+        self._ids, self._undone = frozenset(ids), False
+        condition = engine_of(connection).one_of("id", sorted(ids))
+        rows = connection.execute(f"SELECT id FROM memory WHERE {condition.sql}", condition.parameters)
+        self._there = {id for (id,) in rows.fetchall()}
+
+    def fate(self, id: int) -> str:
+        """``there``, after taking back merges where that is needed; ``gone there``, because its store had
+        said so; or ``kept``: somebody here decided otherwise.
+        """
+        if self._is_there(id):
+            return "there"
+        row = self._connection.execute(
+            "SELECT generation FROM log_row WHERE id = ? AND what = 'removed' ORDER BY row DESC LIMIT 1",
+            (id,),
+        ).fetchone()
+        if row is None:
+            return "kept"
+        (entry,) = read_entries(self._connection, after=row[0] - 1, limit=1)
+        if entry.operation == OPERATION:
+            return "gone there"
+        if entry.operation != "merge" or not self._may_undo:
+            return "kept"
+        if any(self.fate(result) != "there" for result in entry.added):
+            return "kept"
+        try:
+            operations.undo(self._connection, self._counters, entry.generation)
+        except UndoError:
+            return "kept"
+        self._undone = True
+        return "there"
+
+    def is_same(self, id: int, memory: Memory) -> bool:
+        """Whether what is here is of the same sight."""
+        row = self._connection.execute("SELECT time_ns, label FROM memory WHERE id = ?", (id,)).fetchone()
+        return row is not None and tuple(row) == (memory.time_ns, memory.label)
+
+    def stated(self, memories: Sequence[Memory], before: Mapping[int, Image]) -> list[Memory]:
+        """Memories with the state that was found here, where they were not seen since."""
+        found = []
+        for memory in memories:
+            known = before[memory.id or 0]
+            state = known.scalars[_STATE]
+            keeps = (
+                memory.state != state
+                and state == self._marked(known.id)
+                and memory.last_sight_ns <= known.memory().last_sight_ns
+            )
+            found.append(replace(memory, state=state) if keeps else memory)
+        return found
+
+    def _marked(self, id: int) -> str | None:
+        """The state that somebody here gave a memory last."""
+        row = self._connection.execute(
+            "SELECT l.detail FROM log_row AS r JOIN log AS l USING (generation) WHERE r.id = ?"
+            " AND r.what = 'changed' AND l.operation = 'mark' ORDER BY r.row DESC LIMIT 1",
+            (id,),
+        ).fetchone()
+        return None if row is None else str(json.loads(row[0])["state"])
+
+    def _is_there(self, id: int) -> bool:
+        if not self._undone and id in self._ids:
+            return id in self._there
+        return self._connection.execute("SELECT 1 FROM memory WHERE id = ?", (id,)).fetchone() is not None
+
+
+def _as_seen(memory: Memory, robot: str) -> Memory:
+    """A memory as that of a robot, unless it says itself which robots saw it."""
+    if SEEN_BY in memory.payload:
+        return memory
+    payload = {**memory.payload, SEEN_BY: {robot: list(share_of(memory))}}
+    tracks = memory.payload.get(TRACKS)
+    if isinstance(tracks, Mapping):
+        # Two robots may number their recordings alike.
+        payload[TRACKS] = {f"{robot}:{name}": span for name, span in tracks.items()}
+    said = f"{robot}: {memory.provenance}" if memory.provenance else robot
+    return replace(memory, payload=payload, provenance=said)

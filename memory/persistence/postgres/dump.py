@@ -1,0 +1,67 @@
+"""A store of a server in one file, by the server's own programs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from psycopg import conninfo
+
+from memory.errors import StoreError
+from memory.persistence.postgres import server
+from sparse_core.files import replacing
+
+#: Name of the file.
+FILE_NAME = "store.dump"
+
+
+def dump(address: str, schema: str, folder: Path) -> Path:
+    """Write the tables of a schema, as they are at one moment, into a folder that is made; returns the file.
+
+    Raises:
+        FileExistsError: it is there already.
+        StoreError: the program is not there, or failed.
+    """
+    file = folder / FILE_NAME
+    if file.exists():
+        raise FileExistsError(f"{file}: there is a backup already; name another folder")
+    tool = program("pg_dump")
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(file, private=True) as temporary:
+        quoted = schema.replace('"', '""')
+        _run([str(tool), "--format=custom", f'--schema="{quoted}"', f"--file={temporary}"], address)
+        # Its list of contents is at the end: a file that was cut off has none.
+        _run([str(program("pg_restore")), "--list", str(temporary)], None)
+    return file
+
+
+def program(name: str) -> Path:
+    """One of PostgreSQL's programs: on the path, or with the server of ``recall up``.
+
+    Raises:
+        StoreError: it is nowhere.
+    """
+    known = shutil.which(name)
+    if known is not None:
+        return Path(known)
+    found = server.programs(server.default_folder())
+    if found is None:
+        raise StoreError(
+            f"{name} is not here: install the client programs of the server's version of PostgreSQL (on"
+            " Debian and Ubuntu: postgresql-client), or have recall up fetch them"
+        )
+    return found / name
+
+
+def _run(words: list[str], address: str | None) -> None:
+    environment = dict(os.environ)
+    if address is not None:
+        # The password by the environment: other users of this computer see command lines.
+        known = conninfo.conninfo_to_dict(address)
+        environment["PGPASSWORD"] = str(known.pop("password", None) or environment.get("PGPASSWORD", ""))
+        words = [*words, f"--dbname={conninfo.make_conninfo('', **known)}"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise StoreError(f"{Path(words[0]).name}: {done.stderr.strip()}")

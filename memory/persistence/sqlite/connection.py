@@ -1,0 +1,272 @@
+"""Connections to ``memory.db``: settings, a pool of readers, and errors in the library's own words."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+from typing import Literal
+
+from memory.errors import (
+    CorruptStoreError,
+    NotAStoreError,
+    QueryInterruptedError,
+    RecallError,
+    StoreClosedError,
+    StoreError,
+    StoreFullError,
+    StoreLockedError,
+    StoreReadOnlyError,
+)
+from memory.persistence.deadline import INSTRUCTIONS, check_deadline, current
+from memory.persistence.sqlite.engine import SqliteEngine
+
+Mode = Literal["rwc", "rw", "ro", "immutable"]
+
+#: Seconds that SQLite waits for a lock of another connection.
+BUSY_TIMEOUT_S = 10.0
+#: What rows that are none make of the code that reads them; arguments are checked before.
+UNREADABLE = (IndexError, KeyError, struct.error, UnicodeDecodeError, json.JSONDecodeError)
+#: Words of messages that SQLite, and Python for it, gives to damage without a code.
+DAMAGE = ("malformed", "Could not decode", "no such table", "no such column", "vtable constructor")
+#: Pages of log after which SQLite copies them into the database: 16 MiB.
+CHECKPOINT_PAGES = 4096
+
+
+class SqliteConnection(sqlite3.Connection):
+    """A connection that knows its engine."""
+
+    engine = SqliteEngine()
+
+
+def connect(file: Path, mode: Mode) -> SqliteConnection:
+    """A connection in autocommit mode with this library's settings.
+
+    Args:
+        file: the database.
+        mode: ``"rwc"`` creates, ``"rw"`` writes, ``"ro"`` reads, ``"immutable"`` reads what cannot change
+            (a read-only medium, where no lock file can be made).
+    """
+    how = "ro&immutable=1" if mode == "immutable" else mode
+    connection = sqlite3.connect(
+        f"{file.absolute().as_uri()}?mode={how}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+        factory=SqliteConnection,
+    )
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA cache_size = -65536")
+    return connection
+
+
+def connect_writer(file: Path) -> SqliteConnection:
+    """The one connection that writes: write-ahead log, and a commit returns once it is on the disk."""
+    connection = connect(file, "rw")
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        connection.close()
+        raise StoreError(f"{file} cannot use a write-ahead log (it stays {mode!r}): use a local file system")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA fullfsync = ON")
+    connection.execute("PRAGMA checkpoint_fullfsync = ON")
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+    return connection
+
+
+def connect_reader(file: Path) -> SqliteConnection:
+    """A connection that never changes the database, also from a folder that cannot be written."""
+    if os.access(file.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        mode: Mode = "rw"  # Of the log's index only: the statements may not write, see query_only.
+    elif Path(f"{file}-wal").exists():
+        mode = "ro"
+    else:
+        mode = "immutable"
+    connection = connect(file, mode)
+    # A view of the text index that belongs to the connection; nothing is written to the file.
+    connection.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab('main', 'words', 'row')")
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit what is done within, or nothing of it; for who writes alone."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+class SqliteReaders:
+    """Connections for reading, lent to one thread at a time; as many as threads read at once."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._idle: list[SqliteConnection] = []
+        self._lent: set[SqliteConnection] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @contextmanager
+    def borrow(self) -> Iterator[SqliteConnection]:
+        """A connection within a read transaction: everything that is read is of one moment.
+
+        Raises:
+            QueryInterruptedError: it took longer than :mod:`memory.persistence.deadline` lets it.
+        """
+        with sqlite_errors(self._file):
+            check_deadline()
+            with self._lock:
+                if self._closed:
+                    raise StoreClosedError(f"{self._file.parent} was closed")
+                connection = self._idle.pop() if self._idle else None
+            connection = connection or connect_reader(self._file)
+            with self._lock:
+                self._lent.add(connection)
+            try:
+                limit = current()
+                if limit is not None:
+                    connection.set_progress_handler(limit.is_over, INSTRUCTIONS)
+                connection.execute("BEGIN")
+                yield connection
+            finally:
+                self._give_back(connection)
+
+    def _give_back(self, connection: SqliteConnection) -> None:
+        connection.set_progress_handler(None, 0)
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        with self._lock:
+            self._lent.discard(connection)
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def interrupt(self) -> None:
+        """End what the lent connections are reading just now."""
+        with self._lock:
+            for connection in self._lent:
+                connection.interrupt()
+
+    def close(self) -> None:
+        """Close the idle connections now, those that are lent when they come back."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+
+class sqlite_errors:  # Used as a function; a generator would cost more than all it does.
+    """Turn SQLite's errors into those of :mod:`memory.errors`, with the file's name."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Raise the error that stands for this one."""
+        if isinstance(error, sqlite3.Error):
+            raise translate(error, self._file) from error
+        if isinstance(error, UNREADABLE) and not isinstance(error, RecallError):
+            raise CorruptStoreError(
+                f"{self._file} is damaged ({type(error).__name__}: {error}): run check(repair=True)"
+            ) from error
+
+
+class _Code(IntEnum):
+    """SQLite's result codes (sqlite.org/rescode.html)."""
+
+    PERM = 3
+    BUSY = 5
+    LOCKED = 6
+    READONLY = 8
+    INTERRUPT = 9
+    CORRUPT = 11
+    FULL = 13
+    CANTOPEN = 14
+    TOOBIG = 18
+    NOTADB = 26
+
+
+#: Extended code of a write that the system refuses.
+_IOERR_WRITE = 10 | 3 << 8
+#: What SQLite says with each: an error has no code before Python 3.11.
+_SAID = {
+    "access permission denied": _Code.PERM,
+    "database is locked": _Code.BUSY,
+    "database table is locked": _Code.LOCKED,
+    "attempt to write a readonly database": _Code.READONLY,
+    "interrupted": _Code.INTERRUPT,
+    "database disk image is malformed": _Code.CORRUPT,
+    "database or disk is full": _Code.FULL,
+    "unable to open database file": _Code.CANTOPEN,
+    "string or blob too big": _Code.TOOBIG,
+    "file is not a database": _Code.NOTADB,
+}
+
+
+def is_failed_write(error: sqlite3.Error) -> bool:
+    """True if SQLite could not write a file: no room, or the disk or the system refuses."""
+    code = _code(error)
+    return code is not None and (code & 0xFF == _Code.FULL or code == _IOERR_WRITE)
+
+
+def _code(error: sqlite3.Error) -> int | None:
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        code = next((known for words, known in _SAID.items() if words in str(error)), None)
+    return code
+
+
+def translate(error: sqlite3.Error, file: Path) -> Exception:
+    """The error of this library that says what SQLite's means."""
+    code = _code(error)
+    # The upper bits of an extended code say which operation it was.
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    primary = None if code is None else code & 0xFF
+    said = f"({name}: {error})"
+    if primary == _Code.INTERRUPT:
+        limit = current()
+        return QueryInterruptedError("interrupted") if limit is None else limit.error()
+    if primary == _Code.FULL:
+        return StoreFullError(
+            f"{file}: no room left; nothing of this operation was kept. Free space, then repeat it {said}"
+        )
+    if primary == _Code.CORRUPT or (
+        isinstance(error, sqlite3.DatabaseError) and any(word in str(error) for word in DAMAGE)
+    ):
+        return CorruptStoreError(f"{file} is damaged {said}: run check(repair=True) or restore a backup")
+    if primary == _Code.NOTADB:
+        return NotAStoreError(f"{file} is no SQLite database, or its first bytes are damaged {said}")
+    if primary in (_Code.BUSY, _Code.LOCKED):
+        return StoreLockedError(f"{file} is in use by another connection {said}")
+    if primary in (_Code.READONLY, _Code.PERM, _Code.CANTOPEN):
+        return StoreReadOnlyError(
+            f"{file} cannot be opened or written: check the rights of its folder {said}"
+        )
+    if primary == _Code.TOOBIG:
+        return ValueError(f"a text, payload or vector is longer than SQLite takes, a billion bytes {said}")
+    if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+        return StoreClosedError(f"{file.parent} was closed")
+    return StoreError(f"{file}: {said}")

@@ -1,0 +1,358 @@
+"""Whether the file is sound and its indexes agree with its rows; what can be rebuilt is."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.config import StoreConfig
+from memory.errors import CorruptStoreError, StoreError
+from memory.persistence import meta, visits
+from memory.persistence.checksums import (
+    BODY,
+    LAYOUTS,
+    LOG,
+    LOG_ROW,
+    MEMORY,
+    NO_TEXT,
+    POSE,
+    SPREAD,
+    VECTOR,
+    Layout,
+)
+from memory.persistence.log.journal import Counters, read_changes
+from memory.persistence.poses import POSE as POSE_WIDTH
+from memory.persistence.poses import SPREAD as SPREAD_WIDTH
+from memory.persistence.reports import CheckReport
+from memory.persistence.rows import SLOTS
+from memory.persistence.sqlite import places, poses, text_index, upkeep
+from memory.persistence.sqlite.migrations import BARE
+from memory.persistence.sqlite.repair.salvage import VECTORS_OF, WITHOUT_SPREAD, WITHOUT_VISITS
+from memory.persistence.sqlite.tables import selection
+
+#: Problems that are listed of each sort.
+SHOWN = 20
+#: Where a selected row of a layout has JSON.
+JSON_COLUMNS = {BODY: 2, LOG: 7, LOG_ROW: 4}
+
+
+def report(
+    connection: sqlite3.Connection,
+    problems: Sequence[str],
+    repaired: Sequence[str] = (),
+    lost: Sequence[str] = (),
+) -> CheckReport:
+    """What was found, with the number of rows that could be looked at."""
+    try:
+        memories = int(connection.execute("SELECT count(*) FROM memory").fetchone()[0])
+    except sqlite3.DatabaseError:
+        memories = 0
+    return CheckReport(memories, tuple(problems), tuple(repaired), tuple(lost))
+
+
+def look(connection: sqlite3.Connection, folder: Path) -> CheckReport:
+    """What a reader finds."""
+    return report(connection, flat(find_problems(connection, folder, writer=False)))
+
+
+def flat(problems: dict[str, list[str]]) -> list[str]:
+    """The sentences of all sorts."""
+    return [line for lines in problems.values() for line in lines]
+
+
+def find_problems(connection: sqlite3.Connection, folder: Path, *, writer: bool) -> dict[str, list[str]]:
+    """Everything that is wrong, in sentences by sort.
+
+    Args:
+        connection: to look through.
+        folder: of the store.
+        writer: also compare the text index word by word, which only a connection that may write can ask for.
+    """
+    found: dict[str, list[str]] = {}
+    for sort, look in SORTS.items():
+        try:
+            problems = look(connection, writer)
+        except UNREADABLE as error:
+            problems = [f"{sort}: cannot be read ({error})"]
+        if problems:
+            found[sort] = problems
+    try:
+        StoreConfig.load(folder, str(meta.read(connection, meta.SETTINGS) or StoreConfig().to_text()))
+    except (ValueError, StoreError, sqlite3.DatabaseError) as error:
+        found["settings"] = [f"settings: {error}"]
+    return found
+
+
+#: What rows that cannot be read end in; an interruption is none of them.
+UNREADABLE = (sqlite3.DatabaseError, CorruptStoreError, LookupError, TypeError, ValueError, OverflowError)
+
+
+def check_pages(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """SQLite's own check of the file, and foreign keys."""
+    rows = connection.execute(f"PRAGMA integrity_check({SHOWN})").fetchall()
+    found = [f"file: {text}" for (text,) in rows if text != "ok"]
+    foreign = connection.execute("PRAGMA foreign_key_check").fetchmany(SHOWN)
+    return found + [f"table {table}: row {row} has no {parent}" for table, row, parent, _ in foreign]
+
+
+def check_rows(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """Every row of every table of truth is there and is what was stored, and its JSON can be read."""
+    found = []
+    summed = meta.read(connection, meta.SUMMED) is not None
+    if not summed:
+        found.append(f"file: {BARE}")
+    for layout in LAYOUTS:
+        wrong, bare, after = 0, 0, None
+        try:
+            for row in connection.execute(f"{selection(layout)} ORDER BY 1"):
+                after = row[0]
+                bare += row[-1] is None
+                if row[-1] is None and not summed:
+                    continue
+                if not layout.fits(row) or not _is_json(layout, row):
+                    wrong += 1
+                    if wrong <= SHOWN:
+                        found.append(f"{layout.table}: {name_of(layout, after)} is not what was stored")
+        except sqlite3.DatabaseError as error:
+            behind = "from the first row on" if after is None else f"after {name_of(layout, after)}"
+            found.append(f"{layout.table}: cannot be read {behind} ({error})")
+            found += [
+                f"{layout.table}: {name_of(layout, key)} cannot be read"
+                for key in _hidden(connection, layout)
+            ]
+        if wrong > SHOWN:
+            found.append(f"{layout.table}: {wrong} rows are not what was stored, {bare} without a checksum")
+    for name, value, told in connection.execute("SELECT name, value, crc FROM meta"):
+        if meta.checksum(name, value) != told and (told is not None or summed):
+            found.append(f"meta: {name} is not what was stored")
+    return found
+
+
+def _is_json(layout: Layout, row: Sequence[Any]) -> bool:
+    """Whether the columns of a row that hold JSON do."""
+    if layout not in JSON_COLUMNS:
+        return True
+    text = row[JSON_COLUMNS[layout]]
+    if text in (b"{}", NO_TEXT):
+        return True
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def name_of(layout: Layout, key: int) -> str:
+    """A row as the user knows it."""
+    if layout is VECTOR:
+        return f"memory {key // SLOTS} (key {key})"
+    if layout in (POSE, SPREAD):
+        return f"row {key} (memories {poses.CHUNK * key} to {poses.CHUNK * (key + 1) - 1})"
+    return f"memory {key}" if layout.key == "id" else f"row {key}"
+
+
+def _hidden(connection: sqlite3.Connection, layout: Layout) -> list[int]:
+    """Some of the rows that cannot be read one by one, by the ids that the log has."""
+    if layout not in (MEMORY, BODY):
+        return []
+    found: list[int] = []
+    for id in read_changes(connection, 0).added.tolist():
+        try:
+            connection.execute(f"{selection(layout)} WHERE t.{layout.key} = ?", (id,)).fetchone()
+        except sqlite3.DatabaseError:
+            found.append(id)
+        if len(found) == SHOWN:
+            break
+    return found
+
+
+def check_bodies(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """Every memory has its texts, and texts have a memory."""
+    sql = "SELECT id FROM memory WHERE id NOT IN (SELECT id FROM body) LIMIT ?"
+    found = [f"body: memory {id} has none" for (id,) in connection.execute(sql, (SHOWN,))]
+    sql = "SELECT id FROM body WHERE id NOT IN (SELECT id FROM memory) LIMIT ?"
+    return found + [f"body: {id} has no memory" for (id,) in connection.execute(sql, (SHOWN,))]
+
+
+def check_poses(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """Every memory has its pose, poses have a memory, and covariances a pose."""
+    found = []
+    for table, column, width in (("pose", "poses", POSE_WIDTH), ("spread", "covariances", SPREAD_WIDTH)):
+        size = 8 * width * poses.CHUNK
+        sql = f"SELECT chunk, length({column}) FROM {table} WHERE length({column}) <> ? LIMIT ?"
+        for chunk, length in connection.execute(sql, (size, SHOWN)):
+            found.append(f"{table}: row {chunk} has {length} bytes instead of {size}")
+    if found:
+        return found
+    ids = memory_ids(connection)
+    posed, values = poses.scan(connection)
+    found += [f"pose: memory {id} has none" for id in missing(ids, posed)]
+    found += [f"pose: {id} has no memory" for id in missing(posed, ids)]
+    # Of a memory at no known place the position is none as a whole.
+    placed = np.isfinite(values[:, :3]).all(axis=1) | np.isnan(values[:, :3]).all(axis=1)
+    wrong = posed[~(placed & np.isfinite(values[:, 3]))]
+    found += [f"pose: that of memory {id} is not finite" for id in wrong[:SHOWN]]
+    return found + [f"spread: {id} has no memory" for id in missing(poses.spread_ids(connection), ids)]
+
+
+def missing(ids: NDArray[np.int64], known: NDArray[np.int64]) -> list[int]:
+    """The first of the ids that are not among the known."""
+    absent: list[int] = ids[~np.isin(ids, known)][:SHOWN].tolist()
+    return absent
+
+
+def memory_ids(connection: sqlite3.Connection) -> NDArray[np.int64]:
+    """All ids, rising."""
+    rows = connection.execute("SELECT id FROM memory ORDER BY id").fetchall()
+    return np.array([id for (id,) in rows], dtype=np.int64)
+
+
+def check_log(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """The log has no gaps, ids are not about to be used again, and the memories are those of the log."""
+    highest = connection.execute("SELECT coalesce(max(id), 0) FROM memory").fetchone()[0]
+    following = connection.execute("SELECT next_id FROM log ORDER BY generation DESC LIMIT 1").fetchone()
+    following = 1 if following is None else following[0]
+    found = [f"log: the next id is {following}, memory {highest} exists"] if highest >= following else []
+    for table, key in (("log", "generation"), ("log_row", "row"), ("log_pose", "row")):
+        count, last = connection.execute(f"SELECT count(*), coalesce(max({key}), 0) FROM {table}").fetchone()
+        if count != last:
+            found.append(f"log: {last - count} of {last} rows of {table} are missing")
+    steps = (
+        "SELECT l.generation FROM log AS l JOIN log AS n ON n.generation = l.generation + 1"
+        " WHERE n.first_id < l.next_id OR l.next_id < l.first_id LIMIT ?"
+    )
+    found += [f"log: the ids of operation {at} overlap" for (at,) in connection.execute(steps, (SHOWN,))]
+    ids, told = memory_ids(connection), read_changes(connection, 0).added
+    found += [f"memory: {id} is missing, the log has it" for id in missing(told, ids)]
+    found += [f"memory: {id} is not in the log" for id in missing(ids, told)]
+    said = meta.read(connection, meta.LOSS)
+    return found if said is None else [*found, f"log: {said}"]
+
+
+def check_erasure(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """What was erased for good is."""
+    return [f"file: {upkeep.WAITS}"] if upkeep.is_pending(connection) else []
+
+
+def check_words(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """The text index has the rows of the table and their words."""
+    sql = (
+        "SELECT id FROM memory WHERE id NOT IN (SELECT id FROM words_docsize) UNION ALL"
+        " SELECT id FROM words_docsize WHERE id NOT IN (SELECT id FROM memory) LIMIT ?"
+    )
+    found = [f"words: memory {id} is not as in the table" for (id,) in connection.execute(sql, (SHOWN,))]
+    if writer and not found:
+        found += [
+            f"words: memory {id} is not as in the table" for id in text_index.differing(connection, SHOWN)
+        ]
+    if writer and not found:
+        try:
+            connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
+        except sqlite3.DatabaseError as error:
+            found.append(f"words: not as in the table ({error})")
+    return found
+
+
+def check_place(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """The R*Tree is sound, holds the blocks, and every memory is in one or waits for it."""
+    said = connection.execute("SELECT rtreecheck('main', 'place')").fetchone()[0]
+    found = [] if said == "ok" else [f"place: {line}" for line in said.splitlines()[:SHOWN]]
+    boxes = {row[0]: row[1:] for row in connection.execute("SELECT block, x0, x1, y0, y1 FROM place")}
+    ids, points = [np.zeros(0, np.int64)], [np.zeros((0, 2))]
+    for block, *blobs in connection.execute("SELECT block, ids, points FROM block"):
+        if len(blobs[0]) % 8 or len(blobs[1]) != 2 * len(blobs[0]):
+            found.append(f"place: block {block} has {len(blobs[0])} and {len(blobs[1])} bytes")
+            continue
+        part = places.unpack([(blobs[0], blobs[1])])
+        x0, x1, y0, y1 = boxes.pop(block, (np.inf, -np.inf, np.inf, -np.inf))
+        low, high = ([places.clamp(v) for v in edge] for edge in (part.points.min(0), part.points.max(0)))
+        if low[0] < x0 or low[1] < y0 or high[0] > x1 or high[1] > y1:
+            found.append(f"place: block {block} is not where its memories are")
+        ids.append(part.ids)
+        points.append(part.points)
+    found += [f"place: block {block} is in the tree only" for block in boxes]
+    known, where = poses.scan(connection)
+    known = known[~np.isnan(where[:, 0])]  # What is at no known place is in no block.
+    waiting = np.isin(known, places.tail(connection))
+    blocked, where = np.concatenate(ids), np.concatenate(points)
+    right = (poses.read(connection, blocked)[:, :2] == where).all(axis=1)
+    lost = known[~waiting & ~np.isin(known, blocked[right])]
+    return (found + [f"place: memory {id} is not as in the table" for id in lost.tolist()])[:SHOWN]
+
+
+def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """Vectors belong to a memory and a slot, have its length, and are unit vectors."""
+    found = [
+        f"vector: memory {id} has not those that it had"
+        for id, _, _ in connection.execute(f"{VECTORS_OF} WHERE had <> has LIMIT ?", (SHOWN,))
+    ]
+    found += [
+        f"visited: memory {id} has not those that it had" for (id,) in connection.execute(WITHOUT_VISITS)
+    ][:SHOWN]
+    for (chunk,) in connection.execute(WITHOUT_SPREAD):
+        found.append(f"spread: {name_of(POSE, chunk)} has not those that it had")
+    orphans = f"SELECT key FROM vector WHERE key / {SLOTS} NOT IN (SELECT id FROM memory) LIMIT ?"
+    found += [f"vector: key {key} has no memory" for (key,) in connection.execute(orphans, (SHOWN,))]
+    sizes = (
+        f"SELECT key, length(half), dim FROM vector LEFT JOIN slot ON slot.slot = vector.key % {SLOTS}"
+        " WHERE dim IS NULL OR length(half) <> 2 * dim LIMIT ?"
+    )
+    for key, size, dim in connection.execute(sizes, (SHOWN,)):
+        found.append(f"vector: key {key} has {size} bytes, its encoder {dim or 'no'} numbers")
+    bad = 0
+    with np.errstate(all="ignore"):
+        for key, half in connection.execute("SELECT key, half FROM vector"):
+            if len(half) % 2:
+                continue
+            numbers = np.frombuffer(half, "<f2").astype(np.float64)
+            if not 0.98 < numbers @ numbers < 1.02:
+                bad += 1
+                if bad <= SHOWN:
+                    found.append(f"vector: key {key} is no unit vector")
+    return found
+
+
+def check_visits(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """Visits belong to a memory, can be read, and are of the time that their row says."""
+    orphans = "SELECT id FROM visited WHERE id NOT IN (SELECT id FROM memory) LIMIT ?"
+    found = [f"visited: {id} has no memory" for (id,) in connection.execute(orphans, (SHOWN,))]
+    for id, first, last, blob in connection.execute("SELECT id, first_ns, last_ns, visits FROM visited"):
+        try:
+            kept = visits.unpack(id, blob)
+        except CorruptStoreError as error:
+            found.append(f"visited: {error}")
+        else:
+            if (kept[0].first_ns, kept[-1].last_ns) != (first, last):
+                found.append(f"visited: those of memory {id} are not of the time of their row")
+    return found[:SHOWN]
+
+
+SORTS = {
+    "file": check_pages,
+    "rows": check_rows,
+    "body": check_bodies,
+    "pose": check_poses,
+    "log": check_log,
+    "words": check_words,
+    "place": check_place,
+    "vector": check_vectors,
+    "visited": check_visits,
+    "erasure": check_erasure,
+}
+#: Sorts of which a repair in place is enough, where nothing else is wrong.
+DERIVED = {"words", "place", "erasure", "settings"}
+
+
+def repair(connection: sqlite3.Connection, counters: Counters) -> list[str]:
+    """Rebuild what is derived from the rows, within the caller's transaction; what was done, in sentences."""
+    connection.execute("REINDEX")
+    text_index.rebuild(connection)
+    places.rebuild(connection, counters.next_id - 1)
+    counters.placed = counters.next_id - 1
+    return ["the indexes over time, labels, words and places were rebuilt"]

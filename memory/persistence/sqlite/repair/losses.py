@@ -1,0 +1,66 @@
+"""Operations that were acknowledged and are not in the file any more: told, and their ids not used again."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+from memory.persistence import meta
+from memory.persistence.log.journal import Counters, write_entry
+from memory.persistence.sqlite.connection import transaction
+from memory.persistence.sqlite.lock import Acknowledgement
+from memory.persistence.sqlite.repair import wal
+from sparse_core.files import sync
+
+#: The operation that says so in the log.
+OPERATION = "lost"
+
+
+def keep_aside(file: Path) -> Path:
+    """A free name beside a file for what it holds now."""
+    number = 1
+    while (aside := file.with_name(f"{file.name}.damaged-{number}")).exists():
+        number += 1
+    return aside
+
+
+def keep_damaged_log(file: Path) -> Path | None:
+    """Copy a write-ahead log that is damaged before its end: SQLite drops what is behind the damage."""
+    log = Path(f"{file}-wal")
+    if not log.exists() or not wal.read(log).damaged:
+        return None
+    aside = keep_aside(log)
+    shutil.copyfile(log, aside)
+    sync(aside)
+    return aside
+
+
+def note_lost(
+    connection: sqlite3.Connection, counters: Counters, left: Acknowledgement | None, kept: Path | None
+) -> str | None:
+    """Log that operations are lost, where they are; returns what is to be said about it.
+
+    Args:
+        connection: to write to.
+        counters: as the file has them; follow.
+        left: what the last writer had acknowledged. If it closed the store and the file is behind that now, a
+            copy was put back: nothing to be said.
+        kept: the copy of a damaged log.
+    """
+    known = left is not None and not left.closed and left.store == meta.read(connection, meta.STORE)
+    last = left.generation if left is not None and known else counters.generation
+    if last <= counters.generation and kept is None:
+        return None
+    first = counters.generation + 1
+    which = f"operations {first} to {last}" if last >= first else f"operations after {counters.generation}"
+    cause = "an older copy was put back, or the write-ahead log was lost"
+    if kept is not None:
+        cause = f"the write-ahead log was damaged, and is kept as {kept.name}"
+    said = f"{which} were acknowledged and are not in the file: {cause}"
+    with transaction(connection):
+        if left is not None and known:
+            counters.next_id = max(counters.next_id, left.next_id)
+        write_entry(connection, counters, OPERATION, {"reason": said})
+        meta.write(connection, meta.LOSS, said)
+    return said

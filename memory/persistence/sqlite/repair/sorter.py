@@ -1,0 +1,109 @@
+"""Which table a row was of, by nothing but its checksum."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from memory.persistence import checksums, meta
+from memory.persistence.checksums import LAYOUTS, Layout, kind_of
+from memory.persistence.sqlite.repair.bits import repaired_row
+from memory.persistence.sqlite.repair.pages import ERRORS, Pages, Record, Value
+
+#: Rows that are written at once.
+AT_ONCE = 1024
+
+
+class Sorter:
+    """Tells of which table a record is: its checksum must be right, or be so once a bit is turned back.
+
+    Attributes:
+        repaired: rows in which a bit was turned.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._known: dict[int, list[tuple[Layout, list[str], list[int], list[int]]]] = {}
+        self.repaired = 0
+        for layout in LAYOUTS:
+            names = [row[1] for row in connection.execute(f"PRAGMA table_info({layout.table})")]
+            numbers = [names.index(name) for name in (layout.key, *layout.numbers)]
+            texts = [names.index(name) for name in layout.texts]
+            self._known.setdefault(len(names), []).append((layout, names, numbers, texts))
+
+    def table_of(self, record: Record) -> tuple[Layout, tuple[Value, ...]] | None:
+        """The table and the columns of a row; ``None`` where it is damaged, or of none of these."""
+        known = self._known.get(len(record.values), ())
+        for layout, names, numbers, texts in known:
+            columns = [record.key, *record.values[1:]]
+            for at in texts:
+                columns[at] = _as_stored(names[at], columns[at])
+            values = tuple(columns)
+            told = [checksums.NO_NUMBER if values[at] is None else values[at] for at in numbers]
+            data = [_bytes_of(values[at]) for at in texts]
+            row = (*told, *data, values[names.index("crc")])
+            if layout.fits(row):
+                return layout, values
+            right = repaired_row(layout, row)
+            # Not in the key: the row that it had might be there.
+            if right is not None and right[0] == record.key:
+                for at, was, value in zip((*numbers, *texts), row[:-1], right[:-1], strict=True):
+                    if was != value:
+                        absent = value in (checksums.NO_NUMBER, checksums.NO_TEXT)
+                        columns[at] = None if absent else _as_stored(names[at], value)
+                columns[names.index("crc")] = right[-1]
+                self.repaired += 1
+                return layout, tuple(columns)
+        return None
+
+
+def _as_stored(name: str, value: Value) -> Value:
+    """A text or blob as the other, where that is what the column has: a bit tells the two apart."""
+    if isinstance(value, bytes) and kind_of(name) == "text":
+        return value.decode("utf-8", ERRORS)
+    return value.encode("utf-8", ERRORS) if isinstance(value, str) and kind_of(name) == "blob" else value
+
+
+def _bytes_of(value: Value) -> bytes:
+    """A text or blob as it is covered by a checksum."""
+    if value is None:
+        return checksums.NO_TEXT
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", ERRORS)
+
+
+def take_rows(connection: sqlite3.Connection, pages: Pages) -> tuple[int, int]:
+    """Insert every row that has its checksum, or lacks one bit of it: how many, and of how many a bit."""
+    count = 0
+    sorter = Sorter(connection)
+    waiting: dict[str, list[tuple[Value, ...]]] = {}
+    for record in pages.records():
+        if record.key is None:
+            _take_meta(connection, record.values)
+            continue
+        found = sorter.table_of(record)
+        if found is not None:
+            count += 1
+            rows = waiting.setdefault(found[0].table, [])
+            rows.append(found[1])
+            if len(rows) >= AT_ONCE:
+                _insert(connection, found[0].table, rows)
+                rows.clear()
+    for table, rows in waiting.items():
+        _insert(connection, table, rows)
+    return count, sorter.repaired
+
+
+def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Value, ...]]) -> None:
+    if rows:
+        places_of = ", ".join("?" * len(rows[0]))
+        connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places_of})", rows)
+
+
+def _take_meta(connection: sqlite3.Connection, values: Sequence[Value]) -> None:
+    """A named value, where it is one and has its checksum."""
+    if len(values) == 3 and isinstance(values[0], str) and isinstance(values[1], int | str):
+        try:
+            right = meta.checksum(values[0], values[1]) == values[2]
+        except UnicodeError:
+            return
+        if right:
+            meta.write(connection, values[0], values[1])
