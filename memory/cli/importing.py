@@ -24,8 +24,8 @@ from memory.cli.console import (
     undoing,
 )
 from memory.exchange.detections import DEFAULT, DetectionOptions
+from memory.exchange.formats import SOURCE_FORMATS, open_source, open_stream
 from memory.exchange.importing import ImportReport, import_source
-from memory.exchange.opening import SOURCE_FORMATS, open_source, open_stream
 from memory.exchange.poses import read_poses
 from memory.exchange.sources import DetectionLines, Source
 from memory.exchange.times import parse_time

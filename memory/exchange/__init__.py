@@ -3,9 +3,9 @@
 from memory.errors import DataError
 from memory.exchange.detections import DetectionOptions
 from memory.exchange.exporting import export_memories
+from memory.exchange.formats import open_source
 from memory.exchange.geojson import Origin
 from memory.exchange.importing import ImportReport, import_source
-from memory.exchange.opening import open_source
 from memory.exchange.poses import Pose, Poses, read_poses
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 
-class Answer(Protocol):
+class Cursor(Protocol):
     """Rows that a statement gives."""
 
     def fetchone(self) -> Any:
@@ -29,7 +29,7 @@ class Connection(Protocol):
     def in_transaction(self) -> bool:
         """True if a transaction is open."""
 
-    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Answer:
+    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Cursor:
         """Run a statement."""
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object:

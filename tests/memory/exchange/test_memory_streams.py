@@ -11,9 +11,9 @@ import pytest
 
 from memory.errors import DataError
 from memory.exchange import importing, jsonl
+from memory.exchange.formats import open_source, open_stream
+from memory.exchange.history import mark_known
 from memory.exchange.importing import import_source
-from memory.exchange.opening import open_source, open_stream
-from memory.exchange.repeated import told_apart
 from memory.exchange.sources import Entry
 from memory.persistence.queries import EVERYTHING
 from memory.persistence.sqlite.database import SqliteDatabase
@@ -89,7 +89,7 @@ def test_no_more_is_held_back_than_the_longest_stretch() -> None:
             yield Entry(number, str(number).encode(), number - 1)
 
     behind = []
-    for entry, known in told_apart(entries(), {10: {14: {"other"}}, 50: {52: {"other"}}}):
+    for entry, known in mark_known(entries(), {10: {14: {"other"}}, 50: {52: {"other"}}}):
         assert not known
         behind.append(len(taken) - entry.number)
     assert len(behind) == 100

@@ -12,7 +12,7 @@ from memory.exchange.detections import DetectionOptions, is_detections
 from memory.exchange.frames import DetectionRows, holds_frames
 from memory.exchange.jsonl import Line, StreamLines, parse_object, read_lines
 from memory.exchange.sources import DetectionLines, MemoryLines, ParquetRows, Source
-from memory.exchange.tracked import TrackLines
+from memory.exchange.track_lines import TrackLines
 
 SourceFormat = Literal["auto", "memories", "detections", "parquet"]
 SOURCE_FORMATS: tuple[SourceFormat, ...] = get_args(SourceFormat)

@@ -24,7 +24,7 @@ def is_service(word: str) -> bool:
     return word.startswith(("http://", "https://"))
 
 
-class Service:
+class ServiceClient:
     """Sends to a service, and asks it what others saw.
 
     Args:

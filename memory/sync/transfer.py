@@ -11,7 +11,7 @@ from memory.persistence.database import Database
 from memory.persistence.log.reception import Receipt
 from memory.sync.inbox import Inbox, Receiver
 from memory.sync.outbox import Outbox
-from memory.sync.remote import Service
+from memory.sync.service import ServiceClient
 
 #: Times that a send begins anew because somebody else sent for the same store meanwhile.
 _ATTEMPTS = 5
@@ -88,7 +88,7 @@ def sync(
 
 
 def pull(
-    source: Database | Service,
+    source: Database | ServiceClient,
     database: Database,
     *,
     name: str = "shared",
