@@ -1,7 +1,8 @@
-"""Stores whose writers did not end well."""
+"""Stores whose writers did not end well, and one of the first release."""
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -38,3 +39,13 @@ def kill(folder: Path, count: int) -> int:
 def killed_store() -> Callable[[Path, int], int]:
     """Makes a store in a folder, or goes on with it, and leaves it as a killed writer does."""
     return kill
+
+
+@pytest.fixture
+def old_store(tmp_path: Path) -> Path:
+    """As the first release wrote it: three cups that were merged, a wall, and a mug that was removed."""
+    folder = tmp_path / "old"
+    folder.mkdir()
+    data = (Path(__file__).parent / "stores" / "version_1.db.gz").read_bytes()
+    (folder / "memory.db").write_bytes(gzip.decompress(data))
+    return folder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import sqlite3
 import threading
 from pathlib import Path
@@ -23,7 +22,6 @@ from memory.types import Memory, Visit
 S = 10**9
 VISITS = (Visit(1, 5, 3), Visit(100, 100, 1))
 MERGED = Memory(time_ns=100, count=4, first_seen_ns=1, last_seen_ns=100, visits=VISITS)
-OLD_STORE = Path(__file__).parent / "stores" / "version_1.db.gz"
 
 
 def raw(folder: Path) -> sqlite3.Connection:
@@ -151,15 +149,8 @@ def test_damaged_visits_are_found_and_a_repair_says_that_they_are_lost(
         assert database.get([1])[0].count == MERGED.count
 
 
-def old_store(folder: Path) -> Path:
-    """As the first release wrote it: three cups that were merged, a wall, and a mug that was removed."""
-    folder.mkdir()
-    (folder / "memory.db").write_bytes(gzip.decompress(OLD_STORE.read_bytes()))
-    return folder
-
-
-def test_a_store_of_version_1_is_migrated_and_works(tmp_path: Path) -> None:
-    folder = old_store(tmp_path / "old")
+def test_a_store_of_version_1_is_migrated_and_works(old_store: Path) -> None:
+    folder = old_store
     connection = raw(folder)
     assert connection.execute("PRAGMA user_version").fetchone() == (1,)
     connection.close()
@@ -192,8 +183,8 @@ def test_a_store_of_version_1_is_migrated_and_works(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_an_old_merged_memory_takes_part_in_a_later_merge(tmp_path: Path) -> None:
-    with MemoryStore.open(old_store(tmp_path / "old")) as store:
+def test_an_old_merged_memory_takes_part_in_a_later_merge(old_store: Path) -> None:
+    with MemoryStore.open(old_store) as store:
         (cup,) = store.get([5])
         again = dataclasses.replace(
             cup, id=None, time_ns=9000 * S, count=1, first_seen_ns=None, last_seen_ns=None

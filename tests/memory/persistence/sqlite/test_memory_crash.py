@@ -34,7 +34,7 @@ def quick_folder() -> Iterator[Path]:
 
 
 def run_trials(folder: Path, trials: int, seed: int) -> None:
-    root = str(Path(__file__).parents[3])
+    root = str(Path(__file__).parents[4])
     environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
     run = subprocess.run(
         [sys.executable, str(PROGRAM), str(folder), str(trials), str(seed)],
@@ -50,7 +50,7 @@ def run_trials(folder: Path, trials: int, seed: int) -> None:
 
 
 def test_killed_writers_lose_nothing_that_was_acknowledged(quick_folder: Path) -> None:
-    run_trials(quick_folder, 100, seed=1)
+    run_trials(quick_folder, 40, seed=1)
 
 
 @pytest.mark.slow
@@ -264,7 +264,7 @@ def create_elsewhere(folder: Path) -> Files:
         "import sys; from memory.persistence.sqlite.database import SqliteDatabase\n"
         "SqliteDatabase.open(sys.argv[1], dim=16).close()"
     )
-    subprocess.run([sys.executable, "-c", code, str(folder)], check=True, cwd=Path(__file__).parents[3])
+    subprocess.run([sys.executable, "-c", code, str(folder)], check=True, cwd=Path(__file__).parents[4])
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.name != "writer.lock"}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import sqlite3
 import struct
 from pathlib import Path
@@ -16,8 +15,6 @@ from memory.persistence.sqlite import migrations, tables
 from memory.persistence.sqlite.database import SqliteDatabase
 from memory.persistence.sqlite.repair import bits
 from memory.types import Memory
-
-OLD_STORE = Path(__file__).parent / "stores" / "version_1.db.gz"
 
 
 def test_a_checksum_by_nothing_but_the_page(tmp_path: Path) -> None:
@@ -42,16 +39,10 @@ def test_a_checksum_by_nothing_but_the_page(tmp_path: Path) -> None:
         raw.close()
 
 
-def old_store(folder: Path) -> Path:
-    folder.mkdir()
-    (folder / "memory.db").write_bytes(gzip.decompress(OLD_STORE.read_bytes()))
-    return folder
-
-
 def test_an_old_store_without_room_for_checksums_opens_and_gets_them_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    old_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = old_store(tmp_path / "old")
+    folder = old_store
     monkeypatch.setattr(migrations, "AT_ONCE", 2)
     renewed, done = tables.renew, 0
 
