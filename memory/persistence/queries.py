@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Self
 
-from memory.errors import UnknownMemoryError
+from memory.errors import StoreClosedError, StoreReadOnlyError, UnknownMemoryError
 from memory.merging.motion import Motion
 from memory.persistence import meta, visits, vocabulary
 from memory.persistence.cache import MemoryCache
@@ -58,6 +59,10 @@ class Queries(ABC):
     shared: bool
     guarded: bool
     _counters: Counters
+    #: Who writes; ``None`` where the store was opened for reading only.
+    _writer: Writer | None
+    _pid: int
+    _closed = False
     _trusts = RobotTrust()
     #: What was read lately; ``None`` where what may be seen changes without an operation, as on a server.
     _kept: MemoryCache | None = None
@@ -312,9 +317,24 @@ class Queries(ABC):
     def _read(self) -> AbstractContextManager[Any]:
         """A connection that sees one moment."""
 
+    @property
     @abstractmethod
+    def _name(self) -> str:
+        """The store as messages name it."""
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise StoreClosedError(f"{self._name} was closed")
+        if os.getpid() != self._pid:
+            raise StoreClosedError(
+                f"{self._name} was opened by process {self._pid}: open it anew after a fork"
+            )
+
     def _check_writer(self) -> Writer:
-        """The writer, or raise where there is none."""
+        self._check_usable()
+        if self._writer is None:
+            raise StoreReadOnlyError(f"{self._name} was opened for reading only")
+        return self._writer
 
     @abstractmethod
     def _translated(self) -> AbstractContextManager[Any]:

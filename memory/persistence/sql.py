@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from memory.errors import StoreVersionError
+
 
 class Cursor(Protocol):
     """Rows that a statement gives."""
@@ -58,6 +60,14 @@ class Migration(NamedTuple):
 
     summary: str
     statements: Sequence[str]
+
+
+def check_version(found: int, *, latest: int, name: str) -> None:
+    """Raise :class:`StoreVersionError` when a store is newer than this release."""
+    if found > latest:
+        raise StoreVersionError(
+            f"{name} has schema version {found}, this release reads up to {latest}: update the library"
+        )
 
 
 def where(conditions: Sequence[Condition]) -> tuple[str, list[Any]]:

@@ -19,7 +19,7 @@ from memory.persistence.engine import engine_of
 from memory.persistence.ids import joined
 from memory.persistence.log import operations
 from memory.persistence.log.alignment import in_frame, read_frames
-from memory.persistence.log.batches import Batch, Partial, Point, ids_of, runs_of
+from memory.persistence.log.batches import Batch, PartialTransfer, Point, ids_of, runs_of
 from memory.persistence.log.journal import Counters, read_entries, read_identity
 from memory.persistence.log.operations import OperationResult
 from memory.persistence.rows import SCALARS, Image, prepare
@@ -74,7 +74,7 @@ class PeerState:
     identity: str | None = None
     robot: str | None = None
     points: list[Point] = field(default_factory=list)
-    partial: list[Partial] = field(default_factory=list)
+    partial: list[PartialTransfer] = field(default_factory=list)
     frames: dict[tuple[str, str], Motion] = field(default_factory=dict)
     _there: list[NDArray[np.int64]] = field(default_factory=list)
     _here: list[NDArray[np.int64]] = field(default_factory=list)
@@ -151,7 +151,7 @@ class PeerState:
             self.partial.clear()
         else:
             runs = [*detail["new"], *detail["changed"], *detail["gone"]]
-            self.partial.append(Partial(until, tuple((first, last) for first, last in runs)))
+            self.partial.append(PartialTransfer(until, tuple((first, last) for first, last in runs)))
 
     def _after(self, generation: int) -> set[int]:
         """Ids here of what came with a later state of its store than one."""

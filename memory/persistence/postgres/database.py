@@ -18,7 +18,6 @@ from psycopg_pool import ConnectionPool
 from memory.errors import (
     DimensionError,
     NotAStoreError,
-    StoreClosedError,
     StoreError,
     StoreReadOnlyError,
     StoreVersionError,
@@ -42,6 +41,7 @@ from memory.persistence.postgres.writer import PostgresWriter
 from memory.persistence.reports import CheckReport
 from memory.persistence.rows import DEFAULT_SLOT
 from memory.persistence.slots import add_slot, read_slots
+from memory.persistence.sql import check_version
 from memory.query import Filter
 from memory.types import check_integer
 
@@ -63,6 +63,7 @@ class PostgresDatabase(Upkeep):
     """
 
     shared = True
+    _writer: PostgresWriter | None
 
     def __init__(self, address: str, *, dim: int | None, readonly: bool, create: bool) -> None:
         """Used by :meth:`open`."""
@@ -71,7 +72,6 @@ class PostgresDatabase(Upkeep):
         self.readonly = readonly
         self.remarks = []
         self._pid = os.getpid()
-        self._closed = False
         self._counters = Counters()
         with postgres_errors(self.address):
             # Alone, because the pool would try again and not say what is wrong.
@@ -120,7 +120,7 @@ class PostgresDatabase(Upkeep):
         connection.execute("BEGIN IMMEDIATE")
         try:
             found = schema.version(connection)
-            schema.check_version(found, self.address)
+            check_version(found, latest=len(schema.MIGRATIONS), name=self.address)
             if not found:
                 if self.readonly or not create:
                     raise NotAStoreError(f"{self.address} holds no store: recall init makes one")
@@ -190,6 +190,10 @@ class PostgresDatabase(Upkeep):
         if self._writer is not None and not self._closed:
             self._writer.connection.cancel()
 
+    @property
+    def _name(self) -> str:
+        return self.address
+
     def _translated(self) -> postgres_errors:
         return postgres_errors(self.address)
 
@@ -198,20 +202,6 @@ class PostgresDatabase(Upkeep):
         self._check_usable()
         with postgres_errors(self.address), self._readers.borrow() as connection:
             yield connection
-
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise StoreClosedError(f"{self.address} was closed")
-        if os.getpid() != self._pid:
-            raise StoreClosedError(
-                f"{self.address} was opened by process {self._pid}: open it anew after a fork"
-            )
-
-    def _check_writer(self) -> PostgresWriter:
-        self._check_usable()
-        if self._writer is None:
-            raise StoreReadOnlyError(f"{self.address} was opened for reading only")
-        return self._writer
 
     def _sizes(self, connection: Any) -> tuple[int, int, int]:
         (size,) = connection.execute(schema.SIZE).fetchone()
@@ -225,14 +215,14 @@ class PostgresDatabase(Upkeep):
         encoder: str = DEFAULT_SLOT,
         *,
         aim: float = nearest.USUAL,
-    ) -> nearest.Nearest:
+    ) -> nearest.NearestVectors:
         """See :func:`memory.persistence.postgres.nearest.search_nearest`; nothing for an unknown encoder."""
         with self._read() as connection:
             # The first slot is made with the store and stays: it needs no looking up.
             slots = self._counters.slots if encoder == DEFAULT_SLOT else read_slots(connection)
             slot = slots.get(encoder)
             if slot is None:
-                return nearest.Nearest(np.zeros(0, np.int64), np.zeros(0, np.float32), False)
+                return nearest.NearestVectors(np.zeros(0, np.int64), np.zeros(0, np.float32), False)
             return nearest.search_nearest(connection, slot, vector, k, filter, aim=aim)
 
     def check(self, repair: bool = False) -> CheckReport:

@@ -88,24 +88,31 @@ def insert_prepared(connection: Any, slots: dict[str, Slot], prepared: PreparedR
 
 def copy_prepared(connection: Any, slots: dict[str, Slot], prepared: PreparedRows, first_id: int) -> None:
     """Rows and vectors of new memories, without the counts of their words and their visits."""
-    labels, captions = prepared.scalars["label"], prepared.texts["caption"]
     table = prepared.poses.tolist()
     scalars = zip(*(prepared.scalars[name] for name in SCALARS), strict=True)
     texts = zip(*(prepared.texts[name] for name in TEXTS), strict=True)
     copy_rows(
         connection,
         (
-            (
-                first_id + at, *scalar, 0, None, int(at in prepared.visits),
-                *table[at][: poses.POSE], spread_of(table[at][poses.POSE :]), *text,
-                words.vector_of(labels[at], captions[at]),
-            )
+            (first_id + at, *_values(scalar, (0, None), at in prepared.visits, table[at], text))
             for at, (scalar, text) in enumerate(zip(scalars, texts, strict=True))
         ),
-    )  # fmt: skip
+    )
     for name, (positions, blobs, dim) in prepared.vectors.items():
         slot = add_slot(connection, slots, name, dim).number
         copy_vectors(connection, [first_id + position for position in positions], slot, blobs, dim)
+
+
+def _values(
+    scalars: Sequence[Any],
+    access: Sequence[Any],
+    visited: bool,
+    pose: Sequence[float],
+    texts: Sequence[Any],
+) -> tuple[Any, ...]:
+    """Return what ``COLUMNS`` hold of a memory, after its id; of the pose x, y, z, yaw and any covariance."""
+    place = (*pose[: poses.POSE], spread_of(pose[poses.POSE :]))
+    return (*scalars, *access, int(visited), *place, *texts, words.vector_of(scalars[LABEL], texts[CAPTION]))
 
 
 def spread_of(numbers: Sequence[float]) -> str | None:
@@ -196,13 +203,10 @@ def insert_images(connection: Any, slots: dict[str, Slot], images: Sequence[Imag
     copy_rows(
         connection,
         (
-            (
-                i.id, *i.scalars, *i.access, int(bool(i.visits)), *i.pose, spread_of(i.covariance or ()),
-                *i.texts, words.vector_of(i.scalars[LABEL], i.texts[CAPTION]),
-            )
+            (i.id, *_values(i.scalars, i.access, bool(i.visits), (*i.pose, *(i.covariance or ())), i.texts))
             for i in images
         ),
-    )  # fmt: skip
+    )
     if not connection.guarded:
         # They are again of whoever added them, who need not be who puts them back.
         connection.execute(
@@ -241,13 +245,10 @@ def replace_images(
     connection.executemany(
         assign,
         [
-            (
-                *new.scalars, int(bool(new.visits)), *new.pose, spread_of(new.covariance or ()), *new.texts,
-                words.vector_of(label, caption), new.id,
-            )
-            for new, (label, caption) in zip(after, says, strict=True)
+            (*_values(i.scalars, (), bool(i.visits), (*i.pose, *(i.covariance or ())), i.texts), i.id)
+            for i in after
         ],
-    )  # fmt: skip
+    )
     changed = [pair for pair in zip(said, says, strict=True) if pair[0] != pair[1]]
     words.count(connection, words.counts_of(pair[1] for pair in changed), 1)
     words.count(connection, words.counts_of(pair[0] for pair in changed), -1)

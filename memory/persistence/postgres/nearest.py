@@ -35,7 +35,7 @@ FEW = 10_000
 _JUDGED = (2, 8, 32)
 
 
-class Nearest(NamedTuple):
+class NearestVectors(NamedTuple):
     """What is most similar to a vector, the most similar first and equal ones by rising id.
 
     Attributes:
@@ -110,7 +110,7 @@ def search_nearest(
     filter: Filter,
     *,
     aim: float = USUAL,
-) -> Nearest:
+) -> NearestVectors:
     """The most similar memories that pass a filter.
 
     Where few match, they are compared. Otherwise the server goes on through its graph until enough pass
@@ -205,9 +205,9 @@ def _rows(
     return rows
 
 
-def _nearest(rows: Sequence[Any], indexed: bool) -> Nearest:
+def _nearest(rows: Sequence[Any], indexed: bool) -> NearestVectors:
     ids = np.array([row[0] for row in rows], dtype=np.int64)
-    return Nearest(ids, (1.0 - np.array([row[1] for row in rows])).astype(np.float32), indexed)
+    return NearestVectors(ids, (1.0 - np.array([row[1] for row in rows])).astype(np.float32), indexed)
 
 
 def make_index(raw: Any, slot: Slot, first_id: int) -> None:

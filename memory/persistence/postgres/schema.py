@@ -6,7 +6,6 @@ Append only, as :mod:`memory.persistence.sqlite.migrations`: the number of the l
 
 from __future__ import annotations
 
-from memory.errors import StoreVersionError
 from memory.persistence import meta
 from memory.persistence.postgres import words
 from memory.persistence.postgres.access import GUARDED, SETTLED
@@ -117,15 +116,6 @@ def version(connection: Connection) -> int:
     """The version of the tables; 0 where there are none."""
     there = connection.execute("SELECT to_regclass(quote_ident(current_schema()) || '.meta')").fetchone()[0]
     return 0 if there is None else meta.read_number(connection, SCHEMA)
-
-
-def check_version(found: int, name: str) -> None:
-    """Raise :class:`StoreVersionError` where the tables are newer than this release."""
-    if found > len(MIGRATIONS):
-        raise StoreVersionError(
-            f"{name} has schema version {found}, this release reads up to {len(MIGRATIONS)}: update the"
-            " library"
-        )
 
 
 def migrate(connection: Connection, found: int) -> None:

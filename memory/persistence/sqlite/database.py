@@ -10,7 +10,6 @@ from pathlib import Path
 
 from typing_extensions import Self
 
-from memory.errors import StoreClosedError, StoreReadOnlyError
 from memory.persistence import meta
 from memory.persistence.cache import MemoryCache
 from memory.persistence.database import Database
@@ -49,6 +48,7 @@ class SqliteDatabase(Database):
     """
 
     _kept: MemoryCache
+    _writer: SqliteWriter | None
     shared = False
     guarded = False
 
@@ -59,11 +59,10 @@ class SqliteDatabase(Database):
         self._file = folder / files.FILE_NAME
         self._lock = lock
         self._pid = os.getpid()
-        self._closed = False
         self._counters = Counters()
         self._readers = SqliteReaders(self._file)
         self._kept = MemoryCache()
-        self._writer: SqliteWriter | None = None
+        self._writer = None
         self.remarks: list[str] = []
         self._identity = files.hold(self._file)
         try:
@@ -177,35 +176,26 @@ class SqliteDatabase(Database):
         if self._writer is not None and not self._closed:
             self._writer.connection.interrupt()
 
+    @property
+    def _name(self) -> str:
+        return str(self.folder)
+
     def _translated(self) -> sqlite_errors:
         return sqlite_errors(self._file)
 
     @contextmanager
     def _alone(self) -> Iterator[SqliteWriter]:
         """The writer, while nobody else writes."""
-        writer = self._check_writer()
-        with writer.lock, sqlite_errors(self._file):
-            yield writer
+        self._check_writer()
+        assert self._writer is not None
+        with self._writer.lock, sqlite_errors(self._file):
+            yield self._writer
 
     @contextmanager
     def _read(self) -> Iterator[SqliteConnection]:
         self._check_usable()
         with self._readers.borrow() as connection:
             yield connection
-
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise StoreClosedError(f"{self.folder} was closed")
-        if os.getpid() != self._pid:
-            raise StoreClosedError(
-                f"{self.folder} was opened by process {self._pid}: open it anew after a fork"
-            )
-
-    def _check_writer(self) -> SqliteWriter:
-        self._check_usable()
-        if self._writer is None:
-            raise StoreReadOnlyError(f"{self.folder} was opened for reading only")
-        return self._writer
 
     def _sizes(self, connection: SqliteConnection) -> tuple[int, int, int]:
         page = connection.execute("PRAGMA page_size").fetchone()[0]

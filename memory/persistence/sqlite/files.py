@@ -20,12 +20,12 @@ from memory.errors import (
 from memory.persistence import meta
 from memory.persistence.rows import DEFAULT_SLOT
 from memory.persistence.slots import add_slot, read_slots
-from memory.persistence.sqlite import migrations
+from memory.persistence.sql import check_version
 from memory.persistence.sqlite.connection import connect, sqlite_errors
 from memory.persistence.sqlite.migrations import (
     APPLICATION_ID,
     MIGRATIONS,
-    check_version,
+    complete,
     migrate,
     schema_version,
 )
@@ -71,7 +71,7 @@ def create_file(folder: Path, dim: int) -> None:
             add_slot(connection, {}, DEFAULT_SLOT, dim)
             meta.write(connection, "created_ns", time.time_ns())
             connection.execute("COMMIT")
-            migrations.complete(connection)
+            complete(connection)
         finally:
             connection.close()
     os.replace(fresh, file)

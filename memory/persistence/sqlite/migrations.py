@@ -9,9 +9,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 
-from memory.errors import StoreVersionError
 from memory.persistence import checksums, meta
-from memory.persistence.sql import Migration
+from memory.persistence.sql import Migration, check_version
 from memory.persistence.sqlite import tables, text_index
 from memory.persistence.sqlite.connection import transaction
 
@@ -196,14 +195,6 @@ MIGRATIONS: tuple[Migration, ...] = (VERSION_1, VERSION_2, VERSION_3, VERSION_4,
 def schema_version(connection: sqlite3.Connection) -> int:
     """The file's ``PRAGMA user_version``; 0 for an empty file."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def check_version(found: int, *, latest: int, name: str) -> None:
-    """Raise :class:`StoreVersionError` when the file is newer than this release."""
-    if found > latest:
-        raise StoreVersionError(
-            f"{name} has schema version {found}, this release reads up to {latest}: update the library"
-        )
 
 
 def migrate(

@@ -102,21 +102,6 @@ def test_the_bytes(tmp_path: Path) -> None:
     assert np.frombuffer(row[3], "<i8").reshape(-1, 3).tolist() == [[1, 5, 3], [100, 100, 1]]
 
 
-def test_erased_with_its_memory_and_copied_by_a_backup(tmp_path: Path) -> None:
-    with SqliteDatabase.open(tmp_path / "store", dim=4) as database:
-        keep, drop = database.add([MERGED, dataclasses.replace(MERGED, time_ns=5)])
-        database.backup(tmp_path / "copy")
-        database.remove([drop], secure=True)
-        assert database.get([keep])[0].visits == VISITS
-        assert database.check().ok
-    for folder, ids in (("store", [keep]), ("copy", [keep, drop])):
-        with SqliteDatabase.open(tmp_path / folder) as database:
-            assert [memory.visits for memory in database.get(ids)] == [VISITS] * len(ids)
-        connection = raw(tmp_path / folder)
-        assert [id for (id,) in connection.execute("SELECT id FROM visited ORDER BY id")] == ids
-        connection.close()
-
-
 @pytest.mark.parametrize(
     ("sql", "said", "readable"),
     [
