@@ -42,6 +42,7 @@ CHECKPOINT_PAGES = 4096
 class SqliteConnection(sqlite3.Connection):
     """A connection that knows its engine."""
 
+    __slots__ = ()
     engine = SqliteEngine()
 
 
