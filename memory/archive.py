@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from memory.persistence.postgres.upkeep import Upkeep
 
 
-class Archived(NamedTuple):
+class MonthArchive(NamedTuple):
     """A month that left the store.
 
     Attributes:
@@ -38,7 +38,7 @@ def archive(
     before_ns: int,
     suffix: str = ".jsonl",
     progress: Callable[[int, int], None] | None = None,
-) -> list[Archived]:
+) -> list[MonthArchive]:
     """Write the months that ended before a time into files, and drop each once its file is on the disk.
 
     A month is what was added from the first :meth:`memory.store.MemoryStore.consolidate` within it to the
@@ -84,5 +84,5 @@ def archive(
             # Nothing was dropped. After any other error nobody knows: the file stays.
             file.unlink()
             raise
-        done.append(Archived(part.month, file, count))
+        done.append(MonthArchive(part.month, file, count))
     return done

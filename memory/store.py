@@ -17,9 +17,9 @@ from memory.merging.alignment import AlignOptions
 from memory.merging.motion import Motion
 from memory.observe.observer import Kept, Observed, Observer
 from memory.persistence.database import Database
-from memory.persistence.log.operations import Trimmed
+from memory.persistence.log.operations import TrimReport
 from memory.persistence.opening import open_database
-from memory.persistence.sqlite.repair.checks import CheckReport
+from memory.persistence.reports import CheckReport
 from memory.search.reader import INDEX_FOLDER, StoreReader
 from memory.types import Memory, State
 from memory.upkeep import map_alignment as aligning
@@ -27,7 +27,7 @@ from memory.upkeep.care import Care, Consolidated
 from memory.upkeep.map_alignment import Aligned
 from memory.wording import stem
 
-__all__ = ["Consolidated", "Kept", "MemoryStore", "Observed", "Trimmed"]
+__all__ = ["Consolidated", "Kept", "MemoryStore", "Observed", "TrimReport"]
 
 
 class MemoryStore(StoreReader):
@@ -215,7 +215,7 @@ class MemoryStore(StoreReader):
         """
         return self._care.mark(ids, state, at_ns=at_ns, why=why, newest_ns=self.newest_ns)
 
-    def trim(self, *, keep_ns: int | None = None, keep_operations: int | None = None) -> Trimmed:
+    def trim(self, *, keep_ns: int | None = None, keep_operations: int | None = None) -> TrimReport:
         """Drop what old operations keep for their undoing; what they did, and when, stays in the log.
 
         An operation stays undoable where it is younger than ``keep_ns``, or among the last
@@ -331,7 +331,7 @@ class MemoryStore(StoreReader):
         A repair rebuilds indexes, or where rows are damaged makes a new database of all that are as they
         were stored. The damaged file is kept beside it, ``lost`` says what is not brought back, and a further
         file has what is left of memories that are not whole (``docs/memory-format.md``). A store that cannot
-        be opened is repaired by :meth:`memory.persistence.sqlite.Database.repair`, or by
+        be opened is repaired by :meth:`memory.persistence.sqlite.database.SqliteDatabase.repair`, or by
         ``recall check --repair``.
         """
         return self._database.check(repair)

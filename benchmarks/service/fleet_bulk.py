@@ -21,7 +21,7 @@ from psycopg_pool import ConnectionPool
 from benchmarks.service.fleet_sides import Store, rows_of
 from memory.persistence.log.journal import write_entry
 from memory.persistence.postgres import images, words
-from memory.persistence.postgres.connection import ServerConnection, configure
+from memory.persistence.postgres.connection import PostgresConnection, configure
 from memory.persistence.postgres.upkeep import Upkeep
 from memory.persistence.rows import DEFAULT_SLOT, Slot, prepare
 
@@ -93,7 +93,7 @@ def _fill(address: str, dim: int, seed: int, stretches: list[tuple[int, int]]) -
         address, min_size=1, max_size=1, configure=configure, kwargs={"autocommit": True}
     ) as pool:
         # A lock of its own: nobody waits for it.
-        connection = ServerConnection(pool, os.getpid())
+        connection = PostgresConnection(pool, os.getpid())
         for first, end in stretches:
             rows = rows_of(first, end, dim, seed)
             prepared = prepare(rows.memories(range(first, end)), slots)

@@ -35,7 +35,7 @@ from memory import MemoryStore
 from memory.persistence.database import Database
 from memory.persistence.postgres import server as local
 from memory.sync import Inbox, Outbox, Receiver, pull, sync
-from memory.sync.service import Service
+from memory.sync.service import ServiceClient
 
 _DIM = 128
 _SIDES = ("folder", "server", "service")
@@ -115,7 +115,7 @@ def _turn(side: str, place: Path, address: str, options: argparse.Namespace) -> 
 
 
 @contextmanager
-def _shared(side: str, place: Path, address: str) -> Iterator[tuple[Receiver, Database | Service]]:
+def _shared(side: str, place: Path, address: str) -> Iterator[tuple[Receiver, Database | ServiceClient]]:
     """Where it is sent, and from where it is pulled."""
     if side == "server":
         name = "sync_" + place.name.replace("-", "_")
@@ -128,7 +128,7 @@ def _shared(side: str, place: Path, address: str) -> Iterator[tuple[Receiver, Da
             return
     process = Process(place / "shared", place / "log")
     process.start()
-    service = Service(f"http://127.0.0.1:{process.port}")
+    service = ServiceClient(f"http://127.0.0.1:{process.port}")
     try:
         yield service, service
     finally:

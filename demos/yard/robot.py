@@ -14,7 +14,7 @@ from pathlib import Path
 from memory import MemoryStore
 from memory.errors import SyncError
 from memory.sync import Outbox, sync
-from memory.sync.service import Service
+from memory.sync.service import ServiceClient
 from sparse_core.common.commands import reported_file_errors
 from yard.world import DIM, Yard
 
@@ -33,7 +33,7 @@ def main() -> None:
             if network:
                 started = time.perf_counter()
                 try:
-                    told["sent"] = asdict(sync(Outbox(store.database, robot), Service(address)))
+                    told["sent"] = asdict(sync(Outbox(store.database, robot), ServiceClient(address)))
                 except SyncError as error:
                     told["failed"] = str(error)
                 told["sync_s"] = time.perf_counter() - started

@@ -16,7 +16,7 @@ from typing import Any
 from memory.errors import DataError
 from memory.exchange.detections import DetectionOptions
 from memory.exchange.jsonl import Line
-from memory.exchange.parquet import load_pyarrow, opened
+from memory.exchange.parquet import load_pyarrow, open_parquet
 from memory.exchange.sources import DetectionLines
 
 #: In the metadata of each file, and the versions that are read.
@@ -42,7 +42,7 @@ def holds_frames(path: Path) -> bool:
     """Whether a file or folder of Parquet holds frames of detections."""
     if path.is_dir():
         return True
-    return (opened(path).schema_arrow.metadata or {}).get(b"sparsight_format") == FORMAT
+    return (open_parquet(path).schema_arrow.metadata or {}).get(b"sparsight_format") == FORMAT
 
 
 def read_frames(files: list[Path]) -> Iterator[Line]:
@@ -81,7 +81,7 @@ def _files(path: Path) -> list[Path]:
 
 def _first(path: Path) -> Iterator[int]:
     """The number of a file's first row; nothing of one without rows."""
-    with opened(path) as file:
+    with open_parquet(path) as file:
         said = file.schema_arrow.metadata or {}
         if said.get(b"sparsight_format") != FORMAT or said.get(b"sparsight_version") not in VERSIONS:
             raise DataError(f"{path}: no table of detections of this version (perceive detect --parquet)")
@@ -92,7 +92,7 @@ def _first(path: Path) -> Iterator[int]:
 
 def _rows(path: Path) -> Iterator[tuple[int, bytes]]:
     pyarrow = load_pyarrow()
-    with opened(path) as file:
+    with open_parquet(path) as file:
         try:
             for batch in file.iter_batches(batch_size=_ROWS):
                 for row in batch.to_pylist():

@@ -18,7 +18,7 @@ OBSERVED = "observe"
 _LOG_PORTION = 5000
 
 
-class Imported(NamedTuple):
+class ImportHistory(NamedTuple):
     """What was imported before and not undone.
 
     Attributes:
@@ -32,7 +32,7 @@ class Imported(NamedTuple):
     ended: dict[str, set[int]]
 
 
-def imported_before(database: Database | MemoryStore, sort: str) -> Imported:
+def read_history(database: Database | MemoryStore, sort: str) -> ImportHistory:
     """What the log says.
 
     Args:
@@ -54,7 +54,7 @@ def imported_before(database: Database | MemoryStore, sort: str) -> Imported:
         # An undo that was undone itself, later, counts for nothing.
         if generation not in undone:
             undone.add(target)
-    found = Imported({}, {}, {})
+    found = ImportHistory({}, {}, {})
     for generation, detail in imports.items():
         if generation in undone:
             continue
@@ -67,7 +67,7 @@ def imported_before(database: Database | MemoryStore, sort: str) -> Imported:
     return found
 
 
-def told_apart(
+def mark_known(
     entries: Iterable[Entry], stretches: dict[int, dict[int, set[str]]]
 ) -> Iterator[tuple[Entry, bool]]:
     """Each entry in its order, and whether it is within a stretch that has the same lines.

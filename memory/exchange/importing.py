@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from memory.errors import DataError
-from memory.exchange.history import OPERATION, imported_before, told_apart
+from memory.exchange.history import OPERATION, mark_known, read_history
 from memory.exchange.sources import Entry, Source
 from memory.persistence.database import Database
 from memory.store import Kept, MemoryStore
@@ -99,7 +99,7 @@ def import_source(
         DataError: a line cannot be used; those before it are stored, and passed over when the import is
             repeated. Names file and line.
     """
-    before = imported_before(target, source.sort)
+    before = read_history(target, source.sort)
     source.expected, source.ended = before.spaces, {} if again else before.ended
     report = ImportReport(source.path)
     keep = _Storing(target, report) if isinstance(target, Database) else _Observing(target, report)
@@ -107,7 +107,7 @@ def import_source(
     dims = keep.dims()
     done, stored_s = 0, time.monotonic()
     try:
-        for entry, known in told_apart(source.entries(), {} if again else before.stretches):
+        for entry, known in mark_known(source.entries(), {} if again else before.stretches):
             done += source.weight(entry)
             if known:
                 stretch.store()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from memory.exchange.detections import DetectionOptions
-from memory.exchange.history import imported_before
+from memory.exchange.history import read_history
 from memory.exchange.importing import WAIT_S
 from memory.exchange.jsonl import StreamLines
 from memory.exchange.sources import DetectionLines, Entry
@@ -46,7 +46,7 @@ class LiveMemories:
         self._store, self._recording, self._map_id = store, recording, map_id
         options = DetectionOptions(map_id=map_id, recording=recording)
         self._lines = DetectionLines(Path(recording), options, StreamLines(io.BytesIO(), recording))
-        self._lines.expected = imported_before(store, self._lines.sort).spaces
+        self._lines.expected = read_history(store, self._lines.sort).spaces
         self._dims = store.encoders()
         self._tracks = TrackMemories(recording, map_id=map_id, provenance=options.provenance)
         self._part = 0

@@ -65,7 +65,7 @@ def count_rows(path: Path) -> int:
     Raises:
         DataError: no Parquet file.
     """
-    with opened(path) as file:
+    with open_parquet(path) as file:
         return int(file.metadata.num_rows)
 
 
@@ -76,7 +76,7 @@ def read_rows(path: Path, *, batch_size: int = 1000) -> Iterator[dict[str, Any]]
         DataError: no Parquet file, damaged, or no table of memories.
     """
     pyarrow = load_pyarrow()
-    with opened(path) as file:
+    with open_parquet(path) as file:
         columns = set(file.schema_arrow.names)
         unknown = sorted(columns - known_columns())
         if unknown:
@@ -96,7 +96,7 @@ def known_columns() -> set[str]:
     return names | {"time", "first_seen", "last_seen"}
 
 
-def opened(path: Path) -> Any:
+def open_parquet(path: Path) -> Any:
     """A file of Parquet, to be used in a ``with``.
 
     Raises:

@@ -18,8 +18,8 @@ from memory.merging.visits import known_visits
 from memory.observe.reservoir import Decision, Reservoir
 from memory.observe.scores import BatchScores, Near
 from memory.persistence.database import Database
-from memory.persistence.log.observations import Seen
-from memory.persistence.log.operations import Applied
+from memory.persistence.log.observations import ObservationSummary
+from memory.persistence.log.operations import OperationResult
 from memory.query import Filter
 from memory.search.retriever import Retriever
 from memory.types import Memory, State, Visit
@@ -213,7 +213,7 @@ class Observer:
                 judged.sights.setdefault(like, []).extend(known_visits(memories[row]))
         return judged
 
-    def _write(self, judged: _Judged, detail: Mapping[str, Any] | None) -> Applied | None:
+    def _write(self, judged: _Judged, detail: Mapping[str, Any] | None) -> OperationResult | None:
         """Store what was chosen, and count the rest; ``None`` where there are only counts, which may wait."""
         counted = {id: seen for id, seen in judged.sights.items() if id >= 0}
         self._database.see(counted)
@@ -240,7 +240,7 @@ class Observer:
             self._database.pending.take_back(counted)
             raise
 
-    def _learned(self, judged: _Judged, applied: Applied | None, reservoir: Reservoir) -> Observed:
+    def _learned(self, judged: _Judged, applied: OperationResult | None, reservoir: Reservoir) -> Observed:
         """Ids in place of keys."""
         ids: dict[int, int] = {}
         if applied is not None:
@@ -268,7 +268,7 @@ class Observer:
                 target.setdefault(like, []).extend(known_visits(memory))
         return found
 
-    def _alone_since(self, start: int, applied: Applied) -> bool:
+    def _alone_since(self, start: int, applied: OperationResult) -> bool:
         """Whether nothing but sights was written between an operation and another."""
         between = applied.generation - start - 1
         return not between or all(
@@ -323,4 +323,8 @@ class Observer:
 
 def _seen_again(memory: Memory, sights: Sequence[Visit]) -> Memory:
     """A memory with the sights of its own batch that it stands for."""
-    return dataclasses.replace(memory, **Seen.of(memory).after(sights).fields()) if sights else memory
+    return (
+        dataclasses.replace(memory, **ObservationSummary.of(memory).after(sights).fields())
+        if sights
+        else memory
+    )

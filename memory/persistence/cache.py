@@ -21,7 +21,7 @@ MOST, LONGEST = 4096, 4096
 PAYLOAD, _NOTHING = TEXTS.index("payload"), "{}"
 
 
-class KeptMemories:
+class MemoryCache:
     """Memories without vectors, as the last operation left them.
 
     What a robot asks for again is not read, checked and decoded again. A transaction that sees another moment

@@ -1,4 +1,4 @@
-"""Checksums of rows: what was stored is told from what a disk made of it.
+"""Checksums of rows: they tell what was stored from what a disk made of it.
 
 Every table of truth has a column ``crc``: CRC-32 (that of zlib) of a row's table, key and columns, less
 2**31, which makes it a number of four bytes. Numbers come first, little-endian and eight bytes each, then the
@@ -7,27 +7,15 @@ texts (UTF-8) and blobs with a byte 0 between them. See ``docs/memory-format.md`
 
 from __future__ import annotations
 
-import json
-import sqlite3
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 from zlib import crc32
 
-from memory.persistence import meta
-from memory.persistence.sqlite.connection import transaction
-from memory.persistence.sqlite.repair import bits as single_bits
-
 #: What a number that is NULL counts as, and a text or blob.
 NO_NUMBER, NO_TEXT = -(2**63), b"\xff"
 HALF = 2**31
-#: Rows that get their checksums in one transaction after a migration.
-AT_ONCE = 20_000
-#: Name in ``meta`` of the note that every row has its checksum.
-NOTE = "summed"
-
-
 #: Columns with blobs rather than texts.
 BLOBS = ("poses", "covariances", "visits", "half", "ids")
 
@@ -41,6 +29,10 @@ class Layout:
         key: the column of the row's key.
         numbers: further columns with numbers, each with ``q`` (integer) or ``d`` (real).
         texts: columns with texts or blobs.
+
+    Attributes:
+        struct: packs the key and the numbers.
+        split: where the texts of a row begin that was selected as key, numbers, texts and checksum.
     """
 
     def __init__(
@@ -50,20 +42,10 @@ class Layout:
         self.table = table
         self.key = key
         self.numbers = tuple(numbers)
-        self.kinds = tuple(numbers.values())
         self.texts = tuple(texts)
-        self._struct = struct.Struct("<q" + "".join(numbers.values()))
-        self.pack = self._struct.pack
-        parts = [f"coalesce(t.{name}, {NO_NUMBER})" for name in numbers]
-        parts += [
-            f"CASE typeof(t.{name}) WHEN '{kind_of(name)}' THEN CAST(t.{name} AS BLOB) WHEN 'null' THEN x'ff'"
-            " ELSE x'fe' END"
-            for name in texts
-        ]
-        #: The key, what is covered, and the checksum; to be followed by conditions on ``t``.
-        self.select = f"SELECT t.{key}, {', '.join(parts)}, t.crc FROM {table} AS t"
-        self.assign = f"UPDATE {table} SET crc = ? WHERE {key} = ?"
-        self._split = 1 + len(numbers)
+        self.struct = struct.Struct("<q" + "".join(numbers.values()))
+        self.pack = self.struct.pack
+        self.split = 1 + len(numbers)
 
     def sum(self, numbers: Sequence[Any], data: bytes) -> int:
         """Checksum of a row: its numbers, the key first, and its joined texts.
@@ -74,34 +56,15 @@ class Layout:
         return crc32(data, crc32(self.pack(*numbers), self.seed)) - HALF
 
     def sum_of(self, row: Sequence[Any]) -> int | None:
-        """The same of what ``select`` gives; ``None`` where it cannot be a row of the table."""
+        """The same of a selected row; ``None`` where it cannot be a row of the table."""
         try:
-            return self.sum(row[: self._split], b"\0".join(row[self._split : -1]))
+            return self.sum(row[: self.split], b"\0".join(row[self.split : -1]))
         except (struct.error, TypeError):
             return None
 
     def fits(self, row: Sequence[Any]) -> bool:
-        """Whether what ``select`` gives has its checksum."""
+        """Whether a selected row has its checksum."""
         return row[-1] is not None and self.sum_of(row) == row[-1]
-
-    def put_right(self, row: Sequence[Any]) -> list[Any] | None:
-        """What ``select`` gives with the one bit turned back that it differs in from what was stored."""
-        texts = row[self._split : -1]
-        try:
-            packed = self.pack(*row[: self._split])
-            found = single_bits.put_right(packed + b"\0".join(texts), self.seed, row[-1] + HALF)
-        except (struct.error, TypeError):
-            return None
-        if found is None:
-            return None
-        right: list[Any] = list(self._struct.unpack_from(found))
-        at = len(packed)
-        for text in texts:
-            right.append(found[at : at + len(text)])
-            at += len(text) + 1
-        # Not that of the row, which may be where the bit is; a byte between texts that is wrong shows here.
-        right.append(self.sum(right[: self._split], b"\0".join(right[self._split :])))
-        return right if right[-1] == row[-1] or found == packed + b"\0".join(texts) else None
 
     def sums(self, keys: Iterable[int], numbers: Sequence[Iterable[Any]], data: Iterable[bytes]) -> list[int]:
         """Checksums of many rows by their columns."""
@@ -146,7 +109,7 @@ LOG_POSE = Layout(
 LAYOUTS = (MEMORY, BODY, POSE, SPREAD, VISITED, VECTOR, SLOT, LOG, LOG_ROW, LOG_POSE)
 
 
-def told(values: Iterable[int | float | None]) -> list[int | float]:
+def numbers_of(values: Iterable[int | float | None]) -> list[int | float]:
     """Numbers with what counts for NULL."""
     return [NO_NUMBER if value is None else value for value in values]
 
@@ -198,7 +161,7 @@ def memory_sums(ids: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> lis
     for name in MEMORY.numbers:
         values: Iterable[Any] = columns.get(name) or new[name]
         nullable = name in ("first_seen_ns", "last_seen_ns", "importance", "accessed_ns")
-        numbers.append(told(values) if nullable and name in columns else values)
+        numbers.append(numbers_of(values) if nullable and name in columns else values)
     texts = zip(*(columns[name] for name in MEMORY.texts), strict=True)
     return MEMORY.sums(ids, numbers, ["\0".join(row).encode() for row in texts])
 
@@ -207,73 +170,3 @@ def body_sums(ids: Sequence[int], columns: Mapping[str, Sequence[str]]) -> list[
     """Checksums of rows of ``body`` by their columns."""
     texts = zip(*(columns[name] for name in BODY.texts), strict=True)
     return BODY.sums(ids, (), ["\0".join(row).encode() for row in texts])
-
-
-def renew(connection: sqlite3.Connection, layout: Layout, keys: Sequence[int]) -> None:
-    """Give rows that were changed within this transaction their checksums."""
-    if len(keys) <= 2:
-        rows = [
-            row
-            for key in keys
-            for row in connection.execute(f"{layout.select} WHERE t.{layout.key} = ?", (key,))
-        ]
-    else:
-        source = f"{layout.select} WHERE t.{layout.key} IN (SELECT value FROM json_each(?))"
-        rows = connection.execute(source, (json.dumps(list(keys)),)).fetchall()
-    connection.executemany(layout.assign, [(layout.sum_of(row), row[0]) for row in rows])
-
-
-def note_parts(connection: sqlite3.Connection, layout: Layout, keys: Sequence[int]) -> None:
-    """Note in rows which further rows belong to them."""
-    some = "IN (SELECT value FROM json_each(?))"
-    if layout is MEMORY:
-        connection.execute(
-            "UPDATE memory SET visits = EXISTS (SELECT 1 FROM visited WHERE visited.id = memory.id),"
-            " vectors = (SELECT coalesce(sum(1 << (key % 64)), 0) FROM vector"
-            f" WHERE key BETWEEN 64 * memory.id AND 64 * memory.id + 63) WHERE id {some}",
-            (json.dumps(list(keys)),),
-        )
-    elif layout is POSE:
-        has = "EXISTS (SELECT 1 FROM spread WHERE spread.chunk = pose.chunk)"
-        connection.execute(f"UPDATE pose SET spread = {has} WHERE chunk {some}", (json.dumps(list(keys)),))
-
-
-def complete(connection: sqlite3.Connection) -> None:
-    """Give the rows of a store of before version 3 their checksums; nothing where all have them.
-
-    In many small transactions: it may be interrupted, and goes on at the next opening.
-    """
-    if meta.read(connection, NOTE) is not None:
-        return
-    for layout in LAYOUTS:
-        for keys in _keys_without(connection, layout):
-            with transaction(connection):
-                note_parts(connection, layout, keys)
-                renew(connection, layout, keys)
-    with transaction(connection):
-        meta.renew(connection)
-        meta.write(connection, NOTE, 1)
-
-
-def complete_now(connection: sqlite3.Connection) -> str | None:
-    """The same if there is room for it; otherwise say why not. A store can be opened all the same."""
-    try:
-        complete(connection)
-    except sqlite3.OperationalError as error:
-        return f"{BARE}: {error}"
-    return None
-
-
-#: Said while rows of an older store have no checksums.
-BARE = "rows of before version 3 have no checksums yet, which are written when the store is opened with room"
-
-
-def _keys_without(connection: sqlite3.Connection, layout: Layout) -> Iterator[list[int]]:
-    """Keys of rows without a checksum, a transaction's worth at a time."""
-    after = -(2**63)
-    sql = f"SELECT {layout.key}, crc IS NULL FROM {layout.table} WHERE {layout.key} > ? ORDER BY 1 LIMIT ?"
-    while rows := connection.execute(sql, (after, AT_ONCE)).fetchall():
-        after = rows[-1][0]
-        keys = [key for key, bare in rows if bare]
-        if keys:
-            yield keys

@@ -19,16 +19,14 @@ from memory.persistence import meta, poses
 from memory.persistence.ids import check_ids
 from memory.persistence.log import journal, operations
 from memory.persistence.log.batches import Batch
-from memory.persistence.log.observations import Pending, Sights
-from memory.persistence.log.operations import Addition, Applied, Trimmed
-from memory.persistence.log.reception import Known, Received, receive
+from memory.persistence.log.observations import Observations, PendingObservations
+from memory.persistence.log.operations import Addition, OperationResult, TrimReport
+from memory.persistence.log.reception import PeerState, Receipt, receive
 from memory.persistence.log.trust import check_trust, trust_in
-from memory.persistence.queries import SETTINGS, Queries
-from memory.persistence.rows import Prepared, prepare
+from memory.persistence.queries import Queries
+from memory.persistence.reports import CheckReport, Progress
+from memory.persistence.rows import PreparedRows, check_new, prepare
 from memory.persistence.sql import Connection
-from memory.persistence.sqlite.repair import checks as integrity
-from memory.persistence.sqlite.tables import check_new
-from memory.persistence.sqlite.upkeep import Progress
 from memory.types import STATES, Memory, State, check_choice, check_integer
 
 
@@ -92,8 +90,8 @@ class Database(Queries):
         operation: str,
         detail: Mapping[str, Any] | None = None,
         secure: bool = False,
-        seen: Sights | None = None,
-    ) -> Applied:
+        seen: Observations | None = None,
+    ) -> OperationResult:
         """Several changes as one operation: all of them or none, undone together.
 
         Args:
@@ -114,7 +112,7 @@ class Database(Queries):
         slots = self._counters.slots
         new = prepare(add, slots)
         check_new(add)
-        changed: dict[int, Prepared] = {}
+        changed: dict[int, PreparedRows] = {}
         for row in update:
             prepared = prepare([row], slots)
             if row.id is None:
@@ -125,7 +123,7 @@ class Database(Queries):
         if len(set(gone) | set(changed)) < len(gone) + len(changed):
             raise ValueError("an id occurs twice among the rows to remove and to update")
 
-        def work(connection: Connection) -> Applied:
+        def work(connection: Connection) -> OperationResult:
             return operations.apply(
                 connection, self._counters, operation=operation, detail=detail, add=new, remove=gone,
                 update=changed, secure=secure, seen=seen,
@@ -146,7 +144,7 @@ class Database(Queries):
             lambda connection: operations.mark(connection, self._counters, known, state, told)
         ).generation
 
-    def see(self, sights: Sights) -> None:
+    def see(self, sights: Observations) -> None:
         """Count sights on memories that stand for them: on the disk with the next commit, or :meth:`flush`.
 
         Until then they are lost if the process is killed, and nobody reads them. They are logged as ``seen``,
@@ -156,7 +154,7 @@ class Database(Queries):
         self._check_writer().pending.add(sights)
 
     @property
-    def pending(self) -> Pending:
+    def pending(self) -> PendingObservations:
         """Sights that wait for a commit."""
         return self._check_writer().pending
 
@@ -167,7 +165,7 @@ class Database(Queries):
 
     def keep_settings(self, text: str) -> None:
         """Keep a text beside the memories; not logged, no change of generation."""
-        self._write(lambda connection: meta.write(connection, SETTINGS, text))
+        self._write(lambda connection: meta.write(connection, meta.SETTINGS, text))
 
     def undo(self, generation: int) -> int:
         """See :meth:`memory.store.MemoryStore.undo`; the memories have the ids again that they had."""
@@ -188,7 +186,7 @@ class Database(Queries):
         """See :meth:`memory.store.MemoryStore.repose`; ``detail`` is for the log."""
         known, table = poses.check_poses(ids, positions, yaws, covariances)
 
-        def work(connection: Connection) -> Applied:
+        def work(connection: Connection) -> OperationResult:
             return operations.repose(connection, self._counters, known, table, dict(detail or {}))
 
         generation = self._write(work).generation
@@ -197,7 +195,7 @@ class Database(Queries):
 
     def align(
         self, robot: str, map_id: str, frame: Motion, *, detail: Mapping[str, Any] | None = None
-    ) -> Applied:
+    ) -> OperationResult:
         """See :func:`memory.persistence.log.operations.align`."""
         applied = self._write(
             lambda connection: operations.align(
@@ -213,7 +211,7 @@ class Database(Queries):
         told = {**(detail or {}), "robot": name, "trust": number}
         return self._write(lambda connection: trust_in(connection, self._counters, told)).generation
 
-    def receive(self, batch: Batch, known: Known, *, may_undo: bool = True) -> Received:
+    def receive(self, batch: Batch, known: PeerState, *, may_undo: bool = True) -> Receipt:
         """See :func:`memory.persistence.log.reception.receive`; returns when it is on the disk."""
         return self._write(
             lambda connection: receive(connection, self._counters, known, batch, may_undo=may_undo)
@@ -245,13 +243,13 @@ class Database(Queries):
         before_ns: int | None = None,
         keep_operations: int = 0,
         until: int = 2**62,
-    ) -> Trimmed:
+    ) -> TrimReport:
         """Drop what is kept for undoing old operations, up to a generation; without one, up to that of
         :func:`memory.persistence.log.operations.last_trimmable`. The room is used again.
         """
         last = None if generation is None else check_integer("generation", generation)
 
-        def work(connection: Connection) -> Trimmed:
+        def work(connection: Connection) -> TrimReport:
             end = last
             if end is None:
                 end = operations.last_trimmable(connection, before_ns, keep_operations, until)
@@ -285,9 +283,9 @@ class Database(Queries):
         """See :meth:`memory.store.MemoryStore.backup`."""
 
     @abstractmethod
-    def check(self, repair: bool = False) -> integrity.CheckReport:
+    def check(self, repair: bool = False) -> CheckReport:
         """See :meth:`memory.store.MemoryStore.check`."""
 
     @abstractmethod
-    def look(self) -> integrity.CheckReport:
+    def look(self) -> CheckReport:
         """What a reader can say of damage while others write."""

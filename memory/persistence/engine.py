@@ -7,24 +7,15 @@ Every function works within the caller's transaction.
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence import checksums, poses
-from memory.persistence import rows as scanning
 from memory.persistence.checksums import Layout
-from memory.persistence.filters import Condition
-from memory.persistence.rows import Columns, Image, Prepared, Slot
-from memory.persistence.sql import Connection
-from memory.persistence.sqlite import places, tables
-from memory.persistence.sqlite import search as reading
-from memory.persistence.sqlite.search import Order, TextHits
-from memory.persistence.sqlite.tables import Vectors
+from memory.persistence.rows import Columns, Image, Order, PreparedRows, Slot, TextHits, Vectors
+from memory.persistence.sql import Condition, Connection
 from memory.query import Filter
 
 
@@ -34,16 +25,18 @@ class Engine(Protocol):
     Attributes:
         last_log_row: SQL of the number of the last row of ``log_row``; 0 where there is none.
         without_was: SQL of ``log_row.before`` of a counted sight without what the memory was before it.
+        vector_counts: SQL of the numbers of the slots that have vectors, with how many.
     """
 
     last_log_row: str
     without_was: str
+    vector_counts: str
 
     def read_images(self, connection: Any, ids: Sequence[int], *, vectors: bool = True) -> list[Image]:
         """The memories in the order of the ids, or :class:`UnknownMemoryError`."""
 
     def insert_prepared(
-        self, connection: Any, slots: dict[str, Slot], prepared: Prepared, first_id: int
+        self, connection: Any, slots: dict[str, Slot], prepared: PreparedRows, first_id: int
     ) -> None:
         """New memories with rising ids."""
 
@@ -97,9 +90,6 @@ class Engine(Protocol):
     def word_ids(self, connection: Any, text: str) -> NDArray[np.int64]:
         """Rising ids of the memories that have all words, in any form."""
 
-    def read_maps(self, connection: Any) -> list[str]:
-        """The maps that there are."""
-
     def read_vectors(self, connection: Any, ids: Sequence[int], slot: Slot) -> Vectors:
         """Vectors of those of the ids that have one, in their order."""
 
@@ -112,48 +102,12 @@ class Engine(Protocol):
         """Columns of memories by rising id: a stretch, or those of ``ids`` that are there."""
 
 
-class SqliteEngine:
-    """The functions over a file; see :class:`Engine`."""
+class EngineConnection(Connection, Protocol):
+    """A connection that knows its engine, as those of both engines do."""
 
-    last_log_row = "SELECT coalesce(max(row), 0) FROM log_row"
-    without_was = "json_remove(before, '$.was')"
-    read_images = staticmethod(tables.read_images)
-    insert_prepared = staticmethod(tables.insert_prepared)
-    insert_images = staticmethod(tables.insert_images)
-    replace_images = staticmethod(tables.replace_images)
-    delete_images = staticmethod(tables.delete_images)
-    read_poses = staticmethod(poses.read)
-    update_places = staticmethod(places.update_blocks_if_many)
-    renew = staticmethod(checksums.renew)
-    select_ids = staticmethod(reading.select_ids)
-    select_among = staticmethod(reading.select_among)
-    times_of = staticmethod(reading.times_of)
-    count_matches = staticmethod(reading.count_matches)
-    search_words = staticmethod(reading.search_words)
-    word_ids = staticmethod(reading.word_ids)
-    read_maps = staticmethod(reading.read_maps)
-    read_vectors = staticmethod(tables.read_vectors)
-    scan_vectors = staticmethod(scanning.scan_vectors)
-    scan_columns = staticmethod(scanning.scan_columns)
-
-    @staticmethod
-    def move(
-        connection: sqlite3.Connection, ids: NDArray[np.int64], table: NDArray[np.float64], last_id: int
-    ) -> bool:
-        """Set poses, and note them in the index over places."""
-        poses.write(connection, ids, table)
-        return places.follow(connection, ids, table, last_id)
-
-    @staticmethod
-    def one_of(column: str, values: Sequence[int]) -> Condition:
-        """The numbers as one text."""
-        return Condition(f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(list(values)),))
-
-
-_SQLITE: Engine = SqliteEngine()
+    engine: Engine
 
 
 def engine_of(connection: Connection) -> Engine:
-    """That of a connection: SQLite's where it names none."""
-    found: Engine = getattr(connection, "engine", _SQLITE)
-    return found
+    """Return the engine of a connection."""
+    return cast(EngineConnection, connection).engine

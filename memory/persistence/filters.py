@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memory.persistence.deadline import check_deadline
+from memory.persistence.sql import Condition
 from memory.query import Filter
 
 
-class Condition(NamedTuple):
-    """A part of a WHERE clause over ``memory AS m``.
-
-    Attributes:
-        sql: with question marks.
-        parameters: for them.
-    """
-
-    sql: str
-    parameters: tuple[Any, ...]
-
-
-def column_conditions(
-    filter: Filter, any_of: Callable[[str, Sequence[Any]], Condition] | None = None
-) -> list[Condition]:
+def column_conditions(filter: Filter, any_of: Callable[[str, Sequence[Any]], Condition]) -> list[Condition]:
     """What the columns of ``memory`` decide: everything but words and places.
 
     Args:
         filter: to be put in SQL.
-        any_of: how an engine asks for one of many texts; :func:`is_any` by default.
+        any_of: how an engine asks for one of many texts.
     """
-    any_of = any_of or is_any
     found = []
     if filter.map_id is not None:
         found.append(Condition("m.map_id = ?", (filter.map_id,)))
@@ -49,13 +34,6 @@ def column_conditions(
     if filter.marked is not None:
         found.append(Condition("m.marked = ?", (int(filter.marked),)))
     return found
-
-
-def is_any(column: str, values: Sequence[Any]) -> Condition:
-    """``column IN values``, any number of them."""
-    if len(values) <= 100:
-        return Condition(f"{column} IN ({', '.join('?' * len(values))})", tuple(values))
-    return Condition(f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(list(values)),))
 
 
 def judge(points: NDArray[np.float64], filter: Filter, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -101,14 +79,14 @@ def in_polygon(points: NDArray[np.float64], polygon: Sequence[tuple[float, float
         check_deadline()
         part = slice(int(starts[at]), int(stops[at]))
         (xa, ya), (xb, yb) = corners[at].tolist(), following[at].tolist()
-        on, spans = _beside_edge(x[part], y[part], xa, ya, xb, yb)
+        on, spans = _sides_of_edge(x[part], y[part], xa, ya, xb, yb)
         edge[part] |= on
         inside[part] ^= spans
     found[rows] = inside | edge
     return found
 
 
-def _beside_edge(
+def _sides_of_edge(
     x: NDArray[np.float64], y: NDArray[np.float64], xa: float, ya: float, xb: float, yb: float
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which points lie on an edge of a polygon, and which left of it at its height."""

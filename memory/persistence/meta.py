@@ -1,4 +1,4 @@
-"""What a store knows of itself: named values in ``meta``, each with its checksum."""
+"""Named values of a store in the table ``meta``, each with its checksum."""
 
 from __future__ import annotations
 
@@ -9,15 +9,30 @@ from memory.persistence.sql import Connection
 #: Seed of the checksums of ``meta``.
 SEED = 11
 
+#: The random name of the store.
+STORE = "store"
+#: The settings.
+SETTINGS = "settings"
+#: The last id that the index over places has.
+PLACED = "placed"
+#: The last operation that cannot be undone any more.
+TRIMMED = "trimmed"
+#: Set while an erasure is not finished.
+ERASURE = "scrub"
+#: A sentence about lost operations, until a repair.
+LOSS = "lost"
+#: Set once every row has its checksum.
+SUMMED = "summed"
+
 
 def read(connection: Connection, name: str) -> int | str | None:
-    """A value; ``None`` where there is none."""
+    """Return a value; ``None`` where there is none."""
     row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
     return None if row is None else row[0]
 
 
 def read_number(connection: Connection, name: str) -> int:
-    """A number; 0 where there is none."""
+    """Return a number; 0 where there is none."""
     return int(read(connection, name) or 0)
 
 
@@ -31,12 +46,12 @@ def write(connection: Connection, name: str, value: int | str) -> None:
 
 
 def delete(connection: Connection, name: str) -> None:
-    """Take a value away."""
+    """Delete a value."""
     connection.execute("DELETE FROM meta WHERE name = ?", (name,))
 
 
 def checksum(name: str, value: int | float | str | None) -> int:
-    """That of a row: of the name, a byte 0 and the value as text."""
+    """Return the checksum of a row: of the name, a byte 0 and the value as text."""
     return crc32(f"{name}\0{value}".encode("utf-8", "surrogateescape"), SEED) - 2**31
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from memory.errors import StoreError
-from memory.persistence import sqlite
 from memory.persistence.database import Database
 from memory.persistence.postgres.address import is_address
+from memory.persistence.sqlite.database import SqliteDatabase
 
 
 def open_database(
@@ -16,10 +16,10 @@ def open_database(
     """Open or make a store, see :meth:`memory.store.MemoryStore.open`."""
     if is_address(path):
         try:
-            from memory.persistence.postgres.database import Database as ServerDatabase
+            from memory.persistence.postgres.database import PostgresDatabase
         except ModuleNotFoundError as error:
             raise StoreError(
                 "a store on a server needs psycopg: pip install 'sparsight[postgres]'"
             ) from error
-        return ServerDatabase.open(os.fspath(path), dim=dim, readonly=readonly, create=create)
-    return sqlite.Database.open(path, dim=dim, readonly=readonly, create=create)
+        return PostgresDatabase.open(os.fspath(path), dim=dim, readonly=readonly, create=create)
+    return SqliteDatabase.open(path, dim=dim, readonly=readonly, create=create)

@@ -1,47 +1,71 @@
-"""What can be asked of the database; every answer is of one moment."""
+"""The reading half of a database of any engine; every answer is of one moment."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Self
 
-from memory.errors import UnknownMemoryError
+from memory.errors import StoreClosedError, StoreReadOnlyError, UnknownMemoryError
 from memory.merging.motion import Motion
 from memory.persistence import meta, visits, vocabulary
-from memory.persistence.cache import KeptMemories
+from memory.persistence.cache import MemoryCache
 from memory.persistence.engine import engine_of
 from memory.persistence.ids import check_ids, id_array
-from memory.persistence.log import journal
-from memory.persistence.log import observations as sights
+from memory.persistence.log import journal, observations
 from memory.persistence.log.alignment import read_frames
-from memory.persistence.log.journal import Changes, LogEntry
-from memory.persistence.log.observations import Sighted
-from memory.persistence.log.reception import Known, shared_ids
-from memory.persistence.log.trust import Trusts
-from memory.persistence.queries import Opened
+from memory.persistence.log.journal import Changes, Counters, LogEntry
+from memory.persistence.log.observations import ObservationCount
+from memory.persistence.log.reception import PeerState, shared_ids
+from memory.persistence.log.trust import RobotTrust
+from memory.persistence.log.writer import Writer
 from memory.persistence.reports import Stats
-from memory.persistence.rows import DEFAULT_SLOT, Columns
-from memory.persistence.sqlite import tables
-from memory.persistence.sqlite.search import Order, TextHits
-from memory.persistence.sqlite.tables import Vectors
-from memory.persistence.visits import Overlapping, select_seen
+from memory.persistence.rows import DEFAULT_SLOT, Columns, Order, TextHits, Vectors
+from memory.persistence.slots import read_slots
+from memory.persistence.sql import read_maps
+from memory.persistence.visits import VisitTimes, select_seen
 from memory.query import Filter
 from memory.types import Memory, check_integer
 
 EVERYTHING = Filter()
-#: Name in ``meta`` of the settings.
-SETTINGS = "settings"
+
+Result = TypeVar("Result")
 
 
-class Queries(Opened):
-    """Reads the tables; each call within a read transaction of its own."""
+class Queries(ABC):
+    """An open store of any engine: reads its tables, each call within a read transaction of its own.
 
-    _trusts = Trusts()
+    Attributes:
+        folder: of the store, or of what this computer keeps for one on a server: caches that may be deleted.
+        dim: length of the default vectors.
+        readonly: whether it was opened for reading only.
+        remarks: what opening found that its user should know.
+        shared: whether other processes, on other computers too, write at the same time: settings are in the
+            database alone.
+        guarded: whether row-level security holds for this user: who is not the owner of a server's store.
+    """
+
+    folder: Path
+    dim: int
+    readonly: bool
+    remarks: list[str]
+    shared: bool
+    guarded: bool
+    _counters: Counters
+    #: Who writes; ``None`` where the store was opened for reading only.
+    _writer: Writer | None
+    _pid: int
+    _closed = False
+    _trusts = RobotTrust()
     #: What was read lately; ``None`` where what may be seen changes without an operation, as on a server.
-    _kept: KeptMemories | None = None
+    _kept: MemoryCache | None = None
 
     def get(self, ids: Iterable[int], *, vectors: bool = True) -> list[Memory]:
         """The memories in the order of the ids; without their vectors where these are not wanted.
@@ -124,28 +148,28 @@ class Queries(Opened):
     def maps(self) -> list[str]:
         """The maps that memories are in."""
         with self._read() as connection:
-            return engine_of(connection).read_maps(connection)
+            return read_maps(connection)
 
     def slots(self) -> dict[str, int]:
         """Length of the vectors by the name of their encoder."""
         with self._read() as connection:
-            return {name: slot.dim for name, slot in tables.read_slots(connection).items()}
+            return {name: slot.dim for name, slot in read_slots(connection).items()}
 
     def vectors(self, ids: Iterable[int], slot: str = DEFAULT_SLOT) -> Vectors:
         """Vectors of those of the ids that have one, in their order; none for an unknown encoder."""
         known = check_ids(ids)
         with self._read() as connection:
-            found = tables.read_slots(connection).get(slot)
+            found = read_slots(connection).get(slot)
             if found is None:
-                return tables.as_vectors([], [], 0)
+                return Vectors.of([], [], 0)
             return engine_of(connection).read_vectors(connection, known, found)
 
     def scan_vectors(self, after_id: int = 0, limit: int = 65536, slot: str = DEFAULT_SLOT) -> Vectors:
         """The next vectors in the order of their ids, for building an index; empty at the end."""
         with self._read() as connection:
-            found = tables.read_slots(connection).get(slot)
+            found = read_slots(connection).get(slot)
             if found is None:
-                return tables.as_vectors([], [], 0)
+                return Vectors.of([], [], 0)
             return engine_of(connection).scan_vectors(connection, found, after_id=after_id, limit=limit)
 
     def scan_columns(self, after_id: int = 0, limit: int = 65536) -> Columns:
@@ -175,7 +199,7 @@ class Queries(Opened):
     def settings(self) -> str | None:
         """Text that :meth:`keep_settings` kept; ``None`` where there is none."""
         with self._read() as connection:
-            found = meta.read(connection, SETTINGS)
+            found = meta.read(connection, meta.SETTINGS)
             return None if found is None else str(found)
 
     def identity(self, generation: int) -> str | None:
@@ -192,7 +216,7 @@ class Queries(Opened):
     def store(self) -> str:
         """Random name of the store, which its copies have too."""
         with self._read() as connection:
-            return str(meta.read(connection, journal.STORE))
+            return str(meta.read(connection, meta.STORE))
 
     def changes(self, after_generation: int) -> Changes:
         """What differs from an earlier generation."""
@@ -218,7 +242,7 @@ class Queries(Opened):
         with self._read() as connection:
             return journal.read_history(connection, id)
 
-    def follow(self, known: Known) -> None:
+    def follow(self, known: PeerState) -> None:
         """Bring what is known of another store up to date."""
         with self._read() as connection:
             known.follow(connection)
@@ -239,17 +263,17 @@ class Queries(Opened):
         with self._read() as connection:
             return shared_ids(connection)
 
-    def visited_after(self, time_ns: int) -> Overlapping:
+    def visited_after(self, time_ns: int) -> VisitTimes:
         """Memories of several sights whose last is after a time; ``first_ns`` is when that was."""
         check_integer("time_ns", time_ns)
         with self._read() as connection:
             return visits.visited_after(connection, time_ns)
 
-    def sighted(self, id: int) -> Sighted:
+    def sighted(self, id: int) -> ObservationCount:
         """Sights that were counted on a memory after it was stored, without those that were taken back."""
         check_integer("id", id)
         with self._read() as connection:
-            return sights.counted_on(connection, id)
+            return observations.counted_on(connection, id)
 
     def before(self, generation: int) -> list[Memory]:
         """What an operation removed or changed, as it was before, unless it was erased or trimmed since."""
@@ -258,6 +282,85 @@ class Queries(Opened):
             found = journal.read_before(connection, generation)
             return [image.memory() for _, _, image in found if image is not None]
 
-    @abstractmethod
     def stats(self) -> Stats:
-        """Sizes of everything."""
+        """Return sizes of everything; on a server those of files are what tables and indexes take there."""
+        with self._read() as connection:
+            counters = Counters()
+            counters.read(connection)
+            by_map, by_kind = (
+                dict(
+                    connection.execute(
+                        f"SELECT {name}, count(*) FROM memory GROUP BY 1 ORDER BY 1"
+                    ).fetchall()
+                )
+                for name in ("map_id", "kind")
+            )
+            counts = dict(connection.execute(engine_of(connection).vector_counts).fetchall())
+            file_bytes, log_bytes, free_bytes = self._sizes(connection)
+        return Stats(
+            memories=sum(by_kind.values()),
+            by_map=by_map,
+            by_kind=by_kind,
+            vectors={name: counts.get(slot.number, 0) for name, slot in counters.slots.items()},
+            generation=counters.generation,
+            next_id=counters.next_id,
+            file_bytes=file_bytes,
+            log_bytes=log_bytes,
+            free_bytes=free_bytes,
+        )
+
+    @abstractmethod
+    def _sizes(self, connection: Any) -> tuple[int, int, int]:
+        """Return the bytes of the database, of its write-ahead log, and of free space within the database."""
+
+    @abstractmethod
+    def _read(self) -> AbstractContextManager[Any]:
+        """A connection that sees one moment."""
+
+    @property
+    @abstractmethod
+    def _name(self) -> str:
+        """The store as messages name it."""
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise StoreClosedError(f"{self._name} was closed")
+        if os.getpid() != self._pid:
+            raise StoreClosedError(
+                f"{self._name} was opened by process {self._pid}: open it anew after a fork"
+            )
+
+    def _check_writer(self) -> Writer:
+        self._check_usable()
+        if self._writer is None:
+            raise StoreReadOnlyError(f"{self._name} was opened for reading only")
+        return self._writer
+
+    @abstractmethod
+    def _translated(self) -> AbstractContextManager[Any]:
+        """Turns errors of the engine into those of :mod:`memory.errors`."""
+
+    @abstractmethod
+    def interrupt(self) -> None:
+        """End what is read and written just now, in any thread; what was being written is rolled back.
+
+        Those who wait for it get :class:`memory.errors.QueryInterruptedError`.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the store; a second call does nothing."""
+
+    def __enter__(self) -> Self:
+        """The database itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close it."""
+        self.close()
+
+    def _write(self, work: Callable[[Any], Result]) -> Result:
+        """Do something in a transaction that others may share; returns when it is on the disk."""
+        writer = self._check_writer()
+        with self._translated():
+            return writer.run(work)

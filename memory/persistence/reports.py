@@ -1,14 +1,15 @@
-"""Sizes of a store."""
+"""What a store reports of itself: sizes, findings of a check, and progress."""
 
 from __future__ import annotations
 
-import sqlite3
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from memory.persistence.log.journal import Counters
-from memory.persistence.rows import SLOTS
+from sparse_core.common.table import Report
+
+#: Called with how much is done, and of how much.
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -40,24 +41,31 @@ class Stats:
         return asdict(self)
 
 
-def read_stats(connection: sqlite3.Connection, file: Path) -> Stats:
-    """What a read transaction sees of the database in a file."""
-    counters = Counters()
-    counters.read(connection)
-    by_map = dict(connection.execute("SELECT map_id, count(*) FROM memory GROUP BY map_id").fetchall())
-    by_kind = dict(connection.execute("SELECT kind, count(*) FROM memory GROUP BY kind").fetchall())
-    counts = dict(connection.execute(f"SELECT key % {SLOTS}, count(*) FROM vector GROUP BY 1").fetchall())
-    page = connection.execute("PRAGMA page_size").fetchone()[0]
-    free = connection.execute("PRAGMA freelist_count").fetchone()[0]
-    log = Path(f"{file}-wal")
-    return Stats(
-        memories=sum(by_kind.values()),
-        by_map=by_map,
-        by_kind=by_kind,
-        vectors={name: counts.get(slot.number, 0) for name, slot in counters.slots.items()},
-        generation=counters.generation,
-        next_id=counters.next_id,
-        file_bytes=file.stat().st_size,
-        log_bytes=log.stat().st_size if log.exists() else 0,
-        free_bytes=page * free,
-    )
+@dataclass(frozen=True)
+class CheckReport(Report):
+    """What a check found.
+
+    Attributes:
+        memories: rows that were looked at.
+        problems: sentences; after a repair those that remain.
+        repaired: what was rebuilt or dropped.
+        lost: what the store had, and no repair brings back.
+    """
+
+    memories: int
+    problems: tuple[str, ...]
+    repaired: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    derived: ClassVar = ("ok",)
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is wrong (any more)."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        """One line for each finding."""
+        lines = [f"{self.memories} memories: {'sound' if self.ok else f'{len(self.problems)} problems'}"]
+        lines += [f"  repaired: {line}" for line in self.repaired]
+        lines += [f"  lost: {line}" for line in self.lost]
+        return "\n".join(lines + [f"  {line}" for line in self.problems])

@@ -1,4 +1,7 @@
-"""Memories as rows, and rows as memories. The bytes are described in docs/memory-format.md."""
+"""Row types that every engine shares: memories as rows, and rows as memories.
+
+The bytes are described in docs/memory-format.md.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,15 @@ import base64
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.errors import DimensionError
+from memory.errors import DimensionError, UnknownMemoryError
 from memory.persistence.poses import POSE, pack_covariance, unpack_covariance
-from memory.types import MOST_COVARIANCE, MOST_DEPTH, Memory, Visit, check_text, saturated
+from memory.types import MOST_COUNT, MOST_COVARIANCE, MOST_DEPTH, Memory, Visit, check_text, saturated
 
 #: Name of the slot of :attr:`Memory.embedding`.
 DEFAULT_SLOT = "default"
@@ -40,9 +43,20 @@ DEFAULTS = {
 #: The position of what is at no known place, as it is stored.
 NOWHERE = (math.nan, math.nan, math.nan)
 
+#: Orders in which ids of memories can be selected, as SQL.
+Order = Literal["id", "newest", "oldest"]
+ORDERS: dict[Order, str] = {
+    "id": "m.id",
+    "newest": "m.time_ns DESC, m.id DESC",
+    "oldest": "m.time_ns, m.id",
+}
+
+#: Memories whose words are compared in a search for words.
+RANKED = 65536
+
 _ESCAPED = re.compile(rb"\\.")
 
-Vectors = dict[str, tuple[Sequence[int], list[bytes], int]]
+PreparedVectors = dict[str, tuple[Sequence[int], list[bytes], int]]
 
 
 class Slot(NamedTuple):
@@ -57,7 +71,103 @@ class Slot(NamedTuple):
     dim: int
 
 
-class Prepared(NamedTuple):
+class Vectors(NamedTuple):
+    """Vectors of one slot.
+
+    Attributes:
+        ids: (n,) int64.
+        halves: (n, dim) float16 unit vectors.
+    """
+
+    ids: NDArray[np.int64]
+    halves: NDArray[np.float16]
+
+    @classmethod
+    def of(cls, ids: Sequence[int], blobs: Sequence[bytes], dim: int) -> Vectors:
+        """Make arrays of half-precision bytes."""
+        halves = np.frombuffer(b"".join(blobs), "<f2").reshape(len(ids), dim)
+        return cls(np.array(ids, dtype=np.int64), halves)
+
+
+class Columns(NamedTuple):
+    """Columns of memories in the order of their ids, for caches in RAM.
+
+    Attributes:
+        ids: (n,) int64.
+        time_ns: (n,) int64.
+        positions: (n, 3) float64, metres.
+        yaw: (n,) float64, radians.
+        confidence, reward, importance: (n,) float64; NaN where there is no importance.
+        marked: (n,) bool.
+        counts, access_counts: (n,) int64.
+        accessed_ns: (n,) int64; ``time_ns`` where it never was.
+        map_ids, labels, kinds, states: n strings each.
+    """
+
+    ids: NDArray[np.int64]
+    time_ns: NDArray[np.int64]
+    positions: NDArray[np.float64]
+    yaw: NDArray[np.float64]
+    confidence: NDArray[np.float64]
+    reward: NDArray[np.float64]
+    importance: NDArray[np.float64]
+    marked: NDArray[np.bool_]
+    counts: NDArray[np.int64]
+    access_counts: NDArray[np.int64]
+    accessed_ns: NDArray[np.int64]
+    map_ids: list[str]
+    labels: list[str]
+    kinds: list[str]
+    states: list[str]
+
+    @classmethod
+    def of(cls, columns: Sequence[Sequence[Any]], places: NDArray[np.float64]) -> Columns:
+        """Make arrays of what an engine selects.
+
+        Args:
+            columns: id, time, confidence, reward, importance, mark, count, access count, time of the last
+                access, map, label, kind and state, a value per memory each.
+            places: (n, 4) float64: x, y, z and yaw.
+        """
+
+        def integers(at: int) -> NDArray[np.int64]:
+            return np.array(columns[at], dtype=np.int64)
+
+        def floats(at: int) -> NDArray[np.float64]:
+            return np.array(columns[at], dtype=np.float64)
+
+        return cls(
+            ids=integers(0),
+            time_ns=integers(1),
+            positions=places[:, :3],
+            yaw=places[:, 3],
+            confidence=floats(2),
+            reward=floats(3),
+            importance=np.clip(floats(4), 0.0, 1.0),  # As of a memory that is read.
+            marked=np.array(columns[5], dtype=bool),
+            counts=np.minimum(integers(6), MOST_COUNT),
+            access_counts=integers(7),
+            accessed_ns=integers(8),
+            map_ids=list(columns[9]),
+            labels=list(columns[10]),
+            kinds=list(columns[11]),
+            states=list(columns[12]),
+        )
+
+
+class TextHits(NamedTuple):
+    """Memories by how well their words fit.
+
+    Attributes:
+        ids: (n,) int64, the best first.
+        scores: (n,) float64, BM25 with the sign that larger is better.
+    """
+
+    ids: NDArray[np.int64]
+    scores: NDArray[np.float64]
+
+
+class PreparedRows(NamedTuple):
     """Rows that only lack their ids.
 
     Attributes:
@@ -73,11 +183,11 @@ class Prepared(NamedTuple):
     scalars: dict[str, list[Any]]
     texts: dict[str, list[str]]
     poses: NDArray[np.float64]
-    vectors: Vectors
+    vectors: PreparedVectors
     visits: dict[int, tuple[Visit, ...]]
 
 
-def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> Prepared:
+def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> PreparedRows:
     """Everything about the rows that can be done, and can fail, before the transaction.
 
     Args:
@@ -95,7 +205,7 @@ def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> Prepared:
     values = [_columns(row) for row in rows]
     names = (*SCALARS, *TEXTS)
     columns = {name: [each[at] for each in values] for at, name in enumerate(names)}
-    return Prepared(
+    return PreparedRows(
         len(rows),
         {name: columns[name] for name in SCALARS},
         {name: columns[name] for name in TEXTS},
@@ -103,6 +213,12 @@ def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> Prepared:
         encode(rows, slots),
         {position: row.visits for position, row in enumerate(rows) if row.visits},
     )
+
+
+def check_new(rows: Iterable[Memory]) -> None:
+    """Raise ``ValueError`` where a row to add has an id."""
+    if any(row.id is not None for row in rows):
+        raise ValueError("rows to add must not have an id: the store gives it")
 
 
 def _columns(row: Memory) -> tuple[Any, ...]:
@@ -137,7 +253,7 @@ def poses_of(rows: Sequence[Memory]) -> NDArray[np.float64]:
     return np.hstack([poses, [pack_covariance(row.covariance) for row in rows]])
 
 
-def join(parts: Sequence[Prepared]) -> Prepared:
+def join(parts: Sequence[PreparedRows]) -> PreparedRows:
     """The rows of several in order.
 
     Raises:
@@ -163,7 +279,7 @@ def join(parts: Sequence[Prepared]) -> Prepared:
         for part in parts:
             poses[start : start + part.size, : part.poses.shape[1]] = part.poses
             start += part.size
-    return Prepared(
+    return PreparedRows(
         len(poses),
         {name: [value for part in parts for value in part.scalars[name]] for name in SCALARS},
         {name: [value for part in parts for value in part.texts[name]] for name in TEXTS},
@@ -216,7 +332,7 @@ def covariance_of(stored: tuple[float, ...] | None) -> NDArray[np.float64] | Non
     return unpack_covariance(stored)
 
 
-def encode(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> Vectors:
+def encode(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> PreparedVectors:
     """The vectors of the rows as half-precision bytes, by slot."""
     found: dict[str, tuple[list[int], list[NDArray[np.float32]]]] = {}
     positions = [position for position, row in enumerate(rows) if row.embedding is not None]
@@ -229,7 +345,7 @@ def encode(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> Vectors:
             places, vectors = found.setdefault(check_text("name of an encoder", name), ([], []))
             places.append(position)
             vectors.append(vector)
-    result: Vectors = {}
+    result: PreparedVectors = {}
     for name, (places, vectors) in found.items():
         dim = slots[name].dim if name in slots else len(vectors[0])
         if len(vectors) == 1:
@@ -361,3 +477,16 @@ class Image(NamedTuple):
             # The log of version 1 has none.
             tuple(Visit(*visit) for visit in found.get("visits", ())),
         )
+
+
+def in_order(images: Mapping[int, Image], ids: Sequence[int]) -> list[Image]:
+    """Return images that were read in the order of the ids.
+
+    Raises:
+        UnknownMemoryError: naming the ids that are not there.
+    """
+    missing = [id for id in ids if id not in images]
+    if missing:
+        shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
+        raise UnknownMemoryError(f"no memory has the id {shown}")
+    return [images[id] for id in ids]

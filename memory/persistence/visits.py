@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,10 @@ from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError
 from memory.persistence.checksums import VISITED
+from memory.persistence.engine import engine_of
+from memory.persistence.ids import among
 from memory.persistence.sql import Connection
+from memory.query import Filter
 from memory.types import MOST_COUNT, Visit, check_visits
 
 #: Bytes of a visit: first_ns, last_ns and sights.
@@ -22,7 +26,7 @@ INSERT = (
 )
 
 
-class Overlapping(NamedTuple):
+class VisitTimes(NamedTuple):
     """Memories with a visit within a time.
 
     Attributes:
@@ -70,14 +74,14 @@ def delete(connection: Connection, ids: Iterable[int]) -> None:
     connection.executemany("DELETE FROM visited WHERE id = ?", [(id,) for id in ids])
 
 
-def visited_after(connection: Connection, time_ns: int) -> Overlapping:
+def visited_after(connection: Connection, time_ns: int) -> VisitTimes:
     """Memories whose last visit ends after a time, with when it ends instead of when it began."""
     rows = connection.execute("SELECT id, last_ns FROM visited WHERE last_ns > ? ORDER BY id", (time_ns,))
     found = np.array(rows.fetchall(), dtype=np.int64).reshape(-1, 2)
-    return Overlapping(found[:, 0], found[:, 1])
+    return VisitTimes(found[:, 0], found[:, 1])
 
 
-def overlapping(connection: Connection, first_ns: int, last_ns: int) -> Overlapping:
+def overlapping(connection: Connection, first_ns: int, last_ns: int) -> VisitTimes:
     """Which memories have a visit that shares a nanosecond with a time, both ends included."""
     # All of it from the index, but for what began earlier: there the visits themselves are looked at.
     rows = connection.execute(
@@ -92,4 +96,37 @@ def overlapping(connection: Connection, first_ns: int, last_ns: int) -> Overlapp
         if at < len(table) and table[at, 0] <= last_ns:
             rows.append((id, max(int(table[at, 0]), first_ns)))
     found = np.array(sorted(rows), dtype=np.int64).reshape(-1, 2)
-    return Overlapping(found[:, 0], found[:, 1])
+    return VisitTimes(found[:, 0], found[:, 1])
+
+
+def select_seen(
+    connection: Connection, filter: Filter, *, limit: int | None = None
+) -> tuple[NDArray[np.int64], int]:
+    """Memories that match, with the filter's time as that of any of their sights that is known.
+
+    A memory with visits is there where one of them shares a nanosecond with the time; others, and those of
+    stores from before there were visits, by ``time_ns``.
+
+    Returns:
+        (n,) int64 ids in the order of when they were first seen within it, ties by id; and how many there
+        are, whatever the limit.
+    """
+    if filter.between_ns is None:
+        raise ValueError("between_ns is needed: it says when the memories were seen")
+    first, last = filter.between_ns
+    engine = engine_of(connection)
+    ids = engine.select_ids(connection, filter, order="oldest", limit=limit)
+    full = limit is not None and len(ids) == limit
+    total = engine.count_matches(connection, filter) if full else len(ids)
+    merged = overlapping(connection, first, last)
+    kept = engine.select_among(connection, replace(filter, between_ns=None), merged.ids)
+    merged_ids, merged_first = merged.ids[kept], merged.first_ns[kept]
+    if not len(merged_ids):
+        return ids, total
+    own = engine.times_of(connection, merged_ids)
+    total += int(((own < first) | (own > last)).sum())
+    # Of the others the limit left all that count: merged ones only move to the front, or come in addition.
+    ids = ids[~among(ids, merged_ids)]
+    found = np.concatenate([ids, merged_ids])
+    when = np.concatenate([engine.times_of(connection, ids), merged_first])
+    return found[np.lexsort((found, when))][:limit], total

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 from memory.persistence.sql import Connection
-from memory.terms import terms
 from memory.wording import fold, forms, nearest, stem
 
 #: Words with the same beginning that are looked at.
@@ -17,25 +16,6 @@ MOST_TERMS = 65536
 _ENGLISH = re.compile(r"[a-z]+")
 #: Letters of a stem that its forms surely share: city and cities, but not only the c.
 _LEAST = 3
-
-
-def expression(connection: Connection, text: str, *, any_word: bool = False) -> str | None:
-    """An FTS5 expression for the words of a text, each in all its forms that the store has.
-
-    Returns:
-        ``None`` where nothing could be looked up.
-    """
-    found = {}
-    for word in dict.fromkeys(text.split()):
-        # Terms hold letters, digits and their marks: nothing of the user's is syntax.
-        phrase = " ".join(terms(word))
-        if phrase:
-            quoted = f'"{phrase}"'
-            plain = _plain(word)
-            others = [term for term in siblings(connection, plain) if term != plain]
-            alternatives = " OR ".join([quoted, *(f'"{term}"' for term in others)])
-            found[word] = f"({alternatives})" if others else quoted
-    return (" OR " if any_word else " AND ").join(found.values()) or None
 
 
 def siblings(connection: Connection, word: str) -> list[str]:
@@ -56,7 +36,7 @@ def corrections(connection: Connection, text: str) -> dict[str, str]:
     """For words of a text that the store has in no form, the word of the store that is nearly the same."""
     found = {}
     for word in dict.fromkeys(text.split()):
-        folded = _plain(word)
+        folded = plain(word)
         if not _ENGLISH.fullmatch(folded) or siblings(connection, folded):
             continue
         frequent = sorted(_terms(connection, folded[:1]), key=lambda entry: (-entry[1], entry[0]))
@@ -67,7 +47,7 @@ def corrections(connection: Connection, text: str) -> dict[str, str]:
     return found
 
 
-def _plain(word: str) -> str:
+def plain(word: str) -> str:
     """A word as the index has it, without marks before and after it."""
     return re.sub(r"^\W+|\W+$", "", fold(word))
 

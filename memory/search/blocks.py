@@ -13,7 +13,7 @@ from memory.index.hashing import HashFunctions
 from memory.index.neighbours import unit_rows
 from memory.persistence.database import Database
 from memory.persistence.deadline import without_limit
-from memory.persistence.sqlite.tables import Vectors
+from memory.persistence.rows import Vectors
 
 #: Rows of a block.
 BLOCK = 64

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from memory.merging.robots import seen_by, trust_of
 from memory.persistence.log.journal import LogEntry
-from memory.persistence.log.observations import Sighted
+from memory.persistence.log.observations import ObservationCount
 from memory.types import Explanation, Memory
 from memory.wording.words import listed, moment, plural
 
@@ -16,7 +16,7 @@ def explained(
     id: int,
     history: list[LogEntry],
     memory: Memory | None,
-    sighted: Sighted | None = None,
+    sighted: ObservationCount | None = None,
     trust: Mapping[str, float] = MappingProxyType({}),
 ) -> Explanation:
     """Sentences about what happened to a memory.

@@ -339,9 +339,9 @@ class StoreReader:
 def _retriever_of(database: Database, config: StoreConfig) -> Retriever:
     """What finds memories: in this process, or on a server, whose library need not be here."""
     if database.shared:
-        from memory.persistence.postgres.database import Database as ServerDatabase
+        from memory.persistence.postgres.database import PostgresDatabase
         from memory.search.server_retriever import RemoteRetriever
 
-        assert isinstance(database, ServerDatabase)
+        assert isinstance(database, PostgresDatabase)
         return RemoteRetriever(database, index_from=config.index_from)
     return Retriever(database, index_from=config.index_from, index=config.index, tiers=config.tiers)

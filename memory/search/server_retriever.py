@@ -11,7 +11,7 @@ from memory.index import Neighbours, Plan
 from memory.index.effort import check_aim
 from memory.index.neighbours import check_k, unit_rows
 from memory.index.planner import Method
-from memory.persistence.postgres.database import Database
+from memory.persistence.postgres.database import PostgresDatabase
 from memory.query import Filter, Query
 from memory.search.columns import ColumnCache
 from memory.search.indexes import DEFAULT
@@ -28,9 +28,9 @@ class RemoteRetriever(Retriever):
         index_from: vectors above which :meth:`settle` has the server make its index.
     """
 
-    def __init__(self, database: Database, *, index_from: int) -> None:
+    def __init__(self, database: PostgresDatabase, *, index_from: int) -> None:
         super().__init__(database, index_from=index_from)
-        self._database: Database = database
+        self._database: PostgresDatabase = database
         self._index_from = index_from
 
     def neighbours(

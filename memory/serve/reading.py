@@ -15,7 +15,7 @@ from memory.exchange.exporting import PORTION
 from memory.persistence.database import Database
 from memory.persistence.log import journal
 from memory.persistence.log.journal import LogEntry
-from memory.persistence.sqlite.repair.checks import CheckReport
+from memory.persistence.reports import CheckReport
 from memory.query import Filter
 from memory.serve.errors import ServiceError
 from memory.types import Memory

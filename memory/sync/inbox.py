@@ -7,7 +7,7 @@ from typing import Protocol
 
 from memory.persistence.database import Database
 from memory.persistence.log.batches import Batch, Position
-from memory.persistence.log.reception import Known, Received
+from memory.persistence.log.reception import PeerState, Receipt
 
 #: Points of a history that are told to a sender, which looks for the newest that it knows.
 MOST_POINTS = 100
@@ -19,7 +19,7 @@ class Receiver(Protocol):
     def position(self, store: str) -> Position:
         """How far it is with a store."""
 
-    def receive(self, batch: Batch) -> Received:
+    def receive(self, batch: Batch) -> Receipt:
         """Take a batch; returns when it is on the disk there."""
 
 
@@ -35,7 +35,7 @@ class Inbox:
     def __init__(self, database: Database, *, may_undo: bool = True) -> None:
         self._database, self._may_undo = database, may_undo
         self._lock = threading.Lock()
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, PeerState] = {}
 
     def position(self, store: str) -> Position:
         """How far this store is with another, see :class:`Receiver`."""
@@ -46,10 +46,10 @@ class Inbox:
                 self._database.store, tuple(known.points[-MOST_POINTS:]), tuple(known.partial), known.robot
             )
 
-    def receive(self, batch: Batch) -> Received:
+    def receive(self, batch: Batch) -> Receipt:
         """Do what a batch says, see :func:`memory.persistence.log.reception.receive`."""
         with self._lock:
             return self._database.receive(batch, self._of(batch.store), may_undo=self._may_undo)
 
-    def _of(self, store: str) -> Known:
-        return self._known.setdefault(store, Known(store))
+    def _of(self, store: str) -> PeerState:
+        return self._known.setdefault(store, PeerState(store))

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from memory.errors import ForkedStoreError
 from memory.persistence.database import Database
-from memory.persistence.log.batches import Batch, Partial, Point, Position, ids_of, runs_of
-from memory.persistence.log.journal import joined
-from memory.persistence.log.reception import Known
+from memory.persistence.ids import joined
+from memory.persistence.log.batches import Batch, PartialTransfer, Point, Position, ids_of, runs_of
+from memory.persistence.log.reception import PeerState
 from memory.types import check_text
 
 #: Memories of a batch.
@@ -112,7 +112,7 @@ class Outbox:
                 progress=(min(start + self._portion, len(ids)), len(ids)),
             )
 
-    def _unchanged(self, partial: Sequence[Partial]) -> NDArray[np.int64]:
+    def _unchanged(self, partial: Sequence[PartialTransfer]) -> NDArray[np.int64]:
         """What came of sends that did not end, and did not change since."""
         found = []
         for part in partial:
@@ -140,7 +140,7 @@ class Outbox:
 
     def _theirs(self, store: str) -> NDArray[np.int64]:
         """(n,) int64: what came from the receiver, or was merged from something that did."""
-        known = Known(store)
+        known = PeerState(store)
         self._database.follow(known)
         found = set(known.ids().tolist())
         if found:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence.log.batches import Batch, Partial, Point, Position, ids_of
-from memory.persistence.log.journal import joined
+from memory.persistence.ids import joined
+from memory.persistence.log.batches import Batch, PartialTransfer, Point, Position, ids_of
 from memory.sync.outbox import Outbox
 
 #: Robots whose lists are kept; those who asked last.
@@ -81,5 +81,5 @@ class Pulls:
             return batch
 
 
-def _came(partial: Sequence[Partial]) -> NDArray[np.int64]:
+def _came(partial: Sequence[PartialTransfer]) -> NDArray[np.int64]:
     return np.unique(joined([ids_of(part.ids) for part in partial]))

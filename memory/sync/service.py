@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from memory.errors import DataError, StaleSyncError, SyncError
 from memory.persistence.log.batches import Batch, Position
-from memory.persistence.log.reception import Received
+from memory.persistence.log.reception import Receipt
 from memory.sync.wire import batch_json, batch_of, position_json, position_of
 
 #: Bytes that are sent at once, and that wait on this computer: of a slow link each may take as long as the
@@ -24,7 +24,7 @@ def is_service(word: str) -> bool:
     return word.startswith(("http://", "https://"))
 
 
-class Service:
+class ServiceClient:
     """Sends to a service, and asks it what others saw.
 
     Args:
@@ -51,11 +51,11 @@ class Service:
         """See :class:`memory.sync.inbox.Receiver`."""
         return position_of(self._ask("GET", f"/api/sync/{quote(store, safe='')}"))
 
-    def receive(self, batch: Batch) -> Received:
+    def receive(self, batch: Batch) -> Receipt:
         """See :class:`memory.sync.inbox.Receiver`."""
         found = self._ask("POST", "/api/sync", {"batch": batch_json(batch)})
         # A service of an earlier release says nothing of clocks.
-        return Received(**{name: found[name] for name in Received._fields if name in found})
+        return Receipt(**{name: found[name] for name in Receipt._fields if name in found})
 
     def pull(self, position: Position, *, name: str, maps: list[str] | None) -> Batch | None:
         """The next batch of what others saw."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from memory.errors import StaleSyncError
 from memory.persistence.database import Database
-from memory.persistence.log.reception import Received
+from memory.persistence.log.reception import Receipt
 from memory.sync.inbox import Inbox, Receiver
 from memory.sync.outbox import Outbox
-from memory.sync.service import Service
+from memory.sync.service import ServiceClient
 
 #: Times that a send begins anew because somebody else sent for the same store meanwhile.
 _ATTEMPTS = 5
@@ -40,7 +40,7 @@ class SyncReport:
     future: int = 0
     ahead_ns: int = 0
 
-    def count(self, done: Received) -> None:
+    def count(self, done: Receipt) -> None:
         """A batch that was sent."""
         self.batches += 1
         self.added += done.added
@@ -88,7 +88,7 @@ def sync(
 
 
 def pull(
-    source: Database | Service,
+    source: Database | ServiceClient,
     database: Database,
     *,
     name: str = "shared",

@@ -11,7 +11,7 @@ import numpy as np
 
 from memory.errors import DataError
 from memory.exchange.records import memory_from_record, record_of
-from memory.persistence.log.batches import Batch, Partial, Point, Position, ids_of, runs_of
+from memory.persistence.log.batches import Batch, PartialTransfer, Point, Position, ids_of, runs_of
 from memory.types import Memory, check_integer, check_text
 
 #: Ids of one run at most: what a message cannot name one by one it must not make a server hold either.
@@ -40,7 +40,7 @@ def position_of(found: Mapping[str, Any]) -> Position:
             store=check_text("store", found["store"]),
             points=tuple(_point("points", point) for point in found["points"]),
             partial=tuple(
-                Partial(_point("partial", until), tuple(_run(run) for run in runs))
+                PartialTransfer(_point("partial", until), tuple(_run(run) for run in runs))
                 for until, runs in found["partial"]
             ),
             robot=None if robot is None else check_text("robot", robot),

@@ -21,8 +21,8 @@ from memory.observe.observer import AWAY, Observer
 from memory.persistence.database import Database
 from memory.persistence.deadline import check_deadline
 from memory.persistence.ids import check_ids
-from memory.persistence.log.observations import Seen
-from memory.persistence.log.operations import Trimmed
+from memory.persistence.log.observations import ObservationSummary
+from memory.persistence.log.operations import TrimReport
 from memory.persistence.rows import Columns
 from memory.query import Filter
 from memory.search.retriever import Retriever
@@ -50,7 +50,7 @@ class Consolidated(NamedTuple):
     merged: list[tuple[int, tuple[int, ...]]]
     forgotten: dict[int, str]
     generations: list[int]
-    trimmed: Trimmed = Trimmed(0, 0, 0)
+    trimmed: TrimReport = TrimReport(0, 0, 0)
     failed: Mapping[tuple[int, ...], str] = MappingProxyType({})
 
 
@@ -142,7 +142,7 @@ class Care:
         if forgotten:
             reasons = {str(id): reason.to_json() for id, reason in forgotten.items()}
             generations.append(self._database.remove(forgotten, detail={"reasons": reasons}))
-        trimmed = Trimmed(0, 0, 0)
+        trimmed = TrimReport(0, 0, 0)
         if self._config.undo_keep_s is not None:
             trimmed = self.trim(
                 keep_ns=round(self._config.undo_keep_s * 1e9),
@@ -185,7 +185,7 @@ class Care:
             done.append((result, generation, proposal))
         return done
 
-    def trim(self, *, keep_ns: int | None, keep_operations: int | None) -> Trimmed:
+    def trim(self, *, keep_ns: int | None, keep_operations: int | None) -> TrimReport:
         """See :meth:`memory.store.MemoryStore.trim`."""
         if keep_ns is None and keep_operations is None:
             raise ValueError("give keep_ns, keep_operations or both: what is to stay")
@@ -231,7 +231,7 @@ class Care:
         except UnknownMemoryError:
             return True
         return any(
-            one.state != other.state or Seen.of(one) != Seen.of(other)
+            one.state != other.state or ObservationSummary.of(one) != ObservationSummary.of(other)
             for one, other in zip(memories, now, strict=True)
         )
 

@@ -19,7 +19,7 @@ from memory.encode.image import pixels
 from memory.errors import StoreError
 from memory.index import calibration
 from memory.index.kinds import KINDS, cuda_on, faiss_on
-from memory.persistence.postgres import server as local
+from memory.persistence.postgres import server
 
 #: Engines that a store is tested on: all of it on a server takes minutes.
 ENGINES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.slow))
@@ -40,7 +40,7 @@ def server_folder() -> Iterator[Callable[[], Path]]:
 
     yield make
     for folder in made:
-        local.stop(folder)
+        server.stop(folder)
         shutil.rmtree(folder)
 
 
@@ -50,7 +50,7 @@ def postgresql(server_folder: Callable[[], Path]) -> Callable[[], str]:
     import psycopg
 
     try:
-        address = local.start(server_folder(), settings={"fsync": "off"})
+        address = server.start(server_folder(), settings={"fsync": "off"})
     except StoreError as error:
         pytest.skip(f"no server can be started: {error}")
 

@@ -12,13 +12,13 @@ from memory import Memory, MemoryStore, Query, StoreConfig
 from memory.archive import archive
 from memory.cli import main
 from memory.errors import StoreError, StoreLockedError, StoreVersionError, UndoError, UnknownMemoryError
-from memory.persistence.engine import SqliteEngine
 from memory.persistence.postgres import schema
-from memory.persistence.postgres.connection import ServerConnection
-from memory.persistence.postgres.database import Database
+from memory.persistence.postgres.connection import PostgresConnection
+from memory.persistence.postgres.database import PostgresDatabase
 from memory.persistence.postgres.engine import PostgresEngine
 from memory.persistence.postgres.images import copy_vectors
 from memory.persistence.postgres.upkeep import Upkeep
+from memory.persistence.sqlite.engine import SqliteEngine
 from memory.query import Filter
 
 DIM = 8
@@ -152,9 +152,9 @@ def test_a_store_of_the_first_release_becomes_a_part(address: str, monkeypatch: 
     with monkeypatch.context() as old:
         old.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
         old.setattr(PostgresEngine, "last_log_row", SqliteEngine.last_log_row)
-        old.setattr(Database, "_prepare", lambda *_: (1, False))
-        with Database.open(address) as first:
-            connection = ServerConnection(first._pool, 1)
+        old.setattr(PostgresDatabase, "_prepare", lambda *_: (1, False))
+        with PostgresDatabase.open(address) as first:
+            connection = PostgresConnection(first._pool, 1)
             connection.execute("BEGIN")
             first._make(connection, DIM)
             connection.execute(

@@ -9,9 +9,9 @@ from typing import Any
 from memory.cli.console import UsageError, add_command, print_json, progress, remark, say, split_words
 from memory.errors import CorruptStoreError, NotAStoreError, StoreLockedError, StoreReadOnlyError
 from memory.persistence.opening import open_database
-from memory.persistence.sqlite import Database
+from memory.persistence.reports import CheckReport
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.persistence.sqlite.files import FILE_NAME
-from memory.persistence.sqlite.repair.checks import CheckReport
 
 
 def add_parser(commands: Any) -> None:
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
                 raise
             if isinstance(error, NotAStoreError) and not (folder / FILE_NAME).is_file():
                 raise
-            report = Database.repair(folder) if options.repair else CheckReport(0, (str(error),))
+            report = SqliteDatabase.repair(folder) if options.repair else CheckReport(0, (str(error),))
     if options.json:
         print_json(report.to_json())
     else:

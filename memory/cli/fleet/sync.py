@@ -31,7 +31,7 @@ from memory.persistence.log.reception import LATE_NS
 from memory.persistence.opening import open_database
 from memory.sync import Inbox, Outbox, Receiver, SyncReport, pull, sync
 from memory.sync.outbox import PORTION
-from memory.sync.service import Service, is_service
+from memory.sync.service import ServiceClient, is_service
 from memory.wording.words import duration
 
 #: Seconds after which a target that cannot be reached is tried again: doubled each time up to the last.
@@ -138,12 +138,14 @@ def _once(folder: Path | str, target: str, robot: str, options: argparse.Namespa
 
 
 @contextlib.contextmanager
-def _receiver(target: str, options: argparse.Namespace) -> Iterator[tuple[Receiver, Database | Service]]:
+def _receiver(
+    target: str, options: argparse.Namespace
+) -> Iterator[tuple[Receiver, Database | ServiceClient]]:
     """The other side, and what it is."""
     if is_service(target):
         token = options.token if options.token is not None else os.environ.get(TOKEN_VARIABLE) or None
         rate = None if options.limit_rate is None else 1000 * options.limit_rate
-        with contextlib.closing(Service(target, token=token, rate=rate)) as service:
+        with contextlib.closing(ServiceClient(target, token=token, rate=rate)) as service:
             yield service, service
         return
     with open_database(place(target), create=False) as database:

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from memory.cli.console import UsageError, add_command, print_json, remark, say
-from memory.persistence.postgres import server as local
+from memory.persistence.postgres import server
 
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "up", run, store=False)
     parser.add_argument(
-        "--folder", type=Path, help=f"with the server's files (default: {local.default_folder()})"
+        "--folder", type=Path, help=f"with the server's files (default: {server.default_folder()})"
     )
     parser.add_argument("--port", type=int, help="to listen at, on this computer only (default: any)")
     parser.add_argument("--stop", action="store_true", help="stop it; what is stored stays")
@@ -22,17 +22,17 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Start or stop."""
-    folder = local.default_folder() if options.folder is None else options.folder.absolute()
+    folder = server.default_folder() if options.folder is None else options.folder.absolute()
     if options.port is not None and not 0 < options.port < 65536:
         raise UsageError(f"--port must be from 1 to 65535, got {options.port}")
     if options.stop:
-        ran = local.stop(folder)
+        ran = server.stop(folder)
         if options.json:
             print_json({"folder": str(folder), "stopped": ran})
         else:
             say(f"stopped the server of {folder}" if ran else f"no server of {folder} runs")
         return 0
-    address = local.start(folder, port=options.port)
+    address = server.start(folder, port=options.port)
     if options.json:
         print_json({"folder": str(folder), "address": address})
     else:

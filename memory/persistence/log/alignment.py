@@ -13,7 +13,8 @@ from memory.merging.motion import Motion
 from memory.merging.robots import only_robot
 from memory.persistence import poses
 from memory.persistence.engine import engine_of
-from memory.persistence.log.journal import LogEntry, joined, read_entries, undone_after
+from memory.persistence.ids import joined
+from memory.persistence.log.journal import LogEntry, read_entries, undone_after
 from memory.persistence.rows import Image, poses_of
 from memory.persistence.sql import Connection
 from memory.types import Memory

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence.log.journal import joined
+from memory.persistence.ids import joined
 from memory.types import Memory
 
 #: The first and the last of ids without a gap.
@@ -28,7 +28,7 @@ class Point(NamedTuple):
     identity: str
 
 
-class Partial(NamedTuple):
+class PartialTransfer(NamedTuple):
     """What came of a store and is newer than where all had come.
 
     Attributes:
@@ -54,7 +54,7 @@ class Position:
 
     store: str
     points: tuple[Point, ...] = ()
-    partial: tuple[Partial, ...] = ()
+    partial: tuple[PartialTransfer, ...] = ()
     robot: str | None = None
 
 

@@ -16,15 +16,11 @@ from memory.errors import UndoError
 from memory.persistence import meta
 from memory.persistence.checksums import LOG, LOG_POSE, LOG_ROW, NO_NUMBER, text_of
 from memory.persistence.engine import engine_of
-from memory.persistence.poses import distinct
+from memory.persistence.ids import chunks, distinct, joined
 from memory.persistence.rows import Image, Slot
+from memory.persistence.slots import read_slots
 from memory.persistence.sql import Connection
-from memory.persistence.sqlite.places import read_placed
-from memory.persistence.sqlite.tables import chunks, read_slots
 from memory.wording.reasons import in_words
-
-#: Name in ``meta`` of the random name of the store.
-STORE = "store"
 
 What = Literal["removed", "changed", "restored"]
 
@@ -49,7 +45,7 @@ class Counters:
         """From the file, after opening and after a rollback."""
         sql = "SELECT generation, next_id FROM log ORDER BY generation DESC LIMIT 1"
         self.generation, self.next_id = connection.execute(sql).fetchone() or (0, 1)
-        self.placed = read_placed(connection)
+        self.placed = meta.read_number(connection, meta.PLACED)
         self.slots = read_slots(connection)
 
 
@@ -125,8 +121,8 @@ def write_entry(
     counters.next_id += added
     text = json.dumps(detail) if detail else "{}"
     generation, now, following, token = counters.generation, time.time_ns(), counters.next_id, new_token()
-    told = NO_NUMBER if undoes is None else undoes
-    crc = LOG.sum((generation, now, first, following, told, token), "\0".join((operation, text)).encode())
+    undone = NO_NUMBER if undoes is None else undoes
+    crc = LOG.sum((generation, now, first, following, undone, token), "\0".join((operation, text)).encode())
     connection.execute(
         "INSERT INTO log (generation, time_ns, first_id, next_id, undoes, token, operation, detail, crc)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -143,9 +139,9 @@ def new_token() -> int:
 def read_identity(connection: Connection, generation: int) -> str | None:
     """Of the store and its operations up to one; ``None`` where that is not there."""
     if generation == 0:
-        return f"{meta.read(connection, STORE)}-0"
+        return f"{meta.read(connection, meta.STORE)}-0"
     row = connection.execute("SELECT token FROM log WHERE generation = ?", (generation,)).fetchone()
-    return None if row is None else f"{meta.read(connection, STORE)}-{row[0]}"
+    return None if row is None else f"{meta.read(connection, meta.STORE)}-{row[0]}"
 
 
 def write_rows(
@@ -268,11 +264,6 @@ def is_little(connection: Connection, after: int, most: int) -> bool:
         (after, after, most + 1, after),
     ).fetchone()
     return not moved and int(new) + int(changed) <= most
-
-
-def joined(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """(n,) int64 of any number of them."""
-    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 def read_before(connection: Connection, generation: int) -> list[tuple[int, What, Image | None]]:

@@ -22,10 +22,10 @@ KEPT_VISITS = 64
 SELECT = "SELECT time_ns, count, first_seen_ns, last_seen_ns FROM memory WHERE id = ?"
 ASSIGN = "UPDATE memory SET count = ?, first_seen_ns = ?, last_seen_ns = ?, visits = ? WHERE id = ?"
 
-Sights = Mapping[int, Sequence[Visit]]
+Observations = Mapping[int, Sequence[Visit]]
 
 
-class Sighted(NamedTuple):
+class ObservationCount(NamedTuple):
     """Sights that were counted on a memory after it was stored.
 
     Attributes:
@@ -38,7 +38,7 @@ class Sighted(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservationSummary:
     """When and how often a memory was seen: what sights change of it.
 
     Attributes:
@@ -52,7 +52,7 @@ class Seen:
     visits: tuple[Visit, ...]
 
     @classmethod
-    def of(cls, memory: Memory) -> Seen:
+    def of(cls, memory: Memory) -> ObservationSummary:
         """That of a memory."""
         return cls(
             memory.time_ns, memory.count, memory.first_seen_ns, memory.last_seen_ns, tuple(memory.visits)
@@ -62,26 +62,26 @@ class Seen:
         """By name, for a :class:`Memory`."""
         return {**vars(self), "count": saturated(self.count)}
 
-    def after(self, more: Iterable[Visit]) -> Seen:
+    def after(self, more: Iterable[Visit]) -> ObservationSummary:
         """With further sights: counts and visits are added; the time stays that of the kept sight."""
         added = list(more)
         known = known_visits(Memory(**self.fields()))
         joined = join_visits([*known, *added])
         first, last = joined[0].first_ns, joined[-1].last_ns
         count = saturated(self.count + sum(visit.sights for visit in added))
-        return Seen(self.time_ns, count, first, last, joined)
+        return ObservationSummary(self.time_ns, count, first, last, joined)
 
-    def before(self, taken: Iterable[Visit]) -> Seen:
+    def before(self, taken: Iterable[Visit]) -> ObservationSummary:
         """Without sights that were counted: visits keep their span unless nothing is left of them."""
         removed = list(taken)
         left = without_sights(self.visits, removed)
         count = max(self.count - sum(visit.sights for visit in removed), 1)
         if not left:
-            return Seen(self.time_ns, count, self.first_seen_ns, self.last_seen_ns, self.visits)
-        return Seen(self.time_ns, count, left[0].first_ns, left[-1].last_ns, left)
+            return ObservationSummary(self.time_ns, count, self.first_seen_ns, self.last_seen_ns, self.visits)
+        return ObservationSummary(self.time_ns, count, left[0].first_ns, left[-1].last_ns, left)
 
 
-class Pending:
+class PendingObservations:
     """Sights that wait for the next commit, by the memory that stands for them. Any thread may add."""
 
     def __init__(self) -> None:
@@ -104,13 +104,13 @@ class Pending:
             return 0
         return max(visit.last_ns for visit in waiting) - min(visit.first_ns for visit in waiting)
 
-    def add(self, sights: Sights) -> None:
+    def add(self, sights: Observations) -> None:
         """Let sights wait."""
         with self._lock:
             for id, seen in sights.items():
                 self._waiting[id] = join_visits([*self._waiting.get(id, ()), *seen])
 
-    def take_back(self, sights: Sights) -> None:
+    def take_back(self, sights: Observations) -> None:
         """What was added is not to be counted, where it still waits."""
         with self._lock:
             for id, seen in sights.items():
@@ -143,7 +143,7 @@ class Pending:
         self.add(written)
 
 
-def see(connection: Connection, generation: int, sights: Sights) -> None:
+def see(connection: Connection, generation: int, sights: Observations) -> None:
     """Count sights on memories as part of an operation; those on memories that are not there are passed over.
 
     Not what :func:`memory.persistence.log.journal.check_undoable` calls a change: operations before it can be
@@ -160,7 +160,7 @@ def note(
     connection: Connection,
     generation: int,
     id: int,
-    was: Seen,
+    was: ObservationSummary,
     seen: Iterable[Visit],
     *,
     taken_back: bool = False,
@@ -190,7 +190,9 @@ def unsee(connection: Connection, generation: int, done: int) -> None:
             back = now.before(taken) if taken and taken[0].sights > 0 else now.after(_turned(taken))
         else:
             time_ns, count, first_ns, last_ns, stretches = counted["was"]
-            back = Seen(time_ns, count, first_ns, last_ns, tuple(Visit(*visit) for visit in stretches))
+            back = ObservationSummary(
+                time_ns, count, first_ns, last_ns, tuple(Visit(*visit) for visit in stretches)
+            )
             for later in standing(connection, id, row):
                 back = back.after(later) if later[0].sights > 0 else back.before(_turned(later))
         write_seen(connection, id, back)
@@ -217,13 +219,15 @@ def standing(connection: Connection, id: int, after_row: int = 0) -> list[list[V
     return found
 
 
-def counted_on(connection: Connection, id: int) -> Sighted:
+def counted_on(connection: Connection, id: int) -> ObservationCount:
     """Sights that were counted on a memory, there or gone, without those that were taken back."""
     seen = [visit for part in standing(connection, id) for visit in part]
-    return Sighted(sum(visit.sights for visit in seen), max((visit.last_ns for visit in seen), default=0))
+    return ObservationCount(
+        sum(visit.sights for visit in seen), max((visit.last_ns for visit in seen), default=0)
+    )
 
 
-def read_seen(connection: Connection, id: int) -> Seen | None:
+def read_seen(connection: Connection, id: int) -> ObservationSummary | None:
     """When and how often a memory was seen; ``None`` where it is not there, or that is damaged."""
     found = connection.execute(SELECT, (id,)).fetchone()
     if found is None:
@@ -232,13 +236,13 @@ def read_seen(connection: Connection, id: int) -> Seen | None:
     try:
         time_ns, count, first_ns, last_ns = found
         seen = visits.unpack(id, blob[0] if blob else None)
-        return Seen(time_ns, saturated(count), first_ns, last_ns, seen)
+        return ObservationSummary(time_ns, saturated(count), first_ns, last_ns, seen)
     except CorruptStoreError:
         # What is damaged is for check and a backup: the writer goes on.
         return None
 
 
-def write_seen(connection: Connection, id: int, seen: Seen) -> None:
+def write_seen(connection: Connection, id: int, seen: ObservationSummary) -> None:
     """Make this of a memory so."""
     connection.execute(
         ASSIGN, (seen.count, seen.first_seen_ns, seen.last_seen_ns, int(bool(seen.visits)), id)

@@ -13,8 +13,7 @@ from memory.merging.motion import Motion
 from memory.persistence import meta, poses
 from memory.persistence.checksums import LOG_POSE, MEMORY
 from memory.persistence.engine import engine_of
-from memory.persistence.log import alignment as frames
-from memory.persistence.log import observations as sights
+from memory.persistence.log import alignment, observations
 from memory.persistence.log.journal import (
     Counters,
     check_undoable,
@@ -24,16 +23,13 @@ from memory.persistence.log.journal import (
     write_entry,
     write_rows,
 )
-from memory.persistence.log.observations import Sights
-from memory.persistence.rows import SCALARS, TEXTS, Image, Prepared, join, poses_of
+from memory.persistence.log.observations import Observations
+from memory.persistence.rows import SCALARS, TEXTS, Image, PreparedRows, join, poses_of
 from memory.persistence.sql import Connection
-from memory.persistence.sqlite import upkeep as erase
 
 #: Columns of ``memory`` that counting sights changes.
 SEEN = ("count", "first_seen_ns", "last_seen_ns")
 TIME = SCALARS.index("time_ns")
-#: Name in ``meta`` of the last operation that cannot be undone any more.
-TRIMMED = "trimmed"
 #: Poses in one row of ``log_pose``.
 POSE_PART = 65536
 
@@ -47,12 +43,12 @@ class Addition(NamedTuple):
         detail: for the log.
     """
 
-    rows: Prepared
+    rows: PreparedRows
     operation: str
     detail: Mapping[str, Any]
 
 
-class Applied(NamedTuple):
+class OperationResult(NamedTuple):
     """An operation that is on the disk.
 
     Attributes:
@@ -70,13 +66,13 @@ def apply(
     *,
     operation: str,
     detail: Mapping[str, Any],
-    add: Prepared,
+    add: PreparedRows,
     remove: Sequence[int] = (),
-    update: Mapping[int, Prepared] | None = None,
+    update: Mapping[int, PreparedRows] | None = None,
     secure: bool = False,
-    seen: Sights | None = None,
+    seen: Observations | None = None,
     before: Mapping[int, Image] | None = None,
-) -> Applied:
+) -> OperationResult:
     """Add, remove and change memories, and count sights, as one operation.
 
     Args:
@@ -107,7 +103,7 @@ def apply(
         engine_of(connection).delete_images(connection, gone)
         if secure:
             redact(connection, remove)
-            meta.write(connection, erase.NOTE, 1)
+            meta.write(connection, meta.ERASURE, 1)
     if old:
         write_rows(connection, generation, "changed", list(update), old)
         after = [image_of(image, update[image.id]) for image in old]
@@ -115,19 +111,21 @@ def apply(
     if added:
         engine_of(connection).insert_prepared(connection, counters.slots, add, first)
     if seen:
-        sights.see(connection, generation, seen)
+        observations.see(connection, generation, seen)
     update_places(connection, counters)
-    return Applied(generation, list(range(first, first + added)))
+    return OperationResult(generation, list(range(first, first + added)))
 
 
-def add_all(connection: Connection, counters: Counters, additions: Sequence[Addition]) -> list[Applied]:
+def add_all(
+    connection: Connection, counters: Counters, additions: Sequence[Addition]
+) -> list[OperationResult]:
     """Several operations that only add, with the statements of one."""
     first = counters.next_id
     done = []
     for rows, operation, detail in additions:
         start = counters.next_id
         generation = write_entry(connection, counters, operation, detail, added=rows.size)
-        done.append(Applied(generation, list(range(start, counters.next_id))))
+        done.append(OperationResult(generation, list(range(start, counters.next_id))))
     rows = additions[0].rows if len(additions) == 1 else join([addition.rows for addition in additions])
     if rows.size:
         engine_of(connection).insert_prepared(connection, counters.slots, rows, first)
@@ -142,7 +140,7 @@ def update_places(connection: Connection, counters: Counters, *, moved: bool = T
     counters.placed = engine.update_places(connection, last_id, counters.placed, moved=moved)
 
 
-def image_of(old: Image, prepared: Prepared) -> Image:
+def image_of(old: Image, prepared: PreparedRows) -> Image:
     """The image that an update of one row leads to."""
     vectors = {name: blobs[0] for name, (_, blobs, _) in prepared.vectors.items()}
     scalars = tuple(prepared.scalars[name][0] for name in SCALARS)
@@ -153,18 +151,18 @@ def image_of(old: Image, prepared: Prepared) -> Image:
     return Image(old.id, scalars, old.access, pose[: poses.POSE], covariance, texts, vectors, seen)
 
 
-def undo(connection: Connection, counters: Counters, generation: int) -> Applied:
+def undo(connection: Connection, counters: Counters, generation: int) -> OperationResult:
     """Take an operation back, as an operation of its own that can be undone too.
 
     Raises:
         UndoError: see :func:`memory.persistence.log.journal.check_undoable`; or what was there before is not
             known any more.
     """
-    trimmed = meta.read_number(connection, TRIMMED)
+    trimmed = meta.read_number(connection, meta.TRIMMED)
     if 0 < generation <= trimmed:
         raise UndoError(f"operation {generation} is too old: the log was trimmed up to {trimmed}")
     entry = check_undoable(connection, generation)
-    frames.check_frame(connection, entry)
+    alignment.check_frame(connection, entry)
     removed: list[Image] = []
     changed: list[Image] = []
     born = list(entry.added)
@@ -176,12 +174,14 @@ def undo(connection: Connection, counters: Counters, generation: int) -> Applied
         else:
             (removed if what == "removed" else changed).append(image)
     if removed:
-        was = frames.read_frames(connection, generation)
-        removed = frames.carried(removed, was, frames.read_frames(connection))
+        was = alignment.read_frames(connection, generation)
+        removed = alignment.carried(removed, was, alignment.read_frames(connection))
     gone = engine_of(connection).read_images(connection, born)
     now = engine_of(connection).read_images(connection, [image.id for image in changed])
     changed = [
-        with_sights_of(there, image) if sights.written_after(connection, image.id, generation) else image
+        with_sights_of(there, image)
+        if observations.written_after(connection, image.id, generation)
+        else image
         for there, image in zip(now, changed, strict=True)
     ]
     done = write_entry(connection, counters, "undo", {}, undoes=generation)
@@ -194,12 +194,12 @@ def undo(connection: Connection, counters: Counters, generation: int) -> Applied
         engine_of(connection).replace_images(connection, counters.slots, now, changed)
     except ValueError as error:
         raise UndoError(f"operation {generation} had vectors that no longer fit: {error}") from error
-    sights.unsee(connection, generation, done)
+    observations.unsee(connection, generation, done)
     if entry.operation == "merge" and removed:
         # What was seen of the result since is of the thing that its sources are of.
         latest = max(removed, key=lambda image: (image.scalars[TIME], image.id)).id
-        later = [visit for id in born for part in sights.standing(connection, id) for visit in part]
-        sights.see(connection, done, {latest: [visit for visit in later if visit.sights > 0]})
+        later = [visit for id in born for part in observations.standing(connection, id) for visit in part]
+        observations.see(connection, done, {latest: [visit for visit in later if visit.sights > 0]})
     sql = "SELECT ids, poses, covariances FROM log_pose WHERE generation = ?"
     parts = connection.execute(sql, (generation,)).fetchall()
     if parts:
@@ -210,7 +210,7 @@ def undo(connection: Connection, counters: Counters, generation: int) -> Applied
             tables.append(spreads.reshape(-1, poses.SPREAD))
         move(connection, counters, done, ids, np.hstack(tables))
     update_places(connection, counters)
-    return Applied(done, [])
+    return OperationResult(done, [])
 
 
 def with_sights_of(there: Image, image: Image) -> Image:
@@ -226,7 +226,7 @@ def mark(
     ids: Sequence[int],
     state: str,
     detail: Mapping[str, Any],
-) -> Applied:
+) -> OperationResult:
     """Give memories a state; what else they are stays as it is in the transaction.
 
     Raises:
@@ -238,7 +238,7 @@ def mark(
     write_rows(connection, generation, "changed", ids, before)
     connection.executemany("UPDATE memory SET state = ? WHERE id = ?", [(state, id) for id in ids])
     engine_of(connection).renew(connection, MEMORY, ids)
-    return Applied(generation, [])
+    return OperationResult(generation, [])
 
 
 def repose(
@@ -247,12 +247,12 @@ def repose(
     ids: NDArray[np.int64],
     table: NDArray[np.float64],
     detail: Mapping[str, Any],
-) -> Applied:
+) -> OperationResult:
     """Give memories new poses, as of :func:`memory.persistence.poses.check_poses`."""
     generation = write_entry(connection, counters, "repose", detail)
     move(connection, counters, generation, ids, table)
     update_places(connection, counters)
-    return Applied(generation, [])
+    return OperationResult(generation, [])
 
 
 def align(
@@ -262,7 +262,7 @@ def align(
     map_id: str,
     frame: Motion,
     detail: Mapping[str, Any],
-) -> Applied:
+) -> OperationResult:
     """Move what one robot alone saw in a map to where it lies by a frame; what comes of it later follows.
 
     Args:
@@ -276,15 +276,15 @@ def align(
     Returns:
         The operation, and the ids that moved.
     """
-    motion = frame.after(frames.read_frames(connection).get((robot, map_id), Motion()).inverse())
-    found = [motion.memory(memory) for memory in frames.seen_alone(connection, robot, map_id)]
+    motion = frame.after(alignment.read_frames(connection).get((robot, map_id), Motion()).inverse())
+    found = [motion.memory(memory) for memory in alignment.seen_alone(connection, robot, map_id)]
     told = {**detail, "robot": robot, "map": map_id, "frame": list(frame)}
-    generation = write_entry(connection, counters, frames.OPERATION, told)
+    generation = write_entry(connection, counters, alignment.OPERATION, told)
     ids = np.array([memory.id for memory in found], dtype=np.int64)
     if len(ids):
         move(connection, counters, generation, ids, poses_of(found))
         update_places(connection, counters)
-    return Applied(generation, ids.tolist())
+    return OperationResult(generation, ids.tolist())
 
 
 def move(
@@ -324,7 +324,7 @@ def touch(connection: Connection, counts: Mapping[int, int], now_ns: int) -> Non
     engine_of(connection).renew(connection, MEMORY, sorted(counts))
 
 
-class Trimmed(NamedTuple):
+class TrimReport(NamedTuple):
     """What a trimming of the log dropped.
 
     Attributes:
@@ -338,11 +338,11 @@ class Trimmed(NamedTuple):
     bytes: int
 
 
-def trim_log(connection: Connection, generation: int) -> Trimmed:
+def trim_log(connection: Connection, generation: int) -> TrimReport:
     """Drop what memories were before operations up to a generation: these cannot be undone any more."""
-    start = meta.read_number(connection, TRIMMED)
+    start = meta.read_number(connection, meta.TRIMMED)
     if generation <= start:
-        return Trimmed(start, 0, 0)
+        return TrimReport(start, 0, 0)
     span = (start, generation)
     size = 0
     for sql in (
@@ -366,8 +366,8 @@ def trim_log(connection: Connection, generation: int) -> Trimmed:
         " RETURNING row"
     )
     engine.renew(connection, LOG_POSE, [row for (row,) in connection.execute(sql, span).fetchall()])
-    meta.write(connection, TRIMMED, generation)
-    return Trimmed(generation, generation - start, size)
+    meta.write(connection, meta.TRIMMED, generation)
+    return TrimReport(generation, generation - start, size)
 
 
 def last_trimmable(connection: Connection, before_ns: int | None, keep_operations: int, until: int) -> int:

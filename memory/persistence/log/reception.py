@@ -16,11 +16,12 @@ from memory.merging.motion import Motion
 from memory.merging.robots import SEEN_BY, share_of
 from memory.merging.tracked import TRACKS
 from memory.persistence.engine import engine_of
+from memory.persistence.ids import joined
 from memory.persistence.log import operations
 from memory.persistence.log.alignment import in_frame, read_frames
-from memory.persistence.log.batches import Batch, Partial, Point, ids_of, runs_of
-from memory.persistence.log.journal import Counters, joined, read_entries, read_identity
-from memory.persistence.log.operations import Applied
+from memory.persistence.log.batches import Batch, PartialTransfer, Point, ids_of, runs_of
+from memory.persistence.log.journal import Counters, read_entries, read_identity
+from memory.persistence.log.operations import OperationResult
 from memory.persistence.rows import SCALARS, Image, prepare
 from memory.persistence.sql import Connection
 from memory.types import Memory
@@ -33,7 +34,7 @@ _NONE = np.zeros(0, np.int64)
 _STATE = SCALARS.index("state")
 
 
-class Received(NamedTuple):
+class Receipt(NamedTuple):
     """What a batch did.
 
     Attributes:
@@ -55,7 +56,7 @@ class Received(NamedTuple):
 
 
 @dataclass
-class Known:
+class PeerState:
     """What is here of one store; follows the log.
 
     Attributes:
@@ -73,7 +74,7 @@ class Known:
     identity: str | None = None
     robot: str | None = None
     points: list[Point] = field(default_factory=list)
-    partial: list[Partial] = field(default_factory=list)
+    partial: list[PartialTransfer] = field(default_factory=list)
     frames: dict[tuple[str, str], Motion] = field(default_factory=dict)
     _there: list[NDArray[np.int64]] = field(default_factory=list)
     _here: list[NDArray[np.int64]] = field(default_factory=list)
@@ -150,7 +151,7 @@ class Known:
             self.partial.clear()
         else:
             runs = [*detail["new"], *detail["changed"], *detail["gone"]]
-            self.partial.append(Partial(until, tuple((first, last) for first, last in runs)))
+            self.partial.append(PartialTransfer(until, tuple((first, last) for first, last in runs)))
 
     def _after(self, generation: int) -> set[int]:
         """Ids here of what came with a later state of its store than one."""
@@ -175,8 +176,8 @@ def shared_ids(connection: Connection) -> NDArray[np.int64]:
 
 
 def receive(
-    connection: Connection, counters: Counters, known: Known, batch: Batch, *, may_undo: bool = True
-) -> Received:
+    connection: Connection, counters: Counters, known: PeerState, batch: Batch, *, may_undo: bool = True
+) -> Receipt:
     """Do what a batch says, as one operation; nothing where it had come before.
 
     A memory that was merged here is taken out of the merge first, by undoing it: the next consolidation makes
@@ -195,7 +196,7 @@ def receive(
     """
     known.follow(connection)
     if not _fits(known, batch):
-        return Received()
+        return Receipt()
     sent = _in_order(batch.memories)
     theirs = [memory.id or 0 for memory in sent]
     here_of_sent, here_of_gone = known.here(theirs).tolist(), known.here(batch.gone).tolist()
@@ -243,12 +244,12 @@ def receive(
         "changed": runs_of(sorted(set(theirs) - {memory.id for memory in add})),
         "gone": runs_of(batch.gone),
     }
-    done: Applied = operations.apply(
+    done: OperationResult = operations.apply(
         connection, counters, operation=OPERATION, detail=detail, add=new, remove=remove,
         update={memory.id or 0: prepare([memory], slots) for memory in stated}, before=before,
     )  # fmt: skip
     now_ns = time.time_ns()
-    return Received(
+    return Receipt(
         len(add),
         len(update),
         len(remove),
@@ -259,7 +260,7 @@ def receive(
     )
 
 
-def _fits(known: Known, batch: Batch) -> bool:
+def _fits(known: PeerState, batch: Batch) -> bool:
     """Whether the batch goes on from where this store is; false where it had come before."""
     points = [Point(0, batch.since.identity), *known.points]
     newest = points[-1]

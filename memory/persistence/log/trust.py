@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memory.persistence.log.journal import Counters, read_entries, read_identity, undone_after, write_entry
-from memory.persistence.log.operations import Applied
+from memory.persistence.log.operations import OperationResult
 from memory.persistence.sql import Connection
 from memory.types import check_text
 
@@ -17,7 +17,7 @@ OPERATION = "trust"
 
 
 @dataclass(frozen=True)
-class Trusts:
+class RobotTrust:
     """What was said up to an operation.
 
     Attributes:
@@ -30,7 +30,7 @@ class Trusts:
     read: int = 0
     identity: str | None = None
 
-    def followed(self, connection: Connection) -> Trusts:
+    def followed(self, connection: Connection) -> RobotTrust:
         """The same up to now."""
         (latest,) = connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()
         same = self.read == 0 or read_identity(connection, self.read) == self.identity
@@ -40,7 +40,7 @@ class Trusts:
         after = self.read if same else 0
         told = not same or connection.execute(sql, (after,)).fetchone() is not None
         by_robot = read_trust(connection) if told else self.by_robot
-        return Trusts(by_robot, int(latest), read_identity(connection, latest))
+        return RobotTrust(by_robot, int(latest), read_identity(connection, latest))
 
 
 def read_trust(connection: Connection) -> dict[str, float]:
@@ -64,6 +64,6 @@ def check_trust(robot: str, trust: float) -> tuple[str, float]:
     return robot, float(trust)
 
 
-def trust_in(connection: Connection, counters: Counters, detail: Mapping[str, Any]) -> Applied:
+def trust_in(connection: Connection, counters: Counters, detail: Mapping[str, Any]) -> OperationResult:
     """Say how far a robot is believed from now on, as an operation that can be undone."""
-    return Applied(write_entry(connection, counters, OPERATION, detail), [])
+    return OperationResult(write_entry(connection, counters, OPERATION, detail), [])

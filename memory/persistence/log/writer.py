@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from memory.persistence.log import operations
 from memory.persistence.log.group_commit import GroupCommit
 from memory.persistence.log.journal import Counters
-from memory.persistence.log.observations import Pending
-from memory.persistence.log.operations import Addition, Applied
+from memory.persistence.log.observations import PendingObservations
+from memory.persistence.log.operations import Addition, OperationResult
 from memory.persistence.sql import Connection
 
 
-class Commits(GroupCommit[Addition, Applied]):
+class Writer(GroupCommit[Addition, OperationResult]):
     """Commits operations, and with them the sights that wait.
 
     Args:
@@ -27,13 +27,13 @@ class Commits(GroupCommit[Addition, Applied]):
     def __init__(self, connection: Connection, counters: Counters) -> None:
         super().__init__(connection)
         self.counters = counters
-        self.pending = Pending()
+        self.pending = PendingObservations()
 
     def begin(self) -> None:
         """Sights do not wait longer."""
         self.pending.write(self.connection, self.counters)
 
-    def together(self, requests: list[Addition]) -> Sequence[Applied]:
+    def together(self, requests: list[Addition]) -> Sequence[OperationResult]:
         """Several additions with the statements of one."""
         return operations.add_all(self.connection, self.counters, requests)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from psycopg import sql
 
 from memory.persistence.postgres.images import COLUMNS
-from memory.persistence.sqlite.migrations import Migration
+from memory.persistence.sql import Migration
 
 _SEES = '((SELECT sees_all()) OR map_id = ANY ((SELECT seen_maps())::text[] COLLATE "C"))'
 # A question for a value and not for existence, of which the server would make a table of all memories first.

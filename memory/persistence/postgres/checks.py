@@ -1,14 +1,12 @@
-"""Sizes of a store on a server, and whether its tables fit each other."""
+"""Checks whether the tables of a store on a server fit each other, and repairs what can be derived."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from memory.persistence.log.journal import Counters
 from memory.persistence.postgres import words
-from memory.persistence.reports import Stats
+from memory.persistence.reports import CheckReport
 from memory.persistence.sql import Connection
-from memory.persistence.sqlite.repair.checks import CheckReport
 
 #: What must have no rows, and what is said with their number.
 _CHECKS = (
@@ -73,27 +71,3 @@ def repair(connection: Connection) -> CheckReport:
         if connection.execute(f"{sql} RETURNING id").fetchall():
             done.append(f"rows of {table} without a memory were removed")
     return replace(look(connection), repaired=tuple(done))
-
-
-def read_stats(connection: Connection) -> Stats:
-    """Sizes of everything."""
-    counters = Counters()
-    counters.read(connection)
-    by_map = dict(connection.execute("SELECT map_id, count(*) FROM memory GROUP BY 1 ORDER BY 1").fetchall())
-    by_kind = dict(connection.execute("SELECT kind, count(*) FROM memory GROUP BY 1 ORDER BY 1").fetchall())
-    counts = dict(connection.execute("SELECT slot, count(*) FROM embedding GROUP BY 1").fetchall())
-    (size,) = connection.execute(
-        "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class AS c"
-        " WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'"
-    ).fetchone()
-    return Stats(
-        memories=sum(by_kind.values()),
-        by_map=by_map,
-        by_kind=by_kind,
-        vectors={name: counts.get(slot.number, 0) for name, slot in counters.slots.items()},
-        generation=counters.generation,
-        next_id=counters.next_id,
-        file_bytes=size,
-        log_bytes=0,
-        free_bytes=0,
-    )

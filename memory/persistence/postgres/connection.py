@@ -61,7 +61,7 @@ def placeholders(sql: str) -> str:
     return sql.replace("%", "%%").replace("?", "%s")
 
 
-class ServerConnection:
+class PostgresConnection:
     """A connection in the words of :class:`memory.persistence.sql.Connection`.
 
     It takes one of the server's from the pool for a transaction and gives it back afterwards, so that a
@@ -155,22 +155,22 @@ class ServerConnection:
             self._pool.putconn(raw)
 
 
-class Readers:
+class PostgresReaders:
     """Connections for reading, lent to one thread at a time."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
-        self._lent: set[ServerConnection] = set()
+        self._lent: set[PostgresConnection] = set()
 
     @contextmanager
-    def borrow(self) -> Iterator[ServerConnection]:
+    def borrow(self) -> Iterator[PostgresConnection]:
         """A connection within a read transaction: everything that is read is of one moment.
 
         Raises:
             QueryInterruptedError: it took longer than :mod:`memory.persistence.deadline` lets it.
         """
         check_deadline()
-        connection = ServerConnection(self._pool, None)
+        connection = PostgresConnection(self._pool, None)
         connection._begin()
         self._lent.add(connection)
         try:
@@ -190,7 +190,7 @@ class Readers:
             connection.cancel()
 
 
-class translated:
+class postgres_errors:
     """Turn errors of the server into those of :mod:`memory.errors`, with the name of the store."""
 
     __slots__ = ("_name",)

@@ -18,33 +18,30 @@ from psycopg_pool import ConnectionPool
 from memory.errors import (
     DimensionError,
     NotAStoreError,
-    StoreClosedError,
     StoreError,
     StoreReadOnlyError,
     StoreVersionError,
 )
 from memory.persistence import meta
-from memory.persistence.log.journal import STORE, Counters
-from memory.persistence.postgres import checks as checking
-from memory.persistence.postgres import nearest, schema
+from memory.persistence.log.journal import Counters
+from memory.persistence.postgres import checks, nearest, schema
 from memory.persistence.postgres.address import without_password
 from memory.persistence.postgres.connection import (
     AGAIN_S,
     MOST_CONNECTIONS,
     WAIT_S,
-    Readers,
-    ServerConnection,
+    PostgresConnection,
+    PostgresReaders,
     configure,
     options_of,
-    translated,
+    postgres_errors,
 )
-from memory.persistence.postgres.images import add_slot
 from memory.persistence.postgres.upkeep import Upkeep
-from memory.persistence.postgres.writer import ServerWriter
-from memory.persistence.reports import Stats
+from memory.persistence.postgres.writer import PostgresWriter
+from memory.persistence.reports import CheckReport
 from memory.persistence.rows import DEFAULT_SLOT
-from memory.persistence.sqlite.repair.checks import CheckReport
-from memory.persistence.sqlite.tables import read_slots
+from memory.persistence.slots import add_slot, read_slots
+from memory.persistence.sql import check_version
 from memory.query import Filter
 from memory.types import check_integer
 
@@ -52,7 +49,7 @@ from memory.types import check_integer
 _MAKING = 0x52434C4C
 
 
-class Database(Upkeep):
+class PostgresDatabase(Upkeep):
     """The tables of a store in the first schema of the connection's ``search_path``.
 
     Any number of processes write: their operations come one after another, each durable when it returns.
@@ -66,6 +63,7 @@ class Database(Upkeep):
     """
 
     shared = True
+    _writer: PostgresWriter | None
 
     def __init__(self, address: str, *, dim: int | None, readonly: bool, create: bool) -> None:
         """Used by :meth:`open`."""
@@ -74,9 +72,8 @@ class Database(Upkeep):
         self.readonly = readonly
         self.remarks = []
         self._pid = os.getpid()
-        self._closed = False
         self._counters = Counters()
-        with translated(self.address):
+        with postgres_errors(self.address):
             # Alone, because the pool would try again and not say what is wrong.
             psycopg.connect(address, connect_timeout=10).close()
             self._pool = ConnectionPool(
@@ -94,14 +91,14 @@ class Database(Upkeep):
             except BaseException:
                 self._pool.close()
                 raise
-        self._readers = Readers(self._pool)
-        writing = ServerConnection(self._pool, lock, guarded=self.guarded)
-        self._writer = None if readonly else ServerWriter(writing, self._counters)
+        self._readers = PostgresReaders(self._pool)
+        writing = PostgresConnection(self._pool, lock, guarded=self.guarded)
+        self._writer = None if readonly else PostgresWriter(writing, self._counters)
 
     @classmethod
     def open(
         cls, address: str, *, dim: int | None = None, readonly: bool = False, create: bool = True
-    ) -> Database:
+    ) -> PostgresDatabase:
         """Open or make a store, see :meth:`memory.store.MemoryStore.open`.
 
         Raises:
@@ -119,11 +116,11 @@ class Database(Upkeep):
         Returns:
             The number of the store's lock, and whether row-level security holds for this user.
         """
-        connection = ServerConnection(self._pool, None if self.readonly else _MAKING)
+        connection = PostgresConnection(self._pool, None if self.readonly else _MAKING)
         connection.execute("BEGIN IMMEDIATE")
         try:
             found = schema.version(connection)
-            schema.check_version(found, self.address)
+            check_version(found, latest=len(schema.MIGRATIONS), name=self.address)
             if not found:
                 if self.readonly or not create:
                     raise NotAStoreError(f"{self.address} holds no store: recall init makes one")
@@ -143,7 +140,7 @@ class Database(Upkeep):
                 )
             self.dim = stored
             self._counters.read(connection)
-            self.folder = cache_folder(str(meta.read(connection, STORE)))
+            self.folder = cache_folder(str(meta.read(connection, meta.STORE)))
             sql = (
                 "SELECT 'log'::regclass::oid::bigint, row_security_active('memory'),"
                 " current_setting('fsync'), current_setting('synchronous_commit')"
@@ -160,7 +157,7 @@ class Database(Upkeep):
                 connection.execute("ROLLBACK")
         return int(lock), bool(guarded)
 
-    def _make(self, connection: ServerConnection, dim: int) -> None:
+    def _make(self, connection: PostgresConnection, dim: int) -> None:
         """The tables of a new store."""
         there = "SELECT 1 FROM pg_type WHERE typname = 'halfvec'"
         if connection.execute(there).fetchone() is None:
@@ -173,7 +170,7 @@ class Database(Upkeep):
                 ) from error
         schema.migrate(connection, 0)
         add_slot(connection, {}, DEFAULT_SLOT, dim)
-        meta.write(connection, STORE, secrets.token_hex(16))
+        meta.write(connection, meta.STORE, secrets.token_hex(16))
         meta.write(connection, "created_ns", time.time_ns())
 
     def close(self) -> None:
@@ -188,38 +185,27 @@ class Database(Upkeep):
             self._pool.close()
 
     def interrupt(self) -> None:
-        """See :meth:`memory.persistence.queries.Opened.interrupt`."""
+        """See :meth:`memory.persistence.queries.Queries.interrupt`."""
         self._readers.interrupt()
         if self._writer is not None and not self._closed:
             self._writer.connection.cancel()
 
-    def _translated(self) -> translated:
-        return translated(self.address)
+    @property
+    def _name(self) -> str:
+        return self.address
+
+    def _translated(self) -> postgres_errors:
+        return postgres_errors(self.address)
 
     @contextmanager
-    def _read(self) -> Iterator[ServerConnection]:
+    def _read(self) -> Iterator[PostgresConnection]:
         self._check_usable()
-        with translated(self.address), self._readers.borrow() as connection:
+        with postgres_errors(self.address), self._readers.borrow() as connection:
             yield connection
 
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise StoreClosedError(f"{self.address} was closed")
-        if os.getpid() != self._pid:
-            raise StoreClosedError(
-                f"{self.address} was opened by process {self._pid}: open it anew after a fork"
-            )
-
-    def _check_writer(self) -> ServerWriter:
-        self._check_usable()
-        if self._writer is None:
-            raise StoreReadOnlyError(f"{self.address} was opened for reading only")
-        return self._writer
-
-    def stats(self) -> Stats:
-        """Sizes of everything; those of files are what the tables and their indexes take on the server."""
-        with self._read() as connection:
-            return checking.read_stats(connection)
+    def _sizes(self, connection: Any) -> tuple[int, int, int]:
+        (size,) = connection.execute(schema.SIZE).fetchone()
+        return int(size), 0, 0
 
     def nearest(
         self,
@@ -229,15 +215,15 @@ class Database(Upkeep):
         encoder: str = DEFAULT_SLOT,
         *,
         aim: float = nearest.USUAL,
-    ) -> nearest.Nearest:
-        """See :func:`memory.persistence.postgres.nearest.search`; nothing for an unknown encoder."""
+    ) -> nearest.NearestVectors:
+        """See :func:`memory.persistence.postgres.nearest.search_nearest`; nothing for an unknown encoder."""
         with self._read() as connection:
             # The first slot is made with the store and stays: it needs no looking up.
             slots = self._counters.slots if encoder == DEFAULT_SLOT else read_slots(connection)
             slot = slots.get(encoder)
             if slot is None:
-                return nearest.Nearest(np.zeros(0, np.int64), np.zeros(0, np.float32), False)
-            return nearest.search(connection, slot, vector, k, filter, aim=aim)
+                return nearest.NearestVectors(np.zeros(0, np.int64), np.zeros(0, np.float32), False)
+            return nearest.search_nearest(connection, slot, vector, k, filter, aim=aim)
 
     def check(self, repair: bool = False) -> CheckReport:
         """Whether rows, log and words fit each other; with ``repair``, mend what can be derived."""
@@ -248,7 +234,7 @@ class Database(Upkeep):
             raise StoreReadOnlyError(f"{self.address} is repaired by its owner")
 
         def work(connection: Any) -> CheckReport:
-            return checking.repair(connection)
+            return checks.repair(connection)
 
         return self._write(work)
 
@@ -261,7 +247,7 @@ class Database(Upkeep):
         if self.guarded:
             raise StoreReadOnlyError(f"{self.address} is checked by its owner, who sees all rows")
         with self._read() as connection:
-            return checking.look(connection)
+            return checks.look(connection)
 
 
 def cache_folder(store: str) -> Path:

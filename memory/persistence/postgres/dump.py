@@ -10,7 +10,7 @@ from pathlib import Path
 from psycopg import conninfo
 
 from memory.errors import StoreError
-from memory.persistence.postgres import server as local
+from memory.persistence.postgres import server
 from sparse_core.common.files import replacing
 
 #: Name of the file.
@@ -46,7 +46,7 @@ def program(name: str) -> Path:
     known = shutil.which(name)
     if known is not None:
         return Path(known)
-    found = local.programs(local.default_folder())
+    found = server.programs(server.default_folder())
     if found is None:
         raise StoreError(
             f"{name} is not here: install the client programs of the server's version of PostgreSQL (on"

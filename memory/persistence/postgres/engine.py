@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memory.persistence.postgres import images
-from memory.persistence.postgres import search as searching
-from memory.persistence.sqlite import search as reading
+from memory.persistence.postgres import images, search
 
 
 class PostgresEngine:
@@ -14,6 +12,7 @@ class PostgresEngine:
 
     last_log_row = "SELECT last_log_row()"
     without_was = "(before::jsonb - 'was')::text"
+    vector_counts = "SELECT slot, count(*) FROM embedding GROUP BY 1"
     read_images = staticmethod(images.read_images)
     insert_prepared = staticmethod(images.insert_prepared)
     insert_images = staticmethod(images.insert_images)
@@ -24,15 +23,14 @@ class PostgresEngine:
     renew = staticmethod(images.renew)
     read_vectors = staticmethod(images.read_vectors)
     scan_vectors = staticmethod(images.scan_vectors)
-    one_of = staticmethod(searching.one_of)
-    select_ids = staticmethod(searching.select_ids)
-    select_among = staticmethod(searching.select_among)
-    times_of = staticmethod(searching.times_of)
-    count_matches = staticmethod(searching.count_matches)
-    search_words = staticmethod(searching.search_words)
-    word_ids = staticmethod(searching.word_ids)
-    scan_columns = staticmethod(searching.scan_columns)
-    read_maps = staticmethod(reading.read_maps)
+    one_of = staticmethod(search.one_of)
+    select_ids = staticmethod(search.select_ids)
+    select_among = staticmethod(search.select_among)
+    times_of = staticmethod(search.times_of)
+    count_matches = staticmethod(search.count_matches)
+    search_words = staticmethod(search.search_words)
+    word_ids = staticmethod(search.word_ids)
+    scan_columns = staticmethod(search.scan_columns)
 
     @staticmethod
     def update_places(connection: Any, last_id: int, placed: int, *, moved: bool) -> int:

@@ -10,11 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.errors import DimensionError, UnknownMemoryError
 from memory.persistence import checksums, poses, visits
 from memory.persistence.postgres import words
-from memory.persistence.rows import ACCESS, DEFAULT_SLOT, SCALARS, SLOTS, TEXTS, Image, Prepared, Slot
-from memory.persistence.sqlite.tables import Vectors, as_vectors
+from memory.persistence.rows import (
+    ACCESS,
+    SCALARS,
+    TEXTS,
+    Image,
+    PreparedRows,
+    Slot,
+    Vectors,
+    in_order,
+)
+from memory.persistence.slots import add_slot
 
 LABEL, CAPTION = SCALARS.index("label"), TEXTS.index("caption")
 PLACE = ("x", "y", "z", "yaw", "covariance")
@@ -30,34 +38,6 @@ COPY_HEAD, COPY_END = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0), struct.p
 def array(numbers: Iterable[Any]) -> str:
     """Numbers as the server reads an array."""
     return "{" + ",".join(map(repr, numbers)) + "}"
-
-
-def add_slot(connection: Any, slots: dict[str, Slot], name: str, dim: int) -> Slot:
-    """The slot of this name, made where there is none.
-
-    Raises:
-        DimensionError: it exists with another length.
-        ValueError: no number is left, and each of the others has a vector.
-    """
-    if name not in slots:
-        if len(slots) == SLOTS:
-            drop_empty_slots(connection, slots)
-        taken = {slot.number for slot in slots.values()}
-        number = next((each for each in range(SLOTS) if each not in taken), None)
-        if number is None:
-            raise ValueError(f"a store has at most {SLOTS} encoders; there is no room for {name!r}")
-        connection.execute("INSERT INTO slot (slot, name, dim) VALUES (?, ?, ?)", (number, name, dim))
-        slots[name] = Slot(number, dim)
-    if slots[name].dim != dim:
-        raise DimensionError(f"the {name!r} vector has {dim} numbers, the store takes {slots[name].dim}")
-    return slots[name]
-
-
-def drop_empty_slots(connection: Any, slots: dict[str, Slot]) -> None:
-    """Make room for other encoders: those without a single vector go, but not the default one."""
-    used = {number for (number,) in connection.execute("SELECT DISTINCT slot FROM embedding")}
-    for name in [name for name, slot in slots.items() if slot.number not in used and name != DEFAULT_SLOT]:
-        connection.execute("DELETE FROM slot WHERE slot = ?", (slots.pop(name).number,))
 
 
 def copy_vectors(connection: Any, ids: Sequence[int], slot: int, blobs: Sequence[bytes], dim: int) -> None:
@@ -98,7 +78,7 @@ def _copied(connection: Any, table: str, columns: Sequence[str], form: str = "")
         connection.execute(f"DELETE FROM {into}")
 
 
-def insert_prepared(connection: Any, slots: dict[str, Slot], prepared: Prepared, first_id: int) -> None:
+def insert_prepared(connection: Any, slots: dict[str, Slot], prepared: PreparedRows, first_id: int) -> None:
     """New memories with rising ids."""
     copy_prepared(connection, slots, prepared, first_id)
     said = zip(prepared.scalars["label"], prepared.texts["caption"], strict=True)
@@ -106,26 +86,33 @@ def insert_prepared(connection: Any, slots: dict[str, Slot], prepared: Prepared,
     visits.write(connection, {first_id + position: kept for position, kept in prepared.visits.items()})
 
 
-def copy_prepared(connection: Any, slots: dict[str, Slot], prepared: Prepared, first_id: int) -> None:
+def copy_prepared(connection: Any, slots: dict[str, Slot], prepared: PreparedRows, first_id: int) -> None:
     """Rows and vectors of new memories, without the counts of their words and their visits."""
-    labels, captions = prepared.scalars["label"], prepared.texts["caption"]
     table = prepared.poses.tolist()
     scalars = zip(*(prepared.scalars[name] for name in SCALARS), strict=True)
     texts = zip(*(prepared.texts[name] for name in TEXTS), strict=True)
     copy_rows(
         connection,
         (
-            (
-                first_id + at, *scalar, 0, None, int(at in prepared.visits),
-                *table[at][: poses.POSE], spread_of(table[at][poses.POSE :]), *text,
-                words.vector_of(labels[at], captions[at]),
-            )
+            (first_id + at, *_values(scalar, (0, None), at in prepared.visits, table[at], text))
             for at, (scalar, text) in enumerate(zip(scalars, texts, strict=True))
         ),
-    )  # fmt: skip
+    )
     for name, (positions, blobs, dim) in prepared.vectors.items():
         slot = add_slot(connection, slots, name, dim).number
         copy_vectors(connection, [first_id + position for position in positions], slot, blobs, dim)
+
+
+def _values(
+    scalars: Sequence[Any],
+    access: Sequence[Any],
+    visited: bool,
+    pose: Sequence[float],
+    texts: Sequence[Any],
+) -> tuple[Any, ...]:
+    """Return what ``COLUMNS`` hold of a memory, after its id; of the pose x, y, z, yaw and any covariance."""
+    place = (*pose[: poses.POSE], spread_of(pose[poses.POSE :]))
+    return (*scalars, *access, int(visited), *place, *texts, words.vector_of(scalars[LABEL], texts[CAPTION]))
 
 
 def spread_of(numbers: Sequence[float]) -> str | None:
@@ -157,11 +144,7 @@ def read_images(connection: Any, ids: Sequence[int], *, vectors: bool = True) ->
             blobs.get(row[0], {}),
             visits.unpack(row[0], blob),
         )
-    missing = [id for id in ids if id not in found]
-    if missing:
-        shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
-        raise UnknownMemoryError(f"no memory has the id {shown}")
-    return [found[id] for id in ids]
+    return in_order(found, ids)
 
 
 def read_halves(connection: Any, ids: Sequence[int]) -> dict[int, dict[str, bytes]]:
@@ -200,7 +183,7 @@ def scan_vectors(connection: Any, slot: Slot, *, after_id: int, limit: int) -> V
 def _fetch(connection: Any, sql: str, parameters: Sequence[Any], dim: int) -> Vectors:
     with connection.raw.cursor(binary=True) as cursor:
         rows = cursor.execute(sql, parameters).fetchall()
-    return as_vectors([row[0] for row in rows], [half_of(row[1]) for row in rows], dim)
+    return Vectors.of([row[0] for row in rows], [half_of(row[1]) for row in rows], dim)
 
 
 def delete_images(connection: Any, images: Sequence[Image]) -> None:
@@ -220,13 +203,10 @@ def insert_images(connection: Any, slots: dict[str, Slot], images: Sequence[Imag
     copy_rows(
         connection,
         (
-            (
-                i.id, *i.scalars, *i.access, int(bool(i.visits)), *i.pose, spread_of(i.covariance or ()),
-                *i.texts, words.vector_of(i.scalars[LABEL], i.texts[CAPTION]),
-            )
+            (i.id, *_values(i.scalars, i.access, bool(i.visits), (*i.pose, *(i.covariance or ())), i.texts))
             for i in images
         ),
-    )  # fmt: skip
+    )
     if not connection.guarded:
         # They are again of whoever added them, who need not be who puts them back.
         connection.execute(
@@ -265,13 +245,10 @@ def replace_images(
     connection.executemany(
         assign,
         [
-            (
-                *new.scalars, int(bool(new.visits)), *new.pose, spread_of(new.covariance or ()), *new.texts,
-                words.vector_of(label, caption), new.id,
-            )
-            for new, (label, caption) in zip(after, says, strict=True)
+            (*_values(i.scalars, (), bool(i.visits), (*i.pose, *(i.covariance or ())), i.texts), i.id)
+            for i in after
         ],
-    )  # fmt: skip
+    )
     changed = [pair for pair in zip(said, says, strict=True) if pair[0] != pair[1]]
     words.count(connection, words.counts_of(pair[1] for pair in changed), 1)
     words.count(connection, words.counts_of(pair[0] for pair in changed), -1)

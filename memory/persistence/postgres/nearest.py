@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence.filters import Condition, judge
-from memory.persistence.postgres import parts
-from memory.persistence.postgres import search as searching
+from memory.persistence.filters import judge
+from memory.persistence.postgres import parts, search
 from memory.persistence.rows import Slot
-from memory.persistence.sqlite.search import where
+from memory.persistence.sql import Condition, where
 from memory.query import Filter
 
 #: Numbers of a vector that the server's index takes.
@@ -36,7 +35,7 @@ FEW = 10_000
 _JUDGED = (2, 8, 32)
 
 
-class Nearest(NamedTuple):
+class NearestVectors(NamedTuple):
     """What is most similar to a vector, the most similar first and equal ones by rising id.
 
     Attributes:
@@ -98,12 +97,12 @@ def within_parts(connection: Any, filter: Filter) -> list[Condition]:
     if len(some) == len(known):
         return []
     if not some:
-        return [searching.NOTHING]
+        return [search.NOTHING]
     stretches = " OR ".join(f"({part.contains('e.id')})" for part in some)
     return [Condition(f"({stretches})", ())]
 
 
-def search(
+def search_nearest(
     connection: Any,
     slot: Slot,
     vector: NDArray[np.float32],
@@ -111,7 +110,7 @@ def search(
     filter: Filter,
     *,
     aim: float = USUAL,
-) -> Nearest:
+) -> NearestVectors:
     """The most similar memories that pass a filter.
 
     Where few match, they are compared. Otherwise the server goes on through its graph until enough pass
@@ -127,15 +126,15 @@ def search(
         aim: share of them to find; at 1 all that match are compared, whatever index there is.
     """
     indexed = aim < 1.0 and prepare(connection, slot, k, aim)
-    passed = searching.passed(connection, filter)
-    wanted, few = [*passed, *searching.by_place(filter)], False
+    passed = search.passed(connection, filter)
+    wanted, few = [*passed, *search.by_place(filter)], False
     if indexed and wanted:
         clause, parameters = where(wanted)
         sql = f"SELECT count(*) FROM (SELECT FROM memory AS m{clause} LIMIT ?) AS s"
         (count,) = connection.execute(sql, (*parameters, FEW + 1)).fetchone()
         few = count <= FEW
     inside, joined = [] if few else within_parts(connection, filter), bool(wanted)
-    judged = searching.is_judged(filter)
+    judged = search.is_judged(filter)
     rows_of = partial(_rows, connection, slot, vector)
     if indexed and not few:
         ask = partial(rows_of, [*(passed if judged else wanted), *inside], joined)
@@ -145,8 +144,8 @@ def search(
     # Without the graph: the other indexes are read by bitmaps.
     connection.execute("SET LOCAL enable_indexscan = off")
     if judged:
-        found = searching.select_ids(connection, filter)
-        wanted, joined = [searching.one_of("e.id", found.tolist())], False
+        found = search.select_ids(connection, filter)
+        wanted, joined = [search.one_of("e.id", found.tolist())], False
     elif few:
         # Their vectors are looked up by id: a join is taken to be of all vectors, and reads them.
         clause, parameters = where(wanted)
@@ -157,7 +156,7 @@ def search(
 
 def _walked(ask: Callable[..., list[Any]], k: int, filter: Filter) -> list[Any]:
     """The ``k`` most similar of a walk through the graph; fewer where it gives up."""
-    if not searching.is_judged(filter):
+    if not search.is_judged(filter):
         return _first(ask, k)
     for share in _JUDGED:
         rows = _first(partial(ask, places=True), share * k)
@@ -196,7 +195,7 @@ def _rows(
     kind = f"halfvec({slot.dim})"
     clause, parameters = where([Condition(f"e.slot = {slot.number}", ()), *wanted])
     join = " JOIN memory AS m ON m.id = e.id" if joined or equal_by_contents else ""
-    equal = f", {searching.by_contents('m')}" if equal_by_contents else ""
+    equal = f", {search.by_contents('m')}" if equal_by_contents else ""
     sql = (
         f"SELECT e.id, e.half::{kind} <=> ?::{kind} AS away{', m.x, m.y' if places else ''}"
         f" FROM embedding AS e{join}{clause} ORDER BY away{equal} LIMIT ?"
@@ -206,9 +205,9 @@ def _rows(
     return rows
 
 
-def _nearest(rows: Sequence[Any], indexed: bool) -> Nearest:
+def _nearest(rows: Sequence[Any], indexed: bool) -> NearestVectors:
     ids = np.array([row[0] for row in rows], dtype=np.int64)
-    return Nearest(ids, (1.0 - np.array([row[1] for row in rows])).astype(np.float32), indexed)
+    return NearestVectors(ids, (1.0 - np.array([row[1] for row in rows])).astype(np.float32), indexed)
 
 
 def make_index(raw: Any, slot: Slot, first_id: int) -> None:

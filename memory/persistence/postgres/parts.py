@@ -16,7 +16,7 @@ from memory.persistence.engine import engine_of
 from memory.persistence.log import journal
 from memory.persistence.log.journal import Counters
 from memory.persistence.postgres import words
-from memory.persistence.sqlite.migrations import Migration
+from memory.persistence.sql import Migration
 
 #: Tables that are parted.
 PARTED = ("memory", "embedding", "visited")

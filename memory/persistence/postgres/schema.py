@@ -1,18 +1,16 @@
 """The tables of a store on a server, version by version.
 
-Append only, as :mod:`memory.persistence.sqlite.migrations`: the number of the last version that ran is in ``meta``
-under ``schema``. The tables stand in the first schema of the connection's ``search_path``.
+Append only, as :mod:`memory.persistence.sqlite.migrations`: the number of the last version that ran is in
+``meta`` under ``schema``. The tables stand in the first schema of the connection's ``search_path``.
 """
 
 from __future__ import annotations
 
-from memory.errors import StoreVersionError
 from memory.persistence import meta
 from memory.persistence.postgres import words
 from memory.persistence.postgres.access import GUARDED, SETTLED
 from memory.persistence.postgres.parts import IN_PARTS
-from memory.persistence.sql import Connection
-from memory.persistence.sqlite.migrations import Migration
+from memory.persistence.sql import Connection, Migration
 
 #: Name in ``meta`` of the version.
 SCHEMA = "schema"
@@ -105,6 +103,11 @@ FOLDED = Migration("words of every script", ())
 
 #: Version ``n`` is the state after the first ``n`` of them.
 MIGRATIONS: tuple[Migration, ...] = (VERSION_1, IN_PARTS, GUARDED, SETTLED, UNPLACED, FOLDED)
+#: SQL of the bytes that the tables and their indexes take.
+SIZE = (
+    "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class AS c"
+    " WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'"
+)
 #: Tables with rows of memories, which an erasure writes anew.
 ERASED = ("memory", "embedding", "visited", "vocabulary", "log_row", "log_pose")
 
@@ -113,15 +116,6 @@ def version(connection: Connection) -> int:
     """The version of the tables; 0 where there are none."""
     there = connection.execute("SELECT to_regclass(quote_ident(current_schema()) || '.meta')").fetchone()[0]
     return 0 if there is None else meta.read_number(connection, SCHEMA)
-
-
-def check_version(found: int, name: str) -> None:
-    """Raise :class:`StoreVersionError` where the tables are newer than this release."""
-    if found > len(MIGRATIONS):
-        raise StoreVersionError(
-            f"{name} has schema version {found}, this release reads up to {len(MIGRATIONS)}: update the"
-            " library"
-        )
 
 
 def migrate(connection: Connection, found: int) -> None:

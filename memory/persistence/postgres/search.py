@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence.filters import Condition, column_conditions, judge
+from memory.persistence.filters import column_conditions, judge
+from memory.persistence.ids import among
 from memory.persistence.postgres import words
 from memory.persistence.postgres.images import array
-from memory.persistence.rows import Columns
-from memory.persistence.sqlite.search import ORDERS, RANKED, Order, TextHits, among, where
+from memory.persistence.rows import ORDERS, RANKED, Columns, Order, TextHits
+from memory.persistence.sql import Condition, where
 from memory.query import Filter
-from memory.types import MOST_COUNT
 
 #: What no memory matches.
 NOTHING = Condition("false", ())
@@ -171,27 +171,5 @@ def scan_columns(
         sql, parameters = f"{sql} LIMIT ?", (*parameters, limit)
     rows = connection.execute(sql, parameters).fetchall()
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * 17
-
-    def integers(at: int) -> NDArray[np.int64]:
-        return np.array(columns[at], dtype=np.int64)
-
-    def floats(at: int) -> NDArray[np.float64]:
-        return np.array(columns[at], dtype=np.float64)
-
-    return Columns(
-        ids=integers(0),
-        time_ns=integers(1),
-        positions=np.stack([floats(13), floats(14), floats(15)], axis=1),
-        yaw=floats(16),
-        confidence=floats(2),
-        reward=floats(3),
-        importance=np.clip(floats(4), 0.0, 1.0),
-        marked=np.array(columns[5], dtype=bool),
-        counts=np.minimum(integers(6), MOST_COUNT),
-        access_counts=integers(7),
-        accessed_ns=integers(8),
-        map_ids=list(columns[9]),
-        labels=list(columns[10]),
-        kinds=list(columns[11]),
-        states=list(columns[12]),
-    )
+    places = [np.array(column, dtype=np.float64) for column in columns[13:]]
+    return Columns.of(columns, np.stack(places, axis=1))

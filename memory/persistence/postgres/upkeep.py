@@ -12,14 +12,12 @@ from psycopg_pool import ConnectionPool
 
 from memory.errors import EraseError, StoreError
 from memory.persistence import database, meta
-from memory.persistence.postgres import access, nearest, parts, schema
-from memory.persistence.postgres import dump as dumping
+from memory.persistence.postgres import access, dump, nearest, parts, schema
 from memory.persistence.postgres.access import Access
-from memory.persistence.postgres.connection import translated
+from memory.persistence.postgres.connection import postgres_errors
 from memory.persistence.postgres.parts import Part
-from memory.persistence.sqlite import upkeep as erase
-from memory.persistence.sqlite.tables import read_slots
-from memory.persistence.sqlite.upkeep import Progress
+from memory.persistence.reports import Progress
+from memory.persistence.slots import read_slots
 from memory.types import check_text
 
 #: Seconds that an erasure waits for readers.
@@ -53,7 +51,7 @@ class Upkeep(database.Database):
                 ).fetchall()
                 if count > least and slots[number].dim <= nearest.MOST_DIM
             ]
-        with translated(self.address), self._pool.connection() as raw:
+        with postgres_errors(self.address), self._pool.connection() as raw:
             for part, slot in wanted:
                 nearest.make_index(raw, slot, part.first_id)
 
@@ -71,7 +69,7 @@ class Upkeep(database.Database):
         """
         self._check_writer()
         try:
-            with translated(self.address), self._pool.connection() as raw:
+            with postgres_errors(self.address), self._pool.connection() as raw:
                 raw.execute(f"SET lock_timeout = '{ERASE_WAIT_S}s'")
                 try:
                     for table in schema.ERASED:
@@ -82,7 +80,7 @@ class Upkeep(database.Database):
             raise EraseError(
                 f"removed, but old bytes stay in the tables until they are written anew, by scrub(): {error}"
             ) from error
-        self._write(lambda connection: meta.delete(connection, erase.NOTE))
+        self._write(lambda connection: meta.delete(connection, meta.ERASURE))
 
     def parts(self) -> list[Part]:
         """The stretches of ids that were added in different months, the first first."""
@@ -138,14 +136,14 @@ class Upkeep(database.Database):
         self._check_writer()
         if not 0 < len(check_text("role", role).encode()) <= 63:
             raise ValueError(f"a role has a name of 1 to 63 bytes, got {role!r}")
-        with translated(self.address), self._pool.connection() as raw, raw.transaction():
+        with postgres_errors(self.address), self._pool.connection() as raw, raw.transaction():
             password = access.grant(raw, role, writes=writes, maps=maps)
         return None if password is None else with_user(self._address, role, password)
 
     def revoke(self, role: str) -> bool:
         """Let a role do nothing any more, from its next statement on; whether it was let in."""
         self._check_writer()
-        with translated(self.address), self._pool.connection() as raw, raw.transaction():
+        with postgres_errors(self.address), self._pool.connection() as raw, raw.transaction():
             return access.revoke(raw, role)
 
     def backup(
@@ -165,7 +163,7 @@ class Upkeep(database.Database):
         """
         with self._read() as connection:
             (name,) = connection.execute("SELECT current_schema()").fetchone()
-        return dumping.dump(self._address, name, Path(folder))
+        return dump.dump(self._address, name, Path(folder))
 
 
 def with_user(address: str, user: str, password: str) -> str:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from memory.persistence.log.journal import Counters
-from memory.persistence.log.writer import Commits
-from memory.persistence.postgres.connection import ServerConnection
+from memory.persistence.log.writer import Writer
+from memory.persistence.postgres.connection import PostgresConnection
 
 
-class ServerWriter(Commits):
-    """Commits operations under the store's lock: writers of all processes queue for it.
+class PostgresWriter(Writer):
+    """Writer operations under the store's lock: writers of all processes queue for it.
 
     Args:
         connection: takes the lock with each transaction.
         counters: read at the beginning of each, because others write too.
     """
 
-    connection: ServerConnection
+    connection: PostgresConnection
 
-    def __init__(self, connection: ServerConnection, counters: Counters) -> None:
+    def __init__(self, connection: PostgresConnection, counters: Counters) -> None:
         super().__init__(connection, counters)
 
     def begin(self) -> None:

@@ -25,6 +25,7 @@ from memory.errors import (
     StoreReadOnlyError,
 )
 from memory.persistence.deadline import INSTRUCTIONS, check_deadline, current
+from memory.persistence.sqlite.engine import SqliteEngine
 
 Mode = Literal["rwc", "rw", "ro", "immutable"]
 
@@ -38,7 +39,14 @@ DAMAGE = ("malformed", "Could not decode", "no such table", "no such column", "v
 CHECKPOINT_PAGES = 4096
 
 
-def connect(file: Path, mode: Mode) -> sqlite3.Connection:
+class SqliteConnection(sqlite3.Connection):
+    """A connection that knows its engine."""
+
+    __slots__ = ()
+    engine = SqliteEngine()
+
+
+def connect(file: Path, mode: Mode) -> SqliteConnection:
     """A connection in autocommit mode with this library's settings.
 
     Args:
@@ -54,13 +62,14 @@ def connect(file: Path, mode: Mode) -> sqlite3.Connection:
         isolation_level=None,
         check_same_thread=False,
         cached_statements=256,
+        factory=SqliteConnection,
     )
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA cache_size = -65536")
     return connection
 
 
-def connect_writer(file: Path) -> sqlite3.Connection:
+def connect_writer(file: Path) -> SqliteConnection:
     """The one connection that writes: write-ahead log, and a commit returns once it is on the disk."""
     connection = connect(file, "rw")
     mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
@@ -76,7 +85,7 @@ def connect_writer(file: Path) -> sqlite3.Connection:
     return connection
 
 
-def connect_reader(file: Path) -> sqlite3.Connection:
+def connect_reader(file: Path) -> SqliteConnection:
     """A connection that never changes the database, also from a folder that cannot be written."""
     if os.access(file.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
         mode: Mode = "rw"  # Of the log's index only: the statements may not write, see query_only.
@@ -104,24 +113,24 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-class Readers:
+class SqliteReaders:
     """Connections for reading, lent to one thread at a time; as many as threads read at once."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._idle: list[sqlite3.Connection] = []
-        self._lent: set[sqlite3.Connection] = set()
+        self._idle: list[SqliteConnection] = []
+        self._lent: set[SqliteConnection] = set()
         self._lock = threading.Lock()
         self._closed = False
 
     @contextmanager
-    def borrow(self) -> Iterator[sqlite3.Connection]:
+    def borrow(self) -> Iterator[SqliteConnection]:
         """A connection within a read transaction: everything that is read is of one moment.
 
         Raises:
             QueryInterruptedError: it took longer than :mod:`memory.persistence.deadline` lets it.
         """
-        with translated(self._file):
+        with sqlite_errors(self._file):
             check_deadline()
             with self._lock:
                 if self._closed:
@@ -139,7 +148,7 @@ class Readers:
             finally:
                 self._give_back(connection)
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
+    def _give_back(self, connection: SqliteConnection) -> None:
         connection.set_progress_handler(None, 0)
         if connection.in_transaction:
             connection.execute("ROLLBACK")
@@ -165,7 +174,7 @@ class Readers:
             connection.close()
 
 
-class translated:  # Used as a function; a generator would cost more than all it does.
+class sqlite_errors:  # Used as a function; a generator would cost more than all it does.
     """Turn SQLite's errors into those of :mod:`memory.errors`, with the file's name."""
 
     __slots__ = ("_file",)

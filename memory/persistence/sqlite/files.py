@@ -17,17 +17,18 @@ from memory.errors import (
     StoreReadOnlyError,
     StoreVersionError,
 )
-from memory.persistence import checksums, meta
+from memory.persistence import meta
 from memory.persistence.rows import DEFAULT_SLOT
-from memory.persistence.sqlite.connection import connect, translated
+from memory.persistence.slots import add_slot, read_slots
+from memory.persistence.sql import check_version
+from memory.persistence.sqlite.connection import connect, sqlite_errors
 from memory.persistence.sqlite.migrations import (
     APPLICATION_ID,
     MIGRATIONS,
-    check_version,
+    complete,
     migrate,
     schema_version,
 )
-from memory.persistence.sqlite.tables import add_slot, read_slots
 from sparse_core.common.files import sync
 
 FILE_NAME = "memory.db"
@@ -60,7 +61,7 @@ def create_file(folder: Path, dim: int) -> None:
     fresh = folder / f"{FILE_NAME}.new"
     for left in (fresh, Path(f"{fresh}-journal")):
         left.unlink(missing_ok=True)
-    with translated(fresh):
+    with sqlite_errors(fresh):
         connection = connect(fresh, "rwc")
         try:
             connection.execute("PRAGMA synchronous = FULL")
@@ -70,7 +71,7 @@ def create_file(folder: Path, dim: int) -> None:
             add_slot(connection, {}, DEFAULT_SLOT, dim)
             meta.write(connection, "created_ns", time.time_ns())
             connection.execute("COMMIT")
-            checksums.complete(connection)
+            complete(connection)
         finally:
             connection.close()
     os.replace(fresh, file)

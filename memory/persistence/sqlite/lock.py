@@ -16,7 +16,7 @@ from memory.errors import StoreError, StoreLockedError, StoreReadOnlyError
 PID_BYTES, LINE_BYTES = 16, 112
 
 
-class Acknowledged(NamedTuple):
+class Acknowledgement(NamedTuple):
     """How far a writer came.
 
     Attributes:
@@ -32,19 +32,19 @@ class Acknowledged(NamedTuple):
     closed: bool = False
 
 
-def _line(done: Acknowledged) -> bytes:
+def _line(done: Acknowledgement) -> bytes:
     """Of the file, with its checksum."""
     text = f"{done.store} {done.generation} {done.next_id} {done.closed:d}"
     return f"{text} {crc32(text.encode()):08x}\n".rjust(LINE_BYTES).encode()
 
 
-def _read(line: bytes) -> Acknowledged | None:
+def _read(line: bytes) -> Acknowledgement | None:
     """What :func:`_line` wrote; ``None`` where it is damaged or not there."""
     text, _, told = line.strip().rpartition(b" ")
     if told != b"%08x" % crc32(text):
         return None
     store, generation, next_id, closed = text.decode().split()
-    return Acknowledged(store, int(generation), int(next_id), closed == "1")
+    return Acknowledgement(store, int(generation), int(next_id), closed == "1")
 
 
 class WriterLock:
@@ -65,7 +65,7 @@ class WriterLock:
             StoreReadOnlyError: the file cannot be written.
         """
         self._file = file
-        self._done: Acknowledged | None = None
+        self._done: Acknowledgement | None = None
         try:
             self._descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
@@ -89,7 +89,7 @@ class WriterLock:
         os.pwrite(self._descriptor, f"{os.getpid()}\n".ljust(PID_BYTES).encode(), 0)
         _held.add(self)
 
-    def acknowledge(self, done: Acknowledged) -> None:
+    def acknowledge(self, done: Acknowledgement) -> None:
         """Note what is on the disk. Not synced: it costs nothing, and outlives the process."""
         os.pwrite(self._descriptor, _line(done), PID_BYTES)
         self._done = done

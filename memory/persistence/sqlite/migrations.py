@@ -7,27 +7,19 @@ the last migration that ran is the file's ``PRAGMA user_version``.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
-from memory.errors import StoreVersionError
-from memory.persistence.sqlite import text_index
+from memory.persistence import checksums, meta
+from memory.persistence.sql import Migration, check_version
+from memory.persistence.sqlite import tables, text_index
 from memory.persistence.sqlite.connection import transaction
 
+#: Rows that get their checksums in one transaction after a migration.
+AT_ONCE = 20_000
+#: Said while rows of an older store have no checksums.
+BARE = "rows of before version 3 have no checksums yet, which are written when the store is opened with room"
 #: "RCLL" in ASCII; ``PRAGMA application_id`` of every store.
 APPLICATION_ID = 0x52434C4C
-
-
-class Migration(NamedTuple):
-    """From one version of the schema to the next.
-
-    Attributes:
-        summary: what it does.
-        statements: SQL, run in order within one transaction.
-    """
-
-    summary: str
-    statements: Sequence[str]
 
 
 VERSION_1 = Migration(
@@ -205,14 +197,6 @@ def schema_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def check_version(found: int, *, latest: int, name: str) -> None:
-    """Raise :class:`StoreVersionError` when the file is newer than this release."""
-    if found > latest:
-        raise StoreVersionError(
-            f"{name} has schema version {found}, this release reads up to {latest}: update the library"
-        )
-
-
 def migrate(
     connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS, *, name: str = "the store"
 ) -> list[int]:
@@ -240,3 +224,40 @@ def migrate(
             connection.execute(f"PRAGMA user_version = {version}")
         reached.append(version)
     return reached
+
+
+def complete(connection: sqlite3.Connection) -> None:
+    """Give the rows of a store of before version 3 their checksums; nothing where all have them.
+
+    In many small transactions: it may be interrupted, and goes on at the next opening.
+    """
+    if meta.read(connection, meta.SUMMED) is not None:
+        return
+    for layout in checksums.LAYOUTS:
+        for keys in _keys_without(connection, layout):
+            with transaction(connection):
+                tables.note_parts(connection, layout, keys)
+                tables.renew(connection, layout, keys)
+    with transaction(connection):
+        meta.renew(connection)
+        meta.write(connection, meta.SUMMED, 1)
+
+
+def complete_now(connection: sqlite3.Connection) -> str | None:
+    """The same if there is room for it; otherwise say why not. A store can be opened all the same."""
+    try:
+        complete(connection)
+    except sqlite3.OperationalError as error:
+        return f"{BARE}: {error}"
+    return None
+
+
+def _keys_without(connection: sqlite3.Connection, layout: checksums.Layout) -> Iterator[list[int]]:
+    """Keys of rows without a checksum, a transaction's worth at a time."""
+    after = -(2**63)
+    sql = f"SELECT {layout.key}, crc IS NULL FROM {layout.table} WHERE {layout.key} > ? ORDER BY 1 LIMIT ?"
+    while rows := connection.execute(sql, (after, AT_ONCE)).fetchall():
+        after = rows[-1][0]
+        keys = [key for key, bare in rows if bare]
+        if keys:
+            yield keys

@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import CorruptStoreError
-from memory.persistence import meta, poses
-from memory.persistence.sql import Connection
+from memory.persistence import meta
+from memory.persistence.ids import distinct
+from memory.persistence.sqlite import poses
 
-#: Name in ``meta`` of the last id that blocks were made for.
-PLACED = "placed"
 #: Memories in a block.
 BLOCK = 256
 #: Memories that wait for their blocks at most, between transactions.
@@ -47,7 +46,7 @@ OVERLAP = "p.x1 >= ? AND p.x0 <= ? AND p.y1 >= ? AND p.y0 <= ?"
 Bounds = tuple[float, float, float, float]
 
 
-class Placed(NamedTuple):
+class PlacedPoints(NamedTuple):
     """Memories and where they are.
 
     Attributes:
@@ -59,7 +58,7 @@ class Placed(NamedTuple):
     points: NDArray[np.float64]
 
 
-def within(connection: sqlite3.Connection, bounds: Bounds) -> Placed:
+def within(connection: sqlite3.Connection, bounds: Bounds) -> PlacedPoints:
     """The memories from x0, y0 to x1, y1 (edges included), exactly."""
     x0, y0, x1, y1 = (clamp(value) for value in bounds)
     overlap = (x0, x1, y0, y1)
@@ -72,26 +71,26 @@ def within(connection: sqlite3.Connection, bounds: Bounds) -> Placed:
     hits = connection.execute(sql, overlap).fetchall()
     if hits:
         found.append(bounded(*unpack(hits), bounds).ids)
-    ids = poses.distinct(np.concatenate(found))
+    ids = distinct(np.concatenate(found))
     return bounded(ids, poses.read(connection, ids), bounds)
 
 
-def bounded(ids: NDArray[np.int64], points: NDArray[np.float64], bounds: Bounds) -> Placed:
+def bounded(ids: NDArray[np.int64], points: NDArray[np.float64], bounds: Bounds) -> PlacedPoints:
     """Those of (n, 2 or more) points that are within the bounds; none that is not a number."""
     x0, y0, x1, y1 = bounds
     x, y = points[:, 0], points[:, 1]
     kept = np.flatnonzero((x >= x0) & (x <= x1) & (y >= y0) & (y <= y1))
-    return Placed(ids[kept], points[kept, :2])
+    return PlacedPoints(ids[kept], points[kept, :2])
 
 
 def tail(connection: sqlite3.Connection) -> NDArray[np.int64]:
     """Ids that may not be in the blocks as they are now."""
     rows = connection.execute("SELECT id FROM loose").fetchall()
     loose = np.array([id for (id,) in rows], dtype=np.int64)
-    return np.concatenate([poses.scan(connection, read_placed(connection) + 1)[0], loose])
+    return np.concatenate([poses.scan(connection, meta.read_number(connection, meta.PLACED) + 1)[0], loose])
 
 
-def unpack(rows: list[tuple[bytes, bytes]]) -> Placed:
+def unpack(rows: list[tuple[bytes, bytes]]) -> PlacedPoints:
     """Blocks as arrays; the ids do not rise.
 
     Raises:
@@ -100,12 +99,7 @@ def unpack(rows: list[tuple[bytes, bytes]]) -> Placed:
     if any(len(ids) % 8 or len(points) != 2 * len(ids) for ids, points in rows):
         raise CorruptStoreError("a block of the index over places is damaged: run check(repair=True)")
     ids = np.frombuffer(b"".join([row[0] for row in rows]), "<i8")
-    return Placed(ids, np.frombuffer(b"".join([row[1] for row in rows]), "<f8").reshape(-1, 2))
-
-
-def read_placed(connection: Connection) -> int:
-    """The last id that blocks were made for."""
-    return meta.read_number(connection, PLACED)
+    return PlacedPoints(ids, np.frombuffer(b"".join([row[1] for row in rows]), "<f8").reshape(-1, 2))
 
 
 def loosen(connection: sqlite3.Connection, ids: NDArray[np.int64]) -> None:
@@ -145,10 +139,10 @@ def update_blocks_if_many(connection: sqlite3.Connection, last_id: int, placed: 
 
 def update_blocks(connection: sqlite3.Connection, last_id: int) -> None:
     """Make a run of blocks for everything that waits, and one of many runs where there are many."""
-    ids = poses.distinct(tail(connection))
+    ids = distinct(tail(connection))
     write_runs(connection, ids, poses.read(connection, ids), large=False)
     connection.execute("DELETE FROM loose")
-    meta.write(connection, PLACED, last_id)
+    meta.write(connection, meta.PLACED, last_id)
     small = connection.execute("SELECT run FROM run WHERE NOT large").fetchall()
     if len(small) >= SMALL_RUNS:
         # With the oldest one, so that what was removed or moved disappears from all of them in turn.
@@ -228,7 +222,7 @@ def rebuild(connection: sqlite3.Connection, last_id: int) -> None:
     for table in ("block", "run", "loose"):
         connection.execute(f"DELETE FROM {table}")
     write_runs(connection, *poses.scan(connection), large=True)
-    meta.write(connection, PLACED, last_id)
+    meta.write(connection, meta.PLACED, last_id)
 
 
 def clamp(value: float) -> float:

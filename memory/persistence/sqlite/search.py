@@ -1,4 +1,4 @@
-"""Questions to the tables; every function works within the caller's read transaction."""
+"""Filters and words, answered by SQLite: every function works within the caller's read transaction."""
 
 from __future__ import annotations
 
@@ -6,31 +6,25 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence import vocabulary
-from memory.persistence.filters import Condition, column_conditions, is_any, judge
+from memory.persistence.filters import column_conditions, judge
+from memory.persistence.ids import among, chunks
+from memory.persistence.rows import ORDERS, RANKED, Order, TextHits
+from memory.persistence.sql import Condition, read_maps, where
 from memory.persistence.sqlite import places
-from memory.persistence.sqlite.tables import chunks
+from memory.persistence.sqlite.text_index import expression as expression_of
 from memory.query import Filter
 
-Order = Literal["id", "newest", "oldest"]
-ORDERS: dict[Order, str] = {
-    "id": "m.id",
-    "newest": "m.time_ns DESC, m.id DESC",
-    "oldest": "m.time_ns, m.id",
-}
 #: Entries of an index that are counted to see whether something is common.
 COUNTED = 2048
 #: Ids of a place or of words that are looked up one by one; more are compared with what the columns give.
 FEW = 16384
 #: Ids that are each looked up in the text index, rather than reading all that have common words.
 PROBES = 1024
-#: Memories whose words are compared.
-RANKED = 65536
 #: The weight that FTS5 gives a word that half of the memories have or more, and the least score with another.
 #: Where all words are such, scores are given as of weight 1, for they would read as 0.
 COMMON_WEIGHT, COMMON_SCORE = 1e-6, 1e-3
@@ -40,40 +34,16 @@ STRETCH = 1024
 PAIRS = 64
 
 
-class TextHits(NamedTuple):
-    """Memories by how well their words fit.
-
-    Attributes:
-        ids: (n,) int64, the best first.
-        scores: (n,) float64, BM25 with the sign that larger is better.
-    """
-
-    ids: NDArray[np.int64]
-    scores: NDArray[np.float64]
-
-
-def where(conditions: Sequence[Condition]) -> tuple[str, list[Any]]:
-    """A WHERE clause and its parameters."""
-    if not conditions:
-        return "", []
-    parameters = [value for condition in conditions for value in condition.parameters]
-    return " WHERE " + " AND ".join(condition.sql for condition in conditions), parameters
-
-
-def read_maps(connection: sqlite3.Connection) -> list[str]:
-    """The maps that there are, by one look into the index each."""
-    rows = connection.execute(
-        "WITH RECURSIVE maps (map_id) AS (SELECT min(map_id) FROM memory UNION ALL"
-        " SELECT (SELECT min(map_id) FROM memory WHERE map_id > maps.map_id) FROM maps"
-        " WHERE map_id IS NOT NULL)"
-        " SELECT map_id FROM maps WHERE map_id IS NOT NULL"
-    )
-    return [map_id for (map_id,) in rows]
+def is_any(column: str, values: Sequence[Any]) -> Condition:
+    """``column IN values``, any number of them."""
+    if len(values) <= 100:
+        return Condition(f"{column} IN ({', '.join('?' * len(values))})", tuple(values))
+    return Condition(f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(list(values)),))
 
 
 def conditions_of(connection: sqlite3.Connection, filter: Filter) -> list[Condition]:
     """What the columns decide, with the maps named where an index over maps could then serve."""
-    found = column_conditions(filter)
+    found = column_conditions(filter, is_any)
     if filter.map_id is None and (filter.labels is not None or filter.between_ns is not None):
         found.append(is_any("m.map_id", read_maps(connection)))
     return found
@@ -102,7 +72,7 @@ def word_ids(
         any_word: whether one of them is enough.
         here: only these are asked for; may be passed over.
     """
-    expression = vocabulary.expression(connection, text, any_word=any_word)
+    expression = expression_of(connection, text, any_word=any_word)
     if expression is None:
         return np.zeros(0, np.int64)
     condition = Condition("words MATCH ?", (expression,))
@@ -132,14 +102,6 @@ def fetch_ids(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any
     return found
 
 
-def among(ids: NDArray[np.int64], allowed: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of the ids are among the rising allowed ones."""
-    if not len(allowed):
-        return np.zeros(len(ids), np.bool_)
-    found: NDArray[np.bool_] = allowed[np.minimum(np.searchsorted(allowed, ids), len(allowed) - 1)] == ids
-    return found
-
-
 def id_condition(allowed: NDArray[np.int64]) -> Condition:
     """To be one of the ids."""
     return Condition("m.id IN (SELECT value FROM json_each(?))", (json.dumps(allowed.tolist()),))
@@ -154,10 +116,10 @@ def select_ids(
     if limit is not None and limit < 0:
         raise ValueError(f"limit must not be negative, got {limit}")
     allowed = indexed_ids(connection, filter)
-    if allowed is not None and order == "id" and not column_conditions(filter):
+    if allowed is not None and order == "id" and not column_conditions(filter, is_any):
         return allowed[:limit]
     if allowed is not None and len(allowed) <= FEW:
-        conditions, allowed = [id_condition(allowed), *column_conditions(filter)], None
+        conditions, allowed = [id_condition(allowed), *column_conditions(filter, is_any)], None
     else:
         pairs = None if limit is None or order == "id" else pairs_of(connection, filter)
         if filter.kinds is not None and filter.labels is None and pairs is not None:
@@ -177,7 +139,7 @@ def select_among(connection: sqlite3.Connection, filter: Filter, ids: NDArray[np
     """Which of the rising ids are of memories that match."""
     allowed = indexed_ids(connection, filter) if len(ids) else None
     kept = ids if allowed is None else ids[among(ids, allowed)]
-    conditions = column_conditions(filter)
+    conditions = column_conditions(filter, is_any)
     if len(kept) and conditions:
         clause, parameters = where([id_condition(kept), *conditions])
         sql = f"SELECT m.id AS id FROM memory AS m{clause} ORDER BY m.id"
@@ -220,7 +182,7 @@ def select_by_pair(
         here = [Condition("m.map_id = ?", (map_id,))]
         if label is not None:
             here.append(Condition("m.label = ?", (label,)))
-        clause, parameters = where(here + column_conditions(rest))
+        clause, parameters = where(here + column_conditions(rest, is_any))
         index = "memory_time" if label is None else "memory_label"
         source = f"memory AS m INDEXED BY {index}{clause}"
         sql = f"SELECT m.time_ns, m.id FROM {source} ORDER BY {ORDERS[order]} LIMIT ?"
@@ -247,11 +209,11 @@ def first_among(rows: sqlite3.Cursor, allowed: NDArray[np.int64], limit: int) ->
 def count_matches(connection: sqlite3.Connection, filter: Filter) -> int:
     """How many match, exactly."""
     if filter == Filter(text=filter.text) and filter.text is not None:
-        expression = vocabulary.expression(connection, filter.text)
+        expression = expression_of(connection, filter.text)
         sql = "SELECT count(*) FROM words WHERE words MATCH ?"
         return 0 if expression is None else int(connection.execute(sql, (expression,)).fetchone()[0])
     allowed = indexed_ids(connection, filter)
-    conditions = column_conditions(filter)
+    conditions = column_conditions(filter, is_any)
     if allowed is not None and not conditions:
         return len(allowed)
     if allowed is not None and len(allowed) <= FEW:
@@ -291,7 +253,7 @@ def search_words(
     if not len(ids):
         return TextHits(ids, np.zeros(0))
     conditions = [
-        Condition("words MATCH ?", (vocabulary.expression(connection, text, any_word=any_word),)),
+        Condition("words MATCH ?", (expression_of(connection, text, any_word=any_word),)),
         Condition("words.rowid BETWEEN ? AND ?", (int(ids[0]), int(ids[-1]))),
     ]
     if not alone:

@@ -5,34 +5,35 @@ from __future__ import annotations
 import json
 import sqlite3
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memory.errors import CorruptStoreError, DimensionError, UnknownMemoryError
-from memory.persistence import checksums, poses, visits
+from memory.errors import CorruptStoreError
+from memory.persistence import checksums, visits
+from memory.persistence.checksums import Layout
+from memory.persistence.ids import chunks
+from memory.persistence.poses import POSE, POSE_COLUMNS, SPREAD
 from memory.persistence.rows import (
     ACCESS,
-    DEFAULT_SLOT,
     DEFAULTS,
     SCALARS,
     SLOTS,
     TEXTS,
+    Columns,
     Image,
-    Prepared,
+    PreparedRows,
     Slot,
+    Vectors,
+    in_order,
 )
-from memory.persistence.sql import Connection
-from memory.persistence.sqlite import places, text_index
-from memory.types import Memory
+from memory.persistence.slots import add_slot, read_slots
+from memory.persistence.sqlite import places, poses, text_index
 
-#: Ids that are bound at once.
-CHUNK = 4096
-
+#: Rows of columns that are fetched at a time.
+STRETCH = 1024
 INSERT_VECTOR = "INSERT OR REPLACE INTO vector (key, half, crc) VALUES (?, ?, ?)"
 SELECT_IMAGES = (
     f"SELECT m.id, {', '.join('m.' + name for name in SCALARS + ACCESS)},"
@@ -51,74 +52,8 @@ NEW_ACCESS = tuple(DEFAULTS[name] for name in ACCESS)
 LABEL, CAPTION = SCALARS.index("label"), TEXTS.index("caption")
 
 
-class Vectors(NamedTuple):
-    """Vectors of one slot.
-
-    Attributes:
-        ids: (n,) int64.
-        halves: (n, dim) float16 unit vectors.
-    """
-
-    ids: NDArray[np.int64]
-    halves: NDArray[np.float16]
-
-
-def chunks(ids: Iterable[int]) -> Iterator[list[int]]:
-    """The ids in lists that are short enough to be bound."""
-    found = iter(ids)
-    while chunk := list(islice(found, CHUNK)):
-        yield chunk
-
-
-def check_new(rows: Iterable[Memory]) -> None:
-    """Raise ``ValueError`` where a row to add has an id."""
-    if any(row.id is not None for row in rows):
-        raise ValueError("rows to add must not have an id: the store gives it")
-
-
-def read_slots(connection: Connection) -> dict[str, Slot]:
-    """The slots by name."""
-    return {
-        name: Slot(slot, dim) for slot, name, dim in connection.execute("SELECT slot, name, dim FROM slot")
-    }
-
-
-def add_slot(connection: sqlite3.Connection, slots: dict[str, Slot], name: str, dim: int) -> Slot:
-    """The slot of this name, made where there is none.
-
-    Raises:
-        DimensionError: it exists with another length.
-        ValueError: no number is left, and each of the others has a vector.
-    """
-    if name not in slots:
-        if len(slots) == SLOTS:
-            drop_empty_slots(connection, slots)
-        numbers = {slot.number for slot in slots.values()}
-        number = next((each for each in range(SLOTS) if each not in numbers), None)
-        if number is None:
-            raise ValueError(f"a store has at most {SLOTS} encoders; there is no room for {name!r}")
-        connection.execute(
-            "INSERT INTO slot (slot, name, dim, crc) VALUES (?, ?, ?, ?)",
-            (number, name, dim, checksums.SLOT.sum((number, dim), name.encode())),
-        )
-        slots[name] = Slot(number, dim)
-    if slots[name].dim != dim:
-        raise DimensionError(f"the {name!r} vector has {dim} numbers, the store takes {slots[name].dim}")
-    return slots[name]
-
-
-def drop_empty_slots(connection: sqlite3.Connection, slots: dict[str, Slot]) -> None:
-    """Make room for other encoders: those without a single vector go, but not the default one.
-
-    It looks at all keys, and is therefore left until a number is needed.
-    """
-    used = {number for (number,) in connection.execute(f"SELECT DISTINCT key % {SLOTS} FROM vector")}
-    for name in [name for name, slot in slots.items() if slot.number not in used and name != DEFAULT_SLOT]:
-        connection.execute("DELETE FROM slot WHERE slot = ?", (slots.pop(name).number,))
-
-
 def insert_prepared(
-    connection: sqlite3.Connection, slots: dict[str, Slot], prepared: Prepared, first_id: int
+    connection: sqlite3.Connection, slots: dict[str, Slot], prepared: PreparedRows, first_id: int
 ) -> None:
     """New memories with rising ids."""
     if prepared.size == 1:
@@ -148,7 +83,9 @@ def insert_prepared(
     poses.write(connection, np.arange(first_id, first_id + prepared.size), prepared.poses)
 
 
-def insert_one(connection: sqlite3.Connection, slots: dict[str, Slot], prepared: Prepared, id: int) -> None:
+def insert_one(
+    connection: sqlite3.Connection, slots: dict[str, Slot], prepared: PreparedRows, id: int
+) -> None:
     """The same for one: what a robot stores most often, in few steps."""
     execute, bits = connection.execute, 0
     for name, (_, (blob,), dim) in prepared.vectors.items():
@@ -165,7 +102,7 @@ def insert_one(connection: sqlite3.Connection, slots: dict[str, Slot], prepared:
     text_index.add(connection, [(id, scalars[LABEL], texts[CAPTION])])
     if prepared.visits:
         visits.write(connection, {id: prepared.visits[0]})
-    if prepared.poses.shape[1] == poses.POSE:
+    if prepared.poses.shape[1] == POSE:
         poses.write_one(connection, id, prepared.poses[0].tolist())
     else:
         poses.write(connection, np.array([id]), prepared.poses)
@@ -212,17 +149,13 @@ def read_images(connection: sqlite3.Connection, ids: Sequence[int], *, vectors: 
         for row in connection.execute(SELECT_IMAGES, bound):
             scalars, access = row[1 : 1 + len(SCALARS)], row[1 + len(SCALARS) : texts_from]
             pose, covariance = where[row[0]]
-            if np.isnan(pose[poses.POSE - 1]):
+            if np.isnan(pose[POSE - 1]):
                 raise CorruptStoreError(f"memory {row[0]} has no pose: restore a backup")
             texts, vectors_of = row[texts_from:-5], blobs.get(row[0], {})
             check_sums(row[0], scalars, access, texts, row[-4:])
             seen = visits.unpack(row[0], row[-5])
             found[row[0]] = Image(row[0], scalars, access, pose, covariance, texts, vectors_of, seen)
-    missing = [id for id in ids if id not in found]
-    if missing:
-        shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
-        raise UnknownMemoryError(f"no memory has the id {shown}")
-    return [found[id] for id in ids]
+    return in_order(found, ids)
 
 
 def check_sums(
@@ -255,17 +188,17 @@ def read_places(
 ) -> dict[int, tuple[tuple[float, ...], tuple[float, ...] | None]]:
     """Pose and covariance by id, as an :class:`Image` has them."""
     found = poses.read(connection, np.array(ids, dtype=np.int64), spread=True)
-    pose, spread = found[:, : poses.POSE].tolist(), found[:, poses.POSE :].tolist()
-    bare = np.isnan(found[:, poses.POSE]).tolist()
+    pose, spread = found[:, :POSE].tolist(), found[:, POSE:].tolist()
+    bare = np.isnan(found[:, POSE]).tolist()
     return {id: (tuple(pose[at]), None if bare[at] else tuple(spread[at])) for at, id in enumerate(ids)}
 
 
 def write_places(connection: sqlite3.Connection, images: Sequence[Image]) -> None:
     """Make poses and covariances those of the images."""
-    nothing = (np.nan,) * poses.SPREAD
+    nothing = (np.nan,) * SPREAD
     table = np.array([(*image.pose, *(image.covariance or nothing)) for image in images])
     ids = np.array([image.id for image in images], dtype=np.int64)
-    poses.write(connection, ids, table.reshape(len(images), poses.POSE_COLUMNS))
+    poses.write(connection, ids, table.reshape(len(images), POSE_COLUMNS))
     places.loosen(connection, ids)
 
 
@@ -291,7 +224,7 @@ def insert_images(connection: sqlite3.Connection, slots: dict[str, Slot], images
     )
     connection.executemany(insertion("body", TEXTS), [(i.id, *i.texts) for i in images])
     for layout in (checksums.MEMORY, checksums.BODY):
-        checksums.renew(connection, layout, [image.id for image in images])
+        renew(connection, layout, [image.id for image in images])
     text_index.add(connection, [(i.id, i.scalars[LABEL], i.texts[CAPTION]) for i in images])
     visits.write(connection, {image.id: image.visits for image in images})
     write_places(connection, images)
@@ -342,9 +275,9 @@ def replace_images(
             visits.delete(connection, [old.id])
             visits.write(connection, {new.id: new.visits})
         if old.vectors != new.vectors or old.visits != new.visits:
-            checksums.note_parts(connection, checksums.MEMORY, [new.id])
+            note_parts(connection, checksums.MEMORY, [new.id])
     for layout in (checksums.MEMORY, checksums.BODY):
-        checksums.renew(connection, layout, [image.id for image in after])
+        renew(connection, layout, [image.id for image in after])
     pairs = zip(before, after, strict=True)
     write_places(connection, [b for a, b in pairs if (a.pose, a.covariance) != (b.pose, b.covariance)])
 
@@ -362,10 +295,79 @@ def read_vectors(connection: sqlite3.Connection, ids: Sequence[int], slot: Slot)
         for key, half in connection.execute(sql, (keys,)):
             kept.append(key // SLOTS)
             blobs.append(half)
-    return as_vectors(kept, blobs, slot.dim)
+    return Vectors.of(kept, blobs, slot.dim)
 
 
-def as_vectors(ids: Sequence[int], blobs: Sequence[bytes], dim: int) -> Vectors:
-    """Arrays of what the table holds."""
-    halves = np.frombuffer(b"".join(blobs), "<f2").reshape(len(ids), dim)
-    return Vectors(np.array(ids, dtype=np.int64), halves)
+def scan_vectors(connection: sqlite3.Connection, slot: Slot, *, after_id: int, limit: int) -> Vectors:
+    """Vectors of one slot in the order of their ids."""
+    rows = connection.execute(
+        f"SELECT key, half FROM vector WHERE key >= ? AND key % {SLOTS} = ? ORDER BY key LIMIT ?",
+        (SLOTS * (after_id + 1), slot.number, limit),
+    ).fetchall()
+    return Vectors.of([key // SLOTS for key, _ in rows], [half for _, half in rows], slot.dim)
+
+
+def scan_columns(
+    connection: sqlite3.Connection, *, after_id: int = 0, limit: int = -1, ids: Sequence[int] | None = None
+) -> Columns:
+    """Columns of memories in the order of their ids: a stretch, or those of ``ids`` that are there."""
+    select = (
+        "SELECT m.id, m.time_ns, m.confidence, m.reward, m.importance, m.marked, m.count,"
+        " m.access_count, coalesce(m.accessed_ns, m.time_ns), m.map_id, m.label, m.kind, m.state FROM "
+    )
+    if ids is None:
+        sql = select + "memory AS m WHERE m.id > ? ORDER BY m.id LIMIT ?"
+        cursors = iter([connection.execute(sql, (after_id, limit))])
+    else:
+        sql = select + "json_each(?) AS j CROSS JOIN memory AS m ON m.id = j.value ORDER BY m.id"
+        cursors = (connection.execute(sql, (json.dumps(chunk),)) for chunk in chunks(sorted(set(ids))))
+    columns: list[list[Any]] = [[] for _ in range(13)]
+    for cursor in cursors:
+        while rows := cursor.fetchmany(STRETCH):
+            for column, values in zip(columns, zip(*rows, strict=True), strict=True):
+                column += values
+    return Columns.of(columns, poses.read(connection, np.array(columns[0], dtype=np.int64)))
+
+
+@cache
+def selection(layout: Layout) -> str:
+    """Return a SELECT of the key, what a checksum covers, and the checksum.
+
+    It is to be followed by conditions on ``t``.
+    """
+    parts = [f"coalesce(t.{name}, {checksums.NO_NUMBER})" for name in layout.numbers]
+    parts += [
+        f"CASE typeof(t.{name}) WHEN '{checksums.kind_of(name)}' THEN CAST(t.{name} AS BLOB)"
+        " WHEN 'null' THEN x'ff' ELSE x'fe' END"
+        for name in layout.texts
+    ]
+    return f"SELECT t.{layout.key}, {', '.join(parts)}, t.crc FROM {layout.table} AS t"
+
+
+def renew(connection: sqlite3.Connection, layout: Layout, keys: Sequence[int]) -> None:
+    """Give rows that were changed within this transaction their checksums."""
+    select = selection(layout)
+    if len(keys) <= 2:
+        rows = [
+            row for key in keys for row in connection.execute(f"{select} WHERE t.{layout.key} = ?", (key,))
+        ]
+    else:
+        source = f"{select} WHERE t.{layout.key} IN (SELECT value FROM json_each(?))"
+        rows = connection.execute(source, (json.dumps(list(keys)),)).fetchall()
+    assign = f"UPDATE {layout.table} SET crc = ? WHERE {layout.key} = ?"
+    connection.executemany(assign, [(layout.sum_of(row), row[0]) for row in rows])
+
+
+def note_parts(connection: sqlite3.Connection, layout: Layout, keys: Sequence[int]) -> None:
+    """Note in rows which further rows belong to them."""
+    some = "IN (SELECT value FROM json_each(?))"
+    if layout is checksums.MEMORY:
+        connection.execute(
+            "UPDATE memory SET visits = EXISTS (SELECT 1 FROM visited WHERE visited.id = memory.id),"
+            " vectors = (SELECT coalesce(sum(1 << (key % 64)), 0) FROM vector"
+            f" WHERE key BETWEEN 64 * memory.id AND 64 * memory.id + 63) WHERE id {some}",
+            (json.dumps(list(keys)),),
+        )
+    elif layout is checksums.POSE:
+        has = "EXISTS (SELECT 1 FROM spread WHERE spread.chunk = pose.chunk)"
+        connection.execute(f"UPDATE pose SET spread = {has} WHERE chunk {some}", (json.dumps(list(keys)),))

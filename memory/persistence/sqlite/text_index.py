@@ -11,7 +11,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from memory.terms import indexed
+from memory.persistence.vocabulary import plain, siblings
+from memory.terms import indexed, terms
 
 INSERT = "INSERT INTO words (rowid, label, caption) VALUES (?, ?, ?)"
 _INSERT_FOLDED = "INSERT INTO folded (id, label, caption) VALUES (?, ?, ?)"
@@ -66,3 +67,22 @@ def differing(connection: sqlite3.Connection, most: int) -> list[int]:
 def teach(connection: sqlite3.Connection) -> None:
     """Give a connection the SQL function ``indexed``."""
     connection.create_function("indexed", 1, indexed, deterministic=True)
+
+
+def expression(connection: sqlite3.Connection, text: str, *, any_word: bool = False) -> str | None:
+    """An FTS5 expression for the words of a text, each in all its forms that the store has.
+
+    Returns:
+        ``None`` where nothing could be looked up.
+    """
+    found = {}
+    for word in dict.fromkeys(text.split()):
+        # Terms hold letters, digits and their marks: nothing of the user's is syntax.
+        phrase = " ".join(terms(word))
+        if phrase:
+            quoted = f'"{phrase}"'
+            folded = plain(word)
+            others = [term for term in siblings(connection, folded) if term != folded]
+            alternatives = " OR ".join([quoted, *(f'"{term}"' for term in others)])
+            found[word] = f"({alternatives})" if others else quoted
+    return (" OR " if any_word else " AND ").join(found.values()) or None

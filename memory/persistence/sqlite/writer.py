@@ -7,13 +7,13 @@ from pathlib import Path
 
 from memory.errors import StoreError
 from memory.persistence import meta
-from memory.persistence.log.journal import STORE, Counters
-from memory.persistence.log.writer import Commits
+from memory.persistence.log.journal import Counters
+from memory.persistence.log.writer import Writer
 from memory.persistence.sqlite import files
-from memory.persistence.sqlite.lock import Acknowledged, WriterLock
+from memory.persistence.sqlite.lock import Acknowledgement, WriterLock
 
 
-class Writer(Commits):
+class SqliteWriter(Writer):
     """Commits to a file, and notes how far the store came.
 
     Args:
@@ -39,7 +39,7 @@ class Writer(Commits):
         self._name = str(file)
         self._identity = identity
         self._lock = lock
-        self._store = str(meta.read(connection, STORE))
+        self._store = str(meta.read(connection, meta.STORE))
 
     def begin(self) -> None:
         """Before anything is written: the file is the one that was opened, and sights do not wait longer."""
@@ -56,7 +56,7 @@ class Writer(Commits):
         if self._lock is not None:
             self._lock.acknowledge(self._now())
 
-    def came_to(self) -> Acknowledged:
+    def came_to(self) -> Acknowledgement:
         """How far this store came, as far as that is known."""
         left = None if self._lock is None else self._lock.left
         if left is None or left.store != self._store or left.generation < self.counters.generation:
@@ -66,7 +66,7 @@ class Writer(Commits):
     def renewed(self) -> None:
         """Another database took the place of the file: read what it has."""
         self.counters.read(self.connection)
-        self._store = str(meta.read(self.connection, STORE))
+        self._store = str(meta.read(self.connection, meta.STORE))
 
-    def _now(self) -> Acknowledged:
-        return Acknowledged(self._store, self.counters.generation, self.counters.next_id)
+    def _now(self) -> Acknowledgement:
+        return Acknowledgement(self._store, self.counters.generation, self.counters.next_id)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from memory.persistence.log.operations import Trimmed
+from memory.persistence.log.operations import TrimReport
 from memory.persistence.reports import Stats
 from memory.questions.answers import (
     Changed,
@@ -228,7 +228,7 @@ class ConsolidateAnswer:
     forgotten: list[ForgottenAnswer]
     forgotten_count: int
     generations: list[int]
-    trimmed: Trimmed
+    trimmed: TrimReport
     failed: list[FailedAnswer]
     failed_count: int
 

@@ -25,10 +25,10 @@ from starlette.responses import Response
 from memory.persistence.database import Database
 from memory.persistence.deadline import without_limit
 from memory.persistence.engine import engine_of
+from memory.persistence.ids import chunks
 from memory.persistence.log import journal
 from memory.persistence.log.journal import Changes
 from memory.persistence.sql import Connection
-from memory.persistence.sqlite.tables import chunks
 from memory.serve.openapi.requests import plain
 from memory.serve.service import ServiceOf
 from memory.types import KINDS, STATES

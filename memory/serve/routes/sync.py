@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 
 from memory.errors import StaleSyncError
-from memory.persistence.log.reception import Received
+from memory.persistence.log.reception import Receipt
 from memory.serve.answers import Answer
 from memory.serve.errors import ServiceError
 from memory.serve.openapi.document import answers
@@ -35,7 +35,7 @@ async def sync(request: Request, service: ServiceOf) -> Answer:
     def work(body: SyncBody) -> tuple[dict[str, Any], int | None]:
         at_most("memories", len(body.batch.get("memories", ())), service.options.max_batch)
         try:
-            done: Received = service.inbox.receive(batch_of(body.batch))
+            done: Receipt = service.inbox.receive(batch_of(body.batch))
         except StaleSyncError as error:
             raise ServiceError(409, "stale", str(error)) from error
         return done._asdict(), done.generation

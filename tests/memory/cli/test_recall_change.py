@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from memory.config import StoreConfig
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.store import MemoryStore
 
 Recall = Callable[..., Any]
 
 
 def count(store: Path) -> int:
-    with Database.open(store, readonly=True) as database:
+    with SqliteDatabase.open(store, readonly=True) as database:
         return database.count()
 
 
@@ -67,7 +67,7 @@ def test_add(recall: Recall, store: Path) -> None:
     ]
     last = ["--reward", "-1", "--evidence", "cat.png", "--provenance", "me", "--json"]
     assert recall("add", store, *options.split(), *more, *last).json == {"id": 5}
-    with Database.open(store, readonly=True) as database:
+    with SqliteDatabase.open(store, readonly=True) as database:
         (memory,) = database.get([5])
     assert (memory.label, memory.kind, memory.map_id, memory.marked) == ("cat", "event", "yard", True)
     assert (memory.position, memory.yaw, memory.reward) == ((-1.0, 2.0, 0.5), -0.5, -1.0)

@@ -16,7 +16,7 @@ from memory.errors import DataError
 from memory.exchange import import_source, open_source
 from memory.exchange.crops import Crops
 from memory.exchange.detections import DetectionOptions
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.database import SqliteDatabase
 from perception.vectors import packed
 
 
@@ -50,7 +50,7 @@ def record(coloured: Path) -> Path:
 def imported(folder: Path, path: Path, pictures: ImageTextEncoder, **options: Any) -> Any:
     """Import into a store for vectors of eight numbers."""
     source = open_source(path, detections=DetectionOptions(image_encoder=pictures, **options))
-    with Database.open(folder, create=True, dim=8) as database:
+    with SqliteDatabase.open(folder, create=True, dim=8) as database:
         return import_source(database, source), source
 
 
@@ -141,7 +141,7 @@ def test_vectors_of_another_length_are_refused(
     colours.dim = 4
     source = open_source(record, detections=DetectionOptions(image_encoder=colours))
     with (
-        Database.open(tmp_path / "store") as database,
+        SqliteDatabase.open(tmp_path / "store") as database,
         pytest.raises(DataError, match="vectors 'colours' have 3 numbers, those of the image encoder 4"),
     ):
         import_source(database, source, again=True)

@@ -12,25 +12,25 @@ import pytest
 
 from memory.exchange import export_memories, import_source, open_source
 from memory.exchange.exporting import ExportFormat, export_format
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter
 from memory.types import Memory
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
+def database(tmp_path: Path) -> Iterator[SqliteDatabase]:
     rng = np.random.default_rng(0)
     rows = [
         Memory(time_ns=5000 - row, label="Car" if row % 3 else "door", embedding=rng.normal(size=4))
         for row in range(2500)
     ]
-    with Database.open(tmp_path / "store", dim=4) as opened:
+    with SqliteDatabase.open(tmp_path / "store", dim=4) as opened:
         opened.add(rows)
         yield opened
 
 
 @pytest.mark.parametrize("format", ["jsonl", "parquet"])
-def test_there_and_back(database: Database, tmp_path: Path, format: ExportFormat) -> None:
+def test_there_and_back(database: SqliteDatabase, tmp_path: Path, format: ExportFormat) -> None:
     path = tmp_path / f"all.{format}"
     told: list[tuple[int, int]] = []
     count = export_memories(
@@ -38,7 +38,7 @@ def test_there_and_back(database: Database, tmp_path: Path, format: ExportFormat
     )
     assert count == 2500
     assert told == [(1000, 2500), (2000, 2500), (2500, 2500)]
-    with Database.open(tmp_path / "copy", dim=4) as copy:
+    with SqliteDatabase.open(tmp_path / "copy", dim=4) as copy:
         assert import_source(copy, open_source(path)).memories == 2500
         before = database.get(database.ids(order="oldest").tolist())
         after = copy.get(copy.ids().tolist())
@@ -48,7 +48,7 @@ def test_there_and_back(database: Database, tmp_path: Path, format: ExportFormat
             np.testing.assert_array_equal(left.embedding, right.embedding)
 
 
-def test_a_filter_without_vectors_to_a_stream(database: Database) -> None:
+def test_a_filter_without_vectors_to_a_stream(database: SqliteDatabase) -> None:
     stream = io.StringIO()
     doors = Filter(labels=["door"], between_ns=(4001, 5000))
     assert export_memories(database, stream, format="jsonl", filter=doors, vectors=False) == 334
@@ -57,7 +57,7 @@ def test_a_filter_without_vectors_to_a_stream(database: Database) -> None:
     assert "embedding" not in records[0]
 
 
-def test_what_is_removed_meanwhile_is_left_out(database: Database, tmp_path: Path) -> None:
+def test_what_is_removed_meanwhile_is_left_out(database: SqliteDatabase, tmp_path: Path) -> None:
     def remove_more(done: int, total: int) -> None:
         if done == 1000:
             database.remove(database.ids(order="oldest").tolist()[1500:1600])
@@ -65,7 +65,7 @@ def test_what_is_removed_meanwhile_is_left_out(database: Database, tmp_path: Pat
     assert export_memories(database, tmp_path / "a.jsonl", format="jsonl", progress=remove_more) == 2400
 
 
-def test_a_failure_leaves_the_old_file(database: Database, tmp_path: Path) -> None:
+def test_a_failure_leaves_the_old_file(database: SqliteDatabase, tmp_path: Path) -> None:
     path = tmp_path / "a.geojson"
     path.write_text("old")
 
@@ -78,7 +78,7 @@ def test_a_failure_leaves_the_old_file(database: Database, tmp_path: Path) -> No
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.geojson", "store"]
 
 
-def test_formats(database: Database) -> None:
+def test_formats(database: SqliteDatabase) -> None:
     assert export_format(Path("a.JSONL")) == "jsonl"
     assert export_format(Path("a.pq")) == "parquet"
     with pytest.raises(ValueError, match=r"a\.txt: cannot tell the format by the suffix"):

@@ -11,7 +11,7 @@ import pytest
 from memory.errors import DataError
 from memory.exchange import export_memories, import_source, open_source
 from memory.exchange.importing import ImportReport
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.database import SqliteDatabase
 from perception.cli.detect.partitions import write_partitions
 from perception.vectors import packed
 
@@ -51,7 +51,7 @@ def lines(tmp_path: Path) -> Path:
 
 def bring(store: Path, path: Path) -> tuple[ImportReport, str]:
     """What an import did, and all memories after it."""
-    with Database.open(store, dim=8) as database:
+    with SqliteDatabase.open(store, dim=8) as database:
         report = import_source(database, open_source(path), portion=3)
         export_memories(database, store.parent / "all.jsonl", format="jsonl")
     return report, (store.parent / "all.jsonl").read_text()

@@ -14,13 +14,13 @@ from memory.errors import DataError
 from memory.exchange import import_source, open_source
 from memory.exchange.importing import ImportReport
 from memory.exchange.parquet import write_parquet
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.types import Memory
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database.open(tmp_path / "store", dim=2) as opened:
+def database(tmp_path: Path) -> Iterator[SqliteDatabase]:
+    with SqliteDatabase.open(tmp_path / "store", dim=2) as opened:
         yield opened
 
 
@@ -33,15 +33,15 @@ def write(path: Path, numbers: list[int], *, bad: dict[int, str] | None = None) 
     return path
 
 
-def bring(database: Database, path: Path, portion: int = 3, **options: bool) -> ImportReport:
+def bring(database: SqliteDatabase, path: Path, portion: int = 3, **options: bool) -> ImportReport:
     return import_source(database, open_source(path), portion=portion, **options)
 
 
-def times(database: Database) -> list[int]:
+def times(database: SqliteDatabase) -> list[int]:
     return [memory.time_ns for memory in database.get(database.ids().tolist())]
 
 
-def test_a_second_time_nothing_is_doubled(database: Database, tmp_path: Path) -> None:
+def test_a_second_time_nothing_is_doubled(database: SqliteDatabase, tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", list(range(10)))
     first = bring(database, path)
     assert (first.memories, first.lines, first.known_lines) == (10, 10, 0)
@@ -53,7 +53,7 @@ def test_a_second_time_nothing_is_doubled(database: Database, tmp_path: Path) ->
     assert times(database) == [*range(10), *range(10)]
 
 
-def test_a_file_that_has_grown(database: Database, tmp_path: Path) -> None:
+def test_a_file_that_has_grown(database: SqliteDatabase, tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", list(range(7)))
     bring(database, path)
     report = bring(database, write(path, list(range(12))))
@@ -61,13 +61,13 @@ def test_a_file_that_has_grown(database: Database, tmp_path: Path) -> None:
     assert times(database) == list(range(12))
 
 
-def test_another_file_is_another_import(database: Database, tmp_path: Path) -> None:
+def test_another_file_is_another_import(database: SqliteDatabase, tmp_path: Path) -> None:
     bring(database, write(tmp_path / "a.jsonl", list(range(6))))
     report = bring(database, write(tmp_path / "b.jsonl", list(range(1, 7))))
     assert (report.known_lines, report.memories) == (0, 6)
 
 
-def test_an_undone_portion_comes_back(database: Database, tmp_path: Path) -> None:
+def test_an_undone_portion_comes_back(database: SqliteDatabase, tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", list(range(9)))
     operations = bring(database, path).operations
     undo = database.undo(operations[1])
@@ -79,7 +79,7 @@ def test_an_undone_portion_comes_back(database: Database, tmp_path: Path) -> Non
     assert bring(database, path).memories == 0
 
 
-def test_an_interruption_is_gone_on_from(database: Database, tmp_path: Path) -> None:
+def test_an_interruption_is_gone_on_from(database: SqliteDatabase, tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", list(range(10)))
 
     def interrupt(done: int, total: int) -> None:
@@ -96,7 +96,7 @@ def test_an_interruption_is_gone_on_from(database: Database, tmp_path: Path) -> 
     assert times(database) == list(range(10))
 
 
-def test_a_bad_line_stops_after_what_was_before_it(database: Database, tmp_path: Path) -> None:
+def test_a_bad_line_stops_after_what_was_before_it(database: SqliteDatabase, tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", list(range(10)), bad={6: '{"time_ns": "six"}'})
     with pytest.raises(DataError, match=r"a\.jsonl:6: time_ns must be an integer, got str"):
         bring(database, path)
@@ -106,7 +106,7 @@ def test_a_bad_line_stops_after_what_was_before_it(database: Database, tmp_path:
     assert times(database) == list(range(10))
 
 
-def test_bad_lines_can_be_left_out_and_corrected_later(database: Database, tmp_path: Path) -> None:
+def test_bad_lines_can_be_left_out_and_corrected_later(database: SqliteDatabase, tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", list(range(8)), bad={1: "{", 5: "[]", 8: '{"label": "Car"}'})
     report = bring(database, path, skip_bad=True)
     assert report.memories == 5
@@ -131,7 +131,9 @@ def test_bad_lines_can_be_left_out_and_corrected_later(database: Database, tmp_p
         (b'{"time_ns": 99999999999999999999}', "time_ns must fit into 64 bits"),
     ],
 )
-def test_errors_name_file_and_line(database: Database, tmp_path: Path, line: bytes, message: str) -> None:
+def test_errors_name_file_and_line(
+    database: SqliteDatabase, tmp_path: Path, line: bytes, message: str
+) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"time_ns": 1}\n\n' + line + b"\n")
     with pytest.raises(DataError, match=rf"a\.jsonl:3: .*{message}"):
@@ -139,7 +141,7 @@ def test_errors_name_file_and_line(database: Database, tmp_path: Path, line: byt
     assert times(database) == [1]
 
 
-def test_detections(database: Database, tmp_path: Path) -> None:
+def test_detections(database: SqliteDatabase, tmp_path: Path) -> None:
     frames = [
         {"frame": f"{number:06d}", "timestamp_ns": number, "boxes": [[1, 2, 0, 4, 2, 1, 0]] * 2}
         | {"scores": [0.9, 0.8], "labels": ["Car", "Van"], "source": None}
@@ -153,7 +155,7 @@ def test_detections(database: Database, tmp_path: Path) -> None:
     assert database.history(3)[0].detail["reason"] == "imported from detections.jsonl, lines 1 to 2"
 
 
-def test_parquet(database: Database, tmp_path: Path) -> None:
+def test_parquet(database: SqliteDatabase, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write_parquet(path, [[Memory(time_ns=number) for number in range(7)]])
     seen: list[tuple[int, int]] = []
@@ -191,7 +193,7 @@ def test_any_order_of_growing_failing_and_undoing(
     """However a file grew, failed and was undone: in the end each line is there once."""
     folder = tmp_path_factory.mktemp("import")
     path = folder / "a.jsonl"
-    with Database.open(folder / "store", dim=2) as database:
+    with SqliteDatabase.open(folder / "store", dim=2) as database:
         for size, portion, undone in sorted(steps):
             write(path, list(range(size)), bad={line: "{" for line in bad if line <= size})
             report = bring(database, path, portion, skip_bad=True)

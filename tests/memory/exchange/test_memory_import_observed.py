@@ -15,7 +15,7 @@ from memory.errors import DataError
 from memory.exchange import import_source, open_source
 from memory.exchange.importing import CAUSES, DISPLACED, ImportReport, cause_of
 from memory.observe.reservoir import Reservoir, ReservoirConfig
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter
 from memory.store import Kept, MemoryStore
 from memory.types import Memory
@@ -108,7 +108,7 @@ def test_a_second_time_nothing_is_scored_again(store: MemoryStore, tmp_path: Pat
     third = bring(store, path)
     assert (third.known_lines, third.observed) == (9, 1)
     store.close()
-    with Database.open(store.folder) as database:
+    with SqliteDatabase.open(store.folder) as database:
         assert import_source(database, open_source(path)).known_lines == 10
 
 

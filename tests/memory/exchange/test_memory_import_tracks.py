@@ -16,7 +16,7 @@ from memory.exchange import import_source, open_source
 from memory.exchange.detections import DetectionOptions
 from memory.exchange.track_lines import TrackLines
 from memory.merging.tracked import TRACKS
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter
 from memory.types import Memory
 
@@ -67,7 +67,7 @@ def names(memories: list[Memory]) -> list[str]:
 def test_a_memory_a_track(path: Path, tmp_path: Path) -> None:
     source = open_source(path)
     assert isinstance(source, TrackLines)
-    with Database.open(tmp_path / "store", create=True, dim=2) as database:
+    with SqliteDatabase.open(tmp_path / "store", create=True, dim=2) as database:
         report = import_source(database, source)
         assert (report.lines, report.memories) == (60, 7)
     with MemoryStore.open(tmp_path / "store") as store:
@@ -88,7 +88,7 @@ def test_a_row_without_a_sight_is_none(tmp_path: Path) -> None:
     for record in records[15:]:
         record["missed_s"] = [0.1 if number == 1 else 0.0 for number in record["track_id"]]
     path = write(tmp_path / "drive" / "detections.jsonl", records)
-    with Database.open(tmp_path / "store", create=True, dim=2) as database:
+    with SqliteDatabase.open(tmp_path / "store", create=True, dim=2) as database:
         import_source(database, open_source(path))
     with MemoryStore.open(tmp_path / "store") as store:
         (moved,) = (one for one in held(store) if one.kind == "event")
@@ -102,7 +102,7 @@ def counts(folder: Path) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("stop", [5, 25, 44, 59])
 def test_an_interrupted_import_goes_on(path: Path, tmp_path: Path, stop: int) -> None:
-    with Database.open(tmp_path / "whole", create=True, dim=2) as database:
+    with SqliteDatabase.open(tmp_path / "whole", create=True, dim=2) as database:
         import_source(database, open_source(path))
 
     def interrupt(done: int, total: int) -> None:
@@ -110,7 +110,7 @@ def test_an_interrupted_import_goes_on(path: Path, tmp_path: Path, stop: int) ->
             raise KeyboardInterrupt
 
     sizes = np.cumsum([len(line) for line in path.read_bytes().splitlines(keepends=True)])
-    with Database.open(tmp_path / "store", create=True, dim=2) as database:
+    with SqliteDatabase.open(tmp_path / "store", create=True, dim=2) as database:
         with pytest.raises(KeyboardInterrupt):
             import_source(database, open_source(path), portion=1, progress=interrupt)
         import_source(database, open_source(path), portion=1)
@@ -124,12 +124,12 @@ def test_what_a_file_has_grown_by(path: Path, tmp_path: Path) -> None:
     short = tmp_path / "grows" / "detections.jsonl"
     short.parent.mkdir()
     short.write_text("".join(lines[:30]))
-    with Database.open(tmp_path / "store", create=True, dim=2) as database:
+    with SqliteDatabase.open(tmp_path / "store", create=True, dim=2) as database:
         import_source(database, open_source(short))
         short.write_text("".join(lines))
         import_source(database, open_source(short))
         assert import_source(database, open_source(short)).memories == 0
-    with Database.open(tmp_path / "whole", create=True, dim=2) as database:
+    with SqliteDatabase.open(tmp_path / "whole", create=True, dim=2) as database:
         import_source(database, open_source(path))
     # What went on at the end of the shorter file is two memories; what is one thing is joined.
     apart, whole = counts(tmp_path / "store"), counts(tmp_path / "whole")
@@ -149,7 +149,7 @@ def test_two_drives_to_one_map(path: Path, tmp_path: Path) -> None:
     for record in records:
         record["timestamp_ns"] += 86_400 * 10**9
     other = write(tmp_path / "other" / "drive" / "detections.jsonl", records)
-    with Database.open(tmp_path / "store", create=True, dim=2) as database:
+    with SqliteDatabase.open(tmp_path / "store", create=True, dim=2) as database:
         for one in (path, other, path, other):
             import_source(database, open_source(one))
     with MemoryStore.open(tmp_path / "store") as store:
@@ -164,7 +164,7 @@ def test_two_drives_to_one_map(path: Path, tmp_path: Path) -> None:
 
 
 def test_boxes_one_by_one(path: Path, tmp_path: Path) -> None:
-    with Database.open(tmp_path / "store", create=True, dim=2) as database:
+    with SqliteDatabase.open(tmp_path / "store", create=True, dim=2) as database:
         report = import_source(database, open_source(path, detections=DetectionOptions(tracks=False)))
     assert report.memories == sum(len(record["boxes"]) for record in frames(60))
 
@@ -194,7 +194,7 @@ def test_bad_tracks_name_the_line(tmp_path: Path, change: dict[str, Any], messag
     records = frames(10)
     records[4] |= change
     path = write(tmp_path / "drive" / "detections.jsonl", records)
-    with Database.open(tmp_path / "store", create=True, dim=2) as database:
+    with SqliteDatabase.open(tmp_path / "store", create=True, dim=2) as database:
         with pytest.raises(DataError, match=rf"detections.jsonl:5: .*{message}"):
             import_source(database, open_source(path))
         report = import_source(database, open_source(path), skip_bad=True)

@@ -12,16 +12,16 @@ import pytest
 from memory.errors import DataError
 from memory.exchange import importing, jsonl
 from memory.exchange.formats import open_source, open_stream
-from memory.exchange.history import told_apart
+from memory.exchange.history import mark_known
 from memory.exchange.importing import import_source
 from memory.exchange.sources import Entry
 from memory.persistence.queries import EVERYTHING
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.database import SqliteDatabase
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database.open(tmp_path / "store", dim=3) as opened:
+def database(tmp_path: Path) -> Iterator[SqliteDatabase]:
+    with SqliteDatabase.open(tmp_path / "store", dim=3) as opened:
         yield opened
 
 
@@ -30,7 +30,7 @@ def lines(*times: int) -> bytes:
 
 
 def test_every_line_is_stored_before_the_next_is_waited_for(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importing, "WAIT_S", -1.0)
     held: list[int] = []
@@ -46,7 +46,7 @@ def test_every_line_is_stored_before_the_next_is_waited_for(
     assert held == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_stream_and_a_file_know_each_others_lines(database: Database, tmp_path: Path) -> None:
+def test_a_stream_and_a_file_know_each_others_lines(database: SqliteDatabase, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines(*range(7)))
     import_source(database, open_source(path), portion=3)
@@ -56,7 +56,7 @@ def test_a_stream_and_a_file_know_each_others_lines(database: Database, tmp_path
     assert import_source(database, open_source(path)).known_lines == 9
 
 
-def test_the_first_line_tells_sort_and_length(database: Database) -> None:
+def test_the_first_line_tells_sort_and_length(database: SqliteDatabase) -> None:
     vector = json.dumps({"time_ns": 1, "embedding": [1.0, 0.0]}).encode()
     stream = open_stream(io.BytesIO(b"\n" + vector + b"\n" + lines(2)), "standard input")
     assert stream.find_dim() == 2
@@ -66,7 +66,7 @@ def test_the_first_line_tells_sort_and_length(database: Database) -> None:
         open_stream(io.BytesIO(b"PAR1..."), "standard input")
 
 
-def test_a_line_without_end_is_not_held(monkeypatch: pytest.MonkeyPatch, database: Database) -> None:
+def test_a_line_without_end_is_not_held(monkeypatch: pytest.MonkeyPatch, database: SqliteDatabase) -> None:
     monkeypatch.setattr(jsonl, "MOST_BYTES", 30)
     source = open_stream(io.BytesIO(lines(1) + b'"' + b"x" * 100), "standard input")
     with pytest.raises(DataError, match="standard input:2: a line of more than 30 bytes"):
@@ -74,7 +74,7 @@ def test_a_line_without_end_is_not_held(monkeypatch: pytest.MonkeyPatch, databas
     assert database.count(EVERYTHING) == 1
 
 
-def test_a_line_that_was_cut_off_leaves_those_before(database: Database) -> None:
+def test_a_line_that_was_cut_off_leaves_those_before(database: SqliteDatabase) -> None:
     with pytest.raises(DataError, match="standard input:3: no JSON"):
         import_source(database, open_stream(io.BytesIO(lines(1, 2) + b'{"time_'), "standard input"))
     assert database.count(EVERYTHING) == 2
@@ -89,7 +89,7 @@ def test_no_more_is_held_back_than_the_longest_stretch() -> None:
             yield Entry(number, str(number).encode(), number - 1)
 
     behind = []
-    for entry, known in told_apart(entries(), {10: {14: {"other"}}, 50: {52: {"other"}}}):
+    for entry, known in mark_known(entries(), {10: {14: {"other"}}, 50: {52: {"other"}}}):
         assert not known
         behind.append(len(taken) - entry.number)
     assert len(behind) == 100

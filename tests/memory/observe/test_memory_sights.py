@@ -14,7 +14,7 @@ import pytest
 
 from memory.config import StoreConfig
 from memory.observe.reservoir import ReservoirConfig
-from memory.persistence.log import observations as sights
+from memory.persistence.log import observations
 from memory.query import Filter
 from memory.questions import Questions
 from memory.store import MemoryStore
@@ -139,7 +139,7 @@ def test_what_was_seen_later_stays_when_earlier_sights_are_taken_back(store: Mem
 def test_many_visits_are_taken_back_by_subtraction(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sights, "KEPT_VISITS", 1)
+    monkeypatch.setattr(observations, "KEPT_VISITS", 1)
     store.observe([wall(0)])
     for at in (100, 200):
         store.observe([wall(at)])

@@ -1,7 +1,8 @@
-"""Stores whose writers did not end well."""
+"""Stores whose writers did not end well, and one of the first release."""
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.types import Memory
 
 
@@ -22,7 +23,7 @@ def kill(folder: Path, count: int) -> int:
     if folder.exists():
         shutil.copytree(folder, living)
         shutil.rmtree(folder)
-    with Database.open(living, dim=16) as database:
+    with SqliteDatabase.open(living, dim=16) as database:
         for number in range(count):
             vector = np.random.default_rng(number).standard_normal(16)
             row = Memory(
@@ -38,3 +39,13 @@ def kill(folder: Path, count: int) -> int:
 def killed_store() -> Callable[[Path, int], int]:
     """Makes a store in a folder, or goes on with it, and leaves it as a killed writer does."""
     return kill
+
+
+@pytest.fixture
+def old_store(tmp_path: Path) -> Path:
+    """As the first release wrote it: three cups that were merged, a wall, and a mug that was removed."""
+    folder = tmp_path / "old"
+    folder.mkdir()
+    data = (Path(__file__).parent / "stores" / "version_1.db.gz").read_bytes()
+    (folder / "memory.db").write_bytes(gzip.decompress(data))
+    return folder

@@ -11,14 +11,15 @@ import pytest
 
 from memory import Memory
 from memory.errors import UnknownMemoryError
-from memory.persistence import cache as kept
-from memory.persistence.sqlite import Database, tables
+from memory.persistence import cache
+from memory.persistence.sqlite import tables
+from memory.persistence.sqlite.database import SqliteDatabase
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
+def database(tmp_path: Path) -> Iterator[SqliteDatabase]:
     """With five memories, which were read."""
-    with Database.open(tmp_path / "store", dim=3) as found:
+    with SqliteDatabase.open(tmp_path / "store", dim=3) as found:
         covariance = np.diag([1.0, 2.0, 3.0])
         found.add(
             [
@@ -44,11 +45,11 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         found.append(list(ids))
         return read(connection, ids, vectors=vectors)
 
-    monkeypatch.setattr("memory.persistence.engine.SqliteEngine.read_images", staticmethod(noted))
+    monkeypatch.setattr("memory.persistence.sqlite.engine.SqliteEngine.read_images", staticmethod(noted))
     return found
 
 
-def test_what_is_known_is_not_read_again(database: Database, reads: list[list[int]]) -> None:
+def test_what_is_known_is_not_read_again(database: SqliteDatabase, reads: list[list[int]]) -> None:
     with_vectors = database.get([3, 1])
     reads.clear()
     again = database.get([3, 1], vectors=False)
@@ -61,7 +62,7 @@ def test_what_is_known_is_not_read_again(database: Database, reads: list[list[in
         database.get([1, 99], vectors=False)
 
 
-def test_nobody_shares_what_can_be_changed(database: Database) -> None:
+def test_nobody_shares_what_can_be_changed(database: SqliteDatabase) -> None:
     for _ in range(2):
         (memory,) = database.get([3], vectors=False)
         assert memory.payload == {"parts": [2]}
@@ -74,7 +75,7 @@ def test_nobody_shares_what_can_be_changed(database: Database) -> None:
         assert not database.get([3], vectors=False)[0].embeddings
 
 
-def test_additions_leave_it_and_changes_do_not(database: Database, reads: list[list[int]]) -> None:
+def test_additions_leave_it_and_changes_do_not(database: SqliteDatabase, reads: list[list[int]]) -> None:
     database.add([Memory(time_ns=9)])
     assert [m.time_ns for m in database.get([1, 6], vectors=False)] == [0, 9]
     assert reads == [[6]]
@@ -90,7 +91,7 @@ def test_additions_leave_it_and_changes_do_not(database: Database, reads: list[l
     assert (moved.position, moved.yaw) == ((5.0, 6.0, 7.0), 0.5)
 
 
-def test_what_was_removed_and_came_back(database: Database) -> None:
+def test_what_was_removed_and_came_back(database: SqliteDatabase) -> None:
     generation = database.remove([2])
     with pytest.raises(UnknownMemoryError):
         database.get([2], vectors=False)
@@ -101,14 +102,14 @@ def test_what_was_removed_and_came_back(database: Database) -> None:
     assert database.get([2], vectors=False)[0].label == "thing 1"
 
 
-def test_another_process_is_followed(database: Database) -> None:
-    with Database.open(database.folder, readonly=True) as reader:
+def test_another_process_is_followed(database: SqliteDatabase) -> None:
+    with SqliteDatabase.open(database.folder, readonly=True) as reader:
         assert reader.get([1], vectors=False)[0].state == "present"
         database.mark([1], "gone")
         assert reader.get([1], vectors=False)[0].state == "gone"
 
 
-def test_an_older_moment_is_read_as_it_was(database: Database) -> None:
+def test_an_older_moment_is_read_as_it_was(database: SqliteDatabase) -> None:
     with database._read() as before:
         before.execute("SELECT count(*) FROM log").fetchone()  # The moment is that of the first look.
         database.mark([1], "gone")
@@ -118,9 +119,9 @@ def test_an_older_moment_is_read_as_it_was(database: Database) -> None:
 
 
 def test_there_are_bounds(
-    database: Database, reads: list[list[int]], monkeypatch: pytest.MonkeyPatch
+    database: SqliteDatabase, reads: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "MOST", 3)
+    monkeypatch.setattr(cache, "MOST", 3)
     database._kept.clear()
     database.get([1, 2, 3], vectors=False)
     database.get([1], vectors=False)  # Now the last that was asked for.

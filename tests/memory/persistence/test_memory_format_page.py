@@ -13,10 +13,10 @@ from memory.config import FILE_NAME
 from memory.index import files as index_files
 from memory.merging.visits import VISIT_GAP_S
 from memory.observe.reservoir import FORMAT
-from memory.persistence import poses
 from memory.persistence.log import operations
 from memory.persistence.rows import SLOTS
-from memory.persistence.sqlite import Database, connection, places
+from memory.persistence.sqlite import connection, places, poses
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.persistence.sqlite.migrations import APPLICATION_ID, MIGRATIONS
 from memory.types import MOST_VISITS, Memory
 
@@ -24,7 +24,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "memory-format.md").read_text(encod
 
 
 def test_every_table_column_and_index_is_named(tmp_path: Path) -> None:
-    Database.open(tmp_path, dim=4).close()
+    SqliteDatabase.open(tmp_path, dim=4).close()
     database = sqlite3.connect(tmp_path / "memory.db")
     try:
         rows = database.execute("SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite%'")
@@ -72,7 +72,7 @@ def test_types_of_arrays() -> None:
 
 def test_the_place_of_a_pose(tmp_path: Path) -> None:
     """Read with nothing but the page."""
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         rows = [
             Memory(time_ns=i, position=(i, -i, 0.5), yaw=0.25, covariance=np.eye(3) * i) for i in range(300)
         ]

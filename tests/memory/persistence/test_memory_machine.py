@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from memory.errors import UndoError, UnknownMemoryError
-from memory.persistence.sqlite import Database, places
-from memory.persistence.sqlite import search as reading
+from memory.persistence.sqlite import places, search
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter
 from memory.types import Memory
 
@@ -59,17 +59,17 @@ class Store(RuleBasedStateMachine):
         self.past: dict[int, dict[int, Memory]] = {}
         self.next_id = 1
         self.erased: set[int] = set()
-        self.database: Database
+        self.database: SqliteDatabase
         self.patch = pytest.MonkeyPatch()
         for module, name, value in (
             (places, "TAIL", 4), (places, "BLOCK", 2), (places, "RUN", 8), (places, "SMALL_RUNS", 2),
-            (reading, "FEW", 2), (reading, "PROBES", 1), (reading, "STRETCH", 2),
+            (search, "FEW", 2), (search, "PROBES", 1), (search, "STRETCH", 2),
         ):  # fmt: skip
             self.patch.setattr(module, name, value)
 
     @initialize()
     def open(self) -> None:
-        self.database = Database.open(self.folder, dim=6)
+        self.database = SqliteDatabase.open(self.folder, dim=6)
 
     def teardown(self) -> None:
         if hasattr(self, "database"):
@@ -171,7 +171,7 @@ class Store(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.database.close()
-        self.database = Database.open(self.folder)
+        self.database = SqliteDatabase.open(self.folder)
 
     @rule(
         label=st.none() | st.sampled_from(LABELS),

@@ -11,8 +11,9 @@ import pytest
 
 from memory import Memory, MemoryStore, Query
 from memory.errors import StoreVersionError
+from memory.persistence.sql import Migration
 from memory.persistence.sqlite import migrations
-from memory.persistence.sqlite.migrations import VERSION_1, Migration
+from memory.persistence.sqlite.migrations import VERSION_1
 from memory.query import Filter
 
 CAPTIONS = (

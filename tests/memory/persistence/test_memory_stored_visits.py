@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import sqlite3
 import threading
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from memory.errors import CorruptStoreError, StoreVersionError
 from memory.merging import fuse
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.persistence.sqlite.migrations import MIGRATIONS
 from memory.query import Filter
 from memory.questions import Questions
@@ -23,7 +22,6 @@ from memory.types import Memory, Visit
 S = 10**9
 VISITS = (Visit(1, 5, 3), Visit(100, 100, 1))
 MERGED = Memory(time_ns=100, count=4, first_seen_ns=1, last_seen_ns=100, visits=VISITS)
-OLD_STORE = Path(__file__).parent / "stores" / "version_1.db.gz"
 
 
 def raw(folder: Path) -> sqlite3.Connection:
@@ -31,7 +29,7 @@ def raw(folder: Path) -> sqlite3.Connection:
 
 
 def test_written_changed_removed_and_undone(tmp_path: Path) -> None:
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         single, id = database.add([Memory(time_ns=7), MERGED])
         assert [memory.visits for memory in database.get([single, id])] == [(), VISITS]
         more = (*VISITS, Visit(300, 400, 2))
@@ -52,13 +50,13 @@ def test_written_changed_removed_and_undone(tmp_path: Path) -> None:
             )
             assert database.get([id])[0].visits == visits
         assert database.check().ok
-    with Database.open(tmp_path, readonly=True) as database:
+    with SqliteDatabase.open(tmp_path, readonly=True) as database:
         assert database.get([id])[0].visits == VISITS
         assert database.seen(Filter(between_ns=(50, 100)))[0].tolist() == [id]
 
 
 def test_one_sight_takes_no_row_and_no_page(tmp_path: Path) -> None:
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         (id,) = database.add([Memory(time_ns=i) for i in range(50)])[-1:]
         database.update([Memory(time_ns=9, id=id)])
         database.undo(database.remove([1, 2]))
@@ -71,7 +69,7 @@ def test_one_sight_takes_no_row_and_no_page(tmp_path: Path) -> None:
 
 
 def test_threads_that_share_a_commit_keep_each_its_visits(tmp_path: Path) -> None:
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         wanted = {}
         barrier = threading.Barrier(8)
 
@@ -93,7 +91,7 @@ def test_threads_that_share_a_commit_keep_each_its_visits(tmp_path: Path) -> Non
 
 def test_the_bytes(tmp_path: Path) -> None:
     """Read with nothing but the page about the format."""
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         (id,) = database.add([MERGED])
     connection = raw(tmp_path)
     try:
@@ -102,21 +100,6 @@ def test_the_bytes(tmp_path: Path) -> None:
         connection.close()
     assert row[:3] == (id, 1, 100)
     assert np.frombuffer(row[3], "<i8").reshape(-1, 3).tolist() == [[1, 5, 3], [100, 100, 1]]
-
-
-def test_erased_with_its_memory_and_copied_by_a_backup(tmp_path: Path) -> None:
-    with Database.open(tmp_path / "store", dim=4) as database:
-        keep, drop = database.add([MERGED, dataclasses.replace(MERGED, time_ns=5)])
-        database.backup(tmp_path / "copy")
-        database.remove([drop], secure=True)
-        assert database.get([keep])[0].visits == VISITS
-        assert database.check().ok
-    for folder, ids in (("store", [keep]), ("copy", [keep, drop])):
-        with Database.open(tmp_path / folder) as database:
-            assert [memory.visits for memory in database.get(ids)] == [VISITS] * len(ids)
-        connection = raw(tmp_path / folder)
-        assert [id for (id,) in connection.execute("SELECT id FROM visited ORDER BY id")] == ids
-        connection.close()
 
 
 @pytest.mark.parametrize(
@@ -131,12 +114,12 @@ def test_erased_with_its_memory_and_copied_by_a_backup(tmp_path: Path) -> None:
 def test_damaged_visits_are_found_and_a_repair_says_that_they_are_lost(
     tmp_path: Path, sql: str, said: str, readable: bool
 ) -> None:
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         database.add([MERGED])
     connection = raw(tmp_path)
     connection.execute(sql)
     connection.close()
-    with Database.open(tmp_path) as database:
+    with SqliteDatabase.open(tmp_path) as database:
         problems = database.check().problems
         assert said in str(problems)
         assert "is not what was stored" in str(problems)
@@ -151,20 +134,13 @@ def test_damaged_visits_are_found_and_a_repair_says_that_they_are_lost(
         assert database.get([1])[0].count == MERGED.count
 
 
-def old_store(folder: Path) -> Path:
-    """As the first release wrote it: three cups that were merged, a wall, and a mug that was removed."""
-    folder.mkdir()
-    (folder / "memory.db").write_bytes(gzip.decompress(OLD_STORE.read_bytes()))
-    return folder
-
-
-def test_a_store_of_version_1_is_migrated_and_works(tmp_path: Path) -> None:
-    folder = old_store(tmp_path / "old")
+def test_a_store_of_version_1_is_migrated_and_works(old_store: Path) -> None:
+    folder = old_store
     connection = raw(folder)
     assert connection.execute("PRAGMA user_version").fetchone() == (1,)
     connection.close()
     with pytest.raises(StoreVersionError, match="open it once for writing"):
-        Database.open(folder, readonly=True)
+        SqliteDatabase.open(folder, readonly=True)
     with MemoryStore.open(folder) as store:
         wall, cup = store.get([4, 5])
         assert (wall.label, wall.marked, cup.label, cup.count, cup.visits) == ("wall", True, "cup", 3, ())
@@ -192,8 +168,8 @@ def test_a_store_of_version_1_is_migrated_and_works(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_an_old_merged_memory_takes_part_in_a_later_merge(tmp_path: Path) -> None:
-    with MemoryStore.open(old_store(tmp_path / "old")) as store:
+def test_an_old_merged_memory_takes_part_in_a_later_merge(old_store: Path) -> None:
+    with MemoryStore.open(old_store) as store:
         (cup,) = store.get([5])
         again = dataclasses.replace(
             cup, id=None, time_ns=9000 * S, count=1, first_seen_ns=None, last_seen_ns=None

@@ -16,9 +16,9 @@ from memory import Memory, MemoryStore
 #: Writes with several threads and tells what was acknowledged, a line each.
 WRITER = """
 import json, random, sys, threading
-from memory import Memory, MemoryStore
+from memory.store import MemoryStore
 from memory.errors import UnknownMemoryError
-from memory.types import Visit
+from memory.types import Memory, Visit
 place, name, threads, steps = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 door = threading.Lock()
 

@@ -13,7 +13,7 @@ import pytest
 from mutations import mutations
 
 from memory.config import FILE_NAME, StoreConfig
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Query
 from memory.search.tiers import TierOptions
 from memory.store import MemoryStore
@@ -192,7 +192,7 @@ def test_check_reads_the_settings_and_a_repair_takes_those_of_the_database(tmp_p
     (tmp_path / FILE_NAME).write_text('{"index_from": 1e400}')
     with pytest.raises(ValueError, match=FILE_NAME):
         MemoryStore.open(tmp_path)
-    with Database.open(tmp_path) as database:
+    with SqliteDatabase.open(tmp_path) as database:
         assert FILE_NAME in str(database.check())
         report = database.check(repair=True)
         assert report.ok

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter
 from memory.search.columns import ColumnCache
 from memory.types import Memory
@@ -18,7 +18,7 @@ from memory.types import Memory
 
 @pytest.fixture
 def database(tmp_path: Path):
-    with Database.open(tmp_path / "store", dim=2) as opened:
+    with SqliteDatabase.open(tmp_path / "store", dim=2) as opened:
         yield opened
 
 
@@ -40,7 +40,7 @@ def rows_of(count: int, seed: int = 0) -> list[Memory]:
     ]
 
 
-def shows(cache: ColumnCache, database: Database) -> None:
+def shows(cache: ColumnCache, database: SqliteDatabase) -> None:
     """Exactly what is in the store, by rising id."""
     alive = cache.column("alive")
     ids = cache.column("ids")
@@ -65,7 +65,7 @@ def shows(cache: ColumnCache, database: Database) -> None:
         assert tuple(cache.column("positions")[row]) == memory.position
 
 
-def test_an_empty_store(database: Database) -> None:
+def test_an_empty_store(database: SqliteDatabase) -> None:
     cache = ColumnCache.of(database)
     assert len(cache) == 0
     assert cache.rows(np.array([1, -1])).tolist() == [-1, -1]
@@ -73,7 +73,7 @@ def test_an_empty_store(database: Database) -> None:
     assert cache.code("labels", "cup") == -1
 
 
-def test_it_follows_everything(database: Database) -> None:
+def test_it_follows_everything(database: SqliteDatabase) -> None:
     cache = ColumnCache.of(database)
     database.add(rows_of(30))
     added, _, _ = cache.follow(database)
@@ -93,7 +93,7 @@ def test_it_follows_everything(database: Database) -> None:
     shows(cache, database)
 
 
-def test_undone_removals_come_back_to_their_place(database: Database) -> None:
+def test_undone_removals_come_back_to_their_place(database: SqliteDatabase) -> None:
     database.add(rows_of(10))
     first, second = database.remove([2, 5]), database.remove([9, 10])
     database.add(rows_of(2, 1))
@@ -114,7 +114,7 @@ def test_undone_removals_come_back_to_their_place(database: Database) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_changes_are_followed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    with Database.open(tmp_path_factory.mktemp("columns"), dim=2) as database:
+    with SqliteDatabase.open(tmp_path_factory.mktemp("columns"), dim=2) as database:
         database.add(rows_of(4))
         cache = ColumnCache.of(database)
         removals: list[int] = []
@@ -160,7 +160,7 @@ FILTERS = [
 
 
 @pytest.mark.parametrize("filter", FILTERS, ids=range(len(FILTERS)))
-def test_filters_agree_with_the_database(database: Database, filter: Filter) -> None:
+def test_filters_agree_with_the_database(database: SqliteDatabase, filter: Filter) -> None:
     database.add(rows_of(300))
     database.remove(range(1, 300, 7))
     cache = ColumnCache.of(database)
@@ -172,7 +172,7 @@ def test_filters_agree_with_the_database(database: Database, filter: Filter) -> 
     np.testing.assert_array_equal(cache.matches(filter, some), kept[some])
 
 
-def test_rows_of_ids_that_are_not_there(database: Database) -> None:
+def test_rows_of_ids_that_are_not_there(database: SqliteDatabase) -> None:
     database.add(rows_of(5))
     database.remove([3])
     cache = ColumnCache.of(database)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from memory.errors import StoreError
-from memory.persistence.postgres import server as local
+from memory.persistence.postgres import server
 
 
 def serve(folder: Path) -> tuple[subprocess.Popen[str], str]:
@@ -30,9 +30,9 @@ def start_again(folder: Path, *, tries: int) -> str:
     """Start a server that was killed: its processes may still be ending."""
     for _ in range(tries):
         with contextlib.suppress(StoreError):
-            return local.start(folder)
+            return server.start(folder)
         time.sleep(0.2)
-    return local.start(folder)
+    return server.start(folder)
 
 
 def labels_of(line: str) -> list[str]:

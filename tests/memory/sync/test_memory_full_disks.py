@@ -17,7 +17,7 @@ import pytest
 
 from memory import Memory, MemoryStore
 from memory.errors import StoreError, StoreFullError
-from memory.persistence.postgres import server as local
+from memory.persistence.postgres import server
 from memory.sync import Inbox, Outbox, sync
 
 DIM = 64
@@ -150,7 +150,7 @@ def test_a_server_whose_tables_are_on_a_full_disk(
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     small, address = disk("32m"), postgresql()
-    user = pwd.getpwnam(local.OTHER_USER)
+    user = pwd.getpwnam(server.OTHER_USER)
     os.chown(small.folder, user.pw_uid, user.pw_gid)
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(f"CREATE TABLESPACE small LOCATION '{small.folder}'")
@@ -179,11 +179,11 @@ def test_a_server_whose_log_is_on_a_full_disk(
     """It ends at once, as PostgreSQL does, and goes on when there is room: with all that it acknowledged."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder, small = server_folder(), disk("160m")
-    user = pwd.getpwnam(local.OTHER_USER)
+    user = pwd.getpwnam(server.OTHER_USER)
     settings = {"max_wal_size": "32MB", "min_wal_size": "32MB"}
-    address = local.start(folder, settings=settings)
-    data = Path(local.info(folder)["data_dir"])
-    local.stop(folder)
+    address = server.start(folder, settings=settings)
+    data = Path(server.info(folder)["data_dir"])
+    server.stop(folder)
     shutil.copytree(data / "pg_wal", small.folder / "pg_wal")
     for each in [small.folder, *small.folder.rglob("*")]:
         os.chown(each, user.pw_uid, user.pw_gid)
@@ -191,7 +191,7 @@ def test_a_server_whose_log_is_on_a_full_disk(
     shutil.rmtree(data / "pg_wal")
     (data / "pg_wal").symlink_to(small.folder / "pg_wal")
     try:
-        assert local.start(folder, settings=settings) == address
+        assert server.start(folder, settings=settings) == address
         with (
             MemoryStore.open(tmp_path / "robot", dim=DIM) as robot,
             MemoryStore.open(address, dim=DIM) as shared,
@@ -211,7 +211,7 @@ def test_a_server_whose_log_is_on_a_full_disk(
             deadline = time.monotonic() + 300.0
             while True:
                 with contextlib.suppress(StoreError):
-                    local.start(folder, settings=settings)
+                    server.start(folder, settings=settings)
                 with contextlib.suppress(StoreError):
                     assert len(shared) >= acknowledged
                     break
@@ -221,4 +221,4 @@ def test_a_server_whose_log_is_on_a_full_disk(
             assert labels(shared) == labels(robot)
             assert shared.check().ok
     finally:
-        local.stop(folder)
+        server.stop(folder)

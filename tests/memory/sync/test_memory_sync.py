@@ -143,17 +143,6 @@ def test_two_senders_of_one_store(stores: Open, shared: MemoryStore) -> None:
     assert numbers(shared) == list(range(6))
 
 
-def test_robots_beside_each_other(stores: Open, shared: MemoryStore) -> None:
-    one, two = stores("one"), stores("two")
-    one.add([sight(1), sight(2)])
-    two.add([sight(3)])
-    assert send(one, shared, "one") == (2, 0, 0)
-    assert send(two, shared, "two") == (1, 0, 0)
-    one.forget([1])
-    assert send(one, shared, "one") == (0, 0, 1)
-    assert numbers(shared) == [2, 3]
-
-
 def test_what_was_forgotten_there_does_not_come_again(stores: Open, shared: MemoryStore) -> None:
     robot = stores("robot")
     ids = robot.add([sight(1), sight(2)])

@@ -18,9 +18,9 @@ from robot_processes import killed, labels_of, serve, start_again
 
 from memory import Memory, MemoryStore
 from memory.errors import RecallError, StaleSyncError, SyncError
-from memory.persistence.postgres import server as local
+from memory.persistence.postgres import server
 from memory.sync import Inbox, Outbox, sync
-from memory.sync.service import Service
+from memory.sync.service import ServiceClient
 
 DIM = 4
 
@@ -125,13 +125,13 @@ import sys, time
 from memory import Memory, MemoryStore
 from memory.errors import RecallError
 from memory.sync import Inbox, Outbox, sync
-from memory.sync.service import Service
+from memory.sync.service import ServiceClient
 import numpy as np
 folder, address = sys.argv[1:]
 
 def send(outbox):
     if address.startswith("http"):
-        sync(outbox, Service(address, timeout_s=5))
+        sync(outbox, ServiceClient(address, timeout_s=5))
         return
     with MemoryStore.open(address) as shared:
         sync(outbox, Inbox(shared.database))
@@ -176,7 +176,7 @@ def test_two_hundred_kills_of_sender_and_receiver(tmp_path: Path) -> None:
         acknowledged |= killed(sender)
         if trial % 2:
             service, address = serve(tmp_path / "shared")
-    with MemoryStore.open(tmp_path / "robot") as robot, contextlib.closing(Service(address)) as there:
+    with MemoryStore.open(tmp_path / "robot") as robot, contextlib.closing(ServiceClient(address)) as there:
         sync(Outbox(robot.database, "robot"), there)
         expected = contents(robot)
         ever = {
@@ -201,7 +201,7 @@ def test_kills_of_a_robot_and_of_the_database_in_turn(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     dice, folder = random.Random(2), server_folder()
-    address = local.start(folder)
+    address = server.start(folder)
     try:
         with MemoryStore.open(address, dim=DIM):
             pass
@@ -216,7 +216,7 @@ def test_kills_of_a_robot_and_of_the_database_in_turn(
             acknowledged.update(labels_of(sender.stdout.readline()))  # It is at work.
             time.sleep(dice.uniform(0.0, 0.5))
             if trial % 2:
-                os.kill(int(local.info(folder)["pid"]), signal.SIGKILL)
+                os.kill(int(server.info(folder)["pid"]), signal.SIGKILL)
                 if trial % 4 == 1:  # The robot goes on alone, and sends when the server is back.
                     assert start_again(folder, tries=50) == address
                     acknowledged.update(labels_of(sender.stdout.readline()))
@@ -235,14 +235,14 @@ def test_kills_of_a_robot_and_of_the_database_in_turn(
             assert acknowledged <= {*labels, *ever}
             assert len(labels) == len(set(labels)) > 50
     finally:
-        local.stop(folder)
+        server.stop(folder)
 
 
 def test_a_service_that_is_not_there(tmp_path: Path) -> None:
     with MemoryStore.open(tmp_path / "robot", dim=DIM) as robot:
         robot.add([sight("robot", 1)])
         with pytest.raises(SyncError, match=r"http://127\.0\.0\.1:9 cannot be reached"):
-            sync(Outbox(robot.database, "robot"), Service("http://127.0.0.1:9"))
+            sync(Outbox(robot.database, "robot"), ServiceClient("http://127.0.0.1:9"))
     for wrong in ("ftp://host", "http://", "host:80"):
         with pytest.raises(ValueError, match="no address"):
-            Service(wrong)
+            ServiceClient(wrong)

@@ -23,9 +23,9 @@ from robot_processes import serve
 from memory import Memory, MemoryStore
 from memory.errors import StoreError, SyncError
 from memory.persistence.postgres.connection import ALIVE, options_of
-from memory.persistence.postgres.database import Database
+from memory.persistence.postgres.database import PostgresDatabase
 from memory.sync import Inbox, Outbox, Receiver, sync
-from memory.sync.service import Service
+from memory.sync.service import ServiceClient
 
 DIM = 4
 Seen = tuple[str, str, tuple[float, ...], str]
@@ -156,7 +156,7 @@ def test_robots_behind_links_that_break_converge(
     dice = random.Random(seed)
     robots = [Robot(f"{name}-{seed}", tmp_path / name, dice, clock) for name, clock in CLOCKS.items()]
     links = [link(shared.port) for _ in robots]
-    there = [Service(f"http://127.0.0.1:{each.port}", timeout_s=0.5) for each in links]
+    there = [ServiceClient(f"http://127.0.0.1:{each.port}", timeout_s=0.5) for each in links]
     failed = sent = 0
     for _ in range(60):
         at = dice.randrange(len(robots))
@@ -186,7 +186,7 @@ def test_an_answer_that_is_lost_is_no_second_memory(
     tmp_path: Path, shared: Shared, link: Callable[[int], Link]
 ) -> None:
     way = link(shared.port)
-    there = Service(f"http://127.0.0.1:{way.port}")
+    there = ServiceClient(f"http://127.0.0.1:{way.port}")
     with MemoryStore.open(tmp_path / "robot", dim=DIM) as robot:
         robot.add([Memory(time_ns=at, label=f"answers {at}") for at in range(20)])
         way.lose_after = b"POST /api/sync"
@@ -203,7 +203,7 @@ def test_an_answer_that_is_lost_is_no_second_memory(
 def test_a_slow_link_is_gone_through(tmp_path: Path, shared: Shared, link: Callable[[int], Link]) -> None:
     way = link(shared.port)
     way.rate, way.delay_s = 200_000.0, 0.01
-    there = Service(f"http://127.0.0.1:{way.port}", timeout_s=2.0)
+    there = ServiceClient(f"http://127.0.0.1:{way.port}", timeout_s=2.0)
     with MemoryStore.open(tmp_path / "robot", dim=DIM) as robot:
         payload = {"text": "x" * 6000}
         robot.add([Memory(time_ns=at, label=f"slow {at}", payload=payload) for at in range(100)])
@@ -221,7 +221,7 @@ def test_a_link_that_falls_silent_is_given_up_and_gone_on_from(
     tmp_path: Path, shared: Shared, link: Callable[[int], Link]
 ) -> None:
     way = link(shared.port)
-    there = Service(f"http://127.0.0.1:{way.port}", timeout_s=300.0)
+    there = ServiceClient(f"http://127.0.0.1:{way.port}", timeout_s=300.0)
     with MemoryStore.open(tmp_path / "robot", dim=DIM) as robot:
         robot.add([Memory(time_ns=at, label=f"silent {at}") for at in range(30)])
         batches = Outbox(robot.database, "silent", portion=10).batches(there.position(robot.database.store))
@@ -292,7 +292,7 @@ def test_what_several_added_together_is_not_added_again_when_its_answer_is_lost(
     way = link(urlsplit(server).port or 5432)
     with MemoryStore.open(server, dim=DIM) as direct, MemoryStore.open(behind(server, way)) as store:
         database = store.database
-        assert isinstance(database, Database)
+        assert isinstance(database, PostgresDatabase)
         writer = database._check_writer()
         said: list[BaseException | list[int]] = []
 

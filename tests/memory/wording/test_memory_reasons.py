@@ -15,7 +15,7 @@ import pytest
 from memory.config import StoreConfig
 from memory.errors import StoreVersionError
 from memory.observe.reservoir import ReservoirConfig
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.store import MemoryStore
 from memory.types import Memory
 from memory.wording.reasons import (
@@ -165,7 +165,7 @@ def test_a_provisional_key_is_never_seen(tmp_path: Path, seed: int) -> None:
 def test_the_sentences_of_a_store_of_version_3_stay(tmp_path: Path) -> None:
     (tmp_path / "memory.db").write_bytes(gzip.decompress((STORES / "version_3.db.gz").read_bytes()))
     with pytest.raises(StoreVersionError, match="open it once for writing"):
-        Database.open(tmp_path, readonly=True)
+        SqliteDatabase.open(tmp_path, readonly=True)
     with MemoryStore.open(tmp_path) as store:
         assert store.check().ok
         details = [what for id in range(1, 12) for _, _, what in store.explain(id).history]

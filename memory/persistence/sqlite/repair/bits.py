@@ -6,7 +6,12 @@ distance below 2**32 bits. More than one flipped bit looks like one in about a r
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
+from typing import Any
 from zlib import crc32
+
+from memory.persistence.checksums import HALF, Layout
 
 #: Bytes of a row up to which it is looked at.
 MOST_BYTES = 1 << 16
@@ -15,7 +20,30 @@ _places: dict[int, tuple[int, int]] = {}
 _reached: list[int] = []
 
 
-def put_right(data: bytes, seed: int, told: int) -> bytes | None:
+def repaired_row(layout: Layout, row: Sequence[Any]) -> list[Any] | None:
+    """Return a selected row with the one bit turned back in which it differs from what was stored.
+
+    ``None`` where no one bit explains its checksum.
+    """
+    texts = row[layout.split : -1]
+    try:
+        packed = layout.pack(*row[: layout.split])
+        found = repaired_bytes(packed + b"\0".join(texts), layout.seed, row[-1] + HALF)
+    except (struct.error, TypeError):
+        return None
+    if found is None:
+        return None
+    right: list[Any] = list(layout.struct.unpack_from(found))
+    at = len(packed)
+    for text in texts:
+        right.append(found[at : at + len(text)])
+        at += len(text) + 1
+    # Not that of the row, which may be where the bit is; a byte between texts that is wrong shows here.
+    right.append(layout.sum(right[: layout.split], b"\0".join(right[layout.split :])))
+    return right if right[-1] == row[-1] or found == packed + b"\0".join(texts) else None
+
+
+def repaired_bytes(data: bytes, seed: int, told: int) -> bytes | None:
     """The data with the one bit turned that makes its checksum the one that is told.
 
     Args:

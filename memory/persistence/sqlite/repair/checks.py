@@ -2,58 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memory.config import StoreConfig
 from memory.errors import CorruptStoreError, StoreError
-from memory.persistence import meta, poses, visits
-from memory.persistence.checksums import POSE
+from memory.persistence import meta, visits
+from memory.persistence.checksums import (
+    BODY,
+    LAYOUTS,
+    LOG,
+    LOG_ROW,
+    MEMORY,
+    NO_TEXT,
+    POSE,
+    SPREAD,
+    VECTOR,
+    Layout,
+)
 from memory.persistence.log.journal import Counters, read_changes
-from memory.persistence.queries import SETTINGS
+from memory.persistence.poses import POSE as POSE_WIDTH
+from memory.persistence.poses import SPREAD as SPREAD_WIDTH
+from memory.persistence.reports import CheckReport
 from memory.persistence.rows import SLOTS
-from memory.persistence.sqlite import places, text_index
-from memory.persistence.sqlite import upkeep as erase
-from memory.persistence.sqlite.repair import losses as lost
-from memory.persistence.sqlite.repair.checks import SHOWN, check_rows, name_of
+from memory.persistence.sqlite import places, poses, text_index, upkeep
+from memory.persistence.sqlite.migrations import BARE
 from memory.persistence.sqlite.repair.salvage import VECTORS_OF, WITHOUT_SPREAD, WITHOUT_VISITS
-from sparse_core.common.table import Report
+from memory.persistence.sqlite.tables import selection
 
-
-@dataclass(frozen=True)
-class CheckReport(Report):
-    """What a check found.
-
-    Attributes:
-        memories: rows that were looked at.
-        problems: sentences; after a repair those that remain.
-        repaired: what was rebuilt or dropped.
-        lost: what the store had, and no repair brings back.
-    """
-
-    memories: int
-    problems: tuple[str, ...]
-    repaired: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()
-    derived: ClassVar = ("ok",)
-
-    @property
-    def ok(self) -> bool:
-        """Nothing is wrong (any more)."""
-        return not self.problems
-
-    def __str__(self) -> str:
-        """One line for each finding."""
-        lines = [f"{self.memories} memories: {'sound' if self.ok else f'{len(self.problems)} problems'}"]
-        lines += [f"  repaired: {line}" for line in self.repaired]
-        lines += [f"  lost: {line}" for line in self.lost]
-        return "\n".join(lines + [f"  {line}" for line in self.problems])
+#: Problems that are listed of each sort.
+SHOWN = 20
+#: Where a selected row of a layout has JSON.
+JSON_COLUMNS = {BODY: 2, LOG: 7, LOG_ROW: 4}
 
 
 def report(
@@ -97,7 +83,7 @@ def find_problems(connection: sqlite3.Connection, folder: Path, *, writer: bool)
         if problems:
             found[sort] = problems
     try:
-        StoreConfig.load(folder, str(meta.read(connection, SETTINGS) or StoreConfig().to_text()))
+        StoreConfig.load(folder, str(meta.read(connection, meta.SETTINGS) or StoreConfig().to_text()))
     except (ValueError, StoreError, sqlite3.DatabaseError) as error:
         found["settings"] = [f"settings: {error}"]
     return found
@@ -115,6 +101,77 @@ def check_pages(connection: sqlite3.Connection, writer: bool) -> list[str]:
     return found + [f"table {table}: row {row} has no {parent}" for table, row, parent, _ in foreign]
 
 
+def check_rows(connection: sqlite3.Connection, writer: bool) -> list[str]:
+    """Every row of every table of truth is there and is what was stored, and its JSON can be read."""
+    found = []
+    summed = meta.read(connection, meta.SUMMED) is not None
+    if not summed:
+        found.append(f"file: {BARE}")
+    for layout in LAYOUTS:
+        wrong, bare, after = 0, 0, None
+        try:
+            for row in connection.execute(f"{selection(layout)} ORDER BY 1"):
+                after = row[0]
+                bare += row[-1] is None
+                if row[-1] is None and not summed:
+                    continue
+                if not layout.fits(row) or not _is_json(layout, row):
+                    wrong += 1
+                    if wrong <= SHOWN:
+                        found.append(f"{layout.table}: {name_of(layout, after)} is not what was stored")
+        except sqlite3.DatabaseError as error:
+            behind = "from the first row on" if after is None else f"after {name_of(layout, after)}"
+            found.append(f"{layout.table}: cannot be read {behind} ({error})")
+            found += [
+                f"{layout.table}: {name_of(layout, key)} cannot be read"
+                for key in _hidden(connection, layout)
+            ]
+        if wrong > SHOWN:
+            found.append(f"{layout.table}: {wrong} rows are not what was stored, {bare} without a checksum")
+    for name, value, told in connection.execute("SELECT name, value, crc FROM meta"):
+        if meta.checksum(name, value) != told and (told is not None or summed):
+            found.append(f"meta: {name} is not what was stored")
+    return found
+
+
+def _is_json(layout: Layout, row: Sequence[Any]) -> bool:
+    """Whether the columns of a row that hold JSON do."""
+    if layout not in JSON_COLUMNS:
+        return True
+    text = row[JSON_COLUMNS[layout]]
+    if text in (b"{}", NO_TEXT):
+        return True
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def name_of(layout: Layout, key: int) -> str:
+    """A row as the user knows it."""
+    if layout is VECTOR:
+        return f"memory {key // SLOTS} (key {key})"
+    if layout in (POSE, SPREAD):
+        return f"row {key} (memories {poses.CHUNK * key} to {poses.CHUNK * (key + 1) - 1})"
+    return f"memory {key}" if layout.key == "id" else f"row {key}"
+
+
+def _hidden(connection: sqlite3.Connection, layout: Layout) -> list[int]:
+    """Some of the rows that cannot be read one by one, by the ids that the log has."""
+    if layout not in (MEMORY, BODY):
+        return []
+    found: list[int] = []
+    for id in read_changes(connection, 0).added.tolist():
+        try:
+            connection.execute(f"{selection(layout)} WHERE t.{layout.key} = ?", (id,)).fetchone()
+        except sqlite3.DatabaseError:
+            found.append(id)
+        if len(found) == SHOWN:
+            break
+    return found
+
+
 def check_bodies(connection: sqlite3.Connection, writer: bool) -> list[str]:
     """Every memory has its texts, and texts have a memory."""
     sql = "SELECT id FROM memory WHERE id NOT IN (SELECT id FROM body) LIMIT ?"
@@ -126,7 +183,7 @@ def check_bodies(connection: sqlite3.Connection, writer: bool) -> list[str]:
 def check_poses(connection: sqlite3.Connection, writer: bool) -> list[str]:
     """Every memory has its pose, poses have a memory, and covariances a pose."""
     found = []
-    for table, column, width in (("pose", "poses", poses.POSE), ("spread", "covariances", poses.SPREAD)):
+    for table, column, width in (("pose", "poses", POSE_WIDTH), ("spread", "covariances", SPREAD_WIDTH)):
         size = 8 * width * poses.CHUNK
         sql = f"SELECT chunk, length({column}) FROM {table} WHERE length({column}) <> ? LIMIT ?"
         for chunk, length in connection.execute(sql, (size, SHOWN)):
@@ -174,13 +231,13 @@ def check_log(connection: sqlite3.Connection, writer: bool) -> list[str]:
     ids, told = memory_ids(connection), read_changes(connection, 0).added
     found += [f"memory: {id} is missing, the log has it" for id in missing(told, ids)]
     found += [f"memory: {id} is not in the log" for id in missing(ids, told)]
-    said = meta.read(connection, lost.NOTE)
+    said = meta.read(connection, meta.LOSS)
     return found if said is None else [*found, f"log: {said}"]
 
 
 def check_erasure(connection: sqlite3.Connection, writer: bool) -> list[str]:
     """What was erased for good is."""
-    return [f"file: {erase.WAITS}"] if erase.is_pending(connection) else []
+    return [f"file: {upkeep.WAITS}"] if upkeep.is_pending(connection) else []
 
 
 def check_words(connection: sqlite3.Connection, writer: bool) -> list[str]:

@@ -7,14 +7,12 @@ import sqlite3
 from pathlib import Path
 
 from memory.persistence import meta
-from memory.persistence.log.journal import STORE, Counters, write_entry
+from memory.persistence.log.journal import Counters, write_entry
 from memory.persistence.sqlite.connection import transaction
-from memory.persistence.sqlite.lock import Acknowledged
+from memory.persistence.sqlite.lock import Acknowledgement
 from memory.persistence.sqlite.repair import wal
 from sparse_core.common.files import sync
 
-#: Name in ``meta`` of the sentence about what is lost, until a repair.
-NOTE = "lost"
 #: The operation that says so in the log.
 OPERATION = "lost"
 
@@ -39,7 +37,7 @@ def keep_damaged_log(file: Path) -> Path | None:
 
 
 def note_lost(
-    connection: sqlite3.Connection, counters: Counters, left: Acknowledged | None, kept: Path | None
+    connection: sqlite3.Connection, counters: Counters, left: Acknowledgement | None, kept: Path | None
 ) -> str | None:
     """Log that operations are lost, where they are; returns what is to be said about it.
 
@@ -50,7 +48,7 @@ def note_lost(
             copy was put back: nothing to be said.
         kept: the copy of a damaged log.
     """
-    known = left is not None and not left.closed and left.store == meta.read(connection, STORE)
+    known = left is not None and not left.closed and left.store == meta.read(connection, meta.STORE)
     last = left.generation if left is not None and known else counters.generation
     if last <= counters.generation and kept is None:
         return None
@@ -64,5 +62,5 @@ def note_lost(
         if left is not None and known:
             counters.next_id = max(counters.next_id, left.next_id)
         write_entry(connection, counters, OPERATION, {"reason": said})
-        meta.write(connection, NOTE, said)
+        meta.write(connection, meta.LOSS, said)
     return said

@@ -10,18 +10,20 @@ from pathlib import Path
 from memory.config import FILE_NAME as CONFIG_NAME
 from memory.config import StoreConfig
 from memory.errors import CorruptStoreError, NotAStoreError
+from memory.persistence.reports import CheckReport
 from memory.persistence.sqlite import files
-from memory.persistence.sqlite.connection import connect, translated
-from memory.persistence.sqlite.lock import Acknowledged, WriterLock
+from memory.persistence.sqlite.connection import connect, sqlite_errors
+from memory.persistence.sqlite.lock import Acknowledgement, WriterLock
 from memory.persistence.sqlite.repair import wal
-from memory.persistence.sqlite.repair.checks import CheckReport
 from memory.persistence.sqlite.repair.losses import keep_aside
 from memory.persistence.sqlite.repair.pages import Pages
-from memory.persistence.sqlite.repair.salvage import Salvaged, salvage
+from memory.persistence.sqlite.repair.salvage import SalvageReport, salvage
 from sparse_core.common.files import replacing, sync
 
 
-def renew(connection: sqlite3.Connection, file: Path, left: Acknowledged) -> tuple[Salvaged, list[str]]:
+def renew(
+    connection: sqlite3.Connection, file: Path, left: Acknowledgement
+) -> tuple[SalvageReport, list[str]]:
     """Make an open database one of its sound rows; what it was is kept beside it.
 
     Args:
@@ -40,7 +42,7 @@ def renew(connection: sqlite3.Connection, file: Path, left: Acknowledged) -> tup
     with closing(connect(fresh[0], "ro")) as source:
         source.backup(connection)
     fresh[0].unlink()
-    return fresh[1], _told(file, aside, fresh[1])
+    return fresh[1], _actions(file, aside, fresh[1])
 
 
 def repair_files(folder: Path) -> CheckReport:
@@ -66,14 +68,16 @@ def repair_files(folder: Path) -> CheckReport:
         sync(folder)
         os.replace(fresh, file)
         sync(folder)
-        return CheckReport(salvaged.memories, (), tuple(_told(file, aside, salvaged)), tuple(salvaged.lost))
+        return CheckReport(
+            salvaged.memories, (), tuple(_actions(file, aside, salvaged)), tuple(salvaged.lost)
+        )
     finally:
         lock.release()
 
 
 def _salvaged_beside(
-    file: Path, source: Path, newer: dict[int, bytes], left: Acknowledged | None
-) -> tuple[Path, Salvaged]:
+    file: Path, source: Path, newer: dict[int, bytes], left: Acknowledgement | None
+) -> tuple[Path, SalvageReport]:
     """A new database beside the damaged one, synced.
 
     Raises:
@@ -82,7 +86,7 @@ def _salvaged_beside(
     fresh = file.with_name(f"{file.name}.new")
     for remains in (fresh, Path(f"{fresh}-journal")):
         remains.unlink(missing_ok=True)
-    with closing(Pages(source, newer)) as pages, translated(fresh):
+    with closing(Pages(source, newer)) as pages, sqlite_errors(fresh):
         salvaged = salvage(pages, fresh, left)
     if not salvaged.found:
         fresh.unlink()
@@ -93,13 +97,13 @@ def _salvaged_beside(
     return fresh, salvaged
 
 
-def _told(file: Path, aside: Path, salvaged: Salvaged) -> list[str]:
+def _actions(file: Path, aside: Path, salvaged: SalvageReport) -> list[str]:
     """What was done, after writing what is left of memories that are not whole."""
     done = [
         f"a new database was made of all rows that are as stored; the damaged one is kept as {aside.name}"
     ]
-    if salvaged.put_right:
-        done.append(f"one bit was turned back in each of {salvaged.put_right} rows")
+    if salvaged.repaired:
+        done.append(f"one bit was turned back in each of {salvaged.repaired} rows")
     if salvaged.quarantine:
         kept = aside.with_name(f"{aside.name}.quarantine.jsonl")
         with replacing(kept) as temporary:

@@ -11,29 +11,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memory.persistence import checksums, meta, poses
+from memory.persistence import checksums, meta
+from memory.persistence.ids import chunks
 from memory.persistence.log import journal
 from memory.persistence.log.journal import Counters, insert_log_rows, new_token, write_entry
+from memory.persistence.poses import POSE, has_pose
 from memory.persistence.rows import DEFAULT_SLOT, SLOTS, Slot
-from memory.persistence.sqlite import places, text_index
+from memory.persistence.slots import add_slot
+from memory.persistence.sqlite import places, poses, text_index
 from memory.persistence.sqlite.connection import connect
-from memory.persistence.sqlite.lock import Acknowledged
+from memory.persistence.sqlite.lock import Acknowledgement
 from memory.persistence.sqlite.migrations import APPLICATION_ID, migrate
 from memory.persistence.sqlite.repair.pages import Pages
 from memory.persistence.sqlite.repair.sorter import take_rows
-from memory.persistence.sqlite.tables import SELECT_VECTORS, add_slot, chunks
+from memory.persistence.sqlite.tables import SELECT_VECTORS, note_parts, renew
 
 #: The operation that a repair is in the log, and what stands for operations that are lost.
 OPERATION, LOST = "repair", "lost"
 
 
-class Salvaged(NamedTuple):
+class SalvageReport(NamedTuple):
     """What became of a damaged database.
 
     Attributes:
         memories: that are in the new one.
         found: rows of any table that were found.
-        put_right: those of them in which one bit was wrong, and is turned back.
+        repaired: those of them in which one bit was wrong, and is turned back.
         lost: sentences that say what is not.
         quarantine: a line for each memory that is not in it but of which some was readable: JSON as of
             ``log_row.before``, with ``lost``, the parts that are missing.
@@ -41,12 +44,12 @@ class Salvaged(NamedTuple):
 
     memories: int
     found: int
-    put_right: int
+    repaired: int
     lost: list[str]
     quarantine: list[str]
 
 
-def salvage(pages: Pages, file: Path, left: Acknowledged | None = None) -> Salvaged:
+def salvage(pages: Pages, file: Path, left: Acknowledgement | None = None) -> SalvageReport:
     """Write a new database of what can still be read.
 
     Args:
@@ -62,8 +65,8 @@ def salvage(pages: Pages, file: Path, left: Acknowledged | None = None) -> Salva
         migrate(connection, name=str(file))
         connection.execute("BEGIN")
         connection.execute("DELETE FROM meta")
-        count, put_right = take_rows(connection, pages)
-        found = _complete(connection, left)._replace(found=count, put_right=put_right)
+        count, repaired = take_rows(connection, pages)
+        found = _complete(connection, left)._replace(found=count, repaired=repaired)
         connection.execute("COMMIT")
         connection.execute("PRAGMA synchronous = FULL")
         return found
@@ -71,11 +74,11 @@ def salvage(pages: Pages, file: Path, left: Acknowledged | None = None) -> Salva
         connection.close()
 
 
-def _complete(connection: sqlite3.Connection, left: Acknowledged | None) -> Salvaged:
+def _complete(connection: sqlite3.Connection, left: Acknowledgement | None) -> SalvageReport:
     """Make a store of the rows: what is not whole leaves it, what is derived is made."""
     lost = _mend_slots(connection)
-    if left is None or meta.read(connection, journal.STORE) not in (None, left.store):
-        left = Acknowledged("", 0, 1)
+    if left is None or meta.read(connection, meta.STORE) not in (None, left.store):
+        left = Acknowledgement("", 0, 1)
     missing = _mend_log(connection, left)
     if missing:
         lost.append(f"operations {spans(missing, '')} of the log")
@@ -106,10 +109,10 @@ def _complete(connection: sqlite3.Connection, left: Acknowledged | None) -> Salv
     insert_log_rows(connection, rows)
     text_index.rebuild(connection)
     places.rebuild(connection, counters.next_id - 1)
-    if meta.read(connection, journal.STORE) is None:
-        meta.write(connection, journal.STORE, f"{new_token():016x}{new_token():016x}")
-    meta.write(connection, checksums.NOTE, 1)
-    return Salvaged(len(there), 0, 0, lost, quarantine)
+    if meta.read(connection, meta.STORE) is None:
+        meta.write(connection, meta.STORE, f"{new_token():016x}{new_token():016x}")
+    meta.write(connection, meta.SUMMED, 1)
+    return SalvageReport(len(there), 0, 0, lost, quarantine)
 
 
 def _mend_slots(connection: sqlite3.Connection) -> list[str]:
@@ -130,7 +133,7 @@ def _mend_slots(connection: sqlite3.Connection) -> list[str]:
     return lost
 
 
-def _mend_log(connection: sqlite3.Connection, left: Acknowledged) -> list[int]:
+def _mend_log(connection: sqlite3.Connection, left: Acknowledgement) -> list[int]:
     """The log has no gaps: what is missing stands in it as lost. Returns its generations."""
     rows = connection.execute("SELECT generation, first_id, next_id, time_ns FROM log ORDER BY 1").fetchall()
     touched = (
@@ -166,7 +169,7 @@ def _mend_log(connection: sqlite3.Connection, left: Acknowledged) -> list[int]:
             " VALUES (?, ?, ?, ?, ?, ?, ?, '{}')",
             (*numbers, LOST),
         )
-        checksums.renew(connection, checksums.LOG, [generation])
+        renew(connection, checksums.LOG, [generation])
         known[generation] = [following, until, time_ns]
         following = until
     # Rows of the log follow each other: those after a gap close it.
@@ -175,7 +178,7 @@ def _mend_log(connection: sqlite3.Connection, left: Acknowledged) -> list[int]:
         moved = [(at, key) for at, key in enumerate(keys, 1) if at != key]
         connection.executemany(f"UPDATE {layout.table} SET row = ? WHERE row = ?", moved)
         for part in chunks(at for at, _ in moved):
-            checksums.renew(connection, layout, part)
+            renew(connection, layout, part)
     return missing
 
 
@@ -204,8 +207,8 @@ def _note_lost_parts(connection: sqlite3.Connection, touched: set[int]) -> list[
     touched |= {*changed, *unseen}
     for layout, keys in ((checksums.MEMORY, [*changed, *unseen]), (checksums.POSE, rows)):
         for part in chunks(keys):
-            checksums.note_parts(connection, layout, part)
-            checksums.renew(connection, layout, part)
+            note_parts(connection, layout, part)
+            renew(connection, layout, part)
     return lost
 
 
@@ -267,8 +270,8 @@ def _readable(connection: sqlite3.Connection, id: int, missing: Sequence[str]) -
             "id": id,
             "lost": list(missing),
             "memory": row("memory"),
-            "pose": where[: poses.POSE].tolist() if poses.has_pose(where[None])[0] else None,
-            "covariance": None if np.isnan(where[-1]) else where[poses.POSE :].tolist(),
+            "pose": where[:POSE].tolist() if has_pose(where[None])[0] else None,
+            "covariance": None if np.isnan(where[-1]) else where[POSE:].tolist(),
             "body": row("body"),
             "vectors": {str(names[key % SLOTS]): base64.b64encode(half).decode() for key, half, _ in vectors},
             "visits": None if seen is None else base64.b64encode(seen[0]).decode(),
@@ -286,7 +289,7 @@ def _leave_out(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
         connection.execute(f"DELETE FROM vector WHERE key / {SLOTS} {some}", bound)
         poses.clear(connection, np.array(part, dtype=np.int64))
     lone = poses.spread_ids(connection)
-    bare = lone[~poses.has_pose(poses.read(connection, lone))]
+    bare = lone[~has_pose(poses.read(connection, lone))]
     poses.clear(connection, bare)
 
 

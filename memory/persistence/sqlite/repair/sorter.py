@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from memory.persistence import checksums, meta
 from memory.persistence.checksums import LAYOUTS, Layout, kind_of
+from memory.persistence.sqlite.repair.bits import repaired_row
 from memory.persistence.sqlite.repair.pages import ERRORS, Pages, Record, Value
 
 #: Rows that are written at once.
@@ -17,12 +18,12 @@ class Sorter:
     """Tells of which table a record is: its checksum must be right, or be so once a bit is turned back.
 
     Attributes:
-        put_right: rows in which a bit was turned.
+        repaired: rows in which a bit was turned.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._known: dict[int, list[tuple[Layout, list[str], list[int], list[int]]]] = {}
-        self.put_right = 0
+        self.repaired = 0
         for layout in LAYOUTS:
             names = [row[1] for row in connection.execute(f"PRAGMA table_info({layout.table})")]
             numbers = [names.index(name) for name in (layout.key, *layout.numbers)]
@@ -42,7 +43,7 @@ class Sorter:
             row = (*told, *data, values[names.index("crc")])
             if layout.fits(row):
                 return layout, values
-            right = layout.put_right(row)
+            right = repaired_row(layout, row)
             # Not in the key: the row that it had might be there.
             if right is not None and right[0] == record.key:
                 for at, was, value in zip((*numbers, *texts), row[:-1], right[:-1], strict=True):
@@ -50,7 +51,7 @@ class Sorter:
                         absent = value in (checksums.NO_NUMBER, checksums.NO_TEXT)
                         columns[at] = None if absent else _as_stored(names[at], value)
                 columns[names.index("crc")] = right[-1]
-                self.put_right += 1
+                self.repaired += 1
                 return layout, tuple(columns)
         return None
 
@@ -88,7 +89,7 @@ def take_rows(connection: sqlite3.Connection, pages: Pages) -> tuple[int, int]:
                 rows.clear()
     for table, rows in waiting.items():
         _insert(connection, table, rows)
-    return count, sorter.put_right
+    return count, sorter.repaired
 
 
 def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Value, ...]]) -> None:

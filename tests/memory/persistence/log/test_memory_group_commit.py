@@ -15,13 +15,13 @@ import pytest
 
 from memory.errors import UnknownMemoryError
 from memory.persistence.log.group_commit import GroupCommit
-from memory.persistence.sqlite import Database
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter
 from memory.types import Memory
 
 
 def test_threads_share_transactions_and_every_row_is_there(tmp_path: Path) -> None:
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         start = threading.Barrier(8)
 
         def write(thread: int) -> list[int]:
@@ -44,7 +44,7 @@ def test_threads_share_transactions_and_every_row_is_there(tmp_path: Path) -> No
 
 
 def test_waiting_operations_are_committed_by_one_leader(tmp_path: Path) -> None:
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         group = database._writer
         with ThreadPoolExecutor(20) as pool:
             with group.lock:  # Nobody leads until all wait.
@@ -58,7 +58,7 @@ def test_waiting_operations_are_committed_by_one_leader(tmp_path: Path) -> None:
 
 
 def test_an_operation_of_a_group_fails_alone(tmp_path: Path) -> None:
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         database.add([Memory(time_ns=0)])
         with ThreadPoolExecutor(9) as pool:
             with database._writer.lock:
@@ -192,7 +192,7 @@ def test_rows_of_many_threads_go_in_together_with_what_they_have(tmp_path: Path)
         Memory(time_ns=2, embeddings={"clip": np.ones(2)}, reward=2.0, payload={"a": 1}, marked=True),
         Memory(time_ns=3, embedding=[1, 0, 0, 0], embeddings={"clip": np.array([0.0, 1.0])}),
     ]
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         with ThreadPoolExecutor(4) as pool:
             with database._writer.lock:
                 futures = []
@@ -217,7 +217,7 @@ def test_rows_of_many_threads_go_in_together_with_what_they_have(tmp_path: Path)
 
 
 def test_readers_see_one_moment_while_others_write(tmp_path: Path) -> None:
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         stop = threading.Event()
 
         def write() -> None:

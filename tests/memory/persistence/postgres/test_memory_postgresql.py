@@ -26,10 +26,9 @@ from memory.errors import (
     StoreReadOnlyError,
     StoreVersionError,
 )
-from memory.persistence.postgres import nearest
-from memory.persistence.postgres import server as local
+from memory.persistence.postgres import nearest, server
 from memory.persistence.postgres.address import is_address, without_password
-from memory.persistence.postgres.database import Database
+from memory.persistence.postgres.database import PostgresDatabase
 from memory.persistence.rows import DEFAULT_SLOT
 from memory.query import Filter
 from memory.types import Visit
@@ -280,7 +279,7 @@ def test_an_aim_is_a_matter_of_effort(address: str) -> None:
         store.add([Memory(time_ns=0, position=(0, 0, 0), embedding=vector) for vector in vectors])
         store.settle()
         database = store.database
-        assert isinstance(database, Database)
+        assert isinstance(database, PostgresDatabase)
         with database._read() as connection:
             slot = database._counters.slots[DEFAULT_SLOT]
             for k, aim in ((10, 0.95), (300, 0.95)):
@@ -316,21 +315,21 @@ def test_servers_that_start_at_the_same_moment_have_ports_of_their_own(
 ) -> None:
     folders = [server_folder() for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        addresses = list(pool.map(local.start, folders))
+        addresses = list(pool.map(server.start, folders))
     for folder, address in zip(folders, addresses, strict=True):
         with MemoryStore.open(address, dim=DIM) as store:
             store.add(rows(2))
-        local.stop(folder)
-        assert local.start(folder) == address  # And keep them.
+        server.stop(folder)
+        assert server.start(folder) == address  # And keep them.
         with MemoryStore.open(address, readonly=True) as store:
             assert len(store) == 2
-        local.stop(folder)
+        server.stop(folder)
 
 
 @pytest.mark.slow
 def test_a_killed_server_loses_nothing_that_was_acknowledged(server_folder: Callable[[], Path]) -> None:
     folder = server_folder()
-    address = local.start(folder)
+    address = server.start(folder)
     try:
         with MemoryStore.open(address, dim=DIM) as store:
             assert store.database.remarks == []  # It waits for the disk.
@@ -348,7 +347,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(server_folder: Call
             for trial in range(3):
                 time.sleep(0.3 + 0.2 * trial)
                 known = len(acknowledged)
-                os.kill(int(local.info(folder)["pid"]), signal.SIGKILL)
+                os.kill(int(server.info(folder)["pid"]), signal.SIGKILL)
                 assert start_again(folder, tries=20) == address
                 while len(acknowledged) == known:
                     time.sleep(0.02)  # The same handle goes on.
@@ -357,4 +356,4 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(server_folder: Call
             assert len(store.get(acknowledged)) == len(acknowledged) == len(set(acknowledged))
             assert store.check().ok
     finally:
-        local.stop(folder)
+        server.stop(folder)

@@ -17,8 +17,7 @@ import pytest
 from memory import Memory, MemoryStore, Query
 from memory.cli import main
 from memory.errors import StoreError
-from memory.persistence.postgres import dump as dumping
-from memory.persistence.postgres import server as local
+from memory.persistence.postgres import dump, server
 
 DIM = 8
 
@@ -59,7 +58,7 @@ def test_a_dump_is_restored_to_the_bit(
         (data,) = connection.execute("SHOW data_directory").fetchone() or ("",)
         (name,) = connection.execute("SELECT current_schema()").fetchone() or ("",)
     folder = Path(data).parents[3]
-    monkeypatch.setenv("PATH", str(local.programs(folder)), prepend=os.pathsep)
+    monkeypatch.setenv("PATH", str(server.programs(folder)), prepend=os.pathsep)
     with MemoryStore.open(address, dim=DIM) as store:
         ids = store.add(things(30))
         store.forget(ids[:3])
@@ -70,11 +69,11 @@ def test_a_dump_is_restored_to_the_bit(
         with pytest.raises(FileExistsError):
             store.backup(tmp_path / "copy")
         store.add(things(2, "later"))
-    file = tmp_path / "copy" / dumping.FILE_NAME
+    file = tmp_path / "copy" / dump.FILE_NAME
     assert file.stat().st_mode & 0o077 == 0  # Nobody else reads it.
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(f"DROP SCHEMA {name} CASCADE")
-    subprocess.run([dumping.program("pg_restore"), f"--dbname={address}", str(file)], check=True)
+    subprocess.run([dump.program("pg_restore"), f"--dbname={address}", str(file)], check=True)
     with MemoryStore.open(address) as store:
         assert told(store) == before
         store.undo(2)
@@ -87,7 +86,7 @@ def test_what_lacks_is_named(
     postgresql: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(local, "default_folder", lambda: tmp_path)
+    monkeypatch.setattr(server, "default_folder", lambda: tmp_path)
     with (
         MemoryStore.open(postgresql(), dim=DIM) as store,
         pytest.raises(StoreError, match="postgresql-client"),
@@ -99,7 +98,7 @@ def test_what_lacks_is_named(
 def as_server(words: list[str], **more: object) -> str:
     """What a program of the server says, run by the user that the server is run by."""
     if os.geteuid() == 0:
-        user = pwd.getpwnam(local.OTHER_USER)
+        user = pwd.getpwnam(server.OTHER_USER)
         more |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600, **more)
     assert done.returncode == 0, done.stderr
@@ -110,8 +109,8 @@ def as_server(words: list[str], **more: object) -> str:
 def test_a_server_goes_back_to_any_moment(server_folder: Callable[[], Path]) -> None:
     folder = server_folder()
     kept = folder / "kept"
-    address = local.start(folder, settings={"archive_mode": "on", "wal_level": "replica"})
-    tools = local.programs(folder)
+    address = server.start(folder, settings={"archive_mode": "on", "wal_level": "replica"})
+    tools = server.programs(folder)
     assert tools is not None
     as_server(["mkdir", str(kept)])
     try:
@@ -149,9 +148,9 @@ def test_a_server_goes_back_to_any_moment(server_folder: Callable[[], Path]) -> 
                         break
                     time.sleep(0.05)
     finally:
-        local.stop(folder)
+        server.stop(folder)
     # The data are gone; what is left are the base backup and the log that was archived.
-    data = Path(local.info(folder)["data_dir"])
+    data = Path(server.info(folder)["data_dir"])
     shutil.rmtree(data)
     as_server(["mv", str(base), str(data)])
     settings = f"""
@@ -162,7 +161,7 @@ def test_a_server_goes_back_to_any_moment(server_folder: Callable[[], Path]) -> 
     as_server(
         ["sh", "-c", f"cat >> {data}/postgresql.auto.conf && touch {data}/recovery.signal"], input=settings
     )
-    assert local.start(folder) == address
+    assert server.start(folder) == address
     try:
         for _ in range(100):
             with psycopg.connect(address) as connection:
@@ -175,4 +174,4 @@ def test_a_server_goes_back_to_any_moment(server_folder: Callable[[], Path]) -> 
             assert store.add(things(1)) == [26]
             assert store.check().ok
     finally:
-        local.stop(folder)
+        server.stop(folder)

@@ -15,7 +15,7 @@ from memory import Memory, MemoryStore
 from memory.persistence.postgres.upkeep import Upkeep
 
 DIM = 8
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "fleet.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "fleet.md"
 
 
 def filled(address: str, seed: int) -> np.ndarray:

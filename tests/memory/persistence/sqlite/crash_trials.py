@@ -19,7 +19,8 @@ import time
 
 import numpy as np
 
-from memory.persistence.sqlite import Database, places
+from memory.persistence.sqlite import places
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter
 from memory.types import Memory
 
@@ -41,7 +42,7 @@ def write(folder: str, tell: int, trial: int) -> None:
     """The life of a writer: until it is killed. Blocks of places are made in every few commits."""
     places.TAIL, places.BLOCK, places.RUN, places.SMALL_RUNS = 10, 4, 64, 3
     threads = 1 + 3 * (trial % 2)
-    with Database.open(folder, dim=16) as database:
+    with SqliteDatabase.open(folder, dim=16) as database:
         os.write(tell, struct.pack("<qq", 0, 0))  # It is open.
 
         def work(thread: int) -> None:
@@ -91,7 +92,7 @@ def trial_of(folder: str, trial: int, delay_s: float) -> dict[int, int]:
 def main(folder: str, trials: int, seed: int) -> None:
     """All trials in one store."""
     chance = random.Random(seed)
-    Database.open(folder, dim=16).close()
+    SqliteDatabase.open(folder, dim=16).close()
     told: dict[int, int] = {}
     lost = reused = 0
     problems: list[str] = []
@@ -100,7 +101,7 @@ def main(folder: str, trials: int, seed: int) -> None:
         found = trial_of(folder, trial, chance.expovariate(1 / 0.015))
         reused += len(found.keys() & told.keys())
         told |= found
-        with Database.open(folder) as database:
+        with SqliteDatabase.open(folder) as database:
             problems += database.check().problems
             # A pair of operations, remove and undo, may have been cut in two: then the log has the memories.
             entries = database.log(start)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from memory.errors import StoreError
-from memory.persistence.sqlite import Database, places
+from memory.persistence.sqlite import places
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.types import Memory
 
 PAGE = 4096
@@ -40,7 +41,7 @@ def row_of(number: int, dim: int = 16) -> Memory:
 
 def build(folder: Path, count: int) -> dict[int, Memory]:
     """A store with a past; what is in it by id."""
-    with Database.open(folder, dim=16) as database:
+    with SqliteDatabase.open(folder, dim=16) as database:
         for start in range(0, count, 100):
             database.add([row_of(number) for number in range(start, min(start + 100, count))])
         database.remove([5, 6])
@@ -52,7 +53,7 @@ def build(folder: Path, count: int) -> dict[int, Memory]:
         return contents(database)
 
 
-def contents(database: Database) -> dict[int, Memory]:
+def contents(database: SqliteDatabase) -> dict[int, Memory]:
     return {int(row.id or 0): row for row in database.get(database.ids())}
 
 
@@ -117,7 +118,7 @@ def attack(folder: Path, expected: dict[int, Memory]) -> str:
     """Open, check, repair and compare; what is wrong, in a word, nothing otherwise."""
     try:
         try:
-            with Database.open(folder, create=False) as database:
+            with SqliteDatabase.open(folder, create=False) as database:
                 sound = database.check().ok
                 if sound:
                     found = contents(database)
@@ -127,7 +128,7 @@ def attack(folder: Path, expected: dict[int, Memory]) -> str:
                     return "" if same else "sound yet wrong"
                 report = database.check(repair=True)
         except StoreError:
-            report = Database.repair(folder)
+            report = SqliteDatabase.repair(folder)
     except StoreError as error:
         return f"gave up: {error}"
     except Exception as error:
@@ -136,7 +137,7 @@ def attack(folder: Path, expected: dict[int, Memory]) -> str:
         return f"repair incomplete: {report}"
     gone, partly = named(report.lost)
     try:
-        with Database.open(folder, create=False) as database:
+        with SqliteDatabase.open(folder, create=False) as database:
             found = contents(database)
             if not database.check().ok:
                 return "repair incomplete"
@@ -203,7 +204,7 @@ def attack_logs(
         damaged += data[len(damaged) :]
         (folder / "memory.db-wal").write_bytes(damaged)
         try:
-            with Database.open(folder) as database:
+            with SqliteDatabase.open(folder) as database:
                 there = set(database.ids().tolist())
                 missing = set(range(1, last + 1)) - there
                 lost += bool(missing)

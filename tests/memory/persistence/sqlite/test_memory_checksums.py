@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import sqlite3
 import struct
 from pathlib import Path
@@ -12,15 +11,14 @@ import numpy as np
 import pytest
 
 from memory.persistence import checksums
-from memory.persistence.sqlite import Database
-from memory.persistence.sqlite.repair import bits as single_bits
+from memory.persistence.sqlite import migrations, tables
+from memory.persistence.sqlite.database import SqliteDatabase
+from memory.persistence.sqlite.repair import bits
 from memory.types import Memory
-
-OLD_STORE = Path(__file__).parent / "stores" / "version_1.db.gz"
 
 
 def test_a_checksum_by_nothing_but_the_page(tmp_path: Path) -> None:
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         database.add(
             [Memory(time_ns=7, label="cup", caption="a cup", embedding=[1, 0, 0, 0], importance=0.5)]
         )
@@ -41,18 +39,12 @@ def test_a_checksum_by_nothing_but_the_page(tmp_path: Path) -> None:
         raw.close()
 
 
-def old_store(folder: Path) -> Path:
-    folder.mkdir()
-    (folder / "memory.db").write_bytes(gzip.decompress(OLD_STORE.read_bytes()))
-    return folder
-
-
 def test_an_old_store_without_room_for_checksums_opens_and_gets_them_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    old_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = old_store(tmp_path / "old")
-    monkeypatch.setattr(checksums, "AT_ONCE", 2)
-    renewed, done = checksums.renew, 0
+    folder = old_store
+    monkeypatch.setattr(migrations, "AT_ONCE", 2)
+    renewed, done = tables.renew, 0
 
     def full(connection: sqlite3.Connection, layout: checksums.Layout, keys: list[int]) -> None:
         nonlocal done
@@ -61,15 +53,15 @@ def test_an_old_store_without_room_for_checksums_opens_and_gets_them_later(
             raise sqlite3.OperationalError("database or disk is full")
         renewed(connection, layout, keys)
 
-    monkeypatch.setattr(checksums, "renew", full)
-    with Database.open(folder) as database:
+    monkeypatch.setattr(tables, "renew", full)
+    with SqliteDatabase.open(folder) as database:
         (said,) = database.remarks
         assert "have no checksums yet" in said
-        monkeypatch.setattr(checksums, "renew", renewed)
+        monkeypatch.setattr(tables, "renew", renewed)
         assert "no checksums yet" in str(database.check())
         before = database.get(database.ids())
         assert before
-    with Database.open(folder) as database:
+    with SqliteDatabase.open(folder) as database:
         assert database.remarks == []
         assert database.check().ok
         assert [row.label for row in database.get(database.ids())] == [row.label for row in before]
@@ -84,8 +76,8 @@ def test_the_bit_that_is_wrong_is_found_wherever_it_is() -> None:
             for bit in range(8):
                 changed = bytearray(data)
                 changed[at] ^= 1 << bit
-                assert single_bits.put_right(bytes(changed), 5, told) == data
-        assert single_bits.put_right(data, 5, told ^ 4) == data, "the bit is one of the checksum"
+                assert bits.repaired_bytes(bytes(changed), 5, told) == data
+        assert bits.repaired_bytes(data, 5, told ^ 4) == data, "the bit is one of the checksum"
         if size > 7:
             two = bytes([data[0] ^ 1]) + data[1:-1] + bytes([data[-1] ^ 1])
-            assert single_bits.put_right(two, 5, told) is None
+            assert bits.repaired_bytes(two, 5, told) is None

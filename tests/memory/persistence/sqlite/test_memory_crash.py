@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from memory.persistence.sqlite import Database, places
 from memory.persistence.sqlite import connection as connections
+from memory.persistence.sqlite import places
+from memory.persistence.sqlite.database import SqliteDatabase
+from memory.persistence.sqlite.engine import SqliteEngine
 from memory.query import Filter
 from memory.types import Memory
 
@@ -32,7 +34,7 @@ def quick_folder() -> Iterator[Path]:
 
 
 def run_trials(folder: Path, trials: int, seed: int) -> None:
-    root = str(Path(__file__).parents[3])
+    root = str(Path(__file__).parents[4])
     environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
     run = subprocess.run(
         [sys.executable, str(PROGRAM), str(folder), str(trials), str(seed)],
@@ -48,7 +50,7 @@ def run_trials(folder: Path, trials: int, seed: int) -> None:
 
 
 def test_killed_writers_lose_nothing_that_was_acknowledged(quick_folder: Path) -> None:
-    run_trials(quick_folder, 100, seed=1)
+    run_trials(quick_folder, 40, seed=1)
 
 
 @pytest.mark.slow
@@ -121,6 +123,8 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
     class Connection(apsw.Connection):
         """With the method of sqlite3 that apsw calls otherwise."""
 
+        engine = SqliteEngine()
+
         def create_function(self, name: str, count: int, call: Any, *, deterministic: bool = False) -> None:
             self.create_scalar_function(name, call, count, deterministic=deterministic)
 
@@ -183,7 +187,7 @@ def record(folder: Path, recorder: list[Event], *, synchronous: str = "FULL") ->
     start = create_elsewhere(folder)
     acknowledged: list[tuple[int, set[int]]] = []
     there: set[int] = set()
-    with Database.open(folder) as database:
+    with SqliteDatabase.open(folder) as database:
         assert database._writer is not None
         database._writer.connection.execute(f"PRAGMA synchronous = {synchronous}")
         recorder.clear()
@@ -207,7 +211,7 @@ def lost_after(recording: Recording, cut: int, folder: Path, random: np.random.G
     known = [set(), *(ids for at, ids in recording.acknowledged if at <= cut)][-1]
     following = [*(ids for at, ids in recording.acknowledged if at > cut), known][0]
     try:
-        with Database.open(folder) as found:
+        with SqliteDatabase.open(folder) as found:
             ids = set(found.ids().tolist())
             if set(found.ids(Filter(box=(-1, -1, 100, 100))).tolist()) != ids:
                 return "not everything is found by its place"
@@ -257,10 +261,10 @@ def test_the_simulated_power_cut_finds_what_was_not_synced(
 def create_elsewhere(folder: Path) -> Files:
     """An empty store made by a process of its own, without the recorder; return its files."""
     code = (
-        "import sys; from memory.persistence.sqlite import Database\n"
-        "Database.open(sys.argv[1], dim=16).close()"
+        "import sys; from memory.persistence.sqlite.database import SqliteDatabase\n"
+        "SqliteDatabase.open(sys.argv[1], dim=16).close()"
     )
-    subprocess.run([sys.executable, "-c", code, str(folder)], check=True, cwd=Path(__file__).parents[3])
+    subprocess.run([sys.executable, "-c", code, str(folder)], check=True, cwd=Path(__file__).parents[4])
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.name != "writer.lock"}
 
 

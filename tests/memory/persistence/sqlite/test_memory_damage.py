@@ -24,7 +24,8 @@ from memory.errors import (
     StoreLockedError,
     StoreReadOnlyError,
 )
-from memory.persistence.sqlite import Database, places
+from memory.persistence.sqlite import places
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter, Query
 from memory.store import MemoryStore
 from memory.types import Memory
@@ -48,32 +49,32 @@ def rows_of(count: int, seed: int = 0) -> list[Memory]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A closed store of 300 memories, two blocks of them in the index over places."""
     monkeypatch.setattr(places, "TAIL", 100)
-    with Database.open(tmp_path / "store", dim=64) as database:
+    with SqliteDatabase.open(tmp_path / "store", dim=64) as database:
         database.add(rows_of(300))
     return tmp_path / "store"
 
 
 def test_a_second_writer_is_told_who_writes(folder: Path) -> None:
-    with Database.open(folder) as database:
+    with SqliteDatabase.open(folder) as database:
         with pytest.raises(StoreLockedError, match=f"written by process {os.getpid()}: one writer"):
-            Database.open(folder)
+            SqliteDatabase.open(folder)
         code = (
             "import sys\n"
-            "from memory.persistence.sqlite import Database\n"
+            "from memory.persistence.sqlite.database import SqliteDatabase\n"
             "from memory.errors import StoreLockedError\n"
-            "with Database.open(sys.argv[1], readonly=True) as reader: print(reader.count())\n"
-            "try: Database.open(sys.argv[1])\n"
+            "with SqliteDatabase.open(sys.argv[1], readonly=True) as reader: print(reader.count())\n"
+            "try: SqliteDatabase.open(sys.argv[1])\n"
             "except StoreLockedError as error: print(error)"
         )
         run = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
         assert run.stdout.startswith("300\n")
         assert f"process {os.getpid()}:" in run.stdout
         assert database.add(rows_of(1)) == [301]
-    Database.open(folder).close()
+    SqliteDatabase.open(folder).close()
 
 
 def test_a_full_database_keeps_what_it_has(folder: Path) -> None:
-    with Database.open(folder) as database:
+    with SqliteDatabase.open(folder) as database:
         writer = database._writer.connection
         assert writer is not None
         pages = writer.execute("PRAGMA page_count").fetchone()[0]
@@ -90,7 +91,7 @@ def test_a_disk_without_room_keeps_what_it_has(
     limit_file_size: Callable[[int], AbstractContextManager[None]], folder: Path
 ) -> None:
     size = max(file.stat().st_size for file in folder.iterdir())
-    with Database.open(folder) as database:
+    with SqliteDatabase.open(folder) as database:
         kept = 300
         error: StoreError | None = None
         with limit_file_size(size + 200_000):
@@ -104,7 +105,7 @@ def test_a_disk_without_room_keeps_what_it_has(
         assert database.ids().tolist() == list(range(1, kept + 1))
         assert database.check().ok
         assert database.add(rows_of(1)) == [kept + 1]
-    with Database.open(folder) as database:
+    with SqliteDatabase.open(folder) as database:
         assert database.count() == kept + 1
         assert database.check().ok
 
@@ -126,7 +127,7 @@ def test_a_folder_that_cannot_be_written_is_read() -> None:
     outer = Path(tempfile.mkdtemp())
     folder = outer / "store"
     try:
-        with Database.open(folder, dim=64) as database:
+        with SqliteDatabase.open(folder, dim=64) as database:
             database.add(rows_of(20))
         outer.chmod(0o755)
         for file in folder.iterdir():
@@ -134,10 +135,10 @@ def test_a_folder_that_cannot_be_written_is_read() -> None:
         folder.chmod(0o555)
         with unprivileged(folder):
             with pytest.raises(StoreReadOnlyError, match="cannot be written"):
-                Database.open(folder)
+                SqliteDatabase.open(folder)
             with pytest.raises(StoreReadOnlyError, match="cannot be made"):
-                Database.open(folder / "new", dim=4)
-            with Database.open(folder, readonly=True) as database:
+                SqliteDatabase.open(folder / "new", dim=4)
+            with SqliteDatabase.open(folder, readonly=True) as database:
                 assert database.count(Filter(text="number")) == 20
                 assert database.check().ok
                 with pytest.raises(StoreReadOnlyError, match="for reading only"):
@@ -155,7 +156,7 @@ def test_a_file_that_was_cut_off_is_refused(folder: Path, share: float) -> None:
         stream.truncate(size)
     for readonly in (True, False):
         with pytest.raises(CorruptStoreError, match="cut off"):
-            Database.open(folder, dim=64, readonly=readonly)
+            SqliteDatabase.open(folder, dim=64, readonly=readonly)
     assert file.stat().st_size == size
 
 
@@ -163,7 +164,7 @@ def test_a_missing_file_with_a_log_is_not_made_anew(folder: Path) -> None:
     (folder / "memory.db").rename(folder / "elsewhere")
     (folder / "memory.db-wal").write_bytes(b"x" * 100)
     with pytest.raises(CorruptStoreError, match="missing but its log"):
-        Database.open(folder, dim=64)
+        SqliteDatabase.open(folder, dim=64)
     assert not (folder / "memory.db").exists()
 
 
@@ -171,12 +172,12 @@ def test_a_missing_file_with_a_log_is_not_made_anew(folder: Path) -> None:
 def test_a_log_without_a_whole_frame_holds_nothing(folder: Path, size: int) -> None:
     """What a writer leaves that was killed before its first frame was written."""
     log = folder / "memory.db-wal"
-    with Database.open(folder, dim=64) as database:
+    with SqliteDatabase.open(folder, dim=64) as database:
         database.add(rows_of(1, seed=9))
         begun = log.read_bytes()[:size]
         before = database.count()
     log.write_bytes(begun)
-    with Database.open(folder, dim=64) as database:
+    with SqliteDatabase.open(folder, dim=64) as database:
         assert database.count() == before
         assert database.check().ok
 
@@ -184,13 +185,13 @@ def test_a_log_without_a_whole_frame_holds_nothing(folder: Path, size: int) -> N
 def test_a_file_of_other_bytes_is_refused(folder: Path) -> None:
     (folder / "memory.db").write_bytes(b"not a database, but long enough to be looked at" * 100)
     with pytest.raises(NotAStoreError, match="no SQLite database"):
-        Database.open(folder)
+        SqliteDatabase.open(folder)
 
 
 def test_remains_of_an_interrupted_creation_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "memory.db.new").write_bytes(b"half")
     (tmp_path / "memory.db.new-journal").write_bytes(b"half")
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         assert database.add([Memory(time_ns=0)]) == [1]
     assert {file.name for file in tmp_path.iterdir()} == {"memory.db", "writer.lock"}
 
@@ -199,14 +200,14 @@ def test_corrupted_pages_are_errors_not_answers(folder: Path) -> None:
     """Every page but the first in turn: whatever is still answered is right, and the check sees it."""
     file = folder / "memory.db"
     sound = file.read_bytes()
-    with Database.open(folder) as database:
+    with SqliteDatabase.open(folder) as database:
         expected = {row.id: row.caption for row in database.get(database.ids())}
     unseen, errors = [], []
     pages = range(4096, len(sound), 4096 * 3)
     for start in pages:
         file.write_bytes(sound[:start] + b"\xa5" * 4096 + sound[start + 4096 :])
         try:
-            with Database.open(folder) as database:
+            with SqliteDatabase.open(folder) as database:
                 if database.check().ok:
                     unseen.append(start)
                 for row in database.get(database.ids(), vectors=False):
@@ -216,7 +217,7 @@ def test_corrupted_pages_are_errors_not_answers(folder: Path) -> None:
     assert unseen == []
     assert all("memory.db" in error for error in errors)
     file.write_bytes(sound)
-    with Database.open(folder) as database:
+    with SqliteDatabase.open(folder) as database:
         assert database.check().ok
 
 
@@ -254,7 +255,7 @@ def spoil(folder: Path, *statements: str) -> None:
 )
 def test_indexes_are_rebuilt_from_the_rows(folder: Path, statements: tuple[str, ...], said: str) -> None:
     spoil(folder, *statements)
-    with Database.open(folder) as database:
+    with SqliteDatabase.open(folder) as database:
         found = database.check()
         assert not found.ok
         assert said in str(found)
@@ -330,20 +331,20 @@ def test_what_cannot_be_rebuilt_is_kept_aside_and_named(
     spoil(folder, statement)
     damaged = (folder / "memory.db").read_bytes()
     if "slot" not in statement:
-        with Database.open(folder, readonly=True) as reader:
+        with SqliteDatabase.open(folder, readonly=True) as reader:
             assert said in str(reader.check())
-        with Database.open(folder) as database:
+        with SqliteDatabase.open(folder) as database:
             report = database.check(repair=True)
     else:
         with pytest.raises(CorruptStoreError, match="how long its vectors"):
-            Database.open(folder)
-        report = Database.repair(folder)
+            SqliteDatabase.open(folder)
+        report = SqliteDatabase.repair(folder)
     assert report.ok, str(report)
     assert lost in str(report.lost)
     assert bool(report.lost) == bool(lost)
     kept = sorted(path for path in folder.iterdir() if "damaged" in path.name)
     assert (folder / "memory.db.damaged-1").stat().st_size == len(damaged)
-    with Database.open(folder) as database:
+    with SqliteDatabase.open(folder) as database:
         assert database.count() == left
         assert database.check().ok
         # What is left of the others is not thrown away.
@@ -378,7 +379,7 @@ def test_indexes_follow_a_repair(tmp_path: Path) -> None:
     ],
 )
 def test_one_flipped_bit_is_turned_back(folder: Path, table: str, column: str, key: int, id: int) -> None:
-    with Database.open(folder) as database:
+    with SqliteDatabase.open(folder) as database:
         before = {row.id: row for row in database.get(database.ids())}
     connection = sqlite3.connect(folder / "memory.db")
     name = {"memory": "id", "body": "id", "pose": "chunk", "vector": "key"}[table]
@@ -391,7 +392,7 @@ def test_one_flipped_bit_is_turned_back(folder: Path, table: str, column: str, k
     if table == "memory":
         at = data.index(b"defaultobjectlabel 1")  # Its map, kind and label.
     (folder / "memory.db").write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
-    with Database.open(folder) as database:
+    with SqliteDatabase.open(folder) as database:
         assert not database.check().ok
         report = database.check(repair=True)
         assert report.ok
@@ -413,7 +414,7 @@ def test_reading_what_is_damaged_is_an_error_that_names_the_memory(folder: Path)
         "UPDATE vector SET half = randomblob(128) WHERE key = 7 * 64",
         "UPDATE memory SET count = 'many' WHERE id = 8",
     )
-    with Database.open(folder) as database:
+    with SqliteDatabase.open(folder) as database:
         for id in range(3, 9):
             with pytest.raises(CorruptStoreError, match=rf"memory {id} |Could not decode"):
                 database.get([id])

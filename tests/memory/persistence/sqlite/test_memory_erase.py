@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from memory.errors import EraseError, StoreReadOnlyError, UndoError
-from memory.persistence.sqlite import Database, places
 from memory.persistence.sqlite import connection as connections
-from memory.persistence.sqlite import upkeep as erase
+from memory.persistence.sqlite import places, upkeep
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter
 from memory.types import Memory
 
@@ -48,7 +48,7 @@ def traces(folder: Path) -> list[str]:
     return found
 
 
-def fill(database: Database, count: int = 400) -> int:
+def fill(database: SqliteDatabase, count: int = 400) -> int:
     """Ordinary memories and, among them, the one to erase, which was changed, moved, removed and restored."""
     plain = [
         Memory(
@@ -80,7 +80,7 @@ def fill(database: Database, count: int = 400) -> int:
 
 
 def test_no_byte_of_an_erased_memory_stays(tmp_path: Path) -> None:
-    with Database.open(tmp_path, dim=16) as database:
+    with SqliteDatabase.open(tmp_path, dim=16) as database:
         id = fill(database)
         assert len({line.split(": ")[1] for line in traces(tmp_path)}) >= 12  # So the search does find them.
         database.count(Filter(text=SECRET))
@@ -97,7 +97,7 @@ def test_no_byte_of_an_erased_memory_stays(tmp_path: Path) -> None:
 
 
 def test_plain_removal_keeps_it_for_undoing(tmp_path: Path) -> None:
-    with Database.open(tmp_path, dim=16) as database:
+    with SqliteDatabase.open(tmp_path, dim=16) as database:
         id = fill(database, 10)
         database.remove([id])
         assert traces(tmp_path)
@@ -109,7 +109,7 @@ def test_a_reader_in_the_way_is_reported_and_the_next_call_finishes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "BUSY_TIMEOUT_S", 0.1)
-    with Database.open(tmp_path, dim=16) as database:
+    with SqliteDatabase.open(tmp_path, dim=16) as database:
         id = fill(database, 10)
         with database._read() as reader:
             reader.execute("SELECT count(*) FROM memory").fetchone()
@@ -127,21 +127,21 @@ def test_an_interrupted_erasure_is_finished_when_the_store_is_opened(
     def killed(_: object) -> None:
         raise KeyboardInterrupt
 
-    with Database.open(tmp_path, dim=16) as database:
+    with SqliteDatabase.open(tmp_path, dim=16) as database:
         id = fill(database, 10)
-        monkeypatch.setattr(erase, "scrub", killed)
+        monkeypatch.setattr(upkeep, "scrub", killed)
         with pytest.raises(KeyboardInterrupt):
             database.remove([id], secure=True)
         assert traces(tmp_path)
         monkeypatch.undo()
-    with Database.open(tmp_path) as database:
+    with SqliteDatabase.open(tmp_path) as database:
         assert traces(tmp_path) == []
         assert database.count() == 20
         assert database.check().ok
 
 
 def test_what_the_log_kept_of_a_memory_goes_by_itself_too(tmp_path: Path) -> None:
-    with Database.open(tmp_path, dim=16) as database:
+    with SqliteDatabase.open(tmp_path, dim=16) as database:
         id = fill(database, 10)
         generation = database.remove([id, 3])
         database.redact([id])
@@ -151,14 +151,14 @@ def test_what_the_log_kept_of_a_memory_goes_by_itself_too(tmp_path: Path) -> Non
         assert [memory.id for memory in database.before(generation)] == [3]
         with pytest.raises(UndoError, match="erased for good"):
             database.undo(generation)
-    with Database.open(tmp_path, readonly=True) as reader, pytest.raises(StoreReadOnlyError):
+    with SqliteDatabase.open(tmp_path, readonly=True) as reader, pytest.raises(StoreReadOnlyError):
         reader.redact([])
 
 
 def test_without_room_it_says_what_happened_and_the_store_opens_all_the_same(
     limit_file_size: Callable[[int], AbstractContextManager[None]], tmp_path: Path
 ) -> None:
-    with Database.open(tmp_path, dim=16) as database:
+    with SqliteDatabase.open(tmp_path, dim=16) as database:
         id = fill(database, 300)
         database.tidy()
         size = (tmp_path / "memory.db").stat().st_size
@@ -167,14 +167,14 @@ def test_without_room_it_says_what_happened_and_the_store_opens_all_the_same(
                 database.remove([id], secure=True)
             assert database.count() == 600
             assert "old bytes are still" in str(database.check())
-    with limit_file_size(size - 4096), Database.open(tmp_path) as database:
+    with limit_file_size(size - 4096), SqliteDatabase.open(tmp_path) as database:
         (said,) = database.remarks
         assert "old bytes are still in the files" in said
         assert database.count() == 600
         with pytest.raises(EraseError, match="room"):
             database.remove([3], secure=True)
         assert database.count() == 599
-    with Database.open(tmp_path) as database:
+    with SqliteDatabase.open(tmp_path) as database:
         assert database.remarks == []
         assert traces(tmp_path) == []
         assert database.check().ok
@@ -183,17 +183,17 @@ def test_without_room_it_says_what_happened_and_the_store_opens_all_the_same(
 def test_a_reader_in_a_transaction_does_not_keep_a_store_from_opening(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Database.open(tmp_path, dim=16) as database:
+    with SqliteDatabase.open(tmp_path, dim=16) as database:
         id = fill(database, 10)
-        monkeypatch.setattr(erase, "scrub", lambda _: None)
+        monkeypatch.setattr(upkeep, "scrub", lambda _: None)
         database.remove([id], secure=True)
         monkeypatch.undo()
-        with Database.open(tmp_path, readonly=True) as reader, reader._read() as connection:
+        with SqliteDatabase.open(tmp_path, readonly=True) as reader, reader._read() as connection:
             connection.execute("SELECT count(*) FROM memory").fetchone()
             database.close()
-            with Database.open(tmp_path) as again:
+            with SqliteDatabase.open(tmp_path) as again:
                 assert "a reader still holds" in str(again.remarks)
                 assert again.count() == 20
-    with Database.open(tmp_path) as database:
+    with SqliteDatabase.open(tmp_path) as database:
         assert database.remarks == []
         assert traces(tmp_path) == []

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from memory.errors import NotAStoreError, StoreLockedError
-from memory.persistence.sqlite import Database, files
+from memory.persistence.sqlite import files
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.types import Memory
 
 #: The last to close a database copies its log and removes it.
@@ -30,13 +31,13 @@ def seen_by_another_process(folder: Path) -> int:
 
 def failing(folder: Path) -> None:
     with pytest.raises(StoreLockedError):
-        Database.open(folder)
+        SqliteDatabase.open(folder)
 
 
 @pytest.mark.parametrize(
     "visit",
     [
-        lambda folder: Database.open(folder, readonly=True).close(),
+        lambda folder: SqliteDatabase.open(folder, readonly=True).close(),
         failing,
         lambda folder: files.check_file(folder / files.FILE_NAME),
     ],
@@ -45,7 +46,7 @@ def failing(folder: Path) -> None:
 def test_the_log_of_a_writer_outlives_other_handles(tmp_path: Path, visit: object) -> None:
     """Had SQLite lost a lock, the other process would remove the log, and what is written next with it."""
     assert callable(visit)
-    with Database.open(tmp_path / "s", dim=3) as database:
+    with SqliteDatabase.open(tmp_path / "s", dim=3) as database:
         database.add([Memory(time_ns=1)])
         visit(tmp_path / "s")
         assert seen_by_another_process(tmp_path / "s") == 1
@@ -56,14 +57,14 @@ def test_the_log_of_a_writer_outlives_other_handles(tmp_path: Path, visit: objec
 
 
 def test_a_file_is_looked_at_again_once_all_handles_are_closed(tmp_path: Path) -> None:
-    Database.open(tmp_path / "s", dim=3).close()
-    reader = Database.open(tmp_path / "s", readonly=True)
-    other = Database.open(tmp_path / "s", readonly=True)
+    SqliteDatabase.open(tmp_path / "s", dim=3).close()
+    reader = SqliteDatabase.open(tmp_path / "s", readonly=True)
+    other = SqliteDatabase.open(tmp_path / "s", readonly=True)
     reader.close()
     reader.close()
     other.close()
     assert not files._open
     (tmp_path / "s" / "memory.db").write_bytes(b"x" * 5000)
     with pytest.raises(NotAStoreError, match="no SQLite database"):
-        Database.open(tmp_path / "s")
+        SqliteDatabase.open(tmp_path / "s")
     assert not files._open

@@ -14,8 +14,8 @@ import pytest
 
 from memory.errors import StoreError, StoreLockedError, StoreReadOnlyError
 from memory.persistence.log import journal
-from memory.persistence.sqlite import Database
-from memory.persistence.sqlite.lock import Acknowledged, WriterLock
+from memory.persistence.sqlite.database import SqliteDatabase
+from memory.persistence.sqlite.lock import Acknowledgement, WriterLock
 from memory.store import MemoryStore
 from memory.types import Memory
 
@@ -58,11 +58,11 @@ def test_a_forked_worker_does_not_keep_the_lock_of_a_killed_writer(tmp_path: Pat
 def test_what_a_killed_writer_acknowledged_is_known(tmp_path: Path, killed_store: Kill) -> None:
     last = killed_store(tmp_path / "s", 7)
     lock = WriterLock(tmp_path / "s" / "writer.lock")
-    with Database.open(tmp_path / "s", readonly=True) as database:
+    with SqliteDatabase.open(tmp_path / "s", readonly=True) as database:
         assert lock.left is not None
         assert (lock.left.generation, lock.left.next_id) == (database.generation, last + 1)
     lock.release(whole=False)
-    with Database.open(tmp_path / "s") as database:
+    with SqliteDatabase.open(tmp_path / "s") as database:
         assert database.remarks == []
         assert database.check().ok
     lock = WriterLock(tmp_path / "s" / "writer.lock")
@@ -72,13 +72,13 @@ def test_what_a_killed_writer_acknowledged_is_known(tmp_path: Path, killed_store
 
 def test_a_damaged_note_says_nothing(tmp_path: Path) -> None:
     lock = WriterLock(tmp_path / "lock")
-    lock.acknowledge(Acknowledged("name", 3, 4))
+    lock.acknowledge(Acknowledgement("name", 3, 4))
     lock.release(whole=False)
     data = (tmp_path / "lock").read_bytes()
     for at in range(16, len(data) - 1):
         (tmp_path / "lock").write_bytes(data[:at] + b"x" + data[at + 1 :])
         lock = WriterLock(tmp_path / "lock")
-        assert lock.left is None or lock.left == Acknowledged("name", 3, 4)
+        assert lock.left is None or lock.left == Acknowledgement("name", 3, 4)
         lock.release(whole=False)
 
 
@@ -87,7 +87,7 @@ def test_an_older_copy_in_the_place_of_a_killed_writers_file_is_told(
 ) -> None:
     folder = tmp_path / "s"
     killed_store(folder, 3)
-    Database.open(folder).close()
+    SqliteDatabase.open(folder).close()
     shutil.copy(folder / "memory.db", tmp_path / "older")
     last = killed_store(folder, 4)
     for name in ("memory.db-wal", "memory.db-shm"):
@@ -106,7 +106,7 @@ def test_an_older_copy_in_the_place_of_a_killed_writers_file_is_told(
 
 def test_a_file_that_is_replaced_under_a_writer_gets_no_memory(tmp_path: Path) -> None:
     folder = tmp_path / "s"
-    with Database.open(folder, dim=4) as database:
+    with SqliteDatabase.open(folder, dim=4) as database:
         database.add([Memory(time_ns=1)])
         database.backup(tmp_path / "backup")
         database.add([Memory(time_ns=2)])

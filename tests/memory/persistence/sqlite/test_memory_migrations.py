@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from memory.errors import NotAStoreError, StoreVersionError
-from memory.persistence.sqlite import Database, files
-from memory.persistence.sqlite import database as handle
-from memory.persistence.sqlite.migrations import MIGRATIONS, Migration, migrate, schema_version
+from memory.persistence.sql import Migration
+from memory.persistence.sqlite import files, migrations
+from memory.persistence.sqlite.database import SqliteDatabase
+from memory.persistence.sqlite.migrations import MIGRATIONS, migrate, schema_version
 from memory.types import Memory
 
 CHAIN = (
@@ -56,29 +57,31 @@ def test_a_newer_file_is_refused(connection: sqlite3.Connection) -> None:
 
 
 def test_a_store_of_a_newer_release_is_refused(tmp_path: Path) -> None:
-    Database.open(tmp_path, dim=4).close()
+    SqliteDatabase.open(tmp_path, dim=4).close()
     connection = sqlite3.connect(tmp_path / "memory.db")
     connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     connection.close()
     for readonly in (False, True):
         with pytest.raises(StoreVersionError, match="update the library"):
-            Database.open(tmp_path, readonly=readonly)
+            SqliteDatabase.open(tmp_path, readonly=readonly)
 
 
 def test_a_writer_migrates_a_store_and_a_reader_asks_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Database.open(tmp_path, dim=4) as database:
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
         database.add([Memory(time_ns=1, label="old", embedding=np.ones(4))])
     longer = (*MIGRATIONS, Migration("one more", ("CREATE TABLE extra (id INTEGER PRIMARY KEY)",)))
     monkeypatch.setattr(files, "MIGRATIONS", longer)
-    monkeypatch.setattr(handle, "migrate", lambda connection, name: migrate(connection, longer, name=name))
+    monkeypatch.setattr(
+        migrations, "migrate", lambda connection, name: migrate(connection, longer, name=name)
+    )
     with pytest.raises(StoreVersionError, match="open it once for writing"):
-        Database.open(tmp_path, readonly=True)
-    with Database.open(tmp_path) as database:
+        SqliteDatabase.open(tmp_path, readonly=True)
+    with SqliteDatabase.open(tmp_path) as database:
         assert database.get([1])[0].label == "old"
         assert database.check().ok
-    with Database.open(tmp_path, readonly=True) as database:
+    with SqliteDatabase.open(tmp_path, readonly=True) as database:
         assert database.count() == 1
 
 
@@ -89,5 +92,5 @@ def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
     before = (tmp_path / "memory.db").read_bytes()
     for readonly in (True, False):
         with pytest.raises(NotAStoreError, match="another program: its application id is 0x00000000"):
-            Database.open(tmp_path, dim=4, readonly=readonly)
+            SqliteDatabase.open(tmp_path, dim=4, readonly=readonly)
     assert (tmp_path / "memory.db").read_bytes() == before

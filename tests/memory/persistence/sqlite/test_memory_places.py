@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory.persistence import poses
+from memory.persistence.ids import distinct
 from memory.persistence.log import operations
 from memory.persistence.rows import prepare
-from memory.persistence.sqlite import Database, places
+from memory.persistence.sqlite import places
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter
 from memory.types import Memory
 
@@ -26,8 +27,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def database(tmp_path: Path, small: None) -> Iterator[Database]:
-    with Database.open(tmp_path, dim=2) as opened:
+def database(tmp_path: Path, small: None) -> Iterator[SqliteDatabase]:
+    with SqliteDatabase.open(tmp_path, dim=2) as opened:
         yield opened
 
 
@@ -35,12 +36,12 @@ def rows_at(points: np.ndarray) -> list[Memory]:
     return [Memory(time_ns=i, position=(x, y, 0.0)) for i, (x, y) in enumerate(points.tolist())]
 
 
-def counted(database: Database, sql: str) -> int:
+def counted(database: SqliteDatabase, sql: str) -> int:
     with database._read() as connection:
         return int(connection.execute(sql).fetchone()[0])
 
 
-def compare(database: Database, random: np.random.Generator) -> None:
+def compare(database: SqliteDatabase, random: np.random.Generator) -> None:
     """Boxes of all sizes, by blocks and by looking through everything."""
     rows = database.get(database.ids(), vectors=False)
     points = np.array([row.position[:2] for row in rows]).reshape(-1, 2)
@@ -58,7 +59,7 @@ def compare(database: Database, random: np.random.Generator) -> None:
                 assert database.count(query) == inside.sum()
 
 
-def test_places_are_found_while_memories_come_move_and_go(database: Database) -> None:
+def test_places_are_found_while_memories_come_move_and_go(database: SqliteDatabase) -> None:
     random = np.random.default_rng(0)
     compare(database, random)
     ids: list[int] = []
@@ -92,7 +93,7 @@ def test_places_are_found_while_memories_come_move_and_go(database: Database) ->
     assert counted(database, "SELECT count(*) FROM run WHERE NOT large") < 3
 
 
-def test_what_was_removed_leaves_the_blocks_in_time(database: Database) -> None:
+def test_what_was_removed_leaves_the_blocks_in_time(database: SqliteDatabase) -> None:
     random = np.random.default_rng(1)
     for _ in range(40):
         ids = database.add(rows_at(random.normal(0, 20, (25, 2))))
@@ -103,7 +104,7 @@ def test_what_was_removed_leaves_the_blocks_in_time(database: Database) -> None:
     assert database.check().ok
 
 
-def test_moving_again_and_again_does_not_fill_the_disk(database: Database) -> None:
+def test_moving_again_and_again_does_not_fill_the_disk(database: SqliteDatabase) -> None:
     random = np.random.default_rng(2)
     ids = database.add(rows_at(random.normal(0, 20, (400, 2))))
     for _ in range(30):
@@ -114,7 +115,7 @@ def test_moving_again_and_again_does_not_fill_the_disk(database: Database) -> No
     assert database.check().ok
 
 
-def test_a_move_of_many_is_undone_with_its_blocks(database: Database) -> None:
+def test_a_move_of_many_is_undone_with_its_blocks(database: SqliteDatabase) -> None:
     random = np.random.default_rng(3)
     ids = database.add(rows_at(random.normal(0, 20, (300, 2))))
     for some in (ids[:5], ids[:50], ids[:200]):
@@ -130,12 +131,12 @@ def test_a_move_of_many_is_undone_with_its_blocks(database: Database) -> None:
 
 def test_another_process_and_the_next_start_see_the_same(tmp_path: Path, small: None) -> None:
     random = np.random.default_rng(4)
-    with Database.open(tmp_path, dim=2) as database:
+    with SqliteDatabase.open(tmp_path, dim=2) as database:
         for _ in range(7):
             database.add(rows_at(random.normal(0, 20, (15, 2))))
-            with Database.open(tmp_path, readonly=True) as reader:
+            with SqliteDatabase.open(tmp_path, readonly=True) as reader:
                 compare(reader, random)
-    with Database.open(tmp_path) as database:
+    with SqliteDatabase.open(tmp_path) as database:
         database.add(rows_at(random.normal(0, 20, (30, 2))))
         compare(database, random)
         np.testing.assert_array_equal(
@@ -143,7 +144,7 @@ def test_another_process_and_the_next_start_see_the_same(tmp_path: Path, small: 
         )
 
 
-def test_a_failed_operation_leaves_the_blocks_as_they_were(database: Database) -> None:
+def test_a_failed_operation_leaves_the_blocks_as_they_were(database: SqliteDatabase) -> None:
     random = np.random.default_rng(5)
     database.add(rows_at(random.normal(0, 20, (30, 2))))
     placed = database._counters.placed
@@ -176,4 +177,4 @@ def test_tiles_are_small_rectangles(count: int) -> None:
 def test_distinct_is_unique() -> None:
     for ids in ([], [3], [3, 3], [5, 1, 5, 2, 1]):
         array = np.array(ids, dtype=np.int64)
-        np.testing.assert_array_equal(poses.distinct(array), np.unique(array))
+        np.testing.assert_array_equal(distinct(array), np.unique(array))
