@@ -35,9 +35,10 @@ from benchmarks.retention_questions import Question, agree, questions_of
 from benchmarks.retention_value import Fact, facts_of, greedy_values, value_bounds, value_of
 from benchmarks.retention_world import Observation, World, WorldOptions, parked_day, world_of
 from memory import Filter, MemoryStore, StoreConfig
+from memory.config import ReservoirConfig
 from memory.merging import MergeOptions
+from memory.observe.reservoir import Reservoir
 from memory.questions import Questions
-from memory.reservoir import Reservoir, ReservoirConfig
 
 #: Of the hundreds of sights of a thing in months, the one in a hundred beyond the usual gate would stay a
 #: memory of its own: 99.99 % are within this (chi-square, 3 degrees of freedom).

@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import memory.relevance
+import memory.search.relevance
 from benchmarks.options import asked, common_parser, configure, parse
 from benchmarks.results import number, result, save, show, table
 from benchmarks.scenes import default_data
@@ -311,12 +311,12 @@ def _bm25(contents: list[str], talk: Talk, words: Words, k1: float, b: float) ->
 @contextmanager
 def _beside(shares: tuple[float, float]) -> Iterator[None]:
     """The store with other shares of what is remembered beside a memory."""
-    usual = memory.relevance.BESIDE
-    memory.relevance.BESIDE = shares
+    usual = memory.search.relevance.BESIDE
+    memory.search.relevance.BESIDE = shares
     try:
         yield
     finally:
-        memory.relevance.BESIDE = usual
+        memory.search.relevance.BESIDE = usual
 
 
 def _bound(function: Callable[..., Any], **options: Any) -> Callable[[int], Any]:

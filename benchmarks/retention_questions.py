@@ -35,8 +35,8 @@ from benchmarks.retention_world import (
     places_of,
 )
 from memory import Memory
+from memory.observe.views import Views
 from memory.questions import Questions
-from memory.visibility import Views
 
 POSITION_M = 0.5
 TIME_S = 3600.0

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory import Memory
+from memory.observe.views import Views
 from memory.types import Kind
-from memory.visibility import Views
 
 NS = 1_000_000_000
 DAY_S = 86_400

@@ -15,7 +15,7 @@ from memory.errors import ForkedStoreError
 from memory.merging.robots import seen_by
 from memory.questions import Questions
 from memory.sync import Inbox, Outbox, pull, sync
-from memory.withdrawing import withdraw
+from memory.upkeep.withdrawal import withdraw
 
 random = np.random.default_rng(0)
 nine = round(datetime(2026, 1, 6, 9, tzinfo=UTC).timestamp()) * 10**9
@@ -87,7 +87,7 @@ with MemoryStore.open("robot-1") as store, MemoryStore.open("shared") as shared:
 
 # %%
 with MemoryStore.open("shared") as shared:
-    print(withdraw(shared, "robot-2", reason="its LiDAR was loose"))
+    print(withdraw(shared.database, "robot-2", reason="its LiDAR was loose"))
     shared.consolidate(now_ns=nine + 60 * MINUTE)
     left = {memory.label: sorted(seen_by(memory)) for memory in shared.get(shared.database.ids().tolist())}
     print(left)

@@ -10,21 +10,21 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from memory import aligning
-from memory.aligning import Aligned
-from memory.care import Care, Consolidated
 from memory.config import FILE_NAME as CONFIG_NAME
 from memory.config import StoreConfig, is_empty
 from memory.index.kinds import KINDS
 from memory.merging.alignment import AlignOptions
 from memory.merging.motion import Motion
-from memory.observer import Kept, Observed, Observer
+from memory.observe.observer import Kept, Observed, Observer
 from memory.persistence.database import Database
 from memory.persistence.integrity import CheckReport
 from memory.persistence.opening import open_database
 from memory.persistence.operations import Trimmed
-from memory.reader import INDEX_FOLDER, StoreReader
+from memory.search.reader import INDEX_FOLDER, StoreReader
 from memory.types import Memory, State
+from memory.upkeep import map_alignment as aligning
+from memory.upkeep.care import Care, Consolidated
+from memory.upkeep.map_alignment import Aligned
 from memory.wording import stem
 
 __all__ = ["Consolidated", "Kept", "MemoryStore", "Observed", "Trimmed"]
@@ -134,11 +134,11 @@ class MemoryStore(StoreReader):
     def observe(self, memories: Sequence[Memory]) -> list[Kept]:
         """Score observations and store only those that matter, durably.
 
-        Importance is that of :mod:`memory.importance`, with the similarity to the nearest memory of the same
-        map, or where there is no vector by how close the nearest of its kind and label is; what of the batch
-        is kept counts too, for what comes after it, as if each came alone. The reservoir keeps the best share
-        of each place and time, every marked one and every one that is unlike what is kept there; what a
-        better one displaces is forgotten and can be undone.
+        Importance (:mod:`memory.observe.importance`) uses the similarity to the nearest memory of the same
+        map; without a vector, the distance to the nearest memory of the same kind and label. Observations of
+        the batch that are kept count for those after them, as if each came alone. The reservoir keeps the
+        best share of each place and time, every marked one and every one that is unlike what is kept there;
+        what a better one displaces is forgotten and can be undone.
 
         What is not kept is counted on the memory that stands for it (``Kept.like``): count, visits, first and
         last seen are those of all its sights; ``time_ns`` stays that of the sight that was kept. Of a batch

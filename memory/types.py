@@ -10,12 +10,14 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.folding import terms, words
+from memory.terms import terms, words
 
 Kind = Literal["object", "place", "event", "note"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 State = Literal["present", "moved", "gone", "unknown"]
 STATES: tuple[State, ...] = get_args(State)
+#: States of an object that is no longer at its place.
+AWAY: tuple[State, ...] = ("gone", "moved")
 Position = tuple[float, float, float]
 #: Visits that a memory keeps at most; of more, those with the shortest pauses between them become one.
 MOST_VISITS = 512

@@ -12,8 +12,8 @@ from scipy.stats import binom
 
 from drive.frames import RANGE_M
 from memory import Memory
-from memory.presence import Change
-from memory.visibility import Views, expected_visible
+from memory.observe.presence import Change
+from memory.observe.views import Views, expected_visible
 
 #: What stands there is seen from this share of the viewpoints that have it in range, what hides it included.
 #: What is seen from so few that this is less probable than the second number was there for a moment, or is a

@@ -13,7 +13,7 @@ from drive.labelled_seen import PASSES, Seen, add_truth
 from drive.remembering import Tally
 from drive.truth import Truth
 from memory import Memory, MemoryStore
-from memory.revisiting import Looks, mark_free
+from memory.observe.free_space import Looks, mark_free
 from memory.tracks import Sights, TrackMemories
 
 _MAP = "sequence"

@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     with open_database(place, create=False) as database, progress("archiving") as report:
         if not database.shared:
             raise UsageError("a folder has no months to drop: recall export --between, then recall forget")
-        from memory.archiving import archive
+        from memory.archive import archive
         from memory.persistence.postgres.upkeep import Upkeep
 
         assert isinstance(database, Upkeep)

@@ -29,8 +29,8 @@ from memory.exchange.opening import SOURCE_FORMATS, open_source, open_stream
 from memory.exchange.poses import read_poses
 from memory.exchange.sources import DetectionLines, Source
 from memory.exchange.times import parse_time
+from memory.observe.free_space import mark_free
 from memory.persistence.opening import open_database
-from memory.revisiting import mark_free
 from memory.store import MemoryStore
 from sparse_core.table import Table
 

@@ -9,7 +9,7 @@ from memory.cli.console import add_command, output, print_json, split_words
 from memory.exchange.times import format_time
 from memory.persistence.opening import open_database
 from memory.persistence.received import LATE_NS
-from memory.roster import Robot, robots_of
+from memory.upkeep.roster import Robot, robots_of
 from memory.wording.words import duration
 from sparse_core.table import Table
 

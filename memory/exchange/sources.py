@@ -22,7 +22,7 @@ from memory.exchange.jsonl import Line, StreamLines, parse_object, read_lines
 from memory.exchange.parquet import count_rows, read_rows
 from memory.exchange.records import memory_from_record
 from memory.exchange.scenes import Scenes
-from memory.revisiting import Looks
+from memory.observe.free_space import Looks
 from memory.types import Memory, check_text
 
 #: Bytes of a file that are read at a time.

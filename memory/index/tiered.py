@@ -53,8 +53,8 @@ class TieredIndex:
     newest ``recent``; when it has outgrown what it was made for, another is built beside it and put in its
     place. What its efforts find is measured on its own rows, anew when it holds twice as many. Nothing of
     that happens on its own: :meth:`move`, :meth:`build`, :meth:`replace` and :meth:`calibrate` are called by
-    whoever has time (see :class:`memory.tiers.Mover`). A vector is found at every moment, whichever tier it
-    is in, and never twice.
+    whoever has time (see :class:`memory.search.tiers.Mover`). A vector is found at every moment, whichever
+    tier it is in, and never twice.
 
     One thread changes the index at a time (:meth:`build` and :meth:`calibrate` may run beside it); any
     number may search.

@@ -1,6 +1,6 @@
 """The text index of a store in a file: FTS5 over the terms of labels and captions.
 
-FTS5 cuts ASCII text as :func:`memory.folding.terms` does. Of other text the table ``folded`` holds
+FTS5 cuts ASCII text as :func:`memory.terms.terms` does. Of other text the table ``folded`` holds
 the terms, parted by spaces, and the view ``text_source`` gives these in place of what was written. So the
 index can be rebuilt with SQL alone, and what was indexed is known when it has to be removed. Every function
 works within the caller's transaction.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from memory.folding import indexed
+from memory.terms import indexed
 
 INSERT = "INSERT INTO words (rowid, label, caption) VALUES (?, ?, ?)"
 _INSERT_FOLDED = "INSERT INTO folded (id, label, caption) VALUES (?, ?, ?)"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from memory.folding import terms
 from memory.persistence.contract import Connection
+from memory.terms import terms
 from memory.wording import fold, forms, nearest, stem
 
 #: Words with the same beginning that are looked at.

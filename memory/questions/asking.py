@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from numpy.typing import ArrayLike
 
-from memory.presence import PresenceOptions
+from memory.observe.presence import PresenceOptions
+from memory.observe.views import Views
 from memory.query import Filter, Query
 from memory.questions.answers import (
     Changed,
@@ -32,7 +33,6 @@ from memory.questions.visits import visits_of
 from memory.questions.whereabouts import latest, still_there
 from memory.store import MemoryStore
 from memory.types import Kind, Memory, State, check_integer, check_numbers
-from memory.visibility import Views
 from memory.wording.words import name
 
 

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from memory.persistence.journal import LogEntry
-from memory.plain import to_plain
+from memory.plain_values import to_plain
 from memory.serve.errors import LONGEST, Problem
 from memory.store import Consolidated, Kept
 from memory.types import Explanation, Memory

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
 from memory.exchange.records import record_of
-from memory.plain import to_plain
+from memory.plain_values import to_plain
 from memory.query import Filter
 from memory.serve.answers import Answer, explanation_answer, kept_answer, memory_answer
 from memory.serve.asking import answer, asked_of

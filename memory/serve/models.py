@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from memory.plain import MEMORY, UNTOLD
+from memory.plain_values import MEMORY, UNTOLD
 from memory.questions.answers import Changed
 from memory.types import Hit, Memory, Visit
 
@@ -63,7 +63,7 @@ def model_of(record: Any) -> type[BaseModel]:
 
 
 def _told(hint: Any) -> Any:
-    """The type of a field as :func:`memory.plain.to_plain` tells it."""
+    """The type of a field as :func:`memory.plain_values.to_plain` tells it."""
     origin, parts = get_origin(hint), get_args(hint)
     if hint is Visit:
         return Annotated[list[int], Field(min_length=3, max_length=3)]

@@ -12,7 +12,7 @@ from pydantic import Field
 from memory.errors import RecallError
 from memory.exchange.times import parse_time
 from memory.picture import draw_map
-from memory.plain import to_plain
+from memory.plain_values import to_plain
 from memory.query import Filter, Query
 from memory.questions import Questions
 from memory.questions.replying import ReplyOptions, reply

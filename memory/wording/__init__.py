@@ -1,6 +1,6 @@
 """Words that mean the same: endings, case and small misspellings."""
 
-from memory.folding import fold
+from memory.terms import fold
 from memory.wording.spelling import distance, nearest
 from memory.wording.stems import forms, stem, stems
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from memory.folding import fold, words
+from memory.terms import fold, words
 from memory.wording.dates import Date, dates_of
 from memory.wording.stems import stem
 

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from memory.folding import words
+from memory.terms import words
 
 _PLAIN = re.compile(r"[a-z]{4,}")
 _VOWEL = re.compile(r"[aeiouy]")

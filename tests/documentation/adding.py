@@ -20,8 +20,8 @@ import memory
 import perception
 import sparse_core
 from memory import Memory, MemoryStore, Query, StoreConfig
+from memory.config import TierOptions
 from memory.index.kinds import table_of_kinds
-from memory.tiers import TierOptions
 from perception import Detector
 from perception.cli import main as perceive
 from perception.config import DetectorConfig, TrainConfig, from_dict

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from memory.accesses import _AT_ONCE, _PORTION, Accesses
 from memory.errors import StoreError
 from memory.persistence.database import Database
 from memory.persistence.opening import open_database
+from memory.search.accesses import _AT_ONCE, _PORTION, Accesses
 from memory.types import Memory
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memory import Memory, MemoryStore, Query, StoreConfig
-from memory.archiving import archive
+from memory.archive import archive
 from memory.cli import main
 from memory.errors import StoreError, StoreLockedError, StoreVersionError, UndoError, UnknownMemoryError
 from memory.persistence.engine import SqliteEngine

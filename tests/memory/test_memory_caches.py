@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from mutations import mutations
 
-from memory.config import FILE_NAME, StoreConfig
+from memory.config import FILE_NAME, StoreConfig, TierOptions
 from memory.persistence.sqlite import Database
 from memory.query import Query
 from memory.store import MemoryStore
-from memory.tiers import TierOptions
 from memory.types import Memory
 from sparse_core import files
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memory.columns import ColumnCache
 from memory.persistence.sqlite import Database
 from memory.query import Filter
+from memory.search.columns import ColumnCache
 from memory.types import Memory
 
 

@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from memory.config import FILE_NAME, StoreConfig
-from memory.forgetting import Policy
-from memory.importance import ImportanceWeights
+from memory.config import FILE_NAME, ImportanceWeights, Policy, ReservoirConfig, StoreConfig
 from memory.merging import MergeOptions
-from memory.reservoir import ReservoirConfig
 
 FULL = StoreConfig(
     importance=ImportanceWeights(novelty=0.9),

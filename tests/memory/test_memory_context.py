@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from memory import Memory, MemoryStore, Query
-from memory import blocks as blocks_module
-from memory.blocks import BLOCK, SimilarBlocks
-from memory.context import Context
 from memory.errors import UnknownMemoryError
+from memory.search import blocks as blocks_module
+from memory.search.blocks import BLOCK, SimilarBlocks
+from memory.search.context import Context
 
 DIM = 20
 

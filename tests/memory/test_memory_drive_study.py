@@ -17,8 +17,8 @@ from benchmarks import bench_drive
 from benchmarks.published import BLOCKS
 from memory import Memory, MemoryStore
 from memory.merging import MergeOptions
-from memory.presence import PresenceOptions, look_again
-from memory.visibility import Views
+from memory.observe.presence import PresenceOptions, look_again
+from memory.observe.views import Views
 from perception import Detections, PointCloud
 
 SECOND_NS, DAY_NS = 10**9, 24 * 3600 * 10**9

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from memory.folding import fold, indexed, terms, words
+from memory.terms import fold, indexed, terms, words
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memory import observing
-from memory.config import StoreConfig
-from memory.importance import ImportanceWeights
+from memory.config import ImportanceWeights, ReservoirConfig, StoreConfig
 from memory.index import Neighbours
-from memory.observing import BatchScores
+from memory.observe import scores as observing
+from memory.observe.scores import BatchScores
 from memory.query import Filter
-from memory.reservoir import ReservoirConfig
 from memory.store import MemoryStore
 from memory.types import Memory
 

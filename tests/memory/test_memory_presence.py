@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.presence import PresenceOptions, look_again
+from memory.observe.presence import PresenceOptions, look_again
+from memory.observe.views import Views
 from memory.types import Memory
-from memory.visibility import Views
 
 SECOND = 10**9
 CHAIR = np.array([1.0, 0.0, 0.0], np.float32)

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from memory.errors import DimensionError, UnknownMemoryError
+from memory.observe.views import Views
 from memory.query import Filter
 from memory.questions import Questions
 from memory.questions.visits import visits_of
-from memory.readout import SHARPNESS
+from memory.search.attention import SHARPNESS
 from memory.store import MemoryStore
 from memory.types import Memory
-from memory.visibility import Views
 
 DIM = 8
 S = 1_000_000_000

@@ -11,7 +11,7 @@ import pytest
 
 from memory.query import Filter, Query
 from memory.questions import Questions
-from memory.relevance import BESIDE, BESIDE_NS, WORDS_SHARE
+from memory.search.relevance import BESIDE, BESIDE_NS, WORDS_SHARE
 from memory.store import MemoryStore
 from memory.types import Memory
 

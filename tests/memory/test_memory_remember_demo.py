@@ -21,7 +21,7 @@ from matplotlib.image import imread
 from rich.console import Console
 
 from memory import Memory, MemoryStore
-from memory.visibility import Views
+from memory.observe.views import Views
 from perception import Detections, PointCloud
 from perception.io import save_point_cloud
 

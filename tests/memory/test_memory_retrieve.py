@@ -15,16 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memory import retrieve
-from memory.config import StoreConfig
+from memory.config import StoreConfig, TierOptions
 from memory.errors import DimensionError, UnknownMemoryError
 from memory.index import Among, FlatIndex, LSHIndex, Plan
 from memory.index.evaluation import clustered
 from memory.index.neighbours import unit_rows
 from memory.persistence.filters import in_polygon
 from memory.query import Filter, Query
+from memory.search import retriever as retrieve
 from memory.store import MemoryStore
-from memory.tiers import TierOptions
 from memory.types import STATES, Memory
 
 DIM = 16

@@ -12,9 +12,9 @@ import pytest
 
 from memory import Filter, MemoryStore
 from memory.cli import main
-from memory.revisiting import FreeOptions, Looks, free_since, mark_free
+from memory.observe.free_space import FreeOptions, Looks, free_since, mark_free
+from memory.observe.views import Views, seen_through
 from memory.types import Memory
-from memory.visibility import Views, seen_through
 from perception.vectors import packed
 
 SECOND = 10**9

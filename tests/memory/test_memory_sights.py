@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory.config import StoreConfig
+from memory.config import ReservoirConfig, StoreConfig
 from memory.persistence import sights
 from memory.query import Filter
 from memory.questions import Questions
-from memory.reservoir import ReservoirConfig
 from memory.store import MemoryStore
 from memory.types import Memory, Visit
 
@@ -218,7 +217,7 @@ import os, signal, sys
 import numpy as np
 from memory import Memory, MemoryStore
 from memory.config import StoreConfig
-from memory.reservoir import ReservoirConfig
+from memory.config import ReservoirConfig
 config = StoreConfig(reservoir=ReservoirConfig(share=0.0, least=1))
 store = MemoryStore.open(sys.argv[1], dim=4, config=config)
 def see(at, label="wall", axis=0):

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory.config import StoreConfig
+from memory.config import Policy, ReservoirConfig, StoreConfig
 from memory.errors import (
     DimensionError,
     NotAStoreError,
@@ -23,9 +23,7 @@ from memory.errors import (
     UndoError,
     UnknownMemoryError,
 )
-from memory.forgetting import Policy
 from memory.query import Filter, Query
-from memory.reservoir import ReservoirConfig
 from memory.store import MemoryStore
 from memory.types import Memory
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from memory import tiers
-from memory.config import StoreConfig
-from memory.tiers import Mover, TierOptions
+from memory.config import StoreConfig, TierOptions
+from memory.search import tiers
+from memory.search.tiers import Mover
 
 
 class Clock:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.visibility import Views, expected_visible
+from memory.observe.views import Views, expected_visible
 
 
 def one_view(**values: object) -> Views:

@@ -33,7 +33,7 @@ def telling_torch(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("module", ["perception", "memory", "perception.detector", "memory.readout"])
+@pytest.mark.parametrize("module", ["perception", "memory", "perception.detector", "memory.search.attention"])
 def test_torch_is_loaded_with_threads_that_sleep_soon(module: str, telling_torch: Path) -> None:
     told = run(f"import {module}, torch", telling_torch).stdout
     assert told == "{'OMP_WAIT_POLICY': 'passive', 'GOMP_SPINCOUNT': '1000'}\n"

@@ -1,7 +1,7 @@
 """A store on a server in parts: memories that were added in different months lie in different tables.
 
 Ids rise with the time of adding, so a part is a stretch of ids: what is looked up by id is looked up in one
-table, and a part can be dropped whole (:mod:`memory.archiving`). Every function works within the caller's
+table, and a part can be dropped whole (:mod:`memory.archive`). Every function works within the caller's
 transaction.
 """
 

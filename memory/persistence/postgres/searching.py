@@ -64,7 +64,7 @@ def by_place(filter: Filter) -> list[Condition]:
 
 
 def by_contents(table: str) -> str:
-    """SQL of the order of equal memories, as :mod:`memory.ordering` has it."""
+    """SQL of the order of equal memories, as :mod:`memory.search.ranking` has it."""
     texts = [f'{name} COLLATE "C"' for name in ("map_id", "kind", "label", "caption", "evidence")]
     texts += [f'{name} COLLATE "C"' for name in ("provenance", "payload")]
     numbers = ("time_ns", "x", "y", "z")
@@ -141,7 +141,7 @@ def search_words(connection: Any, text: str, filter: Filter, *, limit: int, any_
 
     Where more than ``RANKED`` (and ``limit``) match, only so many of the newest are compared. The score is
     the server's ``ts_rank``, which favours what has the words often in few; equal ones are ordered as by
-    :mod:`memory.ordering`.
+    :mod:`memory.search.ranking`.
     """
     said = words.expression(connection, text, any_word=any_word)
     if said is None:

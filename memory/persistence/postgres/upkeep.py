@@ -104,7 +104,7 @@ class Upkeep(database.Database):
             return [id for (id,) in connection.execute(sql).fetchall()]
 
     def drop_part(self, part: Part, generation: int, file: str) -> int:
-        """Drop a part that was written to a file, see :func:`memory.archiving.archive`.
+        """Drop a part that was written to a file, see :func:`memory.archive.archive`.
 
         Raises:
             StoreLockedError: memories of it were changed since the generation, or a reader was in the way.

@@ -1,7 +1,7 @@
 """Words of memories for the server's full-text search: cut and folded here, looked up there.
 
 The server's own parser depends on its locale and takes addresses and numbers apart in its way. Both engines
-are to find the same: words are the terms of :mod:`memory.folding`.
+are to find the same: words are the terms of :mod:`memory.terms`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from memory.folding import terms
 from memory.persistence import vocabulary
 from memory.persistence.contract import Connection
+from memory.terms import terms
 
 #: Letters of a word, and words of a memory, that the server's index takes; what is beyond is not looked up.
 LONGEST, MOST = 400, 16_000

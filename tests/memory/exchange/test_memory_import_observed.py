@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory.config import StoreConfig
+from memory.config import ReservoirConfig, StoreConfig
 from memory.errors import DataError
 from memory.exchange import import_source, open_source
 from memory.exchange.importing import CAUSES, DISPLACED, ImportReport, cause_of
+from memory.observe.reservoir import Reservoir
 from memory.persistence.sqlite import Database
 from memory.query import Filter
-from memory.reservoir import Reservoir, ReservoirConfig
 from memory.store import Kept, MemoryStore
 from memory.types import Memory
 from memory.wording.reasons import Plain, Said

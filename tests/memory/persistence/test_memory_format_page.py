@@ -12,11 +12,11 @@ import pytest
 from memory.config import FILE_NAME
 from memory.index import files as index_files
 from memory.merging.visits import VISIT_GAP_S
+from memory.observe.reservoir import FORMAT
 from memory.persistence import connection, operations, places, poses
 from memory.persistence.migrations import APPLICATION_ID, MIGRATIONS
 from memory.persistence.records import SLOTS
 from memory.persistence.sqlite import Database
-from memory.reservoir import FORMAT
 from memory.types import MOST_VISITS, Memory
 
 PAGE = (Path(__file__).parents[3] / "docs" / "memory-format.md").read_text(encoding="utf-8")

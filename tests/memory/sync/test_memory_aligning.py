@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from memory import Memory, MemoryStore
-from memory.aligning import Aligned
 from memory.cli import main
 from memory.errors import AlignmentError, UndoError
 from memory.merging.motion import Motion
 from memory.merging.robots import only_robot, seen_by
 from memory.sync import Inbox, Outbox, sync
+from memory.upkeep.map_alignment import Aligned
 
 DIM = 8
 LABELS = ("bench", "lamp", "hydrant", "sign", "door", "tree")

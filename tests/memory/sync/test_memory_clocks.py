@@ -12,8 +12,8 @@ import pytest
 
 from memory import Memory, MemoryStore
 from memory.cli import main
-from memory.roster import robots_of
 from memory.sync import Inbox, Outbox, SyncReport, sync
+from memory.upkeep.roster import robots_of
 
 HOUR_NS = 3600 * 10**9
 #: What a clock may be off by in a test, whatever the machine does meanwhile.

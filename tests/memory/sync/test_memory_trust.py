@@ -15,8 +15,8 @@ from memory.cli import main
 from memory.merging.fusion import fuse
 from memory.merging.robots import seen_by, trust_of, weights_of
 from memory.questions import Questions
-from memory.roster import Robot, robots_of
 from memory.sync import Inbox, Outbox, sync
+from memory.upkeep.roster import Robot, robots_of
 
 DIM = 8
 LOOK = np.eye(DIM)[0]

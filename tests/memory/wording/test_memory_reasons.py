@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory.config import StoreConfig
+from memory.config import ReservoirConfig, StoreConfig
 from memory.errors import StoreVersionError
 from memory.persistence.sqlite import Database
-from memory.reservoir import ReservoirConfig
 from memory.store import MemoryStore
 from memory.types import Memory
 from memory.wording.reasons import (

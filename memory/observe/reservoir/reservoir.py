@@ -15,11 +15,11 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.config import ReservoirConfig
 from memory.merging.fusion import unit
 from memory.merging.tracked import tracks_of
-from memory.reservoir.config import ReservoirConfig
-from memory.reservoir.things import Things
-from memory.reservoir.window import Window
+from memory.observe.reservoir.things import Things
+from memory.observe.reservoir.window import Window
 from memory.types import Memory, check_integer, check_number
 from memory.wording.reasons import First, Plain, Ranked, Reason, Unlike
 from sparse_core.files import replacing

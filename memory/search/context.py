@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.blocks import SimilarBlocks
 from memory.index.neighbours import unit_rows
-from memory.ordering import Found
 from memory.persistence.database import Database
 from memory.persistence.queries import EVERYTHING
 from memory.query import Query
-from memory.relevance import required
-from memory.retrieve import Retriever
+from memory.search.blocks import SimilarBlocks
+from memory.search.ranking import Found
+from memory.search.relevance import required
+from memory.search.retriever import Retriever
 from memory.types import Hit
 
 #: Nearest memories, found by the index, whose blocks are attended to.
@@ -87,7 +87,9 @@ class Attention:
             query: that is asked.
             nearest: ids of :meth:`nearest`, whose blocks are taken.
         """
-        from memory.readout import read_out  # Loads torch, which takes seconds; other questions do without.
+        from memory.search.attention import (
+            read_out,  # Loads torch, which takes seconds; other questions do without.
+        )
 
         vector = self._retriever.vector_of(query)
         assert vector is not None

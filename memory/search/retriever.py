@@ -9,21 +9,21 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.columns import ColumnCache
+from memory.config import TierOptions
 from memory.errors import UnknownMemoryError
 from memory.index import Among, Neighbours, Plan, plan
 from memory.index.effort import HIGH, THOROUGH
 from memory.index.neighbours import unit_rows
 from memory.index.tiered import TieredIndex
-from memory.indexes import DEFAULT, Indexes
-from memory.ordering import Found, first, ordered
 from memory.persistence.database import Database
 from memory.persistence.deadline import without_limit
 from memory.persistence.filters import in_polygon
 from memory.persistence.queries import EVERYTHING
 from memory.query import Filter, Query
-from memory.relevance import FUSED, Succession, fits, fuse, sentence_of
-from memory.tiers import TierOptions
+from memory.search.columns import ColumnCache
+from memory.search.indexes import DEFAULT, Indexes
+from memory.search.ranking import Found, first, ordered
+from memory.search.relevance import FUSED, Succession, fits, fuse, sentence_of
 from memory.wording.sentences import Sentence
 
 #: Of fewer memories than this share an index finds enough, but not the nearest: all that match are compared.
@@ -101,7 +101,7 @@ class Retriever:
         map_id: str | None = None,
         aim: float = HIGH,
     ) -> Neighbours:
-        """See :meth:`memory.reader.StoreReader.search`; with ``map_id`` only those of that map."""
+        """See :meth:`memory.search.reader.StoreReader.search`; with ``map_id`` only those of that map."""
         with self._lock:
             columns = self._follow()
             index = self.indexes.of(encoder, len(columns))

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from memory.config import StoreConfig
 from memory.errors import UnknownMemoryError
-from memory.forgetting import Records, select_to_forget
 from memory.merging import MergeProposal, propose_merges
 from memory.merging.matching import size_of
 from memory.merging.robots import trust_of
-from memory.observer import AWAY, Observer
+from memory.observe.observer import Observer
 from memory.persistence.database import Database
 from memory.persistence.deadline import check_deadline
 from memory.persistence.ids import check_ids
@@ -26,8 +25,9 @@ from memory.persistence.operations import Trimmed
 from memory.persistence.scanning import Columns
 from memory.persistence.sights import Seen
 from memory.query import Filter
-from memory.retrieve import Retriever
-from memory.types import Memory, State, check_integer
+from memory.search.retriever import Retriever
+from memory.types import AWAY, Memory, State, check_integer
+from memory.upkeep.forgetting import Records, select_to_forget
 from memory.wording.reasons import Reason
 
 Progress = Callable[[str, int, int], None]

@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.columns import ColumnCache
 from memory.index import Neighbours, Plan
 from memory.index.effort import check_aim
 from memory.index.neighbours import check_k, unit_rows
 from memory.index.planner import Method
-from memory.indexes import DEFAULT
-from memory.ordering import Found, ordered
 from memory.persistence.postgres.database import Database
 from memory.query import Filter, Query
-from memory.relevance import sentence_of
-from memory.retrieve import MOST_HITS, Retriever
+from memory.search.columns import ColumnCache
+from memory.search.indexes import DEFAULT
+from memory.search.ranking import Found, ordered
+from memory.search.relevance import sentence_of
+from memory.search.retriever import MOST_HITS, Retriever
 
 
 class RemoteRetriever(Retriever):
@@ -42,7 +42,7 @@ class RemoteRetriever(Retriever):
         map_id: str | None = None,
         aim: float = 0.99,
     ) -> Neighbours:
-        """See :meth:`memory.reader.StoreReader.search`."""
+        """See :meth:`memory.search.reader.StoreReader.search`."""
         questions = unit_rows(vectors, self._dim(encoder))
         k = min(check_k(k), max(self._database.count(), 1))
         found = Neighbours(

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.config import TierOptions
 from memory.index.base import TAIL_LIMIT
 from memory.index.calibration import reached
 from memory.index.effort import Calibration
@@ -19,7 +20,7 @@ from memory.index.neighbours import unit_rows
 from memory.index.tiered import TieredIndex
 from memory.persistence.database import Database
 from memory.persistence.deadline import without_limit
-from memory.tiers import Mover, Tier, TierOptions
+from memory.search.tiers import Mover, Tier
 
 #: The encoder of :attr:`memory.types.Memory.embedding`.
 DEFAULT = "default"

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.matching import Features, MergeOptions, compare, mahalanobis_squared
+from memory.observe.views import Views, expected_visible
 from memory.types import Memory, State
-from memory.visibility import Views, expected_visible
 
 
 @dataclass(frozen=True, kw_only=True)

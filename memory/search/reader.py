@@ -10,20 +10,20 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from memory.accesses import Accesses
 from memory.config import StoreConfig
-from memory.context import Attention, Context, Weighted
 from memory.errors import UnknownMemoryError
-from memory.explaining import explained
-from memory.hits import hits_of
 from memory.index import Neighbours, Plan
 from memory.index.planner import NO_VECTORS
 from memory.persistence.database import Database
 from memory.persistence.journal import LogEntry
 from memory.persistence.statistics import Stats
 from memory.query import Filter, Query
-from memory.retrieve import Retriever
-from memory.tiers import Tier
+from memory.search.accesses import Accesses
+from memory.search.context import Attention, Context, Weighted
+from memory.search.explanation import explained
+from memory.search.ranking import hits_of
+from memory.search.retriever import Retriever
+from memory.search.tiers import Tier
 from memory.types import Explanation, Hit, Memory, State
 from memory.wording.meaning import read_query
 
@@ -88,7 +88,7 @@ class StoreReader:
         """What the store knows about a query: attention over all around it, with the weights as evidence.
 
         The index finds the nearest memories that pass the filter; attended to are the blocks of similar
-        memories that these are in, thousands of them, see :class:`memory.blocks.SimilarBlocks`.
+        memories that these are in, thousands of them, see :class:`memory.search.blocks.SimilarBlocks`.
 
         Raises:
             ValueError: the query has no vector to attend with; else as of :meth:`query`.
@@ -137,7 +137,7 @@ class StoreReader:
         return _Asked(hits, found.unknown, weighted)
 
     def compared(self, query: Query) -> Query:
-        """A query with the encoder whose vectors it compares, see :meth:`memory.retrieve.Retriever.compared`.
+        """A query with the encoder whose vectors it compares, see :meth:`.Retriever.compared`.
 
         Raises:
             UnknownMemoryError: ``like`` names no memory, or one without a vector to compare.
@@ -340,7 +340,7 @@ def _retriever_of(database: Database, config: StoreConfig) -> Retriever:
     """What finds memories: in this process, or on a server, whose library need not be here."""
     if database.shared:
         from memory.persistence.postgres.database import Database as ServerDatabase
-        from memory.remote import RemoteRetriever
+        from memory.search.server_retriever import RemoteRetriever
 
         assert isinstance(database, ServerDatabase)
         return RemoteRetriever(database, index_from=config.index_from)

@@ -15,21 +15,19 @@ from memory.config import StoreConfig
 from memory.errors import DimensionError
 from memory.index import Neighbours
 from memory.merging.visits import known_visits
-from memory.observing import BatchScores, Near
+from memory.observe.reservoir import Decision, Reservoir
+from memory.observe.scores import BatchScores, Near
 from memory.persistence.database import Database
 from memory.persistence.operations import Applied
 from memory.persistence.sights import Seen
 from memory.query import Filter
-from memory.reservoir import Decision, Reservoir
-from memory.retrieve import Retriever
-from memory.types import Memory, State, Visit
+from memory.search.retriever import Retriever
+from memory.types import AWAY, Memory, Visit
 from memory.wording.reasons import Plain, Reason
 
 RESERVOIR_FILE = "reservoir.npz"
 #: Sights wait for a commit at most so long, by the robot's clock, in nanoseconds.
 WAIT_NS = 600 * 1_000_000_000
-#: States of what is not at its place any more: it stands for no sight there.
-AWAY: tuple[State, ...] = ("gone", "moved")
 
 
 class Kept(NamedTuple):

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.columns import ColumnCache
 from memory.index import Neighbours
 from memory.query import Filter, Query
+from memory.search.columns import ColumnCache
 from memory.wording.dates import falls_on
 from memory.wording.sentences import Sentence, read_sentence
 

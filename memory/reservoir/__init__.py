@@ -1,6 +1,0 @@
-"""What is kept of a stream: the best share of each place and time window, and everything that is unique."""
-
-from memory.reservoir.config import LONGEST_S, ReservoirConfig
-from memory.reservoir.deciding import FORMAT, Decision, Reservoir
-
-__all__ = ["FORMAT", "LONGEST_S", "Decision", "Reservoir", "ReservoirConfig"]

@@ -1,0 +1,1 @@
+"""Search: the memories that answer a query, by vectors, words, place and time."""

@@ -1,0 +1,1 @@
+"""Upkeep: merging, forgetting, marking, and moving the maps of robots onto each other."""
