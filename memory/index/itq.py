@@ -10,10 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from memory.index.base import Asked, RowIndex
 from memory.index.effort import EXACT, Effort
 from memory.index.files import IndexFile
-from memory.index.growing import GrowingRows
 from memory.index.hashing import Sketches, differing_bits
 from memory.index.neighbours import Floats, Neighbours, Positions, check_dim, check_units, nothing, single
-from memory.index.rows import Rows
+from memory.index.rows import GrowingRows, Rows
 
 _ROWS_AT_ONCE = 16384
 _MOST_BITS = 512

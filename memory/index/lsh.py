@@ -14,7 +14,6 @@ from memory.index.buckets import Buckets, build_buckets
 from memory.index.compiled import CompiledTables
 from memory.index.effort import EXACT, USUAL, Effort
 from memory.index.files import IndexFile
-from memory.index.growing import GrowingRows
 from memory.index.hashing import (
     FAMILIES,
     SKETCH_WORDS,
@@ -25,7 +24,7 @@ from memory.index.hashing import (
     function_pairs,
 )
 from memory.index.neighbours import Floats, Neighbours, best, check_dim, joined, single
-from memory.index.rows import Rows
+from memory.index.rows import GrowingRows, Rows
 
 # A merge takes in neighbours that are not this many times larger than what is merged.
 _MERGE_RATIO = 4
@@ -186,7 +185,7 @@ class LSHIndex(RowIndex[_State]):
         if compiled is not None:
             rows = state.rows
             return compiled.search(
-                queries, k, self._depth(effort.probes), effort, rows.vectors, rows.ids(count), mask
+                queries, k, self._depth(effort.probes), effort, rows.vectors.parts, rows.ids(count), mask
             )
         found = state.rows.exact(queries, k, state.hashed, count, mask)
         if not state.buckets:
@@ -208,7 +207,7 @@ class LSHIndex(RowIndex[_State]):
         if known is None or known[0] is not state:
             tables = None
             if self.family == "cross-polytope" and state.buckets:
-                tables = CompiledTables.of(self._hash, self._pairs, state.buckets, state.sketches)
+                tables = CompiledTables.of(self._hash, self._pairs, state.buckets, state.sketches.parts)
             self._compiled = known = state, tables
         return known[1]
 

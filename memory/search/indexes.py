@@ -104,8 +104,8 @@ class Indexes:
             self._catch_up(encoder, index)
         return index
 
-    def told(self, index: TieredIndex, aim: float, *, share: float = 1.0) -> str:
-        """Which index answers a single query, and what it does for an aim where such a share counts."""
+    def describe(self, index: TieredIndex, aim: float, *, share: float = 1.0) -> str:
+        """Return which index answers a single query, and what it does where such a share of rows counts."""
         kind = KINDS["flat"] if index.tiers[1] is None else self._kind
         return f"{kind.name}: {index.told(aim, share=share)}"
 

@@ -22,8 +22,8 @@ from memory.search.columns import ColumnCache
 from memory.types import Hit, Memory, positions_of
 
 
-class Found(NamedTuple):
-    """Ids in the order in which they answer.
+class Ranking(NamedTuple):
+    """Ids in the order in which they answer, with what they were compared by.
 
     Attributes:
         ids: (n,) int64.
@@ -32,6 +32,7 @@ class Found(NamedTuple):
         plan: how vectors were searched, or ``None``.
         fused: (n,) float64, what words and vectors make together, or ``None``.
         unknown: whether the sentence has a word that no memory has.
+        share: of the rows that counted for an index that compares some; ``None`` where all were compared.
     """
 
     ids: NDArray[np.int64]
@@ -40,24 +41,26 @@ class Found(NamedTuple):
     plan: Plan | None = None
     fused: NDArray[np.float64] | None = None
     unknown: bool = False
+    share: float | None = None
 
-    def of(self, ids: Sequence[int | None]) -> Found:
+    def of(self, ids: Sequence[int | None]) -> Ranking:
         """Only these of the ids."""
         return self.take(np.flatnonzero(np.isin(self.ids, np.array(ids, dtype=np.int64))))
 
-    def take(self, places: NDArray[np.integer]) -> Found:
+    def take(self, places: NDArray[np.integer]) -> Ranking:
         """The entries at these places, in their order."""
-        return Found(
+        return Ranking(
             self.ids[places],
             None if self.similarity is None else self.similarity[places],
             None if self.text is None else self.text[places],
             self.plan,
             None if self.fused is None else self.fused[places],
             self.unknown,
+            self.share,
         )
 
 
-def ordered(database: Database, columns: ColumnCache, query: Query, found: Found) -> Found:
+def ordered(database: Database, columns: ColumnCache, query: Query, found: Ranking) -> Ranking:
     """The first ``k`` in the order that the query has; of what it compares, the best ``k``."""
     known = columns.rows(found.ids) >= 0
     if not known.all():
@@ -140,7 +143,7 @@ def distances(positions: NDArray[np.float64], near: tuple[float, ...]) -> NDArra
 
 def hits_of(
     query: Query,
-    found: Found,
+    found: Ranking,
     memories: Sequence[Memory],
     *,
     newest_ns: Callable[[], int],

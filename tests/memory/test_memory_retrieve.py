@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 from memory.config import StoreConfig, TierOptions
 from memory.errors import DimensionError, UnknownMemoryError
-from memory.index import Among, FlatIndex, LSHIndex, Plan
+from memory.index import Among, FlatIndex, LSHIndex, Plan, tiered
 from memory.index.evaluation import clustered
 from memory.index.neighbours import unit_rows
 from memory.persistence.filters import in_polygon
 from memory.query import Filter, Query
-from memory.search import retriever as retrieve
 from memory.store import MemoryStore
 from memory.types import STATES, Memory
 
@@ -333,7 +332,7 @@ def test_recall_holds_when_the_index_is_asked_first(
         asked.append(matches)
         return Plan("index", "for this test", matches)
 
-    monkeypatch.setattr(retrieve, "plan", index_first)
+    monkeypatch.setattr(tiered, "plan", index_first)
     assert recall(large, share) >= 0.95
     assert set(asked) == {round(share * ROWS)}
 

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from memory.index.neighbours import UNIT_TOLERANCE, Floats, Ids, Positions
-from memory.index.register import Register
+from memory.index.rows import Register
 
 _ROWS_AT_ONCE = 1 << 16
 

@@ -12,8 +12,8 @@ from memory.index import files
 from memory.index.evaluation import clustered
 from memory.index.files import load_arrays, save_arrays
 from memory.index.flat import FlatIndex
-from memory.index.growing import GrowingRows
 from memory.index.lsh import LSHIndex
+from memory.index.rows import GrowingRows
 
 ARRAYS = {
     "bytes": np.arange(5, dtype=np.uint8),
