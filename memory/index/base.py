@@ -38,7 +38,7 @@ class Held(NamedTuple):
     rows: Rows
 
 
-class Asked(NamedTuple):
+class Search(NamedTuple):
     """A search that does not compare all.
 
     Attributes:
@@ -193,9 +193,9 @@ class RowIndex(Generic[StateT]):
             effort = self._effort_for(aim, len(asked), k).for_share(share)
         if effort == EXACT:
             return rows.exact(asked, k, 0, count, mask)
-        return self._nearest(state, Asked(asked, k, count, mask, effort))
+        return self._nearest(state, Search(asked, k, count, mask, effort))
 
-    def _nearest(self, state: StateT, asked: Asked) -> Neighbours:
+    def _nearest(self, state: StateT, asked: Search) -> Neighbours:
         """The k best that the effort finds."""
         return state.rows.exact(asked.queries, asked.k, 0, asked.total, asked.mask)
 

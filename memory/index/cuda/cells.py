@@ -22,7 +22,7 @@ from memory.index.cuda.codes import (
     DIRECTIONS,
     NEVER,
     WORDS,
-    Asked,
+    QueryLevels,
     asked_levels,
     directions,
     distances,
@@ -126,7 +126,7 @@ class Probed(NamedTuple):
         ends: (queries, probes) int32 where each cell ends among the rows of its query, the nearest first.
     """
 
-    asked: Asked
+    asked: QueryLevels
     shifts: Tensor
     ends: Tensor
 

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from memory.index.cuda.cells import Candidates, Cells, Probed, Sizes
-from memory.index.cuda.codes import BINS, DIRECTIONS, Asked, scale_of
+from memory.index.cuda.codes import BINS, DIRECTIONS, QueryLevels, scale_of
 from memory.index.cuda.codes_triton import distance_of, native, read_codes, write_levels
 
 #: Pivots whose places are counted at once: fewer of them leave registers for a second query's program.
@@ -57,7 +57,7 @@ def probe(cells: Cells, products: Tensor, sizes: Sizes, overflow: Tensor, counts
         PADDED=triton.next_power_of_2(probes),
         num_warps=16 if tile > 4096 else 4,
     )
-    return Probed(Asked(levels, base), shifts, ends)
+    return Probed(QueryLevels(levels, base), shifts, ends)
 
 
 def distances_read(cells: Cells, probed: Probed, capacity: int, counts: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from memory.index.calibration import calibrate
 from memory.index.cuda import efforts
 from memory.index.cuda.cells import PIVOT_LIMIT, PROBE_LIMIT, pivots_for, sizes_for
 from memory.index.cuda.rerank import K_LIMIT
-from memory.index.cuda.sorted_rows import ROOM, Found, SortedRows
+from memory.index.cuda.sorted_rows import ROOM, DeviceNeighbours, SortedRows
 from memory.index.effort import EXACT, USUAL, Calibration, Effort, check_aim, chosen
 from memory.index.files import load_arrays, save_arrays
 from memory.index.neighbours import (
@@ -247,7 +247,7 @@ class CudaIndex:
 
     def search_tensor(
         self, queries: Tensor, k: int, *, method: Method | None = None, aim: float = USUAL
-    ) -> Found:
+    ) -> DeviceNeighbours:
         """The k nearest of each query, all on the device; the queries are taken as they are.
 
         Args:
