@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from memory.index.calibration import calibrate, needs_calibration
 from memory.index.effort import EXACT, HIGH, THOROUGH
@@ -347,16 +347,20 @@ class TieredIndex:
         further = long_term.search(queries, k, among=among, aim=aim)
         return further if found is None else _joined(found, further, k)
 
-    def answer(self, query: Floats, k: int, *, among: Among | None, total: int) -> PlannedAnswer:
+    def answer(
+        self, query: Floats, k: int, *, ids: Ids, kept: NDArray[np.bool_] | None, total: int
+    ) -> PlannedAnswer:
         """Find the nearest of one query in the way that is cheapest, where some rows may not count.
 
         Args:
             query: (1, dim) unit vector.
             k: neighbours; more are given where they are as near as the last of them.
-            among: marks of the rows that count; ``None`` for all.
-            total: rows that there are to be marked; where all count, the marks are left out.
+            ids: (rows,) rising ids, those of the index among them.
+            kept: (rows,) which of them count; ``None`` for all.
+            total: ids that are there; where all count, the marks are left out.
         """
-        matches = len(self) if among is None else int(np.count_nonzero(among.kept))
+        among = None if kept is None else Among(ids, kept)
+        matches = len(self) if kept is None else int(np.count_nonzero(kept))
         rows = max(len(self), matches)
         chosen = plan(rows, matches, k, filtered=among is not None, costs=self.costs(THOROUGH))
         if matches == 0 and among is not None:
@@ -367,8 +371,8 @@ class TieredIndex:
             # Fewer than there are: what matches lies apart from the buckets or lists of the query.
             if among is None or np.count_nonzero(found.ids >= 0) >= min(k, matches):
                 return PlannedAnswer(found, chosen, 1.0 if marked is None else matches / rows)
-        if chosen.method == "subset" and among is not None:
-            among = Among(np.asarray(among.ids)[among.kept])
+        if chosen.method == "subset" and kept is not None:
+            among = Among(ids[kept])
         return PlannedAnswer(self._nearest(query, k, among, 1.0), chosen)
 
     def _nearest(self, query: Floats, k: int, among: Among | None, aim: float) -> Neighbours:

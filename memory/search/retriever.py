@@ -290,12 +290,11 @@ class Retriever:
         said: NDArray[np.int64] | None,
     ) -> Ranking:
         """Return the ``k`` most similar to a vector of what passes a filter, the most similar first."""
-        among = None
-        if filter != EVERYTHING:
-            among = Among(columns.column("ids"), _passing(columns, filter, said))
+        passing = None if filter == EVERYTHING else _passing(columns, filter, said)
         index = self.indexes.of(query.encoder, len(columns))
         wanted = query.k + (1 if query.like is not None else 0)
-        answer = index.answer(unit_rows(vector[None], index.dim), wanted, among=among, total=len(columns))
+        question = unit_rows(vector[None], index.dim)
+        answer = index.answer(question, wanted, ids=columns.column("ids"), kept=passing, total=len(columns))
         ids, scores = answer.neighbours.ids[0], answer.neighbours.scores[0]
         # The memory that the query compares with is no answer.
         kept = np.flatnonzero((ids >= 0) & (ids != (-1 if query.like is None else query.like)))

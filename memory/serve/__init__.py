@@ -1,7 +1,7 @@
 """The memory as a service: HTTP for programs and people (:func:`create_app`), tools for language models.
 
 Importing this package needs no further library; :func:`create_app` needs the extra ``serve`` and
-:mod:`memory.serve.tool_server` the extra ``mcp``.
+:mod:`memory.serve.mcp.server` the extra ``mcp``.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from starlette.requests import ClientDisconnect
 
 from memory.serve.answers import problem_answer
 from memory.serve.errors import Problem, problem_of
+from memory.serve.limits.rate import RateLimit, client_of, retry_after
 from memory.serve.logs import REQUESTS, note_request
 from memory.serve.options import ServeOptions
-from memory.serve.rate import RateLimit, client_of, retry_after
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from memory.serve import create_app
-from memory.serve.connections import protocol
+from memory.serve.limits.connections import protocol
 from memory.serve.logs import log_config
 from memory.serve.options import LOOPBACK_NAMES, ServeOptions
 from memory.store import MemoryStore

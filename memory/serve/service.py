@@ -17,12 +17,12 @@ from memory.questions import Questions
 from memory.serve.answers import JsonAnswer
 from memory.serve.errors import without_paths
 from memory.serve.events import Feed
-from memory.serve.moments import Moments
+from memory.serve.limits.bodies import Bodies, Model, parse, read_body
 from memory.serve.options import ServeOptions
-from memory.serve.parsing import Bodies, Model, parse, read_body
 from memory.serve.reading import Reading
-from memory.serve.threads import CountedThreads
-from memory.serve.turns import Turns
+from memory.serve.workers.moments import Moments
+from memory.serve.workers.threads import CountedThreads
+from memory.serve.workers.turns import Turns
 from memory.store import MemoryStore
 from memory.sync.inbox import Inbox
 from memory.sync.pulls import Pulls

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from memory.cli import main as recall
-from memory.cli import mcp
 from memory.cli.commands import COMMANDS
-from memory.serve.tool_server import READING, WRITING
+from memory.cli.service import mcp
+from memory.serve.mcp.server import READING, WRITING
 from perception.cli import main as perceive
 from perception.tools import detection_tools
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from memory.serve.openapi.requests import BODIES
 from memory.serve.options import ServeOptions
-from memory.serve.requests import BODIES
 
 pytest.importorskip("fastapi")
 ADDRESS = "http://127.0.0.1:8713"

@@ -23,9 +23,9 @@ from memory.persistence import journal
 from memory.query import Filter, Query
 from memory.questions import Questions
 from memory.serve.errors import ServiceError
+from memory.serve.openapi.requests import AddBody, memories_of
 from memory.serve.options import ServeOptions
 from memory.serve.reading import Reading
-from memory.serve.requests import AddBody, memories_of
 from memory.store import MemoryStore
 from memory.types import MOST_COUNT, MOST_COVARIANCE, MOST_DEPTH, Memory, Visit
 

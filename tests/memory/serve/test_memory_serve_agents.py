@@ -20,8 +20,8 @@ from matplotlib.image import imread
 from mcp import Client
 
 from memory import Memory, MemoryStore
-from memory.serve.further import GROUP, further_tools
-from memory.serve.tool_server import create_tool_server
+from memory.serve.mcp.extensions import GROUP, further_tools
+from memory.serve.mcp.server import create_tool_server
 
 #: What a client of today shows, and what a model can take in.
 LONGEST_DESCRIPTION = 1000

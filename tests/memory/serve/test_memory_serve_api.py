@@ -15,7 +15,7 @@ import pytest
 from memory.config import StoreConfig
 from memory.exchange.records import memory_from_record, record_of
 from memory.serve import create_app
-from memory.serve.requests import MemoryRecord
+from memory.serve.openapi.requests import MemoryRecord
 from memory.store import MemoryStore
 from memory.types import Memory
 

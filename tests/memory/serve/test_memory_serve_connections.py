@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from memory.serve.connections import Together
+from memory.serve.limits.connections import Together
 from memory.store import MemoryStore
 from memory.types import Memory
 
@@ -27,7 +27,7 @@ _PROGRAM = """
 import sys
 from memory.serve.options import ServeOptions
 from memory.serve.running import serve
-from memory.serve.connections import Together
+from memory.serve.limits.connections import Together
 from memory.store import MemoryStore
 
 limits = ServeOptions(rate=0.0, header_timeout_s=3.0, body_timeout_s=3.0, max_connections=8)

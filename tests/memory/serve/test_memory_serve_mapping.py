@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory.serve.mapping import MapColumns
+from memory.serve.routes.map_points import MapColumns
 from memory.store import MemoryStore
 from memory.types import Memory
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memory.serve.threads import CountedThreads
+from memory.serve.workers.threads import CountedThreads
 
 
 def figures(client: Any) -> dict[tuple[str, ...], float]:

@@ -16,8 +16,8 @@ import pytest
 pytest.importorskip("fastapi")
 
 from memory import Memory, MemoryStore
-from memory.serve import moments
-from memory.serve.moments import Moments
+from memory.serve.workers import moments
+from memory.serve.workers.moments import Moments
 
 QUERY = {"embedding": [0, 1, 0.1], "k": 3}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memory.serve.path import APART_M, PAUSE_NS, parts_of, place_of
+from memory.serve.routes.path import APART_M, PAUSE_NS, parts_of, place_of
 from memory.types import Memory
 
 

@@ -13,7 +13,7 @@ import pytest
 from memory.cli import main
 from memory.errors import CorruptStoreError, StoreFullError
 from memory.serve import ServeOptions, create_app
-from memory.serve.rate import RateLimit, client_of
+from memory.serve.limits.rate import RateLimit, client_of
 from memory.serve.running import is_loopback, options_for
 from memory.store import MemoryStore
 

@@ -17,7 +17,7 @@ from matplotlib.image import imread
 from mcp import Client, StdioServerParameters, stdio_client
 
 from memory.cli import main
-from memory.serve.tool_server import create_tool_server, serve_stdio
+from memory.serve.mcp.server import create_tool_server, serve_stdio
 from memory.store import MemoryStore
 from memory.types import Memory
 

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from memory.serve.turns import Turns
+from memory.serve.workers.turns import Turns
 
 #: Seconds after which a test that hangs ends.
 GUARD_S = 300.0

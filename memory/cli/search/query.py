@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.cli.add import read_vector
+from memory.cli.change.add import read_vector
 from memory.cli.console import add_command, counted, output, print_json, remark, split_words
 from memory.cli.filters import add_filter_options, check_labels, filter_values
 from memory.cli.listing import hit_to_json, hits_table
-from memory.cli.looks import look_of_text
+from memory.cli.search.looks import look_of_text
 from memory.persistence.opening import open_database
 from memory.query import ORDERS, Query
 from memory.store import MemoryStore

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from memory.serve.rate import client_of
+from memory.serve.limits.rate import client_of
 
 #: Bytes that do not wait for more.
 _LONG = 1 << 16

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from memory.cli.add import read_vector
+from memory.cli.change.add import read_vector
 from memory.cli.console import UsageError, add_command, print_json, say, split_words
 from memory.cli.filters import add_filter_options, between, filter_values
-from memory.cli.looks import look_of_text, looks_of
+from memory.cli.search.looks import look_of_text, looks_of
 from memory.exchange.times import parse_time
 from memory.questions import Questions
 from memory.questions.answers import Similar

@@ -11,9 +11,9 @@ from fastapi import APIRouter, Query
 
 from memory.query import Filter
 from memory.serve.answers import JsonAnswer
-from memory.serve.requests import plain
-from memory.serve.responses import PathAnswer
-from memory.serve.schema import answers
+from memory.serve.openapi.document import answers
+from memory.serve.openapi.requests import plain
+from memory.serve.openapi.responses import PathAnswer
 from memory.serve.service import ServiceOf
 from memory.types import Memory
 

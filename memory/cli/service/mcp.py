@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.scans.is_dir():
         raise UsageError(f"--scans {options.scans}: no such folder")
     try:
-        from memory.serve.tool_server import create_tool_server, serve_stdio
+        from memory.serve.mcp.server import create_tool_server, serve_stdio
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "pydantic"):
             raise

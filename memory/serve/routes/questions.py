@@ -11,8 +11,8 @@ from memory.questions.understanding import Understood, understand
 from memory.serve.answers import shortened
 from memory.serve.errors import ServiceError
 from memory.serve.names import unknown
+from memory.serve.openapi.requests import QUESTIONS, AskBody, at_most, moment, plain, span, vector_of
 from memory.serve.options import ServeOptions
-from memory.serve.requests import QUESTIONS, AskBody, at_most, moment, plain, span, vector_of
 from memory.store import MemoryStore
 
 #: Fields that belong to a question in parts, not to one in words.

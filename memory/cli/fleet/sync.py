@@ -24,7 +24,7 @@ from memory.cli.console import (
     shown,
     split_words,
 )
-from memory.cli.serve import TOKEN_VARIABLE
+from memory.cli.service.serve import TOKEN_VARIABLE
 from memory.errors import ForkedStoreError, StoreError, SyncError
 from memory.persistence.database import Database
 from memory.persistence.opening import open_database

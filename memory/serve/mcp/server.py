@@ -15,8 +15,8 @@ from pydantic import ConfigDict, ValidationError, model_validator
 
 from memory.exchange.times import format_time
 from memory.serve.errors import misspelt, problem_of
-from memory.serve.further import further_tools
-from memory.serve.tools import StoreTools
+from memory.serve.mcp.extensions import further_tools
+from memory.serve.mcp.tools import StoreTools
 from memory.store import MemoryStore
 
 _INSTRUCTIONS = (

@@ -10,8 +10,17 @@ from fastapi.responses import StreamingResponse
 from memory.serve.answers import JsonAnswer, consolidated_answer, entry_answer
 from memory.serve.errors import ServiceError
 from memory.serve.events import Events
-from memory.serve.requests import ConsolidateBody, ForgetBody, MarkBody, UndoBody, at_most, moment, plain
-from memory.serve.responses import (
+from memory.serve.openapi.document import answers
+from memory.serve.openapi.requests import (
+    ConsolidateBody,
+    ForgetBody,
+    MarkBody,
+    UndoBody,
+    at_most,
+    moment,
+    plain,
+)
+from memory.serve.openapi.responses import (
     ConsolidateAnswer,
     ForgetAnswer,
     HealthAnswer,
@@ -20,7 +29,6 @@ from memory.serve.responses import (
     StatsAnswer,
     UndoAnswer,
 )
-from memory.serve.schema import answers
 from memory.serve.service import ServiceOf
 
 router = APIRouter(prefix="/api")

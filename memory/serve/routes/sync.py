@@ -10,9 +10,9 @@ from memory.errors import StaleSyncError
 from memory.persistence.received import Received
 from memory.serve.answers import JsonAnswer
 from memory.serve.errors import ServiceError
-from memory.serve.requests import PullBody, SyncBody, at_most
-from memory.serve.responses import PositionAnswer, PullAnswer, SyncAnswer
-from memory.serve.schema import answers
+from memory.serve.openapi.document import answers
+from memory.serve.openapi.requests import PullBody, SyncBody, at_most
+from memory.serve.openapi.responses import PositionAnswer, PullAnswer, SyncAnswer
 from memory.serve.service import ServiceOf
 from memory.sync.outbox import PORTION, Outbox
 from memory.sync.wire import batch_json, batch_of, position_json, position_of

@@ -29,7 +29,7 @@ from memory.persistence.deadline import without_limit
 from memory.persistence.engine import engine_of
 from memory.persistence.journal import Changes
 from memory.persistence.tables import chunks
-from memory.serve.requests import plain
+from memory.serve.openapi.requests import plain
 from memory.serve.service import ServiceOf
 from memory.types import KINDS, STATES
 

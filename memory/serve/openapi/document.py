@@ -8,10 +8,10 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from memory.serve.models import model_of
+from memory.serve.openapi.models import model_of
+from memory.serve.openapi.requests import BODIES
+from memory.serve.openapi.responses import ErrorAnswer
 from memory.serve.options import ServeOptions
-from memory.serve.requests import BODIES
-from memory.serve.responses import ErrorAnswer
 
 _REFERENCE = "#/components/schemas/{model}"
 #: What any request may be answered.

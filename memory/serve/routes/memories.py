@@ -14,17 +14,26 @@ from memory.exchange.records import record_of
 from memory.plain_values import to_plain
 from memory.query import Filter
 from memory.serve.answers import JsonAnswer, explanation_answer, kept_answer, memory_answer
-from memory.serve.asking import answer, asked_of
 from memory.serve.errors import ServiceError
-from memory.serve.requests import AddBody, AskBody, QueryBody, at_most, memories_of, moment, plain, query_of
-from memory.serve.responses import (
+from memory.serve.openapi.document import answers
+from memory.serve.openapi.requests import (
+    AddBody,
+    AskBody,
+    QueryBody,
+    at_most,
+    memories_of,
+    moment,
+    plain,
+    query_of,
+)
+from memory.serve.openapi.responses import (
     AddAnswer,
     AskAnswer,
     ExplainAnswer,
     HitsAnswer,
     PageAnswer,
 )
-from memory.serve.schema import answers
+from memory.serve.routes.questions import answer, asked_of
 from memory.serve.service import Service, ServiceOf
 from memory.types import Kind, Memory, State
 

@@ -1,0 +1,1 @@
+"""Commands that change memories: add, import, mark, forget, undo, consolidate."""

@@ -1,0 +1,1 @@
+"""Commands that search a store: query, ask, explain."""

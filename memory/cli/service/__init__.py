@@ -1,0 +1,1 @@
+"""Commands that serve a store: serve, mcp."""

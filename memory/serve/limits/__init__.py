@@ -1,0 +1,1 @@
+"""Limits on connections, on the rate of requests, and on their bodies."""

@@ -1,0 +1,1 @@
+"""Routes: the handlers of the service, by subject."""
