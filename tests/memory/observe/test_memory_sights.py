@@ -233,7 +233,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_killed_at_most_what_waits_is_lost(location: Path | str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(location)], env={**os.environ}, cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", KILLED, str(location)], env={**os.environ}, cwd=Path(__file__).parents[3]
     )
     assert done.returncode == -signal.SIGKILL
     with MemoryStore.open(location) as store:
