@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from page_steps import GUARD_MS, expect, playwright, scene
-from service_process import Served
 
+from memory.serve import create_app
 from memory.store import MemoryStore
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -26,13 +29,18 @@ ARGUMENTS = [
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of ``recall serve`` over the scene."""
+    """The address of a service of the scene, in a thread: a process takes seconds to start."""
     folder = tmp_path_factory.mktemp("page") / "store"
-    with MemoryStore.open(folder, dim=3) as store:
+    with MemoryStore.open(folder, dim=3) as store, socket.create_server(("127.0.0.1", 0)) as listener:
         store.add(scene())
-    process = Served(folder)
-    yield process.address.rstrip("/")
-    process.end()
+        app = create_app(store)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        app.state.service.feed.stop()
+        server.should_exit = True
+        thread.join()
 
 
 @pytest.fixture(scope="module")
