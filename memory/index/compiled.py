@@ -160,13 +160,14 @@ def nearest_rows(
     function = _function("rows_search")
     if function is None:
         return None
-    found = nothing(1, k)
-    kept = _contiguous(ids, mask)
+    stored, kept = _rows(vectors), _contiguous(ids, mask)
     stop = len(ids) if positions is None else len(positions)
     listed = None if positions is None else np.ascontiguousarray(positions, np.int64)
+    places, marks = _address(listed), _address(kept[1])
+    found = nothing(1, k)
     function(
-        ctypes.byref(_rows(vectors)), kept[0].ctypes.data, query.ctypes.data, query.shape[1], k,
-        _address(listed), start, stop, _address(kept[1]), found.scores.ctypes.data, found.ids.ctypes.data,
+        ctypes.byref(stored), kept[0].ctypes.data, query.ctypes.data, query.shape[1], k,
+        places, start, stop, marks, found.scores.ctypes.data, found.ids.ctypes.data,
     )  # fmt: skip
     return found
 

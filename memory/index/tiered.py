@@ -26,6 +26,7 @@ from memory.index.neighbours import (
     check_k,
     joined,
     nothing,
+    unit_rows,
 )
 from memory.index.planner import SINGLE_QUERY, Costs, Plan, exact_price, plan
 
@@ -348,21 +349,23 @@ class TieredIndex:
         return further if found is None else _joined(found, further, k)
 
     def answer(
-        self, query: Floats, k: int, *, ids: Ids, kept: NDArray[np.bool_] | None, total: int
+        self, vector: Floats, k: int, *, ids: Ids, kept: NDArray[np.bool_] | None, total: int
     ) -> PlannedAnswer:
         """Find the nearest of one query in the way that is cheapest, where some rows may not count.
 
         Args:
-            query: (1, dim) unit vector.
+            vector: (dim,) of any length above 0.
             k: neighbours; more are given where they are as near as the last of them.
             ids: (rows,) rising ids, those of the index among them.
             kept: (rows,) which of them count; ``None`` for all.
             total: ids that are there; where all count, the marks are left out.
         """
+        costs = self.costs(THOROUGH)
         among = None if kept is None else Among(ids, kept)
         matches = len(self) if kept is None else int(np.count_nonzero(kept))
         rows = max(len(self), matches)
-        chosen = plan(rows, matches, k, filtered=among is not None, costs=self.costs(THOROUGH))
+        chosen = plan(rows, matches, k, filtered=among is not None, costs=costs)
+        query = unit_rows(vector[None], self.dim)
         if matches == 0 and among is not None:
             return PlannedAnswer(nothing(1, 0), chosen)
         if chosen.method == "index" and matches >= _LEAST_SHARE * rows:

@@ -290,11 +290,11 @@ class Retriever:
         said: NDArray[np.int64] | None,
     ) -> Ranking:
         """Return the ``k`` most similar to a vector of what passes a filter, the most similar first."""
+        known, total = columns.column("ids"), len(columns)
         passing = None if filter == EVERYTHING else _passing(columns, filter, said)
-        index = self.indexes.of(query.encoder, len(columns))
+        index = self.indexes.of(query.encoder, total)
         wanted = query.k + (1 if query.like is not None else 0)
-        question = unit_rows(vector[None], index.dim)
-        answer = index.answer(question, wanted, ids=columns.column("ids"), kept=passing, total=len(columns))
+        answer = index.answer(vector, wanted, ids=known, kept=passing, total=total)
         ids, scores = answer.neighbours.ids[0], answer.neighbours.scores[0]
         # The memory that the query compares with is no answer.
         kept = np.flatnonzero((ids >= 0) & (ids != (-1 if query.like is None else query.like)))
