@@ -176,7 +176,7 @@ def queries(draw: Any, *, vector: bool | None = None, text: bool = True) -> Quer
     return Query(**values)
 
 
-EXAMPLES = settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @EXAMPLES
@@ -204,7 +204,7 @@ def test_queries_agree_with_a_loop(filled: Filled, query: Query) -> None:
             assert hit.parts["distance_m"] == pytest.approx(away(hit.memory, query))
 
 
-@settings(EXAMPLES, max_examples=100)
+@settings(EXAMPLES, max_examples=60)
 @given(query=queries(vector=True))
 def test_filtered_queries_agree_with_a_loop_where_vectors_are_hashed(hashed: Filled, query: Query) -> None:
     ids = [hit.memory.id for hit in hashed.store.query(query)]
