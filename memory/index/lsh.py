@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from memory.index.base import RowIndex, Search
 from memory.index.buckets import Buckets, build_buckets
-from memory.index.compiled import CompiledTables
 from memory.index.effort import EXACT, USUAL, Effort
 from memory.index.files import IndexFile
 from memory.index.hashing import (
@@ -23,6 +22,7 @@ from memory.index.hashing import (
     differing_bits,
     function_pairs,
 )
+from memory.index.native_search import CompiledTables
 from memory.index.neighbours import Floats, Neighbours, best, check_dim, joined, single
 from memory.index.rows import GrowingRows, Rows
 

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from memory.index.compiled import nearest_rows
+from memory.index.native_search import nearest_rows
 from memory.index.neighbours import (
     Floats,
     Ids,

@@ -15,7 +15,7 @@ from starlette.routing import Match, Mount
 from starlette.staticfiles import StaticFiles
 
 from memory.serve.answers import problem_answer
-from memory.serve.direct import Direct
+from memory.serve.direct_routes import Direct
 from memory.serve.errors import Problem, invalid
 from memory.serve.guard import Guard
 from memory.serve.metrics import Metrics

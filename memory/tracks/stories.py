@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.tracked import TRACKS
-from memory.tracks.gathering import Gathered
+from memory.tracks.collection import Gathered
 from memory.tracks.jumps import pieces_of
 from memory.tracks.phases import Phase, phases_of
 from memory.types import Memory, Visit

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory.index import Among, compiled
+from memory.index import Among
+from memory.index import native_search as compiled
 from memory.index.effort import Effort
 from memory.index.evaluation import clustered
 from memory.index.lsh import LSHIndex

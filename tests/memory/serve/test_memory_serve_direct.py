@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from memory.serve import create_app
-from memory.serve.direct import Direct
+from memory.serve.direct_routes import Direct
 from memory.serve.guard import Guard
 from memory.store import MemoryStore
 

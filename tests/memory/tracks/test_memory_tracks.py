@@ -19,7 +19,7 @@ from memory.merging.tracked import TRACKS, joined_tracks, things_of, tracks_of
 from memory.questions import Questions
 from memory.questions.counting import tally, tally_of
 from memory.tracks import Sights, TrackMemories, TrackOptions
-from memory.tracks.gathering import MOST_SAMPLES, Gathered
+from memory.tracks.collection import MOST_SAMPLES, Gathered
 from memory.tracks.jumps import pieces_of
 from memory.tracks.phases import phases_of
 from memory.types import Memory

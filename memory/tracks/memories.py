@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memory.tracks.gathering import Gathered, Sights
+from memory.tracks.collection import Gathered, Sights
 from memory.tracks.stories import TrackOptions, memories_of
 from memory.types import Memory, check_text
 
