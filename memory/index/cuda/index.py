@@ -231,10 +231,10 @@ class CudaIndex:
             graphs = effort is None
             if among is not None and aim is not None:
                 check_aim(aim)
-            if effort is None:
-                effort = (
-                    EXACT if among is not None else self._ready(USUAL if aim is None else aim, len(asked))
-                )
+            if effort is None and (among is not None or aim == 1.0):
+                effort = EXACT  # All that counts is compared: nothing has to be sorted or measured before.
+            elif effort is None:
+                effort = self._ready(USUAL if aim is None else aim, len(asked))
             if len(self) == 0 or len(asked) == 0:
                 return nothing(len(asked), k)
             on_device = torch.from_numpy(asked.copy()).to(self.device)
