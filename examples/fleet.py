@@ -87,7 +87,7 @@ with MemoryStore.open("robot-1") as store, MemoryStore.open("shared") as shared:
 
 # %%
 with MemoryStore.open("shared") as shared:
-    print(withdraw(shared, "robot-2", reason="its LiDAR was loose"))
+    print(withdraw(shared.database, "robot-2", reason="its LiDAR was loose"))
     shared.consolidate(now_ns=nine + 60 * MINUTE)
     left = {memory.label: sorted(seen_by(memory)) for memory in shared.get(shared.database.ids().tolist())}
     print(left)

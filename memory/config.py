@@ -4,23 +4,184 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from memory.errors import StoreReadOnlyError
-from memory.importance import ImportanceWeights
 from memory.index.kinds import check_store_kind
 from memory.merging import MergeOptions
-from memory.observe.reservoir import LONGEST_S, ReservoirConfig
-from memory.search.tiers import TierOptions
-from memory.types import check_integer, check_numbers
-from memory.upkeep.forgetting import Policy
+from memory.types import check_choice, check_integer, check_numbers
+from memory.wording.words import DAY_S
 from sparse_core.common.files import write_file
 
 FILE_NAME = "config.json"
 #: What a file holds whose content was lost.
 _NOTHING = "\0 \r\n\t"
+
+
+#: Parts that are averaged; a mark is added on top of them.
+PARTS = ("novelty", "reward", "uncertainty", "rarity")
+
+
+#: Seconds that 63 bits of nanoseconds hold.
+LONGEST_S = 9e9
+PolicyName = Literal["lru", "frequency", "decay", "value_freshness"]
+POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportanceWeights:
+    """What counts how much.
+
+    The total is the weighted mean of the four parts; a mark then closes the share ``mark`` of what is missing
+    to 1.
+
+    Attributes:
+        novelty: weight of the distance to what is known here.
+        reward: weight of the outcome, good or bad.
+        uncertainty: weight of what the detector was not sure about.
+        rarity: weight of a class that is seldom seen.
+        mark: from 0 to 1; at 1 a marked memory has importance 1.
+        reward_scale: reward, of either sign, whose part is 1 - 1 / e.
+
+    Raises:
+        ValueError: a weight is negative or not finite, all four are zero, or ``mark`` is above 1.
+    """
+
+    novelty: float = 0.5
+    reward: float = 0.2
+    uncertainty: float = 0.1
+    rarity: float = 0.2
+    mark: float = 1.0
+    reward_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"{entry.name} must be a number, got {type(value).__name__}")
+            if not (math.isfinite(value) and value >= 0.0):
+                raise ValueError(f"{entry.name} must be finite and not negative, got {value}")
+        if sum(getattr(self, name) for name in PARTS) <= 0.0:
+            raise ValueError(f"at least one of {', '.join(PARTS)} must be above 0")
+        if self.mark > 1.0:
+            raise ValueError(f"mark must be from 0 to 1, got {self.mark}")
+        if self.reward_scale == 0.0:
+            raise ValueError("reward_scale must be above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReservoirConfig:
+    """How much is kept.
+
+    Attributes:
+        share: of the memories of a place and window, from 0 to 1.
+        least: kept of each thing of a place and window whatever the share.
+        most: kept of a place and window whatever the share, or ``None``; unique and marked ones come on top.
+        cell_m: side of the squares in x and y that are one place; what is closer than this in x and in y,
+            also beyond the edge of a square, can be the same thing.
+        window_s: length of a time window in seconds.
+        unique_below: a memory is unique when its cosine to every unique memory that is of its kind and label,
+            and close enough to be the same thing, is below this.
+        event_gap_s: an event after so many seconds without one of its label at its place is another one.
+
+    Raises:
+        ValueError: a number out of its range.
+    """
+
+    share: float = 0.01
+    least: int = 1
+    most: int | None = 16
+    cell_m: float = 2.0
+    window_s: float = 3600.0
+    unique_below: float = 0.7
+    event_gap_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.share <= 1.0:
+            raise ValueError(f"share must be from 0 to 1, got {self.share}")
+        if self.least < 0 or (self.most is not None and self.most < self.least):
+            raise ValueError(f"least and most must be 0 <= least <= most, got {self.least} and {self.most}")
+        for name in ("cell_m", "window_s", "event_gap_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0.0):
+                raise ValueError(f"{name} must be finite and above 0, got {value}")
+            if name != "cell_m" and value > LONGEST_S:
+                raise ValueError(f"{name} must be at most {LONGEST_S:g}, got {value}")
+        if not -1.0 <= self.unique_below <= 1.0:
+            raise ValueError(f"unique_below must be from -1 to 1, got {self.unique_below}")
+
+    @property
+    def window_ns(self) -> int:
+        """Length of a window in nanoseconds, at least 1."""
+        return max(1, round(self.window_s * 1e9))
+
+    def room(self, seen: int, things: int = 1) -> int:
+        """How many of ``seen`` memories of a place and window, which are of so many things, are kept."""
+        # A share such as 0.29 of 100 must not come out as 28.999...: round up what is as good as whole.
+        wanted = max(self.least * things, math.floor(self.share * seen * (1.0 + 1e-12)))
+        return wanted if self.most is None else min(self.most, wanted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """How memories are compared.
+
+    Attributes:
+        name: ``"lru"``: the longest unused goes first; ``"frequency"``: the least used; ``"decay"``: what has
+            decayed most; ``"value_freshness"``: the least of value times decay.
+        half_life_s: seconds after which the decay is one half.
+        least: what has a keep-value below this goes even where there is room; for ``"decay"`` and
+            ``"value_freshness"``.
+
+    Raises:
+        ValueError: an unknown name, or a number out of its range.
+    """
+
+    name: PolicyName = "value_freshness"
+    half_life_s: float = 30 * DAY_S
+    least: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("name", self.name, POLICIES)
+        if not (math.isfinite(self.half_life_s) and self.half_life_s > 0.0):
+            raise ValueError(f"half_life_s must be finite and above 0, got {self.half_life_s}")
+        if self.least is not None:
+            if self.name in ("lru", "frequency"):
+                raise ValueError(f"least has no meaning for {self.name}: use decay or value_freshness")
+            if not (math.isfinite(self.least) and self.least >= 0.0):
+                raise ValueError(f"least must be finite and not negative, got {self.least}")
+
+
+@dataclass(frozen=True)
+class TierOptions:
+    """How vectors are kept for searching.
+
+    Attributes:
+        recent: newest vectors of an encoder that stay dense and are compared exactly.
+        budget: share of one processor that moving them on may take on average, above 0 to 1.
+        portion: vectors that move at a time; a query waits for one portion at most.
+        background: move in a thread of its own; without it only ``MemoryStore.settle`` and closing do.
+    """
+
+    recent: int = 1024
+    budget: float = 0.2
+    portion: int = 512
+    background: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` or ``TypeError`` for a value that means nothing."""
+        for name, least in (("recent", 0), ("portion", 1)):
+            value = check_integer(name, getattr(self, name))
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
+        budget = check_numbers("budget", (self.budget,), 1)[0]
+        if not 0.0 < budget <= 1.0:
+            raise ValueError(f"budget must be above 0 and at most 1, got {self.budget}")
+        if not isinstance(self.background, bool):
+            raise TypeError(f"background must be true or false, got {type(self.background).__name__}")
 
 
 @dataclass(frozen=True)

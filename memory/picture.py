@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from memory.types import Memory
+from memory.types import AWAY, Memory
 from sparse_core.common.files import replacing
 
 #: Labels of the shipped detector; others take the next colours in the order of their names.
@@ -63,15 +63,12 @@ def draw_memories(axes: Axes, memories: Sequence[Memory]) -> None:
     further = iter(sorted({memory.label for memory in things} - set(COLOURS)))
     colours = COLOURS | {label: _FURTHER[row % len(_FURTHER)] for row, label in enumerate(further)}
     for label in sorted({memory.label for memory in things}):
-        there = [memory for memory in things if memory.label == label and memory.state not in _NOT_THERE]
+        there = [memory for memory in things if memory.label == label and memory.state not in AWAY]
         name = f"remembered {label.lower() or 'thing'}"
         _scatter(axes, there, label=name, marker="o", color=colours[label], s=38, zorder=3)
     for state, name, marker in (("gone", "known to be gone", "x"), ("moved", "known to have moved", "1")):
         left = [memory for memory in things if memory.state == state]
         _scatter(axes, left, label=f"remembered, {name}", marker=marker, color=_GONE, s=34, zorder=3)
-
-
-_NOT_THERE = ("gone", "moved")
 
 
 def _scatter(axes: Axes, memories: Sequence[Memory], **style: Any) -> None:

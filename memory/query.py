@@ -147,8 +147,8 @@ class Query:
         text: what label or caption should say, at most ``MOST_WORDS`` different words, in any form with their
             stem: cars finds car. Mere words, *red mug*, must all be there. A sentence or question, with words
             such as *the* or *when* or with a date, orders memories by how well they fit it, see
-            :mod:`memory.search.relevance`; beside a vector by both. A word that no memory has stands for one that
-            differs by a slip or two where nothing is found without; ``Hit.reason`` says so.
+            :mod:`memory.search.relevance`; beside a vector by both. A word that no memory has stands for one
+            that differs by a slip or two where nothing is found without; ``Hit.reason`` says so.
         embedding: (dim,) vector that hits should be similar to.
         like: id of a memory to which hits should be similar.
         encoder: which of the vectors is compared; ``"default"`` is :attr:`Memory.embedding`.

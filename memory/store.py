@@ -134,11 +134,11 @@ class MemoryStore(StoreReader):
     def observe(self, memories: Sequence[Memory]) -> list[Kept]:
         """Score observations and store only those that matter, durably.
 
-        Importance is that of :mod:`memory.importance`, with the similarity to the nearest memory of the same
-        map, or where there is no vector by how close the nearest of its kind and label is; what of the batch
-        is kept counts too, for what comes after it, as if each came alone. The reservoir keeps the best share
-        of each place and time, every marked one and every one that is unlike what is kept there; what a
-        better one displaces is forgotten and can be undone.
+        Importance (:mod:`memory.observe.importance`) uses the similarity to the nearest memory of the same
+        map; without a vector, the distance to the nearest memory of the same kind and label. Observations of
+        the batch that are kept count for those after them, as if each came alone. The reservoir keeps the
+        best share of each place and time, every marked one and every one that is unlike what is kept there;
+        what a better one displaces is forgotten and can be undone.
 
         What is not kept is counted on the memory that stands for it (``Kept.like``): count, visits, first and
         last seen are those of all its sights; ``time_ns`` stays that of the sight that was kept. Of a batch

@@ -16,6 +16,8 @@ Kind = Literal["object", "place", "event", "note"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 State = Literal["present", "moved", "gone", "unknown"]
 STATES: tuple[State, ...] = get_args(State)
+#: States of an object that is no longer at its place.
+AWAY: tuple[State, ...] = ("gone", "moved")
 Position = tuple[float, float, float]
 #: Visits that a memory keeps at most; of more, those with the shortest pauses between them become one.
 MOST_VISITS = 512

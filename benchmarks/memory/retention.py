@@ -35,8 +35,9 @@ from benchmarks.memory.retention_questions import Question, agree, questions_of
 from benchmarks.memory.retention_value import Fact, facts_of, greedy_values, value_bounds, value_of
 from benchmarks.memory.retention_world import Observation, World, WorldOptions, parked_day, world_of
 from memory import Filter, MemoryStore, StoreConfig
+from memory.config import ReservoirConfig
 from memory.merging import MergeOptions
-from memory.observe.reservoir import Reservoir, ReservoirConfig
+from memory.observe.reservoir import Reservoir
 from memory.questions import Questions
 
 #: Of the hundreds of sights of a thing in months, the one in a hundred beyond the usual gate would stay a

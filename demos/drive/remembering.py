@@ -17,10 +17,9 @@ from drive.doubting import weighed
 from drive.frames import FIELD_DEG, RANGE_M, Frame
 from drive.perceiving import Percept, Senses, memories_of, place_of
 from memory import Memory, MemoryStore
-from memory.config import StoreConfig
+from memory.config import ReservoirConfig, StoreConfig
 from memory.merging import MergeOptions
 from memory.observe.presence import PresenceOptions, look_again
-from memory.observe.reservoir import ReservoirConfig
 from memory.observe.views import Views
 from memory.query import Filter
 

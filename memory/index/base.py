@@ -38,7 +38,7 @@ class Held(NamedTuple):
     rows: Rows
 
 
-class Asked(NamedTuple):
+class Search(NamedTuple):
     """A search that does not compare all.
 
     Attributes:
@@ -171,10 +171,11 @@ class RowIndex(Generic[StateT]):
         Raises:
             ValueError: not unit vectors, k below 1, or an aim that is not above 0 and at most 1.
         """
-        asked = check_units("queries", queries, self.dim)
+        asked, k = check_units("queries", queries, self.dim), check_k(k)
+        aim = USUAL if aim is None else check_aim(aim)
         state = self._state
         rows, count = state.rows, state.rows.count
-        k = min(check_k(k), max(len(self), 1))
+        k = min(k, max(len(rows), 1))
         share = 1.0
         if among is None:
             mask = rows.living(count)
@@ -186,13 +187,15 @@ class RowIndex(Generic[StateT]):
         else:
             mask = rows.marked(count, np.asarray(among.ids), among.kept)
             share = np.count_nonzero(mask) / max(1, count)
-        if effort is None:
-            effort = self._effort_for(USUAL if aim is None else aim, len(asked), k).for_share(share)
+        if effort is None and aim == 1.0:
+            effort = EXACT
+        elif effort is None:
+            effort = self._effort_for(aim, len(asked), k).for_share(share)
         if effort == EXACT:
             return rows.exact(asked, k, 0, count, mask)
-        return self._nearest(state, Asked(asked, k, count, mask, effort))
+        return self._nearest(state, Search(asked, k, count, mask, effort))
 
-    def _nearest(self, state: StateT, asked: Asked) -> Neighbours:
+    def _nearest(self, state: StateT, asked: Search) -> Neighbours:
         """The k best that the effort finds."""
         return state.rows.exact(asked.queries, asked.k, 0, asked.total, asked.mask)
 

@@ -36,7 +36,7 @@ class Buckets(NamedTuple):
         """Bytes of the arrays."""
         return self.offsets.nbytes + self.postings.nbytes
 
-    def read(self, codes: NDArray[np.int64], code_bits: int) -> Found:
+    def read(self, codes: NDArray[np.int64], code_bits: int) -> BucketRows:
         """Rows in some buckets.
 
         Args:
@@ -57,10 +57,10 @@ class Buckets(NamedTuple):
         rows = self.postings.take(place)
         if self.start:
             rows = rows + np.int32(self.start)
-        return Found(rows, ends)
+        return BucketRows(rows, ends)
 
 
-class Found(NamedTuple):
+class BucketRows(NamedTuple):
     """Rows of some buckets.
 
     Attributes:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
 from memory.errors import IndexUnavailableError
-from memory.index.base import Asked, Held, RowIndex
+from memory.index.base import Held, RowIndex, Search
 from memory.index.effort import EXACT, MEASURED_K, Effort
 from memory.index.files import IndexFile
 from memory.index.neighbours import Floats, Neighbours, best, check_dim, check_units, nothing, single
@@ -195,7 +195,7 @@ class FaissIndex(RowIndex[Held]):
             last = min(first + _ROWS_AT_ONCE, self._state.rows.count)
             self._index.add(single(self._state.rows.vectors.between(first, last)))
 
-    def _nearest(self, state: Held, asked: Asked) -> Neighbours:
+    def _nearest(self, state: Held, asked: Search) -> Neighbours:
         queries, k, count, mask, effort = asked
         if not self.trained or count == 0:
             return state.rows.exact(queries, k, 0, count, mask)

@@ -24,7 +24,7 @@ _SKETCH_BITS = 64 * SKETCH_WORDS
 _BITS_OF_BYTE = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
 
 
-class Ranked(NamedTuple):
+class RankedValues(NamedTuple):
     """Values that vectors near a query may have.
 
     Attributes:
@@ -89,7 +89,7 @@ class HashFunctions:
         sides = np.packbits(projected[:, :_SKETCH_BITS] > 0, axis=1, bitorder="little")
         return sides.view("<u8").astype(np.uint64, copy=False)
 
-    def ranked(self, projected: Floats, depth: int) -> Ranked:
+    def ranked(self, projected: Floats, depth: int) -> RankedValues:
         """The ``depth`` least costly values of each function."""
         parts = self._parts(projected)
         if self.family == "hyperplane":
@@ -100,9 +100,9 @@ class HashFunctions:
         found = np.take_along_axis(parts, axis, 2)
         size = np.abs(found)
         costs = np.square(size.max(axis=2, keepdims=True) - size)
-        return Ranked((2 * axis + (found < 0)).astype(np.int32), costs)
+        return RankedValues((2 * axis + (found < 0)).astype(np.int32), costs)
 
-    def _flips(self, parts: Floats, depth: int) -> Ranked:
+    def _flips(self, parts: Floats, depth: int) -> RankedValues:
         """Values with some bits flipped, those of small margins first."""
         margins = np.abs(parts)
         order = np.argsort(margins, axis=2, kind="stable")
@@ -111,7 +111,7 @@ class HashFunctions:
         costs = squares @ flips.T.astype(np.float32)
         own = self._sides(parts)
         changes = (1 << order) @ flips.T
-        return Ranked((own[..., None] ^ changes).astype(np.int32), costs)
+        return RankedValues((own[..., None] ^ changes).astype(np.int32), costs)
 
     def _sides(self, parts: Floats) -> NDArray[np.int64]:
         """(rows, functions) a bit for each plane that a vector is in front of."""

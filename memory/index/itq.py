@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from memory.index.base import Asked, RowIndex
+from memory.index.base import RowIndex, Search
 from memory.index.effort import EXACT, Effort
 from memory.index.files import IndexFile
 from memory.index.hashing import Sketches, differing_bits
@@ -30,7 +30,7 @@ class _Learned(NamedTuple):
     directions: Floats
 
 
-class _State(NamedTuple):
+class _ITQState(NamedTuple):
     """What one search looks at."""
 
     rows: Rows
@@ -38,7 +38,7 @@ class _State(NamedTuple):
     learned: _Learned | None
 
 
-class ITQIndex(RowIndex[_State]):
+class ITQIndex(RowIndex[_ITQState]):
     """Vectors are ranked by the Hamming distance of packed codes, and the first compared exactly.
 
     The codes are learned from a sample (Gong and Lazebnik, "Iterative Quantization: A Procrustean Approach to
@@ -69,7 +69,7 @@ class ITQIndex(RowIndex[_State]):
         self.bits = bits
         self.rerank = rerank
         self.seed = seed
-        super().__init__(dim, _State(Rows(dim), GrowingRows(bits // 64, np.uint64), None))
+        super().__init__(dim, _ITQState(Rows(dim), GrowingRows(bits // 64, np.uint64), None))
 
     @property
     def trained(self) -> bool:
@@ -125,7 +125,7 @@ class ITQIndex(RowIndex[_State]):
             last = min(first + _ROWS_AT_ONCE, rows.count)
             codes.append(_encoded(learned, single(rows.vectors.between(first, last))))
 
-    def _nearest(self, state: _State, asked: Asked) -> Neighbours:
+    def _nearest(self, state: _ITQState, asked: Search) -> Neighbours:
         queries, k, count, mask, effort = asked
         if state.learned is None:
             return state.rows.exact(queries, k, 0, count, mask)
@@ -179,7 +179,7 @@ class ITQIndex(RowIndex[_State]):
         words = self.bits // 64
         codes = file.array("codes", np.uint64, (rows.count if len(mean) else 0, words))
         learned = _Learned(mean, directions) if len(mean) else None
-        self._state = _State(rows, GrowingRows(words, np.uint64, codes), learned)
+        self._state = _ITQState(rows, GrowingRows(words, np.uint64, codes), learned)
 
 
 def _encoded(learned: _Learned, vectors: Floats) -> Sketches:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.index.base import Asked, RowIndex
+from memory.index.base import RowIndex, Search
 from memory.index.buckets import Buckets, build_buckets
 from memory.index.effort import EXACT, USUAL, Effort
 from memory.index.files import IndexFile
@@ -40,7 +40,7 @@ _THOROUGH_PROBES, _THOROUGH_RERANK = 6, 400
 _MOST_PROBES, _MOST_RERANK = 64, 25_600
 
 
-class _State(NamedTuple):
+class _LSHState(NamedTuple):
     """What one search looks at: replaced as a whole, so that searches need no lock."""
 
     rows: Rows
@@ -54,7 +54,7 @@ class _State(NamedTuple):
         return self.buckets[-1].stop if self.buckets else 0
 
 
-class LSHIndex(RowIndex[_State]):
+class LSHIndex(RowIndex[_LSHState]):
     """Vectors are found through tables of hash codes and then compared exactly.
 
     A table is a pair of hash functions. A query looks into the ``probes`` buckets of all tables whose codes a
@@ -118,14 +118,14 @@ class LSHIndex(RowIndex[_State]):
         self._hash = HashFunctions(family, check_dim(dim), functions, bits, seed)
         self._merging = threading.Lock()
         #: Of one state; made anew for another.
-        self._compiled: tuple[_State, CompiledTables | None] | None = None
+        self._compiled: tuple[_LSHState, CompiledTables | None] | None = None
         super().__init__(dim, self._empty(Rows(dim)))
 
-    def _empty(self, rows: Rows) -> _State:
+    def _empty(self, rows: Rows) -> _LSHState:
         """These rows, all in the tail."""
         codes: GrowingRows[np.uint16] = GrowingRows(self.functions, np.uint16)
         sketches: GrowingRows[np.uint64] = GrowingRows(SKETCH_WORDS, np.uint64)
-        return _State(rows, codes, sketches, ())
+        return _LSHState(rows, codes, sketches, ())
 
     @property
     def nbytes(self) -> int:
@@ -170,7 +170,7 @@ class LSHIndex(RowIndex[_State]):
                 state = state._replace(buckets=(buckets,))
             self._state = state
 
-    def _hash_rows(self, state: _State, stop: int) -> None:
+    def _hash_rows(self, state: _LSHState, stop: int) -> None:
         """Codes and sketches of the rows that have none yet."""
         for first in range(len(state.codes), stop, _ROWS_AT_ONCE):
             vectors = state.rows.vectors.between(first, min(first + _ROWS_AT_ONCE, stop))
@@ -178,14 +178,14 @@ class LSHIndex(RowIndex[_State]):
             state.sketches.append(self._hash.sketches(projected))
             state.codes.append(self._hash.codes(projected))
 
-    def _nearest(self, state: _State, asked: Asked) -> Neighbours:
+    def _nearest(self, state: _LSHState, asked: Search) -> Neighbours:
         queries, k, count, mask, effort = asked
         effort = effort._replace(rerank=max(effort.rerank, 2 * k))
         compiled = self._compiled_of(state)
         if compiled is not None:
             rows = state.rows
             return compiled.search(
-                queries, k, self._depth(effort.probes), effort, rows.vectors, rows.ids(count), mask
+                queries, k, self._depth(effort.probes), effort, rows.vectors.parts, rows.ids(count), mask
             )
         found = state.rows.exact(queries, k, state.hashed, count, mask)
         if not state.buckets:
@@ -201,13 +201,13 @@ class LSHIndex(RowIndex[_State]):
                 found.scores[some], found.ids[some] = hashed
         return found
 
-    def _compiled_of(self, state: _State) -> CompiledTables | None:
+    def _compiled_of(self, state: _LSHState) -> CompiledTables | None:
         """What searches the tables of a state at once; ``None`` where arrays do."""
         known = self._compiled
         if known is None or known[0] is not state:
             tables = None
             if self.family == "cross-polytope" and state.buckets:
-                tables = CompiledTables.of(self._hash, self._pairs, state.buckets, state.sketches)
+                tables = CompiledTables.of(self._hash, self._pairs, state.buckets, state.sketches.parts)
             self._compiled = known = state, tables
         return known[1]
 
@@ -241,7 +241,7 @@ class LSHIndex(RowIndex[_State]):
 
     def _search_tables(
         self,
-        state: _State,
+        state: _LSHState,
         queries: Floats,
         projected: Floats,
         k: int,
@@ -317,7 +317,7 @@ class LSHIndex(RowIndex[_State]):
             buckets.append(Buckets(start, stop, address_bits, offsets, postings))
         if expected != count:
             raise ValueError(f"tables hold {expected} of {count} rows: delete the file, it is built again")
-        self._state = _State(
+        self._state = _LSHState(
             rows,
             GrowingRows(self.functions, np.uint16, codes),
             GrowingRows(SKETCH_WORDS, np.uint64, sketches),

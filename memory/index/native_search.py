@@ -21,7 +21,6 @@ from memory.index.buckets import BUCKET_LIMIT, Buckets
 from memory.index.effort import Effort
 from memory.index.hashing import HashFunctions
 from memory.index.neighbours import Floats, Ids, Neighbours, Positions, nothing
-from memory.index.rows import GrowingRows
 from sparse_core.errors import ImplementationError
 from sparse_core.kernels import native
 
@@ -29,6 +28,8 @@ _SOURCE = Path(__file__).with_name("search.cpp")
 #: Sums as they are written: nothing is rounded once where it says twice.
 _FLAGS = ("-ffp-contract=off",)
 _LOG = logging.getLogger(__name__)
+#: Rows as two arrays: a fixed part, and one that grows.
+Parts = tuple[NDArray[Any], NDArray[Any]]
 
 
 class _Buckets(ctypes.Structure):
@@ -77,7 +78,7 @@ class CompiledTables:
         functions: HashFunctions,
         pairs: Sequence[tuple[int, int]],
         buckets: Sequence[Buckets],
-        sketches: GrowingRows[np.uint64],
+        sketches: Parts,
     ) -> CompiledTables | None:
         """Those over some rows; ``None`` where nothing is compiled.
 
@@ -85,7 +86,7 @@ class CompiledTables:
             functions: of the family ``"cross-polytope"``.
             pairs: functions of each table.
             buckets: of the tables.
-            sketches: of the rows, at least those of the tables.
+            sketches: of the rows, at least those of the tables, in both parts.
         """
         function = _function("lsh_search")
         if function is None:
@@ -97,13 +98,12 @@ class CompiledTables:
             wide = part.offsets.dtype == np.int64
             table.offsets, table.postings = part.offsets.ctypes.data, part.postings.ctypes.data
             table.start, table.address_bits, table.wide = part.start, part.address_bits, wide
-        parts = sketches.parts
         index = _Index(
-            directions.ctypes.data, numbers.ctypes.data, tables, _rows(parts), len(directions),
+            directions.ctypes.data, numbers.ctypes.data, tables, _rows(sketches), len(directions),
             directions.shape[1], functions.functions, functions.width, functions.bits, len(pairs),
             len(buckets), buckets[-1].stop, BUCKET_LIMIT,
         )  # fmt: skip
-        return cls(function, index, (directions, numbers, tables, buckets, parts))
+        return cls(function, index, (directions, numbers, tables, buckets, sketches))
 
     def search(
         self,
@@ -111,7 +111,7 @@ class CompiledTables:
         k: int,
         depth: int,
         effort: Effort,
-        vectors: GrowingRows[np.float16],
+        vectors: Parts,
         ids: Ids,
         mask: NDArray[np.bool_] | None,
     ) -> Neighbours:
@@ -122,14 +122,14 @@ class CompiledTables:
             k: of each.
             depth: values of each function that probes are chosen among.
             effort: probes, and rows that are compared.
-            vectors: of the rows.
+            vectors: of the rows, in both parts.
             ids: (rows,) by position, all that are looked at.
             mask: (rows,) which rows count, or ``None``.
         """
         found = nothing(len(queries), k)
-        parts, kept = vectors.parts, _contiguous(ids, mask)
+        kept = _contiguous(ids, mask)
         self._function(
-            self._index, ctypes.byref(_rows(parts)), kept[0].ctypes.data, queries.ctypes.data, len(queries),
+            self._index, ctypes.byref(_rows(vectors)), kept[0].ctypes.data, queries.ctypes.data, len(queries),
             k, depth, effort.probes, effort.rerank, len(ids), _address(kept[1]), found.scores.ctypes.data,
             found.ids.ctypes.data,
         )  # fmt: skip
@@ -139,7 +139,7 @@ class CompiledTables:
 def nearest_rows(
     query: Floats,
     k: int,
-    vectors: GrowingRows[np.float16],
+    vectors: Parts,
     ids: Ids,
     *,
     start: int = 0,
@@ -151,7 +151,7 @@ def nearest_rows(
     Args:
         query: (1, dim) unit vector.
         k: most neighbours.
-        vectors: of the rows.
+        vectors: of the rows, in both parts.
         ids: (rows,) by position, all that are looked at.
         start: the first of them that is looked at.
         mask: (rows,) which rows count, or ``None``.
@@ -160,13 +160,14 @@ def nearest_rows(
     function = _function("rows_search")
     if function is None:
         return None
-    found = nothing(1, k)
-    parts, kept = vectors.parts, _contiguous(ids, mask)
+    stored, kept = _rows(vectors), _contiguous(ids, mask)
     stop = len(ids) if positions is None else len(positions)
     listed = None if positions is None else np.ascontiguousarray(positions, np.int64)
+    places, marks = _address(listed), _address(kept[1])
+    found = nothing(1, k)
     function(
-        ctypes.byref(_rows(parts)), kept[0].ctypes.data, query.ctypes.data, query.shape[1], k,
-        _address(listed), start, stop, _address(kept[1]), found.scores.ctypes.data, found.ids.ctypes.data,
+        ctypes.byref(stored), kept[0].ctypes.data, query.ctypes.data, query.shape[1], k,
+        places, start, stop, marks, found.scores.ctypes.data, found.ids.ctypes.data,
     )  # fmt: skip
     return found
 
@@ -179,7 +180,7 @@ def _address(array: NDArray[Any] | None) -> int | None:
     return None if array is None else array.ctypes.data
 
 
-def _rows(parts: tuple[NDArray[Any], NDArray[Any]]) -> _Rows:
+def _rows(parts: Parts) -> _Rows:
     fixed, grown = parts
     return _Rows(fixed.ctypes.data, grown.ctypes.data, len(fixed))
 

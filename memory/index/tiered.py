@@ -11,16 +11,29 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from memory.index.calibration import calibrate, needs_calibration
-from memory.index.effort import EXACT, HIGH, check_aim
+from memory.index.effort import EXACT, HIGH, THOROUGH
 from memory.index.flat import FlatIndex
-from memory.index.neighbours import Among, Floats, Ids, LongTermIndex, Neighbours, check_dim, check_k, joined
-from memory.index.planner import SINGLE_QUERY, Costs, exact_price
+from memory.index.neighbours import (
+    Among,
+    Floats,
+    Ids,
+    LongTermIndex,
+    Neighbours,
+    check_dim,
+    check_k,
+    joined,
+    nothing,
+    unit_rows,
+)
+from memory.index.planner import SINGLE_QUERY, Costs, Plan, exact_price, plan
 
 #: A long-term index that holds this many times what it was made for is made anew.
 OUTGROWN = 4
+#: Where fewer rows than this share count, an index finds enough, but not the nearest: all are compared.
+_LEAST_SHARE = 1 / 32
 #: Rows that are handled at a time while a long-term index is made.
 _PORTION = 16_384
 
@@ -46,6 +59,20 @@ class Built(NamedTuple):
     replaces: LongTermIndex | None
 
 
+class PlannedAnswer(NamedTuple):
+    """The nearest of one query, and how they were found.
+
+    Attributes:
+        neighbours: as many as were asked for, and all that are as near as the last of them.
+        plan: what was done, and why that is cheapest.
+        share: of the rows that counted where only some were compared; ``None`` where all were.
+    """
+
+    neighbours: Neighbours
+    plan: Plan
+    share: float | None = None
+
+
 class TieredIndex:
     """New vectors are found at once and exactly; later they move on, a small portion at a time.
 
@@ -53,8 +80,8 @@ class TieredIndex:
     newest ``recent``; when it has outgrown what it was made for, another is built beside it and put in its
     place. What its efforts find is measured on its own rows, anew when it holds twice as many. Nothing of
     that happens on its own: :meth:`move`, :meth:`build`, :meth:`replace` and :meth:`calibrate` are called by
-    whoever has time (see :class:`memory.search.tiers.Mover`). A vector is found at every moment, whichever tier it
-    is in, and never twice.
+    whoever has time (see :class:`memory.search.tiers.Mover`). A vector is found at every moment, whichever
+    tier it is in, and never twice.
 
     One thread changes the index at a time (:meth:`build` and :meth:`calibrate` may run beside it); any
     number may search.
@@ -128,7 +155,8 @@ class TieredIndex:
     @property
     def needs_calibration(self) -> bool:
         """Whether the long-term index was not measured yet, or at half or twice its size."""
-        return needs_calibration(self._tiers.long_term)
+        long_term = self._tiers.long_term
+        return long_term is not None and needs_calibration(long_term)
 
     def calibrate(self, pause: Callable[[], None] = lambda: None) -> bool:
         """Measure the long-term index where that is needed; searches and changes go on meanwhile.
@@ -311,15 +339,54 @@ class TieredIndex:
             aim: share of the ten nearest that the long-term index is to find, as measured on its own rows; 1
                 compares all that count.
         """
-        aim = check_aim(aim)
         recent, long_term = self._tiers
-        k = min(check_k(k), max(len(self), 1))
         if long_term is None:
             return recent.search(queries, k, among=among, aim=aim)
+        k = min(check_k(k), max(len(self), 1))
         # The recent ones first: what moves on meanwhile is in both then, not in neither.
         found = recent.search(queries, k, among=among, aim=aim) if len(recent) else None
         further = long_term.search(queries, k, among=among, aim=aim)
         return further if found is None else _joined(found, further, k)
+
+    def answer(
+        self, vector: Floats, k: int, *, ids: Ids, kept: NDArray[np.bool_] | None, total: int
+    ) -> PlannedAnswer:
+        """Find the nearest of one query in the way that is cheapest, where some rows may not count.
+
+        Args:
+            vector: (dim,) of any length above 0.
+            k: neighbours; more are given where they are as near as the last of them.
+            ids: (rows,) rising ids, those of the index among them.
+            kept: (rows,) which of them count; ``None`` for all.
+            total: ids that are there; where all count, the marks are left out.
+        """
+        costs = self.costs(THOROUGH)
+        among = None if kept is None else Among(ids, kept)
+        matches = len(self) if kept is None else int(np.count_nonzero(kept))
+        rows = max(len(self), matches)
+        chosen = plan(rows, matches, k, filtered=among is not None, costs=costs)
+        query = unit_rows(vector[None], self.dim)
+        if matches == 0 and among is not None:
+            return PlannedAnswer(nothing(1, 0), chosen)
+        if chosen.method == "index" and matches >= _LEAST_SHARE * rows:
+            marked = None if matches == total else among
+            found = self._nearest(query, k, marked, THOROUGH)
+            # Fewer than there are: what matches lies apart from the buckets or lists of the query.
+            if among is None or np.count_nonzero(found.ids >= 0) >= min(k, matches):
+                return PlannedAnswer(found, chosen, 1.0 if marked is None else matches / rows)
+        if chosen.method == "subset" and kept is not None:
+            among = Among(ids[kept])
+        return PlannedAnswer(self._nearest(query, k, among, 1.0), chosen)
+
+    def _nearest(self, query: Floats, k: int, among: Among | None, aim: float) -> Neighbours:
+        """Return the nearest of one query, so many and all that are as near as the last of them."""
+        most = k + 1
+        while True:
+            found = self.search(query, most, among=among, aim=aim)
+            scores = found.scores[0]
+            if len(scores) < most or scores[-1] < scores[k - 1] or scores[-1] == -np.inf:
+                return found
+            most *= 8
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the file of the long-term index, after all moved there, or that of the recent one."""

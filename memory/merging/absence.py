@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from memory.merging.matching import Features, MergeOptions
 from memory.merging.robots import BELIEVED, trust_of
-from memory.types import Memory, State
+from memory.types import AWAY, Memory, State
 
 
 class Left(NamedTuple):
@@ -52,7 +52,7 @@ class Leaving:
         left = {
             row: Left(max(gone_ns.get(memory.id or 0, last[row]), last[row]), memory.state)
             for row, memory in enumerate(memories)
-            if memory.state in ("gone", "moved")
+            if memory.state in AWAY
         }
         trusted = np.array([trust_of(memory, trust) for memory in memories], dtype=np.float64)
         return cls(np.array(last, dtype=np.int64), left, trusted)

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from memory.merging.matching import size_of
 from memory.observe.views import Views, seen_through
 from memory.query import Filter
-from memory.store import MemoryStore
-from memory.types import Memory
+from memory.types import Memory, State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +146,19 @@ def free_since(
     return found
 
 
-def mark_free(store: MemoryStore, looks: Looks, options: FreeOptions | None = None) -> dict[int, str]:
+class MarkableStore(Protocol):
+    """The part of :class:`memory.store.MemoryStore` that marks objects."""
+
+    def find(self, filter: Filter, *, newest_first: bool = True) -> list[Memory]:
+        """Return all memories that pass a filter."""
+        ...
+
+    def mark(self, ids: list[int], state: State, *, at_ns: int, why: str) -> int:
+        """Record that objects are at their place, gone or moved; return the operation."""
+        ...
+
+
+def mark_free(store: MarkableStore, looks: Looks, options: FreeOptions | None = None) -> dict[int, str]:
     """Mark things as gone whose place the view went through, often enough, since they were last seen.
 
     What was hidden, out of reach or too low stays as it is.

@@ -4,56 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from memory.config import PARTS, ImportanceWeights
 from memory.wording.reasons import Scored
-
-#: Parts that are averaged; a mark is added on top of them.
-PARTS = ("novelty", "reward", "uncertainty", "rarity")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImportanceWeights:
-    """What counts how much.
-
-    The total is the weighted mean of the four parts; a mark then closes the share ``mark`` of what is missing
-    to 1.
-
-    Attributes:
-        novelty: weight of the distance to what is known here.
-        reward: weight of the outcome, good or bad.
-        uncertainty: weight of what the detector was not sure about.
-        rarity: weight of a class that is seldom seen.
-        mark: from 0 to 1; at 1 a marked memory has importance 1.
-        reward_scale: reward, of either sign, whose part is 1 - 1 / e.
-
-    Raises:
-        ValueError: a weight is negative or not finite, all four are zero, or ``mark`` is above 1.
-    """
-
-    novelty: float = 0.5
-    reward: float = 0.2
-    uncertainty: float = 0.1
-    rarity: float = 0.2
-    mark: float = 1.0
-    reward_scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise TypeError(f"{entry.name} must be a number, got {type(value).__name__}")
-            if not (math.isfinite(value) and value >= 0.0):
-                raise ValueError(f"{entry.name} must be finite and not negative, got {value}")
-        if sum(getattr(self, name) for name in PARTS) <= 0.0:
-            raise ValueError(f"at least one of {', '.join(PARTS)} must be above 0")
-        if self.mark > 1.0:
-            raise ValueError(f"mark must be from 0 to 1, got {self.mark}")
-        if self.reward_scale == 0.0:
-            raise ValueError("reward_scale must be above 0")
 
 
 @dataclass(frozen=True, eq=False)

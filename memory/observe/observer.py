@@ -22,14 +22,12 @@ from memory.persistence.log.observations import ObservationSummary
 from memory.persistence.log.operations import OperationResult
 from memory.query import Filter
 from memory.search.retriever import Retriever
-from memory.types import Memory, State, Visit
+from memory.types import AWAY, Memory, Visit
 from memory.wording.reasons import Plain, Reason
 
 RESERVOIR_FILE = "reservoir.npz"
 #: Sights wait for a commit at most so long, by the robot's clock, in nanoseconds.
 WAIT_NS = 600 * 1_000_000_000
-#: States of what is not at its place any more: it stands for no sight there.
-AWAY: tuple[State, ...] = ("gone", "moved")
 
 
 class Kept(NamedTuple):

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.importance import Importance, ImportanceWeights, importance, rarity_of
+from memory.config import ImportanceWeights
 from memory.index import Neighbours
 from memory.index.neighbours import unit_rows
+from memory.observe.importance import Importance, importance, rarity_of
 from memory.persistence.rows import to_half
 from memory.types import Memory, Position
 from memory.wording.reasons import Scored

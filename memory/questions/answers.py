@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from memory.merging.robots import seen_by
 from memory.plain_values import UNTOLD, to_plain
 from memory.questions.visits import first_within
-from memory.types import Hit, Memory, State
+from memory.types import AWAY, Hit, Memory, State
 from memory.wording.words import (
     STATE_WORDS,
     counted,
@@ -68,7 +68,7 @@ class Sighting(Answer):
 
     def _away(self, memory: Memory) -> str:
         """That it is not there any more, where that is known."""
-        if self.question == "first_seen" or memory.state not in ("gone", "moved"):
+        if self.question == "first_seen" or memory.state not in AWAY:
             return ""
         return f" It is {STATE_WORDS[memory.state]} by now."
 

@@ -8,11 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from memory.observe.observer import AWAY
 from memory.questions.answers import DrivePose
 from memory.questions.meaning import Meanings, Meant
 from memory.questions.whereabouts import LATEST_SEEN
-from memory.types import Memory, check_numbers
+from memory.types import AWAY, Memory, check_numbers
 from memory.wording.words import STATE_WORDS, duration, listed, moment, name, plural
 
 #: Standard deviation of a position that has no covariance, in metres.

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from memory.observe.observer import AWAY
 from memory.query import Query
 from memory.questions.answers import (
     Answer,
@@ -25,7 +24,7 @@ from memory.questions.recognising import SeenBefore
 from memory.questions.times import until_now
 from memory.questions.understanding import NEARBY_M, Understood
 from memory.search.relevance import sentence_of
-from memory.types import Hit, Kind, Memory, State
+from memory.types import AWAY, Hit, Kind, Memory, State
 from memory.wording.sentences import content_words
 from memory.wording.words import STATE_WORDS, counted, moment, name, plural, point
 

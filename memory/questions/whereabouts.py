@@ -8,14 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from memory.merging.robots import BELIEVED, weights_of
-from memory.observe.observer import AWAY
 from memory.observe.presence import Presence, PresenceOptions, look_again
 from memory.observe.views import Views
 from memory.query import Filter
 from memory.questions.answers import StillThere
 from memory.questions.meaning import Meanings, Meant
 from memory.store import MemoryStore
-from memory.types import Memory
+from memory.types import AWAY, Memory
 
 #: Memories of one thing that are looked at.
 LATEST_SEEN = 256

@@ -1,1 +1,1 @@
-"""Search."""
+"""Search: the memories that answer a query, by vectors, words, place and time."""

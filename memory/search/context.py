@@ -14,7 +14,7 @@ from memory.persistence.database import Database
 from memory.persistence.queries import EVERYTHING
 from memory.query import Query
 from memory.search.blocks import SimilarBlocks
-from memory.search.ranking import Found
+from memory.search.ranking import Ranking
 from memory.search.relevance import required
 from memory.search.retriever import Retriever
 from memory.types import Hit
@@ -73,7 +73,7 @@ class Attention:
         self._lock = threading.Lock()
         self._blocks: dict[str, SimilarBlocks] = {}
 
-    def nearest(self, query: Query) -> Found:
+    def nearest(self, query: Query) -> Ranking:
         """The nearest memories that pass the filter, at least as many as the blocks are chosen by."""
         return self._retriever.find(replace(query, k=max(query.k, _NEAREST), order="relevance"))
 

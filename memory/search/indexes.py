@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.config import TierOptions
 from memory.index.base import TAIL_LIMIT
 from memory.index.calibration import reached
 from memory.index.effort import Calibration
@@ -19,7 +20,7 @@ from memory.index.neighbours import unit_rows
 from memory.index.tiered import TieredIndex
 from memory.persistence.database import Database
 from memory.persistence.deadline import without_limit
-from memory.search.tiers import Mover, Tier, TierOptions
+from memory.search.tiers import Mover, Tier
 
 #: The encoder of :attr:`memory.types.Memory.embedding`.
 DEFAULT = "default"
@@ -103,8 +104,8 @@ class Indexes:
             self._catch_up(encoder, index)
         return index
 
-    def told(self, index: TieredIndex, aim: float, *, share: float = 1.0) -> str:
-        """Which index answers a single query, and what it does for an aim where such a share counts."""
+    def describe(self, index: TieredIndex, aim: float, *, share: float = 1.0) -> str:
+        """Return which index answers a single query, and what it does where such a share of rows counts."""
         kind = KINDS["flat"] if index.tiers[1] is None else self._kind
         return f"{kind.name}: {index.told(aim, share=share)}"
 

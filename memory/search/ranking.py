@@ -8,7 +8,8 @@ memory; ids decide only between memories that are the same in all of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +19,11 @@ from memory.index import Plan
 from memory.persistence.database import Database
 from memory.query import Query
 from memory.search.columns import ColumnCache
-from memory.types import Memory
+from memory.types import Hit, Memory, positions_of
 
 
-class Found(NamedTuple):
-    """Ids in the order in which they answer.
+class Ranking(NamedTuple):
+    """Ids in the order in which they answer, with what they were compared by.
 
     Attributes:
         ids: (n,) int64.
@@ -31,6 +32,7 @@ class Found(NamedTuple):
         plan: how vectors were searched, or ``None``.
         fused: (n,) float64, what words and vectors make together, or ``None``.
         unknown: whether the sentence has a word that no memory has.
+        share: of the rows that counted for an index that compares some; ``None`` where all were compared.
     """
 
     ids: NDArray[np.int64]
@@ -39,24 +41,26 @@ class Found(NamedTuple):
     plan: Plan | None = None
     fused: NDArray[np.float64] | None = None
     unknown: bool = False
+    share: float | None = None
 
-    def of(self, ids: Sequence[int | None]) -> Found:
+    def of(self, ids: Sequence[int | None]) -> Ranking:
         """Only these of the ids."""
         return self.take(np.flatnonzero(np.isin(self.ids, np.array(ids, dtype=np.int64))))
 
-    def take(self, places: NDArray[np.integer]) -> Found:
+    def take(self, places: NDArray[np.integer]) -> Ranking:
         """The entries at these places, in their order."""
-        return Found(
+        return Ranking(
             self.ids[places],
             None if self.similarity is None else self.similarity[places],
             None if self.text is None else self.text[places],
             self.plan,
             None if self.fused is None else self.fused[places],
             self.unknown,
+            self.share,
         )
 
 
-def ordered(database: Database, columns: ColumnCache, query: Query, found: Found) -> Found:
+def ordered(database: Database, columns: ColumnCache, query: Query, found: Ranking) -> Ranking:
     """The first ``k`` in the order that the query has; of what it compares, the best ``k``."""
     known = columns.rows(found.ids) >= 0
     if not known.all():
@@ -135,3 +139,54 @@ def distances(positions: NDArray[np.float64], near: tuple[float, ...]) -> NDArra
     with np.errstate(over="ignore", invalid="ignore"):
         found: NDArray[np.float64] = np.linalg.norm(positions[:, : len(near)] - np.asarray(near), axis=1)
     return np.nan_to_num(found, copy=False, nan=np.nan, posinf=np.finfo(np.float64).max)
+
+
+def hits_of(
+    query: Query,
+    found: Ranking,
+    memories: Sequence[Memory],
+    *,
+    newest_ns: Callable[[], int],
+    half_life_s: float,
+    attention: Mapping[int, float] | None = None,
+) -> list[Hit]:
+    """The memories with their scores and what these are made of.
+
+    Args:
+        query: that was asked.
+        found: its ids, with what was compared.
+        memories: of these ids.
+        newest_ns: the time that recency is measured from, asked for where it is needed.
+        half_life_s: in which recency halves.
+        attention: weights by id, of a query that aggregates vectors.
+    """
+    parts: list[dict[str, float]] = [{} for _ in memories]
+    away = None
+    if query.near is not None and memories:
+        away = distances(positions_of(memories), query.near)
+    told = {
+        "similarity": found.similarity,
+        "text": found.text,
+        "fused": found.fused,
+        "distance_m": away,
+    }
+    for name, values in told.items():
+        if values is not None:
+            for part, value in zip(parts, values.tolist(), strict=True):
+                if not math.isnan(value):
+                    part[name] = value
+    if memories and (query.aggregate or query.ordered_by == "recency"):
+        newest = newest_ns()
+        for part, memory in zip(parts, memories, strict=True):
+            age_s = max(newest - memory.time_ns, 0) / 1e9
+            part["recency"] = 0.5 ** (age_s / half_life_s)
+    # What hits are ordered by.
+    compared = next((name for name in ("fused", "similarity", "text") if told[name] is not None), None)
+    by = {"distance": "distance_m", "recency": "recency"}.get(query.ordered_by, compared)
+    hits = []
+    for memory, part in zip(memories, parts, strict=True):
+        assert by is not None
+        score = -part[by] if by == "distance_m" else part[by]
+        weight = None if attention is None or memory.id is None else attention.get(memory.id, 0.0)
+        hits.append(Hit(memory, score, part, weight))
+    return hits

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from memory.config import StoreConfig
 from memory.errors import UnknownMemoryError
 from memory.index import Neighbours, Plan
-from memory.index.planner import NO_VECTORS
 from memory.persistence.database import Database
 from memory.persistence.log.journal import LogEntry
 from memory.persistence.reports import Stats
@@ -30,7 +29,7 @@ from memory.wording.meaning import read_query
 INDEX_FOLDER = "indexes"
 
 
-class _Asked(NamedTuple):
+class _Answer(NamedTuple):
     """The hits of a query, whether a word of its sentence is nowhere, and what attention made of its blocks
     where that was wanted.
     """
@@ -75,7 +74,7 @@ class StoreReader:
             UnknownMemoryError: ``like`` names none.
             ValueError: nothing has a vector of that encoder.
         """
-        return self._asked(query, vectors=vectors).hits
+        return self._answer(query, vectors=vectors).hits
 
     def at_once(self, encoder: str = "default") -> AbstractContextManager[bool]:
         """Whether a query by a vector alone takes a moment, within a block: for who must not wait.
@@ -95,23 +94,23 @@ class StoreReader:
         """
         if query.embedding is None and query.like is None:
             raise ValueError("context needs a query with an embedding or like")
-        asked = self._asked(dataclasses.replace(query, aggregate=True))
+        asked = self._answer(dataclasses.replace(query, aggregate=True))
         found = asked.weighted
         assert found is not None
         return Context(found.vector, asked.hits, found.ids, found.weights)
 
-    def _asked(self, query: Query, *, vectors: bool = True) -> _Asked:
+    def _answer(self, query: Query, *, vectors: bool = True) -> _Answer:
         """The answer to a query, or where there is none to what it may mean."""
-        asked = self._answered(query, vectors)
+        asked = self._answer_literally(query, vectors)
         if not asked.hits or asked.unknown or len(query.where.labels or ()) > 1:
             meant = read_query(query, self._retriever.label_counts, self._database.corrections)
             if meant.notes:
                 reason = "; ".join(meant.notes)
-                asked = self._answered(meant.query, vectors)
+                asked = self._answer_literally(meant.query, vectors)
                 return asked._replace(hits=[dataclasses.replace(hit, reason=reason) for hit in asked.hits])
         return asked
 
-    def _answered(self, query: Query, vectors: bool) -> _Asked:
+    def _answer_literally(self, query: Query, vectors: bool) -> _Answer:
         """The answer to a query as it is said."""
         nearest = None
         if query.aggregate and (query.embedding is not None or query.like is not None):
@@ -134,10 +133,10 @@ class StoreReader:
             half_life_s=self.config.half_life_s,
             attention=None if weighted is None else weighted.by_id,
         )
-        return _Asked(hits, found.unknown, weighted)
+        return _Answer(hits, found.unknown, weighted)
 
     def compared(self, query: Query) -> Query:
-        """A query with the encoder whose vectors it compares, see :meth:`memory.search.retriever.Retriever.compared`.
+        """A query with the encoder whose vectors it compares, see :meth:`.Retriever.compared`.
 
         Raises:
             UnknownMemoryError: ``like`` names no memory, or one without a vector to compare.
@@ -273,7 +272,7 @@ class StoreReader:
             UnknownMemoryError: there never was such a memory.
         """
         if isinstance(what, Query):
-            return self._retriever.find(what).plan or NO_VECTORS
+            return self._retriever.plan(what)
         history = self._database.history(what)
         if not history:
             raise UnknownMemoryError(f"there never was a memory {what}")

@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.config import TierOptions
 from memory.errors import UnknownMemoryError
-from memory.index import Among, Neighbours, Plan, plan
+from memory.index import Among, Neighbours, Plan
 from memory.index.effort import HIGH, THOROUGH
 from memory.index.neighbours import unit_rows
-from memory.index.tiered import TieredIndex
+from memory.index.planner import NO_VECTORS
 from memory.persistence.database import Database
 from memory.persistence.deadline import without_limit
 from memory.persistence.filters import in_polygon
@@ -21,13 +22,10 @@ from memory.persistence.queries import EVERYTHING
 from memory.query import Filter, Query
 from memory.search.columns import ColumnCache
 from memory.search.indexes import DEFAULT, Indexes
-from memory.search.ranking import Found, first, ordered
+from memory.search.ranking import Ranking, first, ordered
 from memory.search.relevance import FUSED, Succession, fits, fuse, sentence_of
-from memory.search.tiers import TierOptions
 from memory.wording.sentences import Sentence
 
-#: Of fewer memories than this share an index finds enough, but not the nearest: all that match are compared.
-_LEAST_SHARE = 1 / 32
 #: More hits than any store has.
 MOST_HITS = 2**62
 #: Nanoseconds of one core in which something is searched in a moment.
@@ -63,34 +61,36 @@ class Retriever:
         self._columns: ColumnCache | None = None
         self._succession: Succession | None = None
 
-    def find(self, query: Query) -> Found:
-        """The ids that answer a query, at most ``query.k``."""
-        query = self.compared(replace(query, k=min(query.k, MOST_HITS)))
-        filter = query.filter
+    def find(self, query: Query) -> Ranking:
+        """Return the ids that answer a query, the best first, at most ``query.k``."""
+        if query.k > MOST_HITS:
+            query = replace(query, k=MOST_HITS)
+        query = self.compared(query)
         vector = self.vector_of(query)
-        sentence = sentence_of(query)
+        sentence = None if query.text is None else sentence_of(query)
         if sentence is not None:
             return self._fitting(query, sentence, vector)
-        if vector is None and query.text is not None:
-            # In another order than how well the words fit, all that have them count.
-            best_first = query.ordered_by == "relevance"
-            hits = self._database.search_text(
-                query.text, query.where, limit=query.k if best_first else MOST_HITS, equal_too=True
-            )
-            found = Found(hits.ids, text=hits.scores)
-            if best_first and self._database.shared:
-                # The server has ordered them. Of a large store there, columns take long to read.
-                return found
-            with self._lock:
-                return ordered(self._database, self._follow(), query, found)
-        chosen = self._looked_up(filter)
+        if vector is not None:
+            return self._similar_to(query, vector)
+        if query.text is not None:
+            return self._having(query, query.text)
+        chosen = self._looked_up(query.where)
         with self._lock:
             columns = self._follow()
-            if vector is not None:
-                found = self._similar(columns, query, filter, vector, chosen)
-            else:
-                found = Found(columns.column("ids")[_passing(columns, filter, chosen)])
+            found = Ranking(columns.column("ids")[_passing(columns, query.where, chosen)])
             return ordered(self._database, columns, query, found)
+
+    def plan(self, query: Query) -> Plan:
+        """Answer a query, and return how its vectors were searched: which index did what, and why."""
+        found = self.find(query)
+        if found.plan is None:
+            return NO_VECTORS
+        if found.plan.method == "nothing" or found.plan.answered:
+            return found.plan
+        with self._lock:
+            index = self.indexes.of(self.compared(query).encoder, len(self._follow()))
+            aim, share = (1.0, 1.0) if found.share is None else (THOROUGH, found.share)
+            return found.plan._replace(answered=self.indexes.describe(index, aim, share=share))
 
     def neighbours(
         self,
@@ -200,7 +200,7 @@ class Retriever:
     def _looked_up(self, filter: Filter) -> NDArray[np.int64] | None:
         """Rising ids of what has the filter's words and lies in its polygon; ``None`` where it has neither.
 
-        Found without the lock: these are the parts that may take long, and nobody else waits for them.
+        Ranking without the lock: these are the parts that may take long, and nobody else waits for them.
         """
         ids: NDArray[np.int64] | None = None
         if filter.polygon is not None:
@@ -214,7 +214,32 @@ class Retriever:
             ids = said if ids is None else np.intersect1d(ids, said, assume_unique=True)
         return ids
 
-    def _fitting(self, query: Query, sentence: Sentence, vector: NDArray[np.float32] | None) -> Found:
+    def _having(self, query: Query, text: str) -> Ranking:
+        """Return what has all words of a text."""
+        # In another order than how well the words fit, all that have them count.
+        best_first = query.ordered_by == "relevance"
+        hits = self._database.search_text(
+            text, query.where, limit=query.k if best_first else MOST_HITS, equal_too=True
+        )
+        found = Ranking(hits.ids, text=hits.scores)
+        if best_first and self._database.shared:
+            # The server has ordered them. Of a large store there, columns take long to read.
+            return found
+        with self._lock:
+            return ordered(self._database, self._follow(), query, found)
+
+    def _similar_to(self, query: Query, vector: NDArray[np.float32]) -> Ranking:
+        """Return what is similar to a vector and has all words of the text, if there is one."""
+        filter, order = query.filter, query.ordered_by
+        chosen = self._looked_up(filter)
+        with self._lock:
+            columns = self._follow()
+            found = self._similar(columns, query, filter, vector, chosen)
+            if order == "relevance":
+                return found
+            return ordered(self._database, columns, query, found)
+
+    def _fitting(self, query: Query, sentence: Sentence, vector: NDArray[np.float32] | None) -> Ranking:
         """What fits a sentence best, and is similar to a vector where there is one."""
         having = self._database.having(sentence.words)
         chosen = self._looked_up(query.where)
@@ -228,7 +253,7 @@ class Retriever:
             unknown = not all(map(len, having))
             if vector is None:
                 rows = self._best(columns, scores, query.k)
-                found = Found(ids[rows], text=scores[rows], unknown=unknown)
+                found = Ranking(ids[rows], text=scores[rows], unknown=unknown)
                 return ordered(self._database, columns, query, found)
             deep = replace(query, k=max(query.k, FUSED))
             near = self._similar(columns, deep, query.where, vector, chosen)
@@ -239,7 +264,7 @@ class Retriever:
             compared = self._compared(query, vector, said, len(columns))
             both = np.union1d(near.ids, said)
             fused = fuse(both, scores[columns.rows(both)], (known, compared))
-            found = Found(fused.ids, fused.similarity, fused.text, near.plan, fused.scores, unknown)
+            found = Ranking(fused.ids, fused.similarity, fused.text, near.plan, fused.scores, unknown)
             best = ordered(self._database, columns, replace(query, order="relevance"), found)
             return ordered(self._database, columns, query, best)
 
@@ -263,50 +288,19 @@ class Retriever:
         filter: Filter,
         vector: NDArray[np.float32],
         said: NDArray[np.int64] | None,
-    ) -> Found:
-        index = self.indexes.of(query.encoder, len(columns))
-        question = unit_rows(vector[None], index.dim)
+    ) -> Ranking:
+        """Return the ``k`` most similar to a vector of what passes a filter, the most similar first."""
+        known, total = columns.column("ids"), len(columns)
+        passing = None if filter == EVERYTHING else _passing(columns, filter, said)
+        index = self.indexes.of(query.encoder, total)
         wanted = query.k + (1 if query.like is not None else 0)
-        costs = index.costs(THOROUGH)
-        ids = columns.column("ids")
-        if filter == EVERYTHING:
-            chosen = plan(len(index), len(index), wanted, filtered=False, costs=costs)
-            if chosen.method == "index":
-                found = _nearest(index, question, wanted, aim=THOROUGH)
-                chosen = chosen._replace(answered=self.indexes.told(index, THOROUGH))
-            else:
-                chosen = chosen._replace(answered=self.indexes.told(index, 1.0))
-                among = Among(ids, columns.column("alive"))
-                found = _nearest(index, question, wanted, among=among, aim=1.0)
-            return self._first(columns, query, found, chosen)
-        kept = _passing(columns, filter, said)
-        matches = int(np.count_nonzero(kept))
-        total = max(len(index), matches)
-        chosen = plan(total, matches, wanted, costs=costs)
-        if matches == 0:
-            return Found(np.zeros(0, np.int64), np.zeros(0, np.float32), plan=chosen)
-        if chosen.method == "index" and matches >= _LEAST_SHARE * total:
-            # Where all pass there is nothing to leave out.
-            marked = None if matches == len(columns) else Among(ids, kept)
-            found = _nearest(index, question, wanted, among=marked, aim=THOROUGH)
-            # Fewer than there are: what matches lies apart from the buckets or lists of the query.
-            if np.count_nonzero(found.ids >= 0) >= min(wanted, matches):
-                share = 1.0 if marked is None else matches / total
-                chosen = chosen._replace(answered=self.indexes.told(index, THOROUGH, share=share))
-                return self._first(columns, query, found, chosen)
-        # Few are gathered; else all are passed, and those that do not match left out.
-        chosen = chosen._replace(answered=self.indexes.told(index, 1.0))
-        among = Among(ids[kept]) if chosen.method == "subset" else Among(ids, kept)
-        found = _nearest(index, question, wanted, among=among, aim=1.0)
-        return self._first(columns, query, found, chosen)
-
-    def _first(self, columns: ColumnCache, query: Query, found: Neighbours, chosen: Plan) -> Found:
-        """The first ``k`` of a search, without the memory that it compares with."""
-        ids, scores = found.ids[0], found.scores[0]
+        answer = index.answer(vector, wanted, ids=known, kept=passing, total=total)
+        ids, scores = answer.neighbours.ids[0], answer.neighbours.scores[0]
+        # The memory that the query compares with is no answer.
         kept = np.flatnonzero((ids >= 0) & (ids != (-1 if query.like is None else query.like)))
         kept = kept[columns.rows(ids[kept]) >= 0]
         kept = kept[first(self._database, columns, ids[kept], -scores[kept], query.k)]
-        return Found(ids[kept], scores[kept], plan=chosen)
+        return Ranking(ids[kept], scores[kept], plan=answer.plan, share=answer.share)
 
     def _follow(self) -> ColumnCache:
         generation = self._database.generation
@@ -329,16 +323,3 @@ def _passing(columns: ColumnCache, filter: Filter, chosen: NDArray[np.int64] | N
     kept = np.zeros(len(columns.column("ids")), np.bool_)
     kept[rows] = columns.matches(replace(filter, text=None, polygon=None), rows)
     return kept
-
-
-def _nearest(
-    index: TieredIndex, question: NDArray[np.float32], wanted: int, *, among: Among | None = None, aim: float
-) -> Neighbours:
-    """The nearest of one query, so many and all that are as near as the last of them."""
-    most = wanted + 1
-    while True:
-        found = index.search(question, most, among=among, aim=aim)
-        scores = found.scores[0]
-        if len(scores) < most or scores[-1] < scores[wanted - 1] or scores[-1] == -np.inf:
-            return found
-        most *= 8

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,9 +13,8 @@ from memory.persistence.postgres.database import PostgresDatabase
 from memory.query import Filter, Query
 from memory.search.columns import ColumnCache
 from memory.search.indexes import DEFAULT
-from memory.search.ranking import Found, ordered
-from memory.search.relevance import sentence_of
-from memory.search.retriever import MOST_HITS, Retriever
+from memory.search.ranking import Ranking, ordered
+from memory.search.retriever import Retriever
 
 
 class RemoteRetriever(Retriever):
@@ -71,12 +68,8 @@ class RemoteRetriever(Retriever):
             )
         return slots[encoder]
 
-    def find(self, query: Query) -> Found:
-        """The ids that answer a query, at most ``query.k``; vectors are compared without the lock."""
-        query = self.compared(replace(query, k=min(query.k, MOST_HITS)))
-        vector = self.vector_of(query)
-        if vector is None or sentence_of(query) is not None:
-            return super().find(query)
+    def _similar_to(self, query: Query, vector: NDArray[np.float32]) -> Ranking:
+        """Return what is similar to a vector; the server compares vectors without the lock."""
         found = self._nearest(query, query.filter, vector)
         if query.ordered_by == "relevance":
             return found
@@ -90,7 +83,7 @@ class RemoteRetriever(Retriever):
         filter: Filter,
         vector: NDArray[np.float32],
         said: NDArray[np.int64] | None,
-    ) -> Found:
+    ) -> Ranking:
         return self._nearest(query, filter, vector)
 
     def _compared(
@@ -102,7 +95,7 @@ class RemoteRetriever(Retriever):
         order = np.lexsort((found.ids, -scores))
         return Neighbours(scores[None, order], found.ids[None, order])
 
-    def _nearest(self, query: Query, filter: Filter, vector: NDArray[np.float32]) -> Found:
+    def _nearest(self, query: Query, filter: Filter, vector: NDArray[np.float32]) -> Ranking:
         question = unit_rows(vector[None], self._dim(query.encoder))[0]
         wanted = query.k + (1 if query.like is not None else 0)
         nearest = self._database.nearest(question, wanted, filter, query.encoder)
@@ -110,4 +103,4 @@ class RemoteRetriever(Retriever):
         how = "the server's HNSW index, further until enough pass" if nearest.indexed else "all that match"
         method: Method = "index" if nearest.indexed else "all"
         chosen = Plan(method, f"the server compares {how}", len(nearest.ids), f"pgvector: {how}")
-        return Found(nearest.ids[kept], nearest.scores[kept], plan=chosen)
+        return Ranking(nearest.ids[kept], nearest.scores[kept], plan=chosen)

@@ -10,38 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory.index.effort import Reached
-from memory.types import check_integer, check_numbers
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TierOptions:
-    """How vectors are kept for searching.
-
-    Attributes:
-        recent: newest vectors of an encoder that stay dense and are compared exactly.
-        budget: share of one processor that moving them on may take on average, above 0 to 1.
-        portion: vectors that move at a time; a query waits for one portion at most.
-        background: move in a thread of its own; without it only ``MemoryStore.settle`` and closing do.
-    """
-
-    recent: int = 1024
-    budget: float = 0.2
-    portion: int = 512
-    background: bool = True
-
-    def __post_init__(self) -> None:
-        """Raise ``ValueError`` or ``TypeError`` for a value that means nothing."""
-        for name, least in (("recent", 0), ("portion", 1)):
-            value = check_integer(name, getattr(self, name))
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
-        budget = check_numbers("budget", (self.budget,), 1)[0]
-        if not 0.0 < budget <= 1.0:
-            raise ValueError(f"budget must be above 0 and at most 1, got {self.budget}")
-        if not isinstance(self.background, bool):
-            raise TypeError(f"background must be true or false, got {type(self.background).__name__}")
 
 
 @dataclass(frozen=True)

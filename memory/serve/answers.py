@@ -20,7 +20,7 @@ from memory.types import Explanation, Memory
 _TOLD = ("reason", "sources")
 
 
-class Answer(Response):
+class JsonAnswer(Response):
     """JSON; what is not finite is ``null``."""
 
     media_type = "application/json"
@@ -47,9 +47,9 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def problem_answer(problem: Problem) -> Answer:
+def problem_answer(problem: Problem) -> JsonAnswer:
     """The answer to a request that failed."""
-    return Answer(problem.to_json(), status_code=problem.status, headers=problem.headers)
+    return JsonAnswer(problem.to_json(), status_code=problem.status, headers=problem.headers)
 
 
 def memory_answer(memory: Memory, *, vectors: bool = False) -> dict[str, Any]:

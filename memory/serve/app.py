@@ -22,10 +22,7 @@ from memory.serve.metrics import Metrics
 from memory.serve.names import check_parameters
 from memory.serve.openapi.document import openapi
 from memory.serve.options import ServeOptions
-from memory.serve.routes import map_points as mapping
-from memory.serve.routes import memories, operations, path
-from memory.serve.routes import metrics as watching
-from memory.serve.routes import sync as syncing
+from memory.serve.routes import map_points, memories, metrics, operations, path, sync
 from memory.serve.service import Service
 from memory.store import MemoryStore
 
@@ -55,15 +52,15 @@ def make_app(store: MemoryStore, token: str | None, options: ServeOptions) -> Fa
     named = [Depends(check_parameters)]
     app.include_router(memories.router, dependencies=named)
     app.include_router(operations.router, dependencies=named)
-    app.include_router(syncing.router, dependencies=named)
-    app.state.map_columns = mapping.MapColumns(store.database)
-    app.include_router(mapping.router, dependencies=named)
+    app.include_router(sync.router, dependencies=named)
+    app.state.map_columns = map_points.MapColumns(store.database)
+    app.include_router(map_points.router, dependencies=named)
     app.include_router(path.router, dependencies=named)
     app.state.metrics = _metrics(service)
-    app.include_router(watching.router, dependencies=named)
+    app.include_router(metrics.router, dependencies=named)
     app.state.addresses = [
         route
-        for router in (memories, operations, syncing, mapping, watching)
+        for router in (memories, operations, sync, map_points, metrics)
         for route in router.router.routes
     ]
     # The last that is added is passed first.

@@ -33,8 +33,9 @@ class ServeOptions:
         max_subscribers: clients that follow what happens.
         query_timeout_s: seconds that reading for one request may take; 0 for no limit. What changes the store
             is not limited, nor is what is read once for all, such as a check or a cache.
-        threads: that read the store at most, in turn where that goes quickly (:mod:`memory.serve.workers.turns`), and
-            as many again that write to it; as many requests to add can share a commit.
+        threads: that read the store at most, in turn where that goes quickly
+            (:mod:`memory.serve.workers.turns`), and as many again that write to it; as many requests to add
+            can share a commit.
         compute_threads: that one search computes with, set for the whole process by
             :func:`memory.serve.running.serve`; requests run beside each other, and more than one gets in the
             way of the others.

@@ -14,7 +14,7 @@ from fastapi import Depends, Request
 from memory.errors import StoreReadOnlyError
 from memory.persistence.deadline import Deadline, reading_until, without_limit
 from memory.questions import Questions
-from memory.serve.answers import Answer
+from memory.serve.answers import JsonAnswer
 from memory.serve.errors import without_paths
 from memory.serve.events import Feed
 from memory.serve.limits.bodies import Bodies, Model, parse, read_body
@@ -106,9 +106,9 @@ class Service:
         async with self._aside:
             return await self.work(function, *arguments, **named)
 
-    async def read(self, function: Callable[[], Any]) -> Answer:
+    async def read(self, function: Callable[[], Any]) -> JsonAnswer:
         """The answer with what a function finds; JSON is made of it in the same thread."""
-        return await self.work(lambda: Answer(function()))
+        return await self.work(lambda: JsonAnswer(function()))
 
     async def asked(
         self,
@@ -117,7 +117,7 @@ class Service:
         function: Callable[[Model], Any],
         *,
         at_once: Callable[[Model], AbstractContextManager[bool]] | None = None,
-    ) -> Answer:
+    ) -> JsonAnswer:
         """The answer with what a function finds for the body of a request, in one go in a thread.
 
         Args:
@@ -133,13 +133,13 @@ class Service:
                 async with self._moments.turn():
                     with self._moments.watched(), at_once(body) as now, reading_until(deadline):
                         if now:
-                            return Answer(function(body))
+                            return JsonAnswer(function(body))
             async with self._bodies.turn(raw):
-                return await self.work(lambda: Answer(function(parse(model, raw, self.options))))
+                return await self.work(lambda: JsonAnswer(function(parse(model, raw, self.options))))
 
     async def changed(
         self, request: Request, model: type[Model], function: Callable[[Model], tuple[Any, int | None]]
-    ) -> Answer:
+    ) -> JsonAnswer:
         """The same for a function that changes the store; those who follow are told.
 
         Args:
@@ -151,12 +151,12 @@ class Service:
             raw = await read_body(request, self.options, self._bodies, mine)
             deadline = Deadline(None, self._stopping)
 
-            def work() -> tuple[Answer, int | None]:
+            def work() -> tuple[JsonAnswer, int | None]:
                 with reading_until(deadline):
                     body = parse(model, raw, self.options)
                     self.check_writable()
                     found, generation = function(body)
-                    return Answer(found), generation
+                    return JsonAnswer(found), generation
 
             async with self._bodies.turn(raw):
                 answer, generation = await asyncio.get_running_loop().run_in_executor(self._writers, work)

@@ -1,1 +1,1 @@
-"""Upkeep."""
+"""Upkeep: merging, forgetting, marking, and moving the maps of robots onto each other."""

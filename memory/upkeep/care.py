@@ -17,7 +17,7 @@ from memory.errors import UnknownMemoryError
 from memory.merging import MergeProposal, propose_merges
 from memory.merging.matching import size_of
 from memory.merging.robots import trust_of
-from memory.observe.observer import AWAY, Observer
+from memory.observe.observer import Observer
 from memory.persistence.database import Database
 from memory.persistence.deadline import check_deadline
 from memory.persistence.ids import check_ids
@@ -26,7 +26,7 @@ from memory.persistence.log.operations import TrimReport
 from memory.persistence.rows import Columns
 from memory.query import Filter
 from memory.search.retriever import Retriever
-from memory.types import Memory, State, check_integer
+from memory.types import AWAY, Memory, State, check_integer
 from memory.upkeep.forgetting import Records, select_to_forget
 from memory.wording.reasons import Reason
 

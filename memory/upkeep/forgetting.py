@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.types import check_choice, check_integer
+from memory.config import Policy
+from memory.types import check_integer
 from memory.wording.reasons import Forgotten, Reason
-from memory.wording.words import DAY_S
-
-PolicyName = Literal["lru", "frequency", "decay", "value_freshness"]
-POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,47 +63,18 @@ class Records:
         return len(self.ids)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Policy:
-    """How memories are compared.
-
-    Attributes:
-        name: ``"lru"``: the longest unused goes first; ``"frequency"``: the least used; ``"decay"``: what has
-            decayed most; ``"value_freshness"``: the least of value times decay.
-        half_life_s: seconds after which the decay is one half.
-        least: what has a keep-value below this goes even where there is room; for ``"decay"`` and
-            ``"value_freshness"``.
-
-    Raises:
-        ValueError: an unknown name, or a number out of its range.
+def keep_values(policy: Policy, records: Records, now_ns: int) -> NDArray[np.float64]:
+    """(N,) float64, larger is kept longer: minus the seconds since last used, how often used, one half to
+    the power of half-lives since last used, or value times that.
     """
-
-    name: PolicyName = "value_freshness"
-    half_life_s: float = 30 * DAY_S
-    least: float | None = None
-
-    def __post_init__(self) -> None:
-        check_choice("name", self.name, POLICIES)
-        if not (math.isfinite(self.half_life_s) and self.half_life_s > 0.0):
-            raise ValueError(f"half_life_s must be finite and above 0, got {self.half_life_s}")
-        if self.least is not None:
-            if self.name in ("lru", "frequency"):
-                raise ValueError(f"least has no meaning for {self.name}: use decay or value_freshness")
-            if not (math.isfinite(self.least) and self.least >= 0.0):
-                raise ValueError(f"least must be finite and not negative, got {self.least}")
-
-    def keep_values(self, records: Records, now_ns: int) -> NDArray[np.float64]:
-        """(N,) float64, larger is kept longer: minus the seconds since last used, how often used, one half to
-        the power of half-lives since last used, or value times that.
-        """
-        # As floats: the difference of two times of 64 bits need not fit into 64 bits.
-        age_s = (np.float64(now_ns) - records.last_used_ns.astype(np.float64)) / 1e9
-        if self.name == "lru":
-            return -age_s
-        if self.name == "frequency":
-            return records.use_count.astype(np.float64)
-        decayed = np.exp2(-np.maximum(age_s, 0.0) / self.half_life_s)
-        return decayed if self.name == "decay" else records.value * decayed
+    # As floats: the difference of two times of 64 bits need not fit into 64 bits.
+    age_s = (np.float64(now_ns) - records.last_used_ns.astype(np.float64)) / 1e9
+    if policy.name == "lru":
+        return -age_s
+    if policy.name == "frequency":
+        return records.use_count.astype(np.float64)
+    decayed = np.exp2(-np.maximum(age_s, 0.0) / policy.half_life_s)
+    return decayed if policy.name == "decay" else records.value * decayed
 
 
 def select_to_forget(
@@ -134,7 +100,7 @@ def select_to_forget(
     names = sorted(set(records.map_ids))
     if capacity is not None and check_integer("capacity", capacity) < 0:
         raise ValueError(f"capacity must not be negative, got {capacity}")
-    values = policy.keep_values(records, now_ns)
+    values = keep_values(policy, records, now_ns)
     order = np.lexsort((records.ids, records.last_used_ns, values))
     number = {name: index for index, name in enumerate(names)}
     map_index = np.array([number[name] for name in records.map_ids], dtype=np.int64)

@@ -11,10 +11,9 @@ from memory.errors import AlignmentError
 from memory.merging.alignment import Alignment, AlignOptions, estimate
 from memory.merging.motion import Motion
 from memory.merging.robots import only_robot
-from memory.observe.observer import AWAY
 from memory.persistence.database import Database
 from memory.query import Filter
-from memory.types import Memory, positions_of
+from memory.types import AWAY, Memory, positions_of
 
 #: Memories that are looked at at a time.
 _PORTION = 5000

@@ -8,7 +8,6 @@ from memory.errors import UndoError
 from memory.merging.robots import SeenBy, seen_by
 from memory.persistence.database import Database
 from memory.persistence.log.journal import LogEntry
-from memory.store import MemoryStore
 from memory.types import Memory
 
 #: Memories that are looked at at a time.
@@ -35,7 +34,7 @@ class Withdrawn(NamedTuple):
 
 
 def withdraw(
-    store: MemoryStore, robot: str, *, between_ns: tuple[int, int] | None = None, reason: str = ""
+    database: Database, robot: str, *, between_ns: tuple[int, int] | None = None, reason: str = ""
 ) -> Withdrawn:
     """Forget what a robot said, as if it had not: its LiDAR was loose, or it lied.
 
@@ -43,12 +42,11 @@ def withdraw(
     vectors and counts. Each step can be undone.
 
     Args:
-        store: that several robots share.
+        database: of a store that several robots share.
         robot: as which their memories came, see :mod:`memory.sync`.
         between_ns: only what it saw within, by its clock; all without it.
         reason: for :meth:`MemoryStore.explain`.
     """
-    database = store.database
     pending = _seen_by(database, robot)
     forgotten: list[int] = []
     apart: list[int] = []
@@ -66,12 +64,13 @@ def withdraw(
             merge = _merge_of(database, memory)
             if merge is None:
                 (partly if alone else stuck).append(id)
-            elif _undone(store, merge.generation):
+            elif _undone(database, merge.generation):
                 apart.append(id)
                 pending += merge.detail["sources"]
             else:
                 stuck.append(id)
-    operation = store.forget(forgotten, reason=reason or f"{robot} is not believed") if forgotten else None
+    detail = {"reason": reason or f"{robot} is not believed"}
+    operation = database.remove(forgotten, detail=detail) if forgotten else None
     return Withdrawn(tuple(sorted(forgotten)), operation, tuple(apart), tuple(partly), tuple(stuck))
 
 
@@ -101,10 +100,10 @@ def _merge_of(database: Database, memory: Memory) -> LogEntry | None:
     return merges[-1] if merges else None
 
 
-def _undone(store: MemoryStore, generation: int) -> bool:
+def _undone(database: Database, generation: int) -> bool:
     """Take an operation back, where that is still possible."""
     try:
-        store.undo(generation)
+        database.undo(generation)
     except UndoError:
         return False
     return True

@@ -20,8 +20,8 @@ import memory
 import perception
 import sparse_core
 from memory import Memory, MemoryStore, Query, StoreConfig
+from memory.config import TierOptions
 from memory.index.kinds import table_of_kinds
-from memory.search.tiers import TierOptions
 from perception import Detector
 from perception.checkpoints.compression import compress_network, save_compressed_weights
 from perception.checkpoints.weights import load_weights, save_weights

@@ -6,12 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from memory.importance import ImportanceWeights
 
-from memory.config import FILE_NAME, StoreConfig
+from memory.config import FILE_NAME, ImportanceWeights, Policy, ReservoirConfig, StoreConfig
 from memory.merging import MergeOptions
-from memory.observe.reservoir import ReservoirConfig
-from memory.upkeep.forgetting import Policy
 
 FULL = StoreConfig(
     importance=ImportanceWeights(novelty=0.9),

@@ -1,1 +1,1 @@
-"""Change."""
+"""Commands that change memories: add, import, mark, forget, undo, consolidate."""

@@ -73,7 +73,9 @@ def _withdraw(options: argparse.Namespace) -> int:
         raise UsageError("--secure takes IDs: what a robot said is taken out of merges, which needs the log")
     folder, _ = split_words(options)
     with MemoryStore.open(folder, create=False) as store:
-        done = withdraw(store, options.robot, between_ns=between(options.between), reason=options.reason)
+        done = withdraw(
+            store.database, options.robot, between_ns=between(options.between), reason=options.reason
+        )
     if options.json:
         print_json(done._asdict())
         return 0

@@ -1,1 +1,1 @@
-"""Files."""
+"""Commands for the files of a store: init, check, backup, export, stats."""

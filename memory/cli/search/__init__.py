@@ -1,1 +1,1 @@
-"""Search."""
+"""Commands that search a store: query, ask, explain."""

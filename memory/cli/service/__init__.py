@@ -1,1 +1,1 @@
-"""Service."""
+"""Commands that serve a store: serve, mcp."""

@@ -36,7 +36,7 @@ LARGEST = 127
 TOP, SHIFT = _UNIT * 16 * 32, 4
 
 
-class Asked(NamedTuple):
+class QueryLevels(NamedTuple):
     """Queries as the codes are compared with them.
 
     Attributes:
@@ -71,11 +71,11 @@ def row_codes(coordinates: Tensor) -> Tensor:
     return packed.contiguous().view(torch.int32)
 
 
-def asked_levels(coordinates: Tensor, dim: int) -> Asked:
+def asked_levels(coordinates: Tensor, dim: int) -> QueryLevels:
     """Levels of (queries, 256) float16 coordinates of unit vectors of ``dim`` numbers."""
     doubled = torch.floor(coordinates.float() * scale_of(dim)).clamp(-4 * LARGEST, 4 * LARGEST)
     levels = ((doubled.to(torch.int32) + 1) >> 1).clamp(-LARGEST, LARGEST)
-    return Asked(levels.to(torch.int8), TOP + 3 * levels.sum(1, dtype=torch.int32))
+    return QueryLevels(levels.to(torch.int8), TOP + 3 * levels.sum(1, dtype=torch.int32))
 
 
 def distances(codes: Tensor, levels: Tensor, base: Tensor) -> Tensor:

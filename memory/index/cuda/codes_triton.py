@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from memory.index.cuda.codes import BINS, DIRECTIONS, LARGEST, SHIFT, TOP, WORDS, Asked, scale_of
+from memory.index.cuda.codes import BINS, DIRECTIONS, LARGEST, SHIFT, TOP, WORDS, QueryLevels, scale_of
 
 _DIRECTIONS = tl.constexpr(DIRECTIONS)
 _WORDS = tl.constexpr(WORDS)
@@ -24,13 +24,13 @@ def native(tensor: Tensor) -> bool:
     return tensor.is_cuda and isinstance(dot4, triton.JITFunction)
 
 
-def asked_levels(coordinates: Tensor, dim: int) -> Asked:
+def asked_levels(coordinates: Tensor, dim: int) -> QueryLevels:
     """See :func:`memory.index.cuda.codes.asked_levels`."""
     asked = len(coordinates)
     levels = torch.empty((asked, DIRECTIONS), dtype=torch.int8, device=coordinates.device)
     base = torch.empty(asked, dtype=torch.int32, device=coordinates.device)
     levels_kernel[(asked,)](coordinates, levels, base, coordinates.stride(0), scale_of(dim), num_warps=2)
-    return Asked(levels, base)
+    return QueryLevels(levels, base)
 
 
 @triton.jit

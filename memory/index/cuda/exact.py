@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from memory.index.cuda.keys import Ranked, keys_of, ranked
+from memory.index.cuda.keys import RankedRows, keys_of, ranked
 from memory.index.cuda.rerank import K_LIMIT, best_keys, rerank_top
 from sparse_core.kernels.op import Impl
 
@@ -14,7 +14,7 @@ _CELLS_AT_ONCE = 1 << 25
 _SPARE = 32
 
 
-def exact_top(vectors: Tensor, queries: Tensor, rows: Tensor, k: int, *, impl: Impl = "auto") -> Ranked:
+def exact_top(vectors: Tensor, queries: Tensor, rows: Tensor, k: int, *, impl: Impl = "auto") -> RankedRows:
     """The k rows with the highest products, in plain torch where k is more than the kernels rank.
 
     Args:

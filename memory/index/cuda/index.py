@@ -19,7 +19,7 @@ from memory.index.cuda import efforts
 from memory.index.cuda.cells import PIVOT_LIMIT, pivots_for, sizes_for
 from memory.index.cuda.layout import PROBE_LIMIT
 from memory.index.cuda.rerank import K_LIMIT
-from memory.index.cuda.sorted_rows import ROOM, Found, SortedRows
+from memory.index.cuda.sorted_rows import ROOM, DeviceNeighbours, SortedRows
 from memory.index.effort import EXACT, USUAL, Calibration, Effort, check_aim, chosen
 from memory.index.files import load_arrays, save_arrays
 from memory.index.neighbours import (
@@ -232,10 +232,10 @@ class CudaIndex:
             graphs = effort is None
             if among is not None and aim is not None:
                 check_aim(aim)
-            if effort is None:
-                effort = (
-                    EXACT if among is not None else self._ready(USUAL if aim is None else aim, len(asked))
-                )
+            if effort is None and (among is not None or aim == 1.0):
+                effort = EXACT  # All that counts is compared: nothing has to be sorted or measured before.
+            elif effort is None:
+                effort = self._ready(USUAL if aim is None else aim, len(asked))
             if len(self) == 0 or len(asked) == 0:
                 return nothing(len(asked), k)
             on_device = torch.from_numpy(asked.copy()).to(self.device)
@@ -248,7 +248,7 @@ class CudaIndex:
 
     def search_tensor(
         self, queries: Tensor, k: int, *, method: Method | None = None, aim: float = USUAL
-    ) -> Found:
+    ) -> DeviceNeighbours:
         """The k nearest of each query, all on the device; the queries are taken as they are.
 
         Args:

@@ -12,7 +12,7 @@ MISSING = -(1 << 63)
 _LOW = 0xFFFFFFFF
 
 
-class Ranked(NamedTuple):
+class RankedRows(NamedTuple):
     """Rows by falling score, equal scores by row.
 
     Attributes:
@@ -32,10 +32,10 @@ def keys_of(scores: Tensor, rows: Tensor) -> Tensor:
     return torch.where(rows < 0, MISSING, (ordered << 32) | (_LOW - rows.to(torch.int64)))
 
 
-def ranked(keys: Tensor) -> Ranked:
+def ranked(keys: Tensor) -> RankedRows:
     """Scores and rows of keys that fall already."""
     missing = keys == MISSING
     ordered = keys >> 32
     bits = torch.where(ordered < 0, ordered ^ 0x7FFFFFFF, ordered).to(torch.int32)
     scores = bits.view(torch.float32).masked_fill(missing, -torch.inf)
-    return Ranked(scores, (_LOW - (keys & _LOW)).masked_fill(missing, -1))
+    return RankedRows(scores, (_LOW - (keys & _LOW)).masked_fill(missing, -1))

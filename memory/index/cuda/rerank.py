@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from memory.index.cuda.keys import MISSING, Ranked, keys_of, ranked
+from memory.index.cuda.keys import MISSING, RankedRows, keys_of, ranked
 from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 _CELLS_AT_ONCE = 1 << 24
@@ -32,7 +32,7 @@ def rerank_top(
     tail: tuple[int, int] = (0, 0),
     names: Tensor | None = None,
     impl: Impl = "auto",
-) -> Ranked:
+) -> RankedRows:
     """The k candidates with the highest products; a row that is listed twice counts once.
 
     The order of the candidates does not matter.
@@ -71,7 +71,7 @@ def rerank_top(
         return ranked(keys)
     if RERANK_TOP.choose(impl, vectors.device) == "triton":
         kernels = RERANK_TOP.load("triton")
-        best: Ranked = kernels.rerank_top(vectors, queries, candidates, k, alive, lengths, tail, names)
+        best: RankedRows = kernels.rerank_top(vectors, queries, candidates, k, alive, lengths, tail, names)
         return best
     if lengths is not None:
         used = torch.arange(candidates.shape[1], device=candidates.device) < lengths[:, None]
@@ -83,7 +83,7 @@ def rerank_top(
     found = ranked(best_keys(vectors, queries, candidates, k, alive))
     if names is None:
         return found
-    return Ranked(found.scores, names[found.rows.clamp_min(0)].masked_fill(found.rows < 0, -1))
+    return RankedRows(found.scores, names[found.rows.clamp_min(0)].masked_fill(found.rows < 0, -1))
 
 
 def best_keys(

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from memory.index.cuda.keys import Ranked
+from memory.index.cuda.keys import RankedRows
 
 #: Rows of a step: one size, so that a row's score does not depend on the batch.
 _TILE = 8
@@ -28,7 +28,7 @@ def rerank_top(
     lengths: Tensor | None,
     tail: tuple[int, int],
     names: Tensor | None,
-) -> Ranked:
+) -> RankedRows:
     """See :func:`memory.index.cuda.rerank.rerank_top`."""
     vectors, queries, candidates = vectors.contiguous(), queries.contiguous(), candidates.contiguous()
     asked, device = len(queries), vectors.device
@@ -76,7 +76,7 @@ def rerank_top(
             num_warps=max(1, tile // 1024),
         )
         if pieces == 1:
-            return Ranked(scores, rows)
+            return RankedRows(scores, rows)
         keys = best
 
 

@@ -11,8 +11,12 @@ from memory.index.cuda import efforts
 from memory.index.cuda.cells import build, candidates, extended
 from memory.index.cuda.exact import exact_top
 from memory.index.cuda.graphs import Graphs
+<<<<<<< 420bb5fc0db79ff738e20e28fa5aa73dda374f2c
 from memory.index.cuda.keys import Ranked
 from memory.index.cuda.layout import Cells
+=======
+from memory.index.cuda.keys import RankedRows
+>>>>>>> 05e2a5faa8e1726a837fbb640df21f95219bbbf8
 from memory.index.cuda.rerank import rerank_top
 from memory.index.cuda.rows import DeviceRows
 from memory.index.cuda.scan import scan_top
@@ -32,7 +36,7 @@ ROOM = 1 << 27
 _DEAD_SHARE, _DEAD_SPACE = 0.125, 0.25
 
 
-class Found(NamedTuple):
+class DeviceNeighbours(NamedTuple):
     """Neighbours on the device.
 
     Attributes:
@@ -133,7 +137,7 @@ class SortedRows:
         cells = self.cells
         return cells is None or self.tail > TAIL_LIMIT or self._dead > _DEAD_SHARE * cells.hashed
 
-    def search(self, queries: Tensor, k: int, effort: Effort, *, graphs: bool) -> Found:
+    def search(self, queries: Tensor, k: int, effort: Effort, *, graphs: bool) -> DeviceNeighbours:
         """The k nearest of (queries, dim) float32 vectors by an effort, at most 1024 of them; merged before.
 
         Args:
@@ -151,16 +155,20 @@ class SortedRows:
         parts = []
         for first in range(0, len(queries), most):
             some = queries[first : first + most]
-            parts.append(self._graphed(some, k, effort) if graphs else Found(*self.run(some, k, effort)))
+            parts.append(
+                self._graphed(some, k, effort) if graphs else DeviceNeighbours(*self.run(some, k, effort))
+            )
         found = (
-            parts[0] if len(parts) == 1 else Found(*(torch.cat(part) for part in zip(*parts, strict=True)))
+            parts[0]
+            if len(parts) == 1
+            else DeviceNeighbours(*(torch.cat(part) for part in zip(*parts, strict=True)))
         )
         return found if self.rows.rising else _by_id(found)
 
-    def _graphed(self, queries: Tensor, k: int, effort: Effort) -> Found:
+    def _graphed(self, queries: Tensor, k: int, effort: Effort) -> DeviceNeighbours:
         """One graph's worth of queries, filled up to a power of two."""
         if self._device.type != "cuda":
-            return Found(*self.run(queries, k, effort))
+            return DeviceNeighbours(*self.run(queries, k, effort))
         asked = len(queries)
         size = 1 << (asked - 1).bit_length()
         if size != asked:
@@ -168,9 +176,9 @@ class SortedRows:
         key = (effort, size, k, self._tail_room())
         scores, ids = self.graphs.run(key, lambda batch: self.run(batch, k, effort), queries)
         # The next replay writes to the same memory.
-        return Found(scores[:asked].clone(), ids[:asked].clone())
+        return DeviceNeighbours(scores[:asked].clone(), ids[:asked].clone())
 
-    def run(self, queries: Tensor, k: int, effort: Effort) -> Ranked:
+    def run(self, queries: Tensor, k: int, effort: Effort) -> RankedRows:
         """The same for one batch, outside a graph and with equal scores in the order of the rows."""
         rows, cells = self.rows, self.cells
         assert cells is not None  # Merged before.
@@ -216,23 +224,27 @@ class SortedRows:
         mask = rows.marked(rows.count, check_ids("among", among.ids), among.kept)
         return torch.from_numpy(mask.copy()).to(self._device).nonzero()[:, 0]
 
-    def exact(self, queries: Tensor, places: Tensor, k: int) -> Found:
+    def exact(self, queries: Tensor, places: Tensor, k: int) -> DeviceNeighbours:
         """The k best of rows at rising places."""
         if not len(places):
             return self.nothing(len(queries), k)
         found = exact_top(self.rows.vectors, queries, places, k, impl=self._impl)
         named = self.rows.names[found.rows.clamp_min(0)].masked_fill(found.rows < 0, -1)
-        return Found(found.scores, named) if self.rows.rising else _by_id(Found(found.scores, named))
+        return (
+            DeviceNeighbours(found.scores, named)
+            if self.rows.rising
+            else _by_id(DeviceNeighbours(found.scores, named))
+        )
 
-    def nothing(self, queries: int, k: int) -> Found:
+    def nothing(self, queries: int, k: int) -> DeviceNeighbours:
         """The answer of no rows."""
         scores = torch.full((queries, k), -torch.inf, device=self._device, dtype=torch.float32)
-        return Found(scores, torch.full((queries, k), -1, dtype=torch.int64, device=self._device))
+        return DeviceNeighbours(scores, torch.full((queries, k), -1, dtype=torch.int64, device=self._device))
 
 
-def _by_id(found: Found) -> Found:
+def _by_id(found: DeviceNeighbours) -> DeviceNeighbours:
     """Equal scores by rising id, where rows do not lie in that order."""
     order = torch.sort(found.ids, dim=1, stable=True).indices
     scores, ids = found.scores.gather(1, order), found.ids.gather(1, order)
     order = torch.sort(scores, dim=1, descending=True, stable=True).indices
-    return Found(scores.gather(1, order), ids.gather(1, order))
+    return DeviceNeighbours(scores.gather(1, order), ids.gather(1, order))

@@ -1,6 +1,5 @@
 """What is kept of a stream: the best share of each place and time window, and everything that is unique."""
 
-from memory.config import LONGEST_S, ReservoirConfig
 from memory.observe.reservoir.reservoir import FORMAT, Decision, Reservoir
 
-__all__ = ["FORMAT", "LONGEST_S", "Decision", "Reservoir", "ReservoirConfig"]
+__all__ = ["FORMAT", "Decision", "Reservoir"]

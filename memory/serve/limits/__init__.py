@@ -1,1 +1,1 @@
-"""Limits."""
+"""Limits on connections, on the rate of requests, and on their bodies."""

@@ -1,1 +1,1 @@
-"""Mcp."""
+"""Tools of the Model Context Protocol: the store's questions, and those of other packages."""

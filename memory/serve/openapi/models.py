@@ -36,8 +36,8 @@ _OTHERWISE: dict[type, dict[str, Any]] = {
 def model_of(record: Any) -> type[BaseModel]:
     """The model of a dataclass or named tuple: it has its fields and no others.
 
-    In :mod:`memory.serve.openapi.responses`, where records are shapes of the service alone, a default says that a
-    field may be left out. Others are always told in full.
+    In :mod:`memory.serve.openapi.responses`, where records are shapes of the service alone, a default says
+    that a field may be left out. Others are always told in full.
     """
     ours = record.__module__ == "memory.serve.openapi.responses"
     hints = get_type_hints(record, include_extras=True)

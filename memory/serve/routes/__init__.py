@@ -1,1 +1,1 @@
-"""Routes."""
+"""Routes: the handlers of the service, by subject."""

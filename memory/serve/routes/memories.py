@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from memory.exchange.records import record_of
 from memory.plain_values import to_plain
 from memory.query import Filter
-from memory.serve.answers import Answer, explanation_answer, kept_answer, memory_answer
+from memory.serve.answers import JsonAnswer, explanation_answer, kept_answer, memory_answer
 from memory.serve.errors import ServiceError
 from memory.serve.openapi.document import answers
 from memory.serve.openapi.requests import (
@@ -47,7 +47,7 @@ PATH = Path(ge=1, lt=2**63)
 @router.post(
     "/memories", summary="Store memories, durably: all of them or none", responses=answers(AddAnswer)
 )
-async def add(request: Request, service: ServiceOf) -> Answer:
+async def add(request: Request, service: ServiceOf) -> JsonAnswer:
     """Answers once they are on the disk. With ``observe`` only those that matter are kept."""
     return await service.changed(request, AddBody, lambda body: _add(service, body))
 
@@ -124,7 +124,7 @@ async def list_memories(
     cursor: Annotated[str | None, Query(max_length=200, description="of the page before")] = None,
     vectors: bool = False,
     total: Annotated[bool, Query(description="also count all that pass")] = False,
-) -> Answer:
+) -> JsonAnswer:
     """Memories that pass the filter; ``cursor`` of the answer asks for the next page."""
     at_most("limit", limit, service.options.max_page)
 
@@ -140,7 +140,7 @@ async def list_memories(
 
 
 @router.get("/memories/{id}", summary="One memory", responses=answers(Memory, named=True))
-async def get(service: ServiceOf, id: Annotated[int, PATH], vectors: bool = False) -> Answer:
+async def get(service: ServiceOf, id: Annotated[int, PATH], vectors: bool = False) -> JsonAnswer:
     """Everything of it, with its vectors if wanted."""
 
     def read() -> dict[str, Any]:
@@ -153,7 +153,7 @@ async def get(service: ServiceOf, id: Annotated[int, PATH], vectors: bool = Fals
 @router.post(
     "/query", summary="Search by likeness, words, place and time", responses=answers(HitsAnswer, named=True)
 )
-async def query(request: Request, service: ServiceOf) -> Answer:
+async def query(request: Request, service: ServiceOf) -> JsonAnswer:
     """The best hits first; with ``aggregate`` also the vector that attention makes of all around."""
 
     def read(body: QueryBody) -> dict[str, Any]:
@@ -176,7 +176,7 @@ async def query(request: Request, service: ServiceOf) -> Answer:
 
 
 @router.post("/ask", summary="Ask a question, in words or in parts", responses=answers(AskAnswer, named=True))
-async def ask(request: Request, service: ServiceOf) -> Answer:
+async def ask(request: Request, service: ServiceOf) -> JsonAnswer:
     """A sentence, what it says in parts, and how the question was understood."""
 
     def read(body: AskBody) -> dict[str, Any]:
@@ -191,7 +191,7 @@ async def ask(request: Request, service: ServiceOf) -> Answer:
     summary="Why a memory was kept, merged or forgotten",
     responses=answers(ExplainAnswer, named=True),
 )
-async def explain(service: ServiceOf, id: Annotated[int, PATH]) -> Answer:
+async def explain(service: ServiceOf, id: Annotated[int, PATH]) -> JsonAnswer:
     """Also of memories that are gone."""
 
     def read() -> dict[str, Any]:

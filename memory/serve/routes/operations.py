@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
-from memory.serve.answers import Answer, consolidated_answer, entry_answer
+from memory.serve.answers import JsonAnswer, consolidated_answer, entry_answer
 from memory.serve.errors import ServiceError
 from memory.serve.events import Events
 from memory.serve.openapi.document import answers
@@ -47,7 +47,7 @@ Generation = Annotated[int, Query(ge=0, lt=2**62)]
 
 
 @router.post("/forget", summary="Forget memories", responses=answers(ForgetAnswer, named=True))
-async def forget(request: Request, service: ServiceOf) -> Answer:
+async def forget(request: Request, service: ServiceOf) -> JsonAnswer:
     """One operation, which can be undone unless it is secure."""
 
     def work(body: ForgetBody) -> tuple[dict[str, Any], int]:
@@ -62,7 +62,7 @@ async def forget(request: Request, service: ServiceOf) -> Answer:
 
 
 @router.post("/mark", summary="Say that things are gone, or there", responses=answers(MarkAnswer, named=True))
-async def mark(request: Request, service: ServiceOf) -> Answer:
+async def mark(request: Request, service: ServiceOf) -> JsonAnswer:
     """One operation, which can be undone; what is gone stays as history and is found."""
 
     def work(body: MarkBody) -> tuple[dict[str, Any], int]:
@@ -77,7 +77,7 @@ async def mark(request: Request, service: ServiceOf) -> Answer:
 
 
 @router.post("/undo", summary="Take an operation back", responses=answers(UndoAnswer))
-async def undo(request: Request, service: ServiceOf) -> Answer:
+async def undo(request: Request, service: ServiceOf) -> JsonAnswer:
     """The answer has the operation of doing so, which can be undone in turn."""
 
     def work(body: UndoBody) -> tuple[dict[str, Any], int]:
@@ -92,7 +92,7 @@ async def undo(request: Request, service: ServiceOf) -> Answer:
     summary="Merge memories of the same thing, forget over capacity",
     responses=answers(ConsolidateAnswer),
 )
-async def consolidate(request: Request, service: ServiceOf) -> Answer:
+async def consolidate(request: Request, service: ServiceOf) -> JsonAnswer:
     """Each merge and the forgetting are operations that can be undone, as far as the log reaches back."""
 
     def work(body: ConsolidateBody) -> tuple[dict[str, Any], int | None]:
@@ -110,7 +110,7 @@ async def log(
     after: Annotated[Generation | None, Query(description="operations after this one")] = None,
     before: Annotated[Generation | None, Query(description="the last operations before this one")] = None,
     limit: Annotated[int, Query(ge=1)] = 100,
-) -> Answer:
+) -> JsonAnswer:
     """Without ``after`` and ``before`` the last operations."""
     at_most("limit", limit, service.options.max_page)
     if after is not None and before is not None:
@@ -135,10 +135,10 @@ async def log(
 async def stats(
     service: ServiceOf,
     check: Annotated[bool, Query(description="check the files now, unless that was just done")] = False,
-) -> Answer:
+) -> JsonAnswer:
     """Numbers about the store."""
 
-    def read() -> Answer:
+    def read() -> JsonAnswer:
         found = {
             **service.store.stats().to_json(),
             "dim": service.store.dim,
@@ -149,13 +149,13 @@ async def stats(
             "check": service.checked(anew=check),
             "followers": service.feed.followers,
         }
-        return Answer(found)
+        return JsonAnswer(found)
 
     return await (service.work_aside if check else service.work)(read)
 
 
 @router.get("/health", summary="Whether the store answers", responses=answers(HealthAnswer))
-async def health(service: ServiceOf) -> Answer:
+async def health(service: ServiceOf) -> JsonAnswer:
     """Reads one number from the disk."""
 
     def read() -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from fastapi import APIRouter, Query
 
 from memory.query import Filter
-from memory.serve.answers import Answer
+from memory.serve.answers import JsonAnswer
 from memory.serve.openapi.document import answers
 from memory.serve.openapi.requests import plain
 from memory.serve.openapi.responses import PathAnswer
@@ -55,7 +55,7 @@ def parts_of(places: Iterable[Place]) -> list[list[Place]]:
 @router.get("/path", summary="Where the robot was, by what it remembers", responses=answers(PathAnswer))
 async def path(
     service: ServiceOf, map_id: Annotated[str | None, Query(description="only in this map")] = None
-) -> Answer:
+) -> JsonAnswer:
     """Lines of (nanoseconds, x, y): the places it stored, and where it stood when it saw something."""
     plain("map_id", map_id)
 

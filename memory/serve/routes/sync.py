@@ -7,8 +7,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 
 from memory.errors import StaleSyncError
+<<<<<<< 420bb5fc0db79ff738e20e28fa5aa73dda374f2c
 from memory.persistence.log.reception import Receipt
 from memory.serve.answers import Answer
+=======
+from memory.persistence.log.reception import Received
+from memory.serve.answers import JsonAnswer
+>>>>>>> 05e2a5faa8e1726a837fbb640df21f95219bbbf8
 from memory.serve.errors import ServiceError
 from memory.serve.openapi.document import answers
 from memory.serve.openapi.requests import PullBody, SyncBody, at_most
@@ -23,13 +28,13 @@ router = APIRouter(prefix="/api")
 @router.get(
     "/sync/{store}", summary="How far the service has what a store sends", responses=answers(PositionAnswer)
 )
-async def position(service: ServiceOf, store: Annotated[str, Path(max_length=200)]) -> Answer:
+async def position(service: ServiceOf, store: Annotated[str, Path(max_length=200)]) -> JsonAnswer:
     """Where a sender goes on; see ``recall sync``."""
     return await service.read(lambda: position_json(service.inbox.position(store)))
 
 
 @router.post("/sync", summary="Take what a robot sends, once", responses=answers(SyncAnswer))
-async def sync(request: Request, service: ServiceOf) -> Answer:
+async def sync(request: Request, service: ServiceOf) -> JsonAnswer:
     """Answers once it is on the disk; a batch that comes again changes nothing."""
 
     def work(body: SyncBody) -> tuple[dict[str, Any], int | None]:
@@ -44,7 +49,7 @@ async def sync(request: Request, service: ServiceOf) -> Answer:
 
 
 @router.post("/pull", summary="What others saw that a store lacks", responses=answers(PullAnswer))
-async def pull(request: Request, service: ServiceOf) -> Answer:
+async def pull(request: Request, service: ServiceOf) -> JsonAnswer:
     """The next batch; none where nothing is new. A robot asks again with where it is then."""
 
     def read(body: PullBody) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Workers."""
+"""Threads that do the work of requests, in turn and counted."""

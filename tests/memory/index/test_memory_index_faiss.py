@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import builtins
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from memory.index import Among
-from memory.index.effort import Effort
-from memory.index.evaluation import clustered, recall
-from memory.index.faiss_index import LISTS, FaissIndex, Lists
+from memory.index.evaluation import clustered
+from memory.index.faiss_index import FaissIndex, Lists
 from memory.index.flat import FlatIndex
 
 DATA = clustered(6000, 60, dim=64, centres=40, noise=0.08)
@@ -34,16 +31,6 @@ def built(lists: Lists, **settings: Any) -> tuple[FaissIndex, FlatIndex]:
     return index, exact
 
 
-@pytest.mark.parametrize("lists", LISTS)
-def test_recall_and_exact_scores(lists: Lists) -> None:
-    index, exact = built(lists)
-    assert recall(index.search(DATA.queries, 10).ids, exact.search(DATA.queries, 10).ids) > 0.95
-    found, right = index.search(DATA.queries, 10, effort=Effort(32, 100)), exact.search(DATA.queries, 10)
-    same = found.ids == right.ids
-    assert same.mean() > 0.9
-    np.testing.assert_allclose(found.scores[same], right.scores[same], atol=1e-5)
-
-
 def test_faiss_itself_agrees_with_the_exact_index() -> None:
     """A third party's flat index is the oracle of this library's."""
     faiss = pytest.importorskip("faiss")
@@ -53,23 +40,6 @@ def test_faiss_itself_agrees_with_the_exact_index() -> None:
     exact = built("flat")[1].search(DATA.queries, 10)
     np.testing.assert_allclose(exact.scores, scores, atol=1e-5)
     assert (exact.ids == IDS[places]).mean() > 0.99
-
-
-@pytest.mark.parametrize("lists", LISTS)
-def test_removed_and_not_allowed_rows_are_never_found(lists: Lists) -> None:
-    index, exact = built(lists)
-    gone = IDS[::3]
-    for known in (index, exact):
-        assert known.remove(gone) == len(gone)
-    assert not np.isin(index.search(DATA.queries, 10).ids, gone).any()
-    assert recall(index.search(DATA.queries, 10).ids, exact.search(DATA.queries, 10).ids) > 0.95
-    allowed = IDS[1::7]
-    found = index.search(DATA.queries, 10, among=Among(allowed), effort=Effort(32, 100)).ids
-    assert np.isin(found[found >= 0], np.setdiff1d(allowed, gone)).all()
-    found, right = (one.search(DATA.queries, 10, among=Among(allowed)).ids for one in (index, exact))
-    assert recall(found, right) > 0.9
-    index.add(DATA.vectors[:1], IDS[:1])
-    assert index.search(DATA.vectors[:1], 1).ids.tolist() == [[1]]
 
 
 def test_exact_until_it_is_trained_from_its_own_rows() -> None:
@@ -84,26 +54,6 @@ def test_exact_until_it_is_trained_from_its_own_rows() -> None:
     assert index.search(np.empty((0, 64), np.float32), 5).ids.shape == (0, 5)
     with pytest.raises(ValueError, match="trained already"):
         index.train()
-
-
-@pytest.mark.parametrize("lists", LISTS)
-def test_file(tmp_path: Path, lists: Lists) -> None:
-    index, _ = built(lists)
-    index.remove(IDS[:5])
-    index.generation = 8
-    loaded = FaissIndex.load(index.save(tmp_path / "faiss.index"))
-    assert (loaded.generation, loaded.lists, len(loaded)) == (8, lists, 5995)
-    extra = clustered(20, 0, dim=64, seed=5).vectors
-    for known in (index, loaded):
-        known.add(extra, np.arange(20) + 10**6)
-    left, right = index.search(DATA.queries, 10), loaded.search(DATA.queries, 10)
-    assert (left.ids == right.ids).all()
-
-
-def test_same_seed_same_answers() -> None:
-    effort = Effort(2, 100)
-    left, right = (built("rabitq", seed=4)[0].search(DATA.queries, 10, effort=effort) for _ in range(2))
-    assert (left.ids == right.ids).all()
 
 
 def test_bad_arguments() -> None:

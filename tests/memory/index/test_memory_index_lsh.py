@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.index import Among
 from memory.index.base import TAIL_LIMIT
 from memory.index.effort import Effort
 from memory.index.evaluation import clustered, recall
@@ -39,16 +37,6 @@ def test_recall(family: Family) -> None:
     many = index.search(DATA.queries, 10, effort=Effort(400, 200))
     truth = exact.search(DATA.queries, 10).ids
     assert recall(few.ids, truth) < recall(many.ids, truth)
-
-
-def test_scores_are_exact_and_batches_do_not_matter() -> None:
-    index, exact = both()
-    found, right = index.search(DATA.queries, 5), exact.search(DATA.queries, 5)
-    same = found.ids == right.ids
-    np.testing.assert_allclose(found.scores[same], right.scores[same], atol=1e-5)
-    assert (np.diff(found.scores, axis=1) <= 0).all()
-    alone = [index.search(query[None], 5).ids[0].tolist() for query in DATA.queries[:10]]
-    assert alone == found.ids[:10].tolist()
 
 
 def test_all_probes_find_everything() -> None:
@@ -95,48 +83,12 @@ def test_removed_rows_are_never_found() -> None:
     assert index.search(DATA.queries, 3).ids.max() == -1
 
 
-def test_allowed_ids_and_subsets() -> None:
-    index, exact = both()
-    allowed = np.random.default_rng(0).permutation(ROWS)[: ROWS // 2]
-    found = index.search(DATA.queries, 10, among=Among(allowed)).ids
-    assert np.isin(found, allowed).all()
-    found, right = (one.search(DATA.queries, 10, among=Among(allowed)).ids for one in (index, exact))
-    assert recall(found, right) > 0.9
-    within = index.search(DATA.queries, 10, among=Among(allowed[:300]), aim=1.0)
-    assert (within.ids == exact.search(DATA.queries, 10, among=Among(allowed[:300]), aim=1.0).ids).all()
-
-
 def test_copies_of_one_vector_do_not_hide_others() -> None:
     index = LSHIndex(64, expected=ROWS)
     vectors = np.concatenate([np.repeat(DATA.vectors[:1], 9000, axis=0), DATA.vectors[1:1001]])
     index.add(vectors, np.arange(10_000))
     assert index.search(DATA.vectors[:1], 4).ids.tolist() == [[0, 1, 2, 3]]
     assert (index.search(DATA.vectors[1:101], 1).ids[:, 0] == np.arange(9000, 9100)).all()
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_file(tmp_path: Path, family: Family) -> None:
-    index, _ = both(9000, family=family, seed=3)
-    index.remove([4, 5])
-    index.generation = 12
-    loaded = LSHIndex.load(index.save(tmp_path / "lsh.index"))
-    assert (loaded.generation, loaded.family, loaded.seed, len(loaded)) == (12, family, 3, 8998)
-    assert not loaded._state.buckets[0].postings.flags.writeable
-    for known in (index, loaded):
-        known.add(DATA.vectors[9000:], np.arange(9000, ROWS))
-    left, right = index.search(DATA.queries, 10), loaded.search(DATA.queries, 10)
-    assert (left.ids == right.ids).all()
-    assert (left.scores == right.scores).all()
-
-
-def test_empty_index(tmp_path: Path) -> None:
-    index = LSHIndex(64)
-    index.merge()
-    index.compact()
-    index.add(np.empty((0, 64), np.float32), [])
-    loaded = LSHIndex.load(index.save(tmp_path / "empty.index"))
-    assert loaded.search(DATA.queries[:2], 3).ids.tolist() == [[-1]] * 2
-    assert loaded.search(np.empty((0, 64), np.float32), 3).ids.shape == (0, 1)
 
 
 def test_same_seed_same_answers() -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from memory.index import Among, FlatIndex, LSHIndex, clustered, recall
+from memory.index import FlatIndex, LSHIndex, clustered, recall
 from memory.index.effort import EXACT, Effort
 
 
@@ -24,26 +23,6 @@ def test_all_rows_are_sorted_into_one_and_found_alike() -> None:
     exact.add(data.vectors, np.arange(5000))
     truth = exact.search(data.queries, 10).ids
     assert recall(index.search(data.queries, 10).ids, truth) >= recall(before.ids, truth) - 0.01
-
-
-@pytest.mark.parametrize("gaps", [False, True])
-def test_marked_rows_are_those_allowed(gaps: bool) -> None:
-    data = clustered(3000, 20, dim=32, centres=30, seed=4)
-    ids = np.arange(3000) * (1 + gaps) + 7
-    every = np.arange(7, 7 + 6000)
-    kept = np.random.default_rng(0).random(6000) < 0.2
-    index = LSHIndex(32, expected=3000)
-    index.add(data.vectors, ids)
-    index.merge()
-    index.remove(ids[:50])
-    allowed = every[kept]
-    exact = FlatIndex(32)
-    exact.add(data.vectors[50:], ids[50:])
-    truth = exact.search(data.queries, 10, among=Among(allowed)).ids
-    np.testing.assert_array_equal(exact.search(data.queries, 10, among=Among(every, kept)).ids, truth)
-    found = index.search(data.queries, 10, among=Among(every, kept)).ids
-    assert np.isin(found[found >= 0], truth).mean() > 0.9
-    assert np.isin(found[found >= 0], allowed).all()
 
 
 def test_a_share_of_the_rows_takes_more_probes_within_bounds() -> None:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.importance import PARTS, ImportanceWeights, importance, rarity_of
+from memory.config import PARTS, ImportanceWeights
+from memory.observe.importance import importance, rarity_of
 
 SHARE = st.floats(0.0, 1.0)
 SIMILARITY = st.one_of(st.floats(-1.0, 1.0), st.just(math.nan))

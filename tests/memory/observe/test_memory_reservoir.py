@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.observe.reservoir import Decision, Reservoir, ReservoirConfig
+from memory.config import ReservoirConfig
+from memory.observe.reservoir import Decision, Reservoir
 from memory.types import Kind, Memory
 
 HOUR_NS = 3600 * 10**9

@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from memory.importance import ImportanceWeights
 
-from memory.config import StoreConfig
+from memory.config import ImportanceWeights, ReservoirConfig, StoreConfig
 from memory.index import Neighbours
 from memory.observe import scores as observing
-from memory.observe.reservoir import ReservoirConfig
 from memory.observe.scores import BatchScores
 from memory.query import Filter
 from memory.store import MemoryStore

@@ -12,9 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+<<<<<<< 420bb5fc0db79ff738e20e28fa5aa73dda374f2c
 from memory.config import StoreConfig
 from memory.observe.reservoir import ReservoirConfig
 from memory.persistence.log import observations
+=======
+from memory.config import ReservoirConfig, StoreConfig
+from memory.persistence.log import observations as sights
+>>>>>>> 05e2a5faa8e1726a837fbb640df21f95219bbbf8
 from memory.query import Filter
 from memory.questions import Questions
 from memory.store import MemoryStore
@@ -218,7 +223,7 @@ import os, signal, sys
 import numpy as np
 from memory import Memory, MemoryStore
 from memory.config import StoreConfig
-from memory.observe.reservoir import ReservoirConfig
+from memory.config import ReservoirConfig
 config = StoreConfig(reservoir=ReservoirConfig(share=0.0, least=1))
 store = MemoryStore.open(sys.argv[1], dim=4, config=config)
 def see(at, label="wall", axis=0):
@@ -234,7 +239,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_killed_at_most_what_waits_is_lost(location: Path | str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(location)], env={**os.environ}, cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", KILLED, str(location)], env={**os.environ}, cwd=Path(__file__).parents[3]
     )
     assert done.returncode == -signal.SIGKILL
     with MemoryStore.open(location) as store:

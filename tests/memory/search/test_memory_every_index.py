@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from memory import Memory, MemoryStore, Query, StoreConfig
+from memory.config import TierOptions
 from memory.index import Costs, calibration, itq, kinds, tiered
 from memory.index.cuda import efforts
 from memory.index.kinds import KINDS, STORE_KINDS
 from memory.query import Filter
-from memory.search.tiers import TierOptions
 
 DIM, CENTRES, K = 64, 12, 5
 LABELS = ("cup", "chair", "door")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from memory.config import StoreConfig
+from memory.config import StoreConfig, TierOptions
 from memory.search import tiers
-from memory.search.tiers import Mover, TierOptions
+from memory.search.tiers import Mover
 
 
 class Clock:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from service_process import Served
 
 from memory.serve import create_app
 from memory.serve.options import ServeOptions
@@ -107,38 +103,6 @@ def client(make_client: Callable[..., Client]) -> Client:
     records = [record | {"embedding": vector} for record, vector in zip(RECORDS, VECTORS, strict=True)]
     assert made.post("/api/memories", {"memories": records}).json() == {"ids": [1, 2, 3, 4]}
     return made
-
-
-class Served:
-    """``recall serve`` in a process of its own."""
-
-    def __init__(self, folder: Path, *options: str, environment: dict[str, str] | None = None) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "memory.cli",
-            "serve",
-            str(folder),
-            "--port",
-            "0",
-            "--json",
-            *options,
-        ]
-        self.process = subprocess.Popen(
-            [*command, "--port", "0", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, **(environment or {})},
-        )  # fmt: skip
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise AssertionError(self.process.communicate()[1])
-        self.address = json.loads(line)["address"]
-
-    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        """Ask it to end; its exit status and remarks."""
-        self.process.send_signal(number)
-        _, remarks = self.process.communicate(timeout=300)
-        return self.process.returncode, remarks
 
 
 @pytest.fixture

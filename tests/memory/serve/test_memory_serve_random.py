@@ -65,7 +65,7 @@ def test_random_requests_are_answered_or_refused(make_client: Callable[..., Any]
     headers = {"content-type": "application/json"}
     client.post("/api/memories", {"memories": [{"time_ns": 1, "label": "Mug", "embedding": [1, 2, 3]}]})
 
-    @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
     @given(requests)
     def ask(request: tuple[str, Any]) -> None:
         path, body = request
@@ -86,7 +86,7 @@ def test_random_addresses_are_answered_or_refused(make_client: Callable[..., Any
     paths = st.sampled_from(["memories", "log", "stats", "export", "health", "memories/1", "explain/1"])
     others = st.tuples(st.sampled_from(["memories", "explain"]), values).map("/".join)
 
-    @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
     @given(paths | others, st.dictionaries(st.sampled_from(names), values, max_size=4))
     def ask(path: str, query: dict[str, str]) -> None:
         encoded = path.encode("utf-8", "surrogatepass")

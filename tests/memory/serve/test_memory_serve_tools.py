@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib.metadata import version
@@ -43,9 +44,9 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def with_tools(folder: Path, work: Callable[[Any], Awaitable[None]], *options: str) -> None:
+def with_tools(folder: Path, work: Callable[[Any], Awaitable[None]]) -> None:
     async def run() -> None:
-        command = ["-m", "memory.cli", "mcp", str(folder), "--memory-only", *options]
+        command = ["-m", "memory.cli", "mcp", str(folder), "--memory-only"]
         async with Client(
             stdio_client(StdioServerParameters(command=sys.executable, args=command))
         ) as client:
@@ -122,12 +123,15 @@ def test_a_model_can_ask_and_change(folder: Path) -> None:
         assert len(store) == 4
 
 
-def test_reading_only_offers_nothing_that_changes(folder: Path) -> None:
-    async def work(client: Any) -> None:
-        assert {tool.name for tool in (await client.list_tools()).tools} == READING
-
-    with MemoryStore.open(folder):
-        with_tools(folder, work, "--readonly")
+def test_reading_only_offers_nothing_that_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MemoryStore.open(folder), MemoryStore.open(folder, readonly=True) as store:
+        assert {tool.name for tool in create_tool_server(store)._tool_manager.list_tools()} == READING
+        # Beside a writer the command can only read; its input ends at once.
+        command = ["mcp", str(folder), "--memory-only"]
+        for options, status in (["--readonly"], 0), ([], 2):
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+            monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+            assert main([*command, *options]) == status
 
 
 def test_without_the_packages_the_other_commands_work(

@@ -40,7 +40,7 @@ def told(stores: Callable[[str], MemoryStore], shared: MemoryStore) -> MemorySto
 
 
 def test_what_one_robot_said_is_gone_and_nothing_else(told: MemoryStore) -> None:
-    done = withdraw(told, "three")
+    done = withdraw(told.database, "three")
     assert len(done.forgotten) == 2
     assert len(done.taken_apart) == 1
     assert (done.partly, done.merged_for_good) == ((), ())
@@ -49,13 +49,13 @@ def test_what_one_robot_said_is_gone_and_nothing_else(told: MemoryStore) -> None
     assert set(seen_by(trolley)) == {"one", "two"}
     assert trolley.position == (0.0, 0.0, 0.0)
     assert trolley.count == 2
-    assert withdraw(told, "three") == Withdrawn()
+    assert withdraw(told.database, "three") == Withdrawn()
 
 
 def test_only_of_a_time(told: MemoryStore) -> None:
-    done = withdraw(told, "three", between_ns=(400, 600))
+    done = withdraw(told.database, "three", between_ns=(400, 600))
     assert (len(done.forgotten), done.taken_apart) == (1, ())
-    assert withdraw(told, "three", between_ns=(0, 10)) == Withdrawn()
+    assert withdraw(told.database, "three", between_ns=(0, 10)) == Withdrawn()
 
 
 def test_what_was_seen_at_other_times_too_stays(
@@ -64,13 +64,13 @@ def test_what_was_seen_at_other_times_too_stays(
     robot = stores("one")
     robot.add([Memory(time_ns=100, label="cup", count=3, first_seen_ns=50, last_seen_ns=150)])
     sync(Outbox(robot.database, "one"), Inbox(shared.database))
-    assert withdraw(shared, "one", between_ns=(90, 200)).partly == (1,)
+    assert withdraw(shared.database, "one", between_ns=(90, 200)).partly == (1,)
     assert len(shared) == 1
 
 
 def test_what_cannot_be_taken_apart_stays(told: MemoryStore) -> None:
     told.database.trim_log(told.generation)
-    done = withdraw(told, "three")
+    done = withdraw(told.database, "three")
     (trolley,) = told.database.get(told.database.ids().tolist())
     assert done.merged_for_good == (trolley.id,)
     assert len(done.forgotten) == 1  # The ghost.
