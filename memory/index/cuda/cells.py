@@ -21,10 +21,6 @@ from memory.index.cuda.codes import (
     DIRECTIONS,
     NEVER,
     WORDS,
-<<<<<<< 420bb5fc0db79ff738e20e28fa5aa73dda374f2c
-=======
-    QueryLevels,
->>>>>>> 05e2a5faa8e1726a837fbb640df21f95219bbbf8
     asked_levels,
     directions,
     distances,
@@ -53,100 +49,6 @@ CANDIDATES: Op[()] = Op(
 )
 
 
-<<<<<<< 420bb5fc0db79ff738e20e28fa5aa73dda374f2c
-=======
-class Sizes(NamedTuple):
-    """Fixed sizes of a search.
-
-    Attributes:
-        probes: cells a query reads, at most 128.
-        capacity: rows in them that there is room for; the farthest cells are cut.
-        rerank: rows of the lowest distance that are kept, at most.
-    """
-
-    probes: int
-    capacity: int
-    rerank: int
-
-    def of(self, k: int) -> Sizes:
-        """The sizes for ``k`` neighbours: more than 64 need more cells, and several rows for each."""
-        wider = max(1.0, math.sqrt(k / _USUAL_K))
-        probes = min(math.ceil(self.probes * wider), PROBE_LIMIT)
-        return Sizes(probes, math.ceil(self.capacity * wider), max(self.rerank, 4 * k))
-
-
-class Cells(NamedTuple):
-    """Rows in the order of their cells.
-
-    Attributes:
-        pivots: how many.
-        base: (pivots + 256, dim) pivots and random directions: queries are multiplied with both at once.
-        starts: (pivots + 1,) int32 where each cell starts.
-        codes: (slots, 16) int32.
-        rows: (slots,) int32, rising within a cell.
-        live: (slots,) bool, not removed since.
-        slots: (hashed,) int32 slot of each row, -1 for those removed before.
-    """
-
-    pivots: int
-    base: Tensor
-    starts: Tensor
-    codes: Tensor
-    rows: Tensor
-    live: Tensor
-    slots: Tensor
-
-    @property
-    def hashed(self) -> int:
-        """Rows up to which the cells go."""
-        return len(self.slots)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        arrays = (self.base, self.starts, self.codes, self.rows, self.live, self.slots)
-        return sum(array.numel() * array.element_size() for array in arrays)
-
-    def products(self, queries: Tensor) -> Tensor:
-        """(queries, pivots + 256) float16 products of (queries, dim) vectors."""
-        return _products(self.base, queries)
-
-    def coordinates(self, queries: Tensor) -> Tensor:
-        """(queries, 256) float16 products with the directions alone."""
-        return _products(self.base[self.pivots :], queries)
-
-    def remove(self, rows: Tensor) -> None:
-        """Leave out (removed,) int64 rows, all below ``hashed``."""
-        self.live[self.slots[rows].to(torch.int64)] = False
-
-
-class Probed(NamedTuple):
-    """What queries read.
-
-    Attributes:
-        asked: the queries.
-        shifts: (queries, probes) int32 from a place among a query's rows to a slot, by cell.
-        ends: (queries, probes) int32 where each cell ends among the rows of its query, the nearest first.
-    """
-
-    asked: QueryLevels
-    shifts: Tensor
-    ends: Tensor
-
-
-class Candidates(NamedTuple):
-    """Rows that may be near.
-
-    Attributes:
-        rows: (queries, rerank) int32, each once; their order may differ from run to run on a GPU.
-        lengths: (queries,) int32 places in use.
-    """
-
-    rows: Tensor
-    lengths: Tensor
-
-
->>>>>>> 05e2a5faa8e1726a837fbb640df21f95219bbbf8
 def pivots_for(rows: int) -> int:
     """A power of two: 128 cells, all of which are read, up to 65,536 rows; then cells of about 48 rows up to
     16,384 cells, and of about 610 from ten million rows on.

@@ -9,12 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-<<<<<<< 420bb5fc0db79ff738e20e28fa5aa73dda374f2c
-from memory.index.cuda.codes import BINS, DIRECTIONS, Asked, scale_of
-=======
-from memory.index.cuda.cells import Candidates, Cells, Probed, Sizes
 from memory.index.cuda.codes import BINS, DIRECTIONS, QueryLevels, scale_of
->>>>>>> 05e2a5faa8e1726a837fbb640df21f95219bbbf8
 from memory.index.cuda.codes_triton import distance_of, native, read_codes, write_levels
 from memory.index.cuda.layout import Candidates, Cells, Probed, Sizes
 

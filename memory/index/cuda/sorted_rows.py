@@ -11,12 +11,8 @@ from memory.index.cuda import efforts
 from memory.index.cuda.cells import build, candidates, extended
 from memory.index.cuda.exact import exact_top
 from memory.index.cuda.graphs import Graphs
-<<<<<<< 420bb5fc0db79ff738e20e28fa5aa73dda374f2c
-from memory.index.cuda.keys import Ranked
-from memory.index.cuda.layout import Cells
-=======
 from memory.index.cuda.keys import RankedRows
->>>>>>> 05e2a5faa8e1726a837fbb640df21f95219bbbf8
+from memory.index.cuda.layout import Cells
 from memory.index.cuda.rerank import rerank_top
 from memory.index.cuda.rows import DeviceRows
 from memory.index.cuda.scan import scan_top

@@ -7,13 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 
 from memory.errors import StaleSyncError
-<<<<<<< 420bb5fc0db79ff738e20e28fa5aa73dda374f2c
 from memory.persistence.log.reception import Receipt
-from memory.serve.answers import Answer
-=======
-from memory.persistence.log.reception import Received
 from memory.serve.answers import JsonAnswer
->>>>>>> 05e2a5faa8e1726a837fbb640df21f95219bbbf8
 from memory.serve.errors import ServiceError
 from memory.serve.openapi.document import answers
 from memory.serve.openapi.requests import PullBody, SyncBody, at_most

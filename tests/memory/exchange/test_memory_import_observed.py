@@ -14,13 +14,8 @@ from memory.config import ReservoirConfig, StoreConfig
 from memory.errors import DataError
 from memory.exchange import import_source, open_source
 from memory.exchange.importing import CAUSES, DISPLACED, ImportReport, cause_of
-<<<<<<< 420bb5fc0db79ff738e20e28fa5aa73dda374f2c
-from memory.observe.reservoir import Reservoir, ReservoirConfig
-from memory.persistence.sqlite.database import SqliteDatabase
-=======
 from memory.observe.reservoir import Reservoir
-from memory.persistence.sqlite import Database
->>>>>>> 05e2a5faa8e1726a837fbb640df21f95219bbbf8
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter
 from memory.store import Kept, MemoryStore
 from memory.types import Memory

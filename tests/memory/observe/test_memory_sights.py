@@ -12,14 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-<<<<<<< 420bb5fc0db79ff738e20e28fa5aa73dda374f2c
-from memory.config import StoreConfig
-from memory.observe.reservoir import ReservoirConfig
-from memory.persistence.log import observations
-=======
 from memory.config import ReservoirConfig, StoreConfig
-from memory.persistence.log import observations as sights
->>>>>>> 05e2a5faa8e1726a837fbb640df21f95219bbbf8
+from memory.persistence.log import observations
 from memory.query import Filter
 from memory.questions import Questions
 from memory.store import MemoryStore

@@ -12,13 +12,8 @@ import numpy as np
 import pytest
 from mutations import mutations
 
-<<<<<<< 420bb5fc0db79ff738e20e28fa5aa73dda374f2c
-from memory.config import FILE_NAME, StoreConfig
-from memory.persistence.sqlite.database import SqliteDatabase
-=======
 from memory.config import FILE_NAME, StoreConfig, TierOptions
-from memory.persistence.sqlite import Database
->>>>>>> 05e2a5faa8e1726a837fbb640df21f95219bbbf8
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Query
 from memory.store import MemoryStore
 from memory.types import Memory

@@ -14,12 +14,7 @@ import pytest
 
 from memory.config import ReservoirConfig, StoreConfig
 from memory.errors import StoreVersionError
-<<<<<<< 420bb5fc0db79ff738e20e28fa5aa73dda374f2c
-from memory.observe.reservoir import ReservoirConfig
 from memory.persistence.sqlite.database import SqliteDatabase
-=======
-from memory.persistence.sqlite import Database
->>>>>>> 05e2a5faa8e1726a837fbb640df21f95219bbbf8
 from memory.store import MemoryStore
 from memory.types import Memory
 from memory.wording.reasons import (
