@@ -8,7 +8,7 @@
     python demos/compress_detector.py --tuned RUN/weights.safetensors
 
 2:4 rows are pruned by SparseGPT on training frames, in one pass, unless they say magnitude or tuned. Finished
-rows stay in the result file; interrupted, run it again. `benchmarks/bench_compression.py` takes the times.
+rows stay in the result file; interrupted, run it again. `benchmarks/detector/compression.py` takes the times.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A long drive, remembered by three stores and judged: one seed of ``benchmarks/bench_drive.py``."""
+"""A long drive, remembered by three stores and judged: one seed of ``benchmarks/memory/drive.py``."""
 
 from __future__ import annotations
 

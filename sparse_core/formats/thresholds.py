@@ -33,7 +33,7 @@ class Thresholds(NamedTuple):
 
 
 #: A number with a measurement beside it comes from that (H200, or two threads of a Xeon CPU); the others
-#: follow from the bytes that a product moves. benchmarks/bench_formats.py shows what the choices lose.
+#: follow from the bytes that a product moves. benchmarks/sparse/formats.py shows what the choices lose.
 THRESHOLDS: dict[tuple[str, str], Thresholds] = {
     ("cuda", "spmv"): Thresholds(
         # H200: dense 8192² takes 92 us at any sparsity, CSR 127 at 20 % and 82 at 50 %.

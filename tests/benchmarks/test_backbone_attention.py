@@ -28,7 +28,7 @@ FRAMES = [(37, 16), (1,), (53,), (16,), (5, 0, 40), (0, 9)]
 @pytest.fixture
 def stage(load: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module, with its detector in the table meanwhile."""
-    module = load("backbone_attention")
+    module = load("detector.attended_backbone")
     monkeypatch.setitem(KINDS, module.KIND, module.ENTRY)
     return module
 
@@ -248,11 +248,11 @@ def test_a_gpu_computes_the_same(stage: Any) -> None:
 
 @pytest.mark.slow
 def test_the_benchmark_runs(load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = load("bench_backbone_attention")
+    bench = load("detector.backbone_attention")
     data = bench.default_data()
     if not (data / "ImageSets" / "val.txt").is_file():
         pytest.skip(f"no KITTI frames in {data}")
-    monkeypatch.setitem(KINDS, "attended", load("backbone_attention").ENTRY)
+    monkeypatch.setitem(KINDS, "attended", load("detector.attended_backbone").ENTRY)
     out = tmp_path / "out.json"
     arguments = ["--quick", "--data", str(data), "--parts", "val", "--out", str(out)]
     assert bench.main([*arguments, "--seconds", "1", "--folder", str(tmp_path / "kept"), "--json"]) == 0

@@ -12,13 +12,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks import published_text
-from benchmarks.published import BLOCKS
+from benchmarks.publish import text as published_text
+from benchmarks.publish.blocks import BLOCKS
 
 
 @pytest.fixture
 def bench() -> ModuleType:
-    return importlib.import_module("benchmarks.bench_compression")
+    return importlib.import_module("benchmarks.detector.compression")
 
 
 @pytest.mark.parametrize(("kernel", "padding"), [(1, 0), (3, 1)])

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def identity(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(ROOT))
-    return importlib.import_module("benchmarks.bench_identity")
+    return importlib.import_module("benchmarks.tracking.identity")
 
 
 def test_points_in_the_frame_of_a_box(identity: Any) -> None:

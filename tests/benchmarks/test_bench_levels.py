@@ -44,7 +44,7 @@ def kitti(tmp_path: Path) -> Path:
 def test_result_holds_levels_and_budgets(load: Any, kitti: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     arguments = ["--data", str(kitti), "--quick", "--threads", "1", "--out", str(out)]
-    assert load("bench_levels").main(arguments) == 0
+    assert load("detector.levels").main(arguments) == 0
     values = json.loads(out.read_text())
     assert str(tmp_path) not in out.read_text()
     assert (values["schema"], values["benchmark"]) == (1, "levels")
@@ -66,7 +66,7 @@ def test_result_holds_levels_and_budgets(load: Any, kitti: Path, tmp_path: Path)
 
 def test_candidates_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
-    level_candidates = importlib.import_module("benchmarks.level_candidates")
+    level_candidates = importlib.import_module("benchmarks.detector.level_candidates")
     found = level_candidates.candidates()
     names = [level.name for level in found]
     assert len(set(names)) == len(names)
@@ -78,7 +78,7 @@ def test_candidates_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_weakest_taps_become_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
-    level_candidates = importlib.import_module("benchmarks.level_candidates")
+    level_candidates = importlib.import_module("benchmarks.detector.level_candidates")
     before = load_weights("pointpillars-kitti").state_dict()
     after = level_candidates.without_taps(load_weights("pointpillars-kitti"), 2).state_dict()
     changed = [name for name in before if not torch.equal(before[name], after[name])]

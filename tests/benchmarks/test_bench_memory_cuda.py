@@ -12,7 +12,7 @@ import torch
 
 def test_result_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repository: Path) -> None:
     monkeypatch.syspath_prepend(str(repository))
-    benchmark = importlib.import_module("benchmarks.bench_memory_cuda")
+    benchmark = importlib.import_module("benchmarks.memory.memory_cuda")
     out = tmp_path / "out.json"
     threads = torch.get_num_threads()
     arguments = ["--quick", "--rows", "3000", "--rounds", "1", "--threads", "1", "--out", str(out)]
@@ -41,7 +41,7 @@ def test_results_are_kept_when_a_side_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repository: Path
 ) -> None:
     monkeypatch.syspath_prepend(str(repository))
-    benchmark = importlib.import_module("benchmarks.bench_memory_cuda")
+    benchmark = importlib.import_module("benchmarks.memory.memory_cuda")
     out = tmp_path / "out.json"
 
     def broken(*given: object) -> None:

@@ -17,7 +17,7 @@ def test_result_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repository
     pytest.importorskip("faiss")
     monkeypatch.syspath_prepend(str(repository))
     monkeypatch.setattr(calibration, "QUERIES", 16)
-    benchmark = importlib.import_module("benchmarks.bench_memory_cuda_peers")
+    benchmark = importlib.import_module("benchmarks.memory.memory_cuda_peers")
     monkeypatch.setattr(benchmark, "_PROBES", (4,))
     sentences = tmp_path / "sentences.npy"
     np.save(sentences, clustered(1500, 0, dim=64, centres=20).vectors.astype(np.float16))
@@ -60,7 +60,7 @@ def test_without_time_everything_is_left_out_and_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repository: Path
 ) -> None:
     monkeypatch.syspath_prepend(str(repository))
-    benchmark = importlib.import_module("benchmarks.bench_memory_cuda_peers")
+    benchmark = importlib.import_module("benchmarks.memory.memory_cuda_peers")
     threads = torch.get_num_threads()
     try:
         assert benchmark.main(["--quick", "--budget-s", "0", "--out", str(tmp_path / "out.json")]) == 0

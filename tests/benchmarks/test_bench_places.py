@@ -17,7 +17,7 @@ pillow = pytest.importorskip("PIL.Image")
 @pytest.fixture
 def places(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(ROOT))
-    return importlib.import_module("benchmarks.bench_places")
+    return importlib.import_module("benchmarks.memory.places")
 
 
 def sequence(folder: Path, count: int = 15) -> Path:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def real(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(ROOT))
-    return importlib.import_module("benchmarks.real_embeddings")
+    return importlib.import_module("benchmarks.memory.real_embeddings")
 
 
 class Lengths:

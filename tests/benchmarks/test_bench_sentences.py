@@ -19,7 +19,7 @@ THINGS = ("ladder", "kettle", "garden", "violin", "bridge", "candle")
 @pytest.fixture
 def sentences(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(ROOT))
-    return importlib.import_module("benchmarks.bench_sentences")
+    return importlib.import_module("benchmarks.memory.sentences")
 
 
 class Letters:

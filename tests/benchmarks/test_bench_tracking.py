@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.bench_tracking import _cars, _figures, _follow, _followed
+from benchmarks.tracking.tracking import _cars, _figures, _follow, _followed
 from perception.cli import main
 from perception.track import TrackerConfig
 from perception.track.folders import DetectionFolder

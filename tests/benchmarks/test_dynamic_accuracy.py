@@ -29,10 +29,10 @@ def digits_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bench(load: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    tasks = load("dynamic_tasks")
+    tasks = load("layers.dynamic_tasks")
     monkeypatch.setenv(tasks.DIGITS_VARIABLE, "")
     tasks.load_digits.cache_clear()
-    yield load("bench_dynamic_accuracy")
+    yield load("layers.dynamic_accuracy")
     tasks.load_digits.cache_clear()
 
 
@@ -117,7 +117,7 @@ def test_wrong_options_are_refused(bench: Any, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_the_cost_of_a_training(load: Any) -> None:
-    rows = load("dynamic_rows")
+    rows = load("layers.dynamic_rows")
     layers = {"a": rows.LayerCost(100.0, 0.1), "b": rows.LayerCost(50.0, 1.0)}
     cost = rows.training_cost(layers, 30.0, steps=500, dense_steps=100, updates=10, by_gradient=True)
     # Forward 10 + 50 + 30 of 180; ten times the 90 multiply-adds that the gradient of the whole weight adds.
@@ -127,7 +127,7 @@ def test_the_cost_of_a_training(load: Any) -> None:
 
 
 def test_multiply_adds_are_counted(load: Any) -> None:
-    rows = load("dynamic_rows")
+    rows = load("layers.dynamic_rows")
     model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 5, 1), nn.Flatten(), nn.Linear(320, 7))
     found, rest = rows.count_forward(model, torch.zeros(1, 3, 8, 8), {"0", "3"})
     assert found == {"0": 64 * 4 * 27, "3": 320 * 7}
@@ -136,7 +136,11 @@ def test_multiply_adds_are_counted(load: Any) -> None:
 
 
 def test_text_task_learns_from_a_text(load: Any, tmp_path: Path) -> None:
-    tasks, training, rows = load("dynamic_tasks"), load("dynamic_training"), load("dynamic_rows")
+    tasks, training, rows = (
+        load("layers.dynamic_tasks"),
+        load("layers.dynamic_training"),
+        load("layers.dynamic_rows"),
+    )
     text = tmp_path / "text.txt"
     text.write_text("a quick brown fox jumps over the lazy dog\n" * 100)
     parts = tasks.load_text(str(text))
@@ -156,7 +160,7 @@ def test_text_task_learns_from_a_text(load: Any, tmp_path: Path) -> None:
 
 
 def test_the_head_does_not_see_what_follows(load: Any) -> None:
-    tasks = load("dynamic_tasks")
+    tasks = load("layers.dynamic_tasks")
     model = tasks.CharacterTransformer(20, 16)
     windows = torch.randint(20, (2, tasks.CONTEXT))
     changed = windows.clone()

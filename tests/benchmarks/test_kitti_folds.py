@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kitti_folds import folds_by_drive, main, sources
+from benchmarks.detector.folds import folds_by_drive, main, sources
 from perception.data import open_data_set
 from perception.data.camera import CameraCalibration
 from perception.data.kitti import write_calibration

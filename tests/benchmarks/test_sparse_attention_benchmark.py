@@ -52,7 +52,7 @@ def test_result_holds_every_part_and_all_sides_agree(load: Load, tmp_path: Path)
     out, png = tmp_path / "attention.json", tmp_path / "attention.png"
     arguments = ["--quick", "--rounds", "1", "--layers", "1", "--threads", "1", "--out", str(out)]
     arguments += ["--png", str(png), "--only", "random-0.1-512-*", "top-k-*", "selection-0.1-512-*"]
-    bench = load("bench_sparse_attention")
+    bench = load("attention.sparse_attention")
     assert bench.main([*arguments, "encoder", "gathered-shared-*"]) == 0
     values = json.loads(out.read_text())
     assert (values["schema"], values["benchmark"], values["settings"]["device"]) == (
@@ -100,7 +100,7 @@ def test_result_holds_every_part_and_all_sides_agree(load: Load, tmp_path: Path)
 def test_a_spent_budget_is_a_note_and_a_failure_ends_with_an_error(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = load("bench_sparse_attention")
+    bench = load("attention.sparse_attention")
     out = tmp_path / "attention.json"
     arguments = ["--quick", "--rounds", "1", "--threads", "1", "--out", str(out)]
     assert bench.main([*arguments, "--only", "random-0.1-512-*", "--budget-s", "1e-9"]) == 0
@@ -119,7 +119,7 @@ def test_a_spent_budget_is_a_note_and_a_failure_ends_with_an_error(
 
 
 def test_wrong_rows_are_found(load: Load) -> None:
-    exact = load("attention_exact")
+    exact = load("attention.exact")
     generator = torch.Generator().manual_seed(0)
     q, k, v, grad = (torch.randn(2, 3, 200, 16, generator=generator) for _ in range(4))
     q.requires_grad_()
@@ -141,13 +141,13 @@ def test_rows_of_a_pattern_are_those_of_its_token_mask(load: Load) -> None:
     mask = pattern.to_token_mask()
     for head in range(3):
         for row in range(pattern.block_rows):
-            found = load("attention_exact").row_mask(pattern, head, row)
+            found = load("attention.exact").row_mask(pattern, head, row)
             assert torch.equal(found, mask[head, row * 32 : (row + 1) * 32])
 
 
 @pytest.mark.parametrize("target", [1.0, 0.5, 0.1, 0.05])
 def test_random_patterns_come_as_close_to_the_density_as_blocks_allow(load: Load, target: float) -> None:
-    cells = load("attention_cells")
+    cells = load("attention.cells")
     pattern = cells.random_pattern(4096, target, 128, torch.device("cpu"), 0).validate()
     assert pattern.blocks == max(32, round(target * 32 * 32))
     assert pattern.density == pytest.approx(target, abs=0.5 / 32**2)
@@ -157,7 +157,7 @@ def test_random_patterns_come_as_close_to_the_density_as_blocks_allow(load: Load
 
 
 def test_gpu_cells_have_names_of_their_own_and_begin_with_the_aims(load: Load) -> None:
-    found = load("attention_cells").cells("cuda", quick=False)
+    found = load("attention.cells").cells("cuda", quick=False)
     keys = [cell.key for cell in (*found.aims, *found.others)]
     assert len(set(keys)) == len(keys)
     aims = {cell.key for cell in found.aims}
@@ -165,14 +165,14 @@ def test_gpu_cells_have_names_of_their_own_and_begin_with_the_aims(load: Load) -
         for dim in (64, 128):
             assert {f"random-0.1-{length}-{dim}-128-bfloat16-{end}" for end in ("forward", "both")} <= aims
     assert all(cell.batch * cell.length == max(32768, cell.length) for cell in found.others)
-    bench, sides = load("bench_sparse_attention"), load("attention_sides")
+    bench, sides = load("attention.sparse_attention"), load("attention.sides")
     with_flex = [key for key in keys if sides.matches(key, bench.FLEX_CELLS)]
     assert len(with_flex) == 2 * 2 * 2 * 4
     assert not any(key.startswith("random-1-") for key in with_flex)
 
 
 def test_aims_are_the_least_of_their_cases(load: Load) -> None:
-    bars = load("attention_bars").bars
+    bars = load("attention.bars").bars
     cases = [
         _row(4096, 0.1, 6.5, over_flex={"median": 1.9}),
         _row(4096, 0.1, 6.1, key="worse"),
@@ -196,7 +196,7 @@ def test_aims_are_the_least_of_their_cases(load: Load) -> None:
 
 
 def test_break_even_is_where_selection_wins_for_good(load: Load) -> None:
-    break_even = load("attention_bars").break_even
+    break_even = load("attention.bars").break_even
 
     def rows(*gains: float) -> list[dict[str, Any]]:
         return [_selected(1024 << index, gain) for index, gain in enumerate(gains)]
@@ -209,9 +209,9 @@ def test_break_even_is_where_selection_wins_for_good(load: Load) -> None:
 
 
 def test_tables_say_what_the_result_says(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = load("published").BLOCKS
+    blocks = load("publish.blocks").BLOCKS
     makers = ("bars", "speedups", "times", "patterns", "selection", "encoder", "gathered")
-    monkeypatch.setattr(load("published_text"), "RESULTS", tmp_path)
+    monkeypatch.setattr(load("publish.text"), "RESULTS", tmp_path)
     assert [blocks[f"attention-{name}"]() for name in makers] == [""] * 7
 
     cases = [
@@ -235,7 +235,7 @@ def test_tables_say_what_the_result_says(load: Load, tmp_path: Path, monkeypatch
         "selection": selection,
         "encoder": encoder,
         "gathered": [gathered | {"microseconds": {"ours": {"median": 99.5}, "dense": {"median": 2500.0}}}],
-        "bars": load("attention_bars").bars(cases, selection, encoder),
+        "bars": load("attention.bars").bars(cases, selection, encoder),
     }
     (tmp_path / "sparse_attention-cuda.json").write_text(json.dumps(values))
     lines = {name: blocks[f"attention-{name}"]().splitlines() for name in makers}

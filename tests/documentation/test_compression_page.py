@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.published import BLOCKS
+from benchmarks.publish.blocks import BLOCKS
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def test_every_method_is_told(page: str) -> None:
 
 
 def test_links_and_tables_are_there(page: str, repository: Path) -> None:
-    for script in re.findall(r"`((?:benchmarks|demos)/\w+\.py)`", page):
+    for script in re.findall(r"`((?:benchmarks|demos)/[\w/]+\.py)`", page):
         assert (repository / script).is_file(), script
     for block in ("vectors", "speed", "files", "quality"):
         (table,) = re.findall(

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import bench_drive
-from benchmarks.published import BLOCKS
+from benchmarks.memory import drive as bench_drive
+from benchmarks.publish.blocks import BLOCKS
 from memory import Memory, MemoryStore
 from memory.merging import MergeOptions
 from memory.presence import PresenceOptions, look_again
@@ -219,7 +219,7 @@ def test_the_benchmark_runs_and_goes_on_where_it_stopped(
         assert store["questions"]["right"] == other["stores"][name]["questions"]["right"]
         kinds = first["summary"][name]["kinds"]
         assert sum(kind["right"] for kind in kinds.values()) == store["questions"]["right"]
-    monkeypatch.setattr("benchmarks.published_text.RESULTS", tmp_path)
+    monkeypatch.setattr("benchmarks.publish.text.RESULTS", tmp_path)
     for name in ("drive", "drive-kinds"):
         assert [line.split("|")[1].strip() for line in BLOCKS[name]().splitlines()[2:]] == [
             "ours",

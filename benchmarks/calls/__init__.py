@@ -1,0 +1,1 @@
+"""What a call of each product costs, from a fresh process to a busy machine."""

@@ -1,0 +1,109 @@
+"""What a call takes, as users call it: wall clock, host arrays in and host results out, everything included.
+
+    python -m benchmarks.calls.calls                                  # commands, memory, service, frames
+    python -m benchmarks.calls.calls --device cuda                    # frames, first detections, products
+    python -m benchmarks.calls.calls --rows service vectors
+
+Rows: ``commands`` (``--help``, a query in a fresh process), ``vectors`` (a query over 20,000 x 64, alone and
+with a core taken), ``store`` (durable inserts, LSH, filtered queries), ``service`` (eight clients on the same
+cores), ``frames`` (a call, a stream, a batch, beside the dense twin), ``large`` (a million points), ``busy``
+(frames with a core taken, beside the dense twin), ``openvino`` (frames beside the dense network of
+PointPillars alone in OpenVINO; no rows where that is not installed), ``first`` (detections of a fresh
+process), ``products`` (``spmv``, ``spmm``, ``SparseLinear``, ``sparse_attention`` beside torch's own calls).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.calls.frames import busy, first, frames, large
+from benchmarks.calls.memory import commands, service, store, vectors
+from benchmarks.calls.openvino import openvino
+from benchmarks.calls.products import products
+from benchmarks.lib.options import asked, common_parser, configure, parse
+from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.scenes import default_data
+
+Measure = Callable[[Path, argparse.Namespace], list[dict[str, Any]]]
+ROWS: dict[str, Measure] = {
+    "commands": commands,
+    "vectors": vectors,
+    "store": store,
+    "service": service,
+    "frames": frames,
+    "large": large,
+    "busy": busy,
+    "openvino": openvino,
+    "first": first,
+    "products": products,
+}
+_USUAL = {
+    "cpu": ("commands", "vectors", "store", "service", "frames", "busy", "openvino"),
+    "cuda": ("frames", "large", "first", "products"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    options = _options(arguments)
+    device = torch.device(options.device)
+    configure(device, options.threads)
+    rows: list[dict[str, Any]] = []
+    start = time.perf_counter()
+    for name in options.rows:
+        print(f"[{time.perf_counter() - start:.0f} s] {name}", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            rows += [{"row": name, **row} for row in ROWS[name](Path(folder), options)]
+    notes = [
+        "wall clock; p99 of few calls is near their maximum",
+        "times: how many times as long the other took, in turn with ours",
+    ]
+    settings = asked(options, "data", "folder")
+    values = result("calls", device, settings, calls=rows, notes=notes)
+    save(values, options)
+    show(values, [_table(rows)], notes, as_json=options.json)
+    return 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = common_parser(__doc__, "calls", quick="small stores and few calls, to see that it runs")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, help="default: those of the device")
+    parser.add_argument("--data", type=Path, default=default_data(), help="KITTI folder; simulated if absent")
+    parser.add_argument("--folder", type=Path, help="where stores are made; decides what a sync costs")
+    parser.add_argument("--rounds", type=int, help="calls of each (20; 3 with --quick)")
+    options = parse(parser, arguments)
+    options.rows = options.rows or list(_USUAL[options.device])
+    options.rounds = options.rounds or (3 if options.quick else 20)
+    return options
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> Any:
+    return table(
+        "Calls",
+        ["call", "", "p50 or rate", "p99, ms", "aim", "times", "of", "met"],
+        [
+            [
+                row["call"],
+                row["unit"],
+                number(row["value"], 3),
+                number(row.get("p99"), 3),
+                number(row["aim"], 2),
+                number(row.get("times"), 2),
+                row.get("other", ""),
+                {None: "", True: "yes", False: "no"}[row["met"]],
+            ]
+            for row in rows
+        ],
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""The sparse detector against its dense twin, frames, levels, weights and archives."""

@@ -1,0 +1,188 @@
+"""Changes of the detector that newer ones have, against the detector as it ships: AP and time.
+
+    python -m benchmarks.detector.architectures --device cuda --seeds 3 --seconds 300
+    python -m benchmarks.detector.architectures --quick             # a few steps: shows that it runs
+
+All sides are trained from scratch by the configuration of the shipped weights, with fewer steps: the same
+seed, the same frames in the same order and changed alike, step by step in turn. ``--seconds`` measures a step
+first and takes as many as fit. Then AP on frames that none was trained on, and what a frame costs. The sides
+are those of ``benchmarks/detector/architecture_sides.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.detector.architecture_sides import SIDES
+from benchmarks.detector.trained_sides import PLAIN, SidesRun, cases, trained
+from benchmarks.lib.options import asked, common_parser, configure, parse
+from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.scenes import default_data
+from benchmarks.lib.timing import Summary, interleave, paired_ratio
+from perception.data import open_data_set
+from perception.detector import Detector
+from perception.errors import DataError
+from perception.model.weights import load_weights
+from perception.types import FloatArray
+
+#: Frames of the first part that are timed.
+_TIMED_FRAMES = 8
+_NOTES = (
+    "trained on the split 'train' alone, from scratch, without simulated frames, with fewer steps than the"
+    " shipped weights and the same schedule over them; measured is the moving average of the weights.",
+    "a spread between trainings of one side bounds what a difference between the sides can mean.",
+    "losses are those of the plain detector's targets on every side.",
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    options = _options(arguments)
+    with contextlib.ExitStack() as stack:
+        folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        runs, records = trained(_runs(options, folder), options.seconds)
+        device = torch.device(options.device)
+        configure(device, options.threads)
+        # A training in this process has set it.
+        torch.backends.cudnn.deterministic = False
+        times = _frame_times(runs[0], options, device)
+    settings = asked(options, "data", "folder", "seconds") | {
+        "steps": runs[0].steps,
+        "precision": runs[0].precision,
+    }
+    values = result(
+        "architectures",
+        device,
+        settings,
+        runs=records,
+        cases=cases(records, options.parts),
+        frame=times,
+        notes=list(_NOTES),
+    )
+    save(values, options)
+    show(values, _tables(values), values["notes"], as_json=options.json)
+    return 0
+
+
+def _runs(options: argparse.Namespace, folder: Path) -> list[SidesRun]:
+    quick = options.quick
+    return [
+        SidesRun(
+            {name: SIDES[name] for name in options.sides},
+            seed,
+            3 if quick else options.steps,
+            "smoke" if quick else options.config,
+            str(options.data),
+            tuple(options.parts),
+            2 if quick else 0,
+            str(folder),
+            options.device,
+            "bfloat16" if options.device == "cuda" else "float32",
+            2 if quick else options.batch_size,
+            0 if quick else options.workers,
+            options.threads,
+        )
+        for seed in range(options.seed, options.seed + options.seeds)
+    ]
+
+
+def _frame_times(run: SidesRun, options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
+    """Milliseconds from points to boxes by side, in turn on the same frames, as ``Detector`` runs each."""
+    data_set = open_data_set(run.data, run.parts[0])
+    clouds = [data_set[at].points for at in range(min(len(data_set), _TIMED_FRAMES))]
+    calls: dict[str, Callable[[], object]] = {}
+    for name in run.sides:
+        detector = Detector(load_weights(run.weights(name)), device=device)
+        detector.warmup(clouds[0])
+        calls[name] = _over(detector, clouds)
+    with torch.inference_mode():
+        samples = interleave(calls, device, rounds=options.rounds, budget_s=60, seed=options.seed)
+    return {
+        "frames": len(clouds),
+        "sides": {
+            name: Summary.of([value / len(clouds) for value in taken]).to_dict()
+            for name, taken in samples.items()
+        },
+        "ratios": {name: paired_ratio(samples[name], samples[PLAIN]) for name in calls if name != PLAIN},
+    }
+
+
+def _over(detector: Detector, clouds: Sequence[FloatArray]) -> Callable[[], object]:
+    return lambda: [detector(cloud) for cloud in clouds]
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = common_parser(__doc__, "architectures", quick="3 steps of a small network on few frames")
+    parser.add_argument("--data", type=Path, default=default_data(), help="KITTI object folder")
+    parser.add_argument(
+        "--parts",
+        nargs="+",
+        default=["val", "train_more"],
+        help="splits to evaluate on; first, and timed: val",
+    )
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--config", default="pointpillars-kitti", help="training configuration of all sides")
+    parser.add_argument("--steps", type=int, default=1200, help="of each training")
+    parser.add_argument("--seconds", type=float, help="as many steps as all sides take so long for")
+    parser.add_argument("--seeds", type=int, default=1, help="trainings of each side, all at a time")
+    parser.add_argument("--batch-size", type=int, default=8, help="frames a step")
+    parser.add_argument("--workers", type=int, default=4, help="processes that prepare frames, for each seed")
+    parser.add_argument("--rounds", type=int, default=10, help="measured passes over the frames")
+    parser.add_argument("--folder", type=Path, help="keep weights and configurations there")
+    options = parse(parser, arguments)
+    if PLAIN not in options.sides:
+        parser.error(f"--sides: {PLAIN} must be among them: others are compared with it")
+    try:
+        for part in ("train", *options.parts):
+            open_data_set(options.data, part)
+    except DataError as error:
+        parser.error(f"--data, --parts: {error}")
+    if options.quick:
+        options.rounds = min(options.rounds, 3)
+    return options
+
+
+_SHOWN = {
+    "car_3d_easy": "Car 3D easy",
+    "car_3d_moderate": "moderate",
+    "car_3d_hard": "hard",
+    "car_bev_moderate": "BEV moderate",
+    "loss": "loss",
+}
+
+
+def _tables(values: dict[str, Any]) -> list[Any]:
+    made = []
+    *parts, training = values["cases"]
+    for case in parts:
+        rows = [*case["sides"].items(), *((f"{name}: gained", row) for name, row in case["gained"].items())]
+        made.append(
+            table(
+                f"AP40, {case['part']}, mean (least to most) of {case['seeds']} trainings",
+                ["side", *_SHOWN.values()],
+                [[side, *(_range(row[name], name) for name in _SHOWN)] for side, row in rows],
+            )
+        )
+    times = values["frame"]["sides"]
+    rows = [
+        [side, number(row["step_ms"]), f"{row['parameters']:,}", number(times[side]["median_ms"], 3)]
+        for side, row in training["sides"].items()
+    ]
+    made.append(table("Cost", ["side", "ms a step", "parameters", "ms a frame"], rows))
+    return made
+
+
+def _range(row: dict[str, float], name: str) -> str:
+    digits = 3 if name == "loss" else 1
+    return f"{row['mean']:.{digits}f} ({row['least']:.{digits}f} to {row['most']:.{digits}f})"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""2:4 layers, dynamic sparsity and pruning."""

@@ -1,0 +1,119 @@
+"""Means and spreads of the study of sparse training, and its tables."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.layers.dynamic_rows import LABELS, Row
+from benchmarks.lib.results import table
+from sparse_core.table import Table
+
+#: What each task is judged by, and digits after the point.
+MEASURES = {
+    "digits-mlp": ("accuracy", "accuracy, %"),
+    "digits-convnet": ("accuracy", "accuracy, %"),
+    "text-transformer": ("bits", "bits a character"),
+    "detector": ("ap_moderate", "Car 3D AP40, moderate"),
+}
+
+
+def summarise(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A case for every task and row, over the seeds.
+
+    Args:
+        runs: records of :func:`benchmarks.layers.dynamic_training.train` or
+            :func:`benchmarks.layers.dynamic_detector.train_detector`.
+
+    Returns:
+        Task, fields of the row, ``label``, ``seeds``, ``measures`` (mean, standard deviation, n and values of
+        each), ``parameters``, ``density``, ``cost`` and ``steps``.
+    """
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for run in runs:
+        groups.setdefault((run["task"], *(run[name] for name in Row._fields)), []).append(run)
+    cases = []
+    for (task, *fields), members in groups.items():
+        row = Row(*fields)
+        first = members[0]
+        samples = [_measures(member) for member in members]
+        cases.append(
+            {
+                "task": task,
+                **row._asdict(),
+                "label": row.label,
+                "seeds": [member["seed"] for member in members],
+                "measures": {name: spread([sample[name] for sample in samples]) for name in samples[0]},
+                "parameters": first["parameters"],
+                "density": round(first["density"], 4),
+                "cost": round(statistics.fmean(member["cost"] for member in members), 4),
+                "steps": first["steps"],
+            }
+        )
+    order = list(LABELS)
+    tasks = list(MEASURES)
+    return sorted(
+        cases,
+        key=lambda case: (
+            tasks.index(case["task"]),
+            case["length"],
+            case["sparsity"],
+            order.index((case["method"], case["structure"])),
+        ),
+    )
+
+
+def _measures(run: dict[str, Any]) -> dict[str, float]:
+    found = {name: run[name] for name in ("accuracy", "bits", "loss", "ap_bev") if name in run}
+    return found | {f"ap_{level}": value for level, value in run.get("ap", {}).items()}
+
+
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Mean, sample standard deviation (null for a single value), number and the values themselves."""
+    return {
+        "mean": round(statistics.fmean(values), 6),
+        "std": round(statistics.stdev(values), 6) if len(values) > 1 else None,
+        "n": len(values),
+        "values": [round(value, 6) for value in values],
+    }
+
+
+def score_text(case: dict[str, Any], measure: str | None = None) -> str:
+    """Mean and spread of what the task is judged by; shares in per cent."""
+    name = measure or MEASURES[case["task"]][0]
+    found = case["measures"][name]
+    scale, digits = (100, 1) if name == "accuracy" else (1, 1 if name.startswith("ap") else 3)
+    mean = f"{scale * found['mean']:.{digits}f}"
+    return mean if found["std"] is None else f"{mean} ± {scale * found['std']:.{digits}f}"
+
+
+def tables(cases: Sequence[dict[str, Any]]) -> list[Table]:
+    """A table a task."""
+    built = []
+    for task, (_, title) in MEASURES.items():
+        chosen = [case for case in cases if case["task"] == task]
+        if not chosen:
+            continue
+        heads = ["row", "sparsity", "steps", title, "loss", "n", "parameters", "density", "cost"]
+        built.append(
+            table(
+                task,
+                heads,
+                (
+                    [
+                        case["label"],
+                        f"{case['sparsity']:.0%}" if case["sparsity"] else "–",
+                        f"{case['steps']:,}",
+                        score_text(case),
+                        score_text(case, "loss"),
+                        str(len(case["seeds"])),
+                        f"{case['parameters']:,}",
+                        f"{case['density']:.1%}",
+                        f"{case['cost']:.2f}",
+                    ]
+                    for case in chosen
+                ),
+            )
+        )
+    return built

@@ -1,0 +1,1 @@
+"""What all benchmarks share: options, timing, scenes and result files."""

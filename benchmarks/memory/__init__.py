@@ -1,0 +1,1 @@
+"""The store: searches, indexes, drives, retention and encoders."""

@@ -1,0 +1,1 @@
+"""Merging of models and of files."""

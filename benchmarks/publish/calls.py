@@ -1,0 +1,70 @@
+"""What is published of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.publish.text import Column, Table, Values, milliseconds
+
+_MET = {None: "", True: "yes", False: "no"}
+
+
+def _value(row: Values) -> str:
+    return f"{row['value']:,.0f}/s" if row["unit"] == "a second" else f"{milliseconds(row['value'])} ms"
+
+
+def _aim(row: Values) -> str | None:
+    if row.get("aim_slower") is not None:
+        return f"{row['aim_slower']} times as long"
+    if row.get("aim_times") is not None:
+        return f"{row['aim_times']} times"
+    if row["aim"] is None:
+        return None
+    rate = f"{row['aim']:,.0f}/s" if row["unit"] == "a second" else f"{milliseconds(row['aim'])} ms"
+    return f"{rate} (p99)" if row.get("aim_of") == "p99" else rate
+
+
+def _beside(row: Values) -> str | None:
+    found = [f"{row['times']:.2f} times as long: {row['other']}"] if "other" in row else []
+    found += [f"{row['slower']} times as long as alone"] if "slower" in row else []
+    return "; ".join(found) or None
+
+
+def _columns() -> list[Column]:
+    def p99(row: Values) -> Any:
+        return row.get("p99")
+
+    return [
+        Column("call", "call"),
+        Column("p50, or rate", _value),
+        Column("p99, ms", p99, milliseconds),
+        Column("beside it", _beside),
+        Column("aim", _aim),
+        Column("met", lambda row: _MET[row["met"]]),
+    ]
+
+
+def _product_columns() -> list[Column]:
+    def microseconds(milliseconds: float) -> str:
+        return f"{milliseconds * 1e3:,.1f}"
+
+    return [
+        Column("call", "call"),
+        Column("ours, µs", "value", microseconds),
+        Column("torch's, µs", lambda row: row["value"] * row["times"], microseconds),
+        Column("times as fast", "times", "{:.2f}".format),
+        Column("0.97 met", lambda row: _MET[row["met"]]),
+    ]
+
+
+def _rows(products: bool) -> Callable[[Values], list[Any]]:
+    return lambda values: [row for row in values["calls"] if (row["row"] == _PRODUCTS) is products]
+
+
+_PRODUCTS = "products"
+BLOCKS: dict[str, Callable[[], str]] = {
+    "calls-cpu": Table("calls-cpu", rows=_rows(False), columns=_columns()),
+    "calls-cuda": Table("calls-cuda", rows=_rows(False), columns=_columns()),
+    "calls-products": Table("calls-cuda", rows=_rows(True), columns=_product_columns()),
+}

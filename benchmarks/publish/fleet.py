@@ -1,0 +1,47 @@
+"""What is published of a store on a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.publish.text import Column, Table, Values
+
+
+def _filters(values: Values) -> list[str]:
+    return list(values["cases"][0]["questions"])
+
+
+def _question(name: str) -> Column:
+    """Time and recall in one cell."""
+
+    def told(row: Values) -> str:
+        found = row["questions"][name]
+        return f"{found['p50_ms']:.1f}, {found['recall']:.2f}"
+
+    return Column(name, told)
+
+
+_ADDED = Table(
+    "fleet-cpu",
+    rows=lambda values: [case for case in values["cases"] if "added_per_s" in case],
+    columns=[
+        Column("side", "side"),
+        Column("rows", "rows", ",d"),
+        Column("added, 1,000 at a time, a second", "added_per_s", ",.0f"),
+        Column("one by one", "added_singly_per_s", ",.0f"),
+        Column("by 8 threads", "added_by_threads_per_s", ",.0f", "–"),
+        Column("making the index, s", "index_s", ",.1f"),
+        Column("bytes a row", "bytes_per_row", ",.0f"),
+        Column("by words, ms", lambda row: row.get("words", {}).get("p50_ms"), ".1f", "–"),
+    ],
+)
+_QUESTIONS = Table(
+    "fleet-cpu",
+    rows="cases",
+    columns=lambda values: [
+        Column("side", "side"),
+        Column("rows", "rows", ",d"),
+        *map(_question, _filters(values)),
+    ],
+)
+BLOCKS: dict[str, Callable[[], str]] = {"fleet-added": _ADDED, "fleet-questions": _QUESTIONS}

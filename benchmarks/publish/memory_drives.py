@@ -1,0 +1,82 @@
+"""What is published of memories of real drives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.publish.text import Column, Table, Values
+
+_GROUPS = {
+    "labels": "labels, {drives} drives there and back",
+    "labels, beside": "the same, 0.5 m beside on the way back",
+    "our detector": "our detector, {drives} drives",
+    "CenterPoint": "CenterPoint, {drives} drive",
+    "without poses": "labels without poses, {drives} sequences",
+}
+_SIDES = {"everything": "every box", "latest": "newest boxes"}
+Row = tuple[str, str, Values]
+
+
+def _rows(values: Values) -> list[Row]:
+    """Group, side and figures; the group is named in the first row of it."""
+    drives = {group: sum(case["group"] == group for case in values["cases"]) for group in values["summary"]}
+    found = []
+    for group, sides in values["summary"].items():
+        for side, figures in sides.items():
+            first = side == next(iter(sides))
+            words = f"{_GROUPS[group].format(drives=drives[group])}: {figures['things']} things"
+            found.append((words if first else "", _SIDES.get(side, side), figures))
+    return found
+
+
+def _figure(name: str) -> Callable[[Row], Any]:
+    return lambda row: row[2][name]
+
+
+def _of(pair: list[int]) -> str:
+    return f"{pair[0]}/{pair[1]}" if pair[1] else "–"
+
+
+def _answers(kind: str) -> Callable[[Row], Any]:
+    return lambda row: row[2]["questions"][kind]
+
+
+def _one(row: Row) -> Any:
+    return None if row[2]["one"] is None else 100 * row[2]["one"]
+
+
+_KNOWN = Table(
+    "memory_drives-cpu",
+    rows=_rows,
+    columns=[
+        Column("boxes of", lambda row: row[0]),
+        Column("memory", lambda row: row[1]),
+        Column("memories", _figure("memories"), ",d"),
+        Column("one a thing, %", _one, ".1f"),
+        Column("too many", _figure("split"), ",d"),
+        Column("joined", _figure("joined"), "d"),
+        Column("lost", _figure("lost"), "d"),
+        Column("of nothing", _figure("false"), ",d"),
+        Column("error, m", _figure("error_median_m"), ".3f", "–"),
+        Column("95 %, m", _figure("error_95_m"), ".3f", "–"),
+        Column("cars counted/there", _figure("counted"), _of),
+        Column("parked", _answers("parked"), _of),
+        Column("last seen", _answers("last seen"), _of),
+        Column("changed", _answers("changed"), _of),
+    ],
+)
+
+_COST = Table(
+    "memory_drives-cpu",
+    rows=_rows,
+    columns=[
+        Column("boxes of", lambda row: row[0]),
+        Column("memory", lambda row: row[1]),
+        Column("kB a drive", _figure("kilobytes"), ",.0f", "in memory only"),
+        Column("ms a frame to remember", _figure("remembering_ms_a_frame"), ".2f"),
+        Column("ms a question", _figure("question_ms"), ".2f"),
+    ],
+)
+
+BLOCKS: dict[str, Callable[[], str]] = {"memory-drives": _KNOWN, "memory-drives-cost": _COST}

@@ -1,0 +1,38 @@
+"""What is published of sentences that find memories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.publish.text import Column, Table, Values
+
+
+def _interval(name: str) -> Callable[[Values], Any]:
+    return lambda row: f"{row[name]['recall']:.3f} ({row[name]['low']:.3f} to {row[name]['high']:.3f})"
+
+
+_RECALL = Table(
+    "sentences-cpu",
+    rows="sides",
+    columns=[
+        Column("recall@10 (95 %)", "name"),
+        Column("all questions", _interval("all")),
+        Column("other conversations", _interval("others")),
+        *(
+            Column(name.replace("_", " "), ("by_category", name), ".3f")
+            for name in ("single_hop", "temporal", "multi_hop", "open_domain")
+        ),
+    ],
+)
+_TIMES = Table(
+    "sentences-cpu",
+    rows=lambda values: values["times"].items(),
+    columns=[
+        Column("ms", (0,)),
+        Column("median", (1, "median_ms"), ".2f"),
+        Column("99th percentile", (1, "p99_ms"), ".2f"),
+    ],
+)
+
+BLOCKS: dict[str, Callable[[], str]] = {"sentences": _RECALL, "sentences-times": _TIMES}

@@ -1,0 +1,1 @@
+"""The store as a service, on servers and on several machines."""

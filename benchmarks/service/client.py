@@ -1,0 +1,160 @@
+"""One client of the service, in a process of its own that imports only the standard library.
+
+Reads its task as JSON from standard input, adds, searches, asks and reads in turn until the time is up, and
+writes what it measured as JSON. What it could not send because the service was gone is sent again.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import sys
+import time
+from typing import Any, NamedTuple
+
+#: Kinds of things that are seen.
+LABELS = 50
+#: In turn.
+OPERATIONS = ("add", "query", "get", "query", "ask")
+_PAUSE_S = 0.02
+#: Seconds after the end within which what was begun must succeed.
+_PATIENCE_S = 120.0
+_JSON = {"content-type": "application/json"}
+
+
+class Sent(NamedTuple):
+    """A request that was answered.
+
+    Attributes:
+        status: of HTTP.
+        body: of the answer.
+        seconds: that the last attempt took.
+        attempts: how often it was sent.
+    """
+
+    status: int
+    body: bytes
+    seconds: float
+    attempts: int
+
+
+class Connection:
+    """Keeps one connection, and opens it again while the service is away.
+
+    Args:
+        port: on this computer.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._open: http.client.HTTPConnection | None = None
+        #: Longest time that nobody answered, in seconds.
+        self.away_s = 0.0
+
+    def send(self, method: str, path: str, body: str | None, until: float) -> Sent | None:
+        """The answer; ``None`` where there was none until a moment of :func:`time.monotonic`."""
+        begun = time.monotonic()
+        attempts = 0
+        while attempts == 0 or time.monotonic() < until:
+            attempts += 1
+            start = time.perf_counter()
+            try:
+                if self._open is None:
+                    self._open = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+                self._open.request(method, path, body, _JSON)
+                answer = self._open.getresponse()
+                text = answer.read()
+            except (OSError, http.client.HTTPException):
+                self.close()
+                time.sleep(_PAUSE_S)
+                continue
+            spent = time.perf_counter() - start
+            if attempts > 1:
+                self.away_s = max(self.away_s, time.monotonic() - begun)
+            return Sent(answer.status, text, spent, attempts)
+        return None
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+def caption(client: int, number: int, part: int) -> str:
+    """What tells a memory from all others of a run."""
+    return f"client {client} batch {number} part {part}"
+
+
+def work(task: dict[str, Any]) -> dict[str, Any]:
+    """Do the task.
+
+    Args:
+        task: ``port``, ``client`` (its number), ``seconds``, ``batch`` (memories of a request), ``dim``,
+            ``seed``; where they are not the usual ones also ``operations`` in turn, and ``vectors`` as JSON.
+
+    Returns:
+        ``seconds_of`` each operation, ``errors``, ``acknowledged`` rows of the number of a batch and its ids,
+        ``repeated`` requests and ``away_s``.
+    """
+    generator = random.Random(f"{task['seed']} {task['client']}")
+    operations = task.get("operations", OPERATIONS)
+    vectors = task.get("vectors") or [
+        json.dumps([round(generator.gauss(0.0, 1.0), 4) for _ in range(task["dim"])]) for _ in range(64)
+    ]
+    connection = Connection(task["port"])
+    found: dict[str, Any] = {"errors": [], "acknowledged": [], "repeated": 0, "lost": 0}
+    seconds: dict[str, list[float]] = {name: [] for name in OPERATIONS}
+    known = 1
+    end = time.monotonic() + task["seconds"]
+    turn = 0
+    while time.monotonic() < end:
+        operation = operations[turn % len(operations)]
+        number = turn // len(operations)
+        turn += 1
+        method, path, body = _request(operation, task, number, known, vectors, generator)
+        sent = connection.send(method, path, body, end + _PATIENCE_S)
+        if sent is None:
+            found["lost"] += 1
+            break
+        found["repeated"] += sent.attempts > 1
+        if sent.status != 200:
+            found["errors"].append(f"{operation}: {sent.status} {sent.body[:200]!r}")
+            continue
+        seconds[operation].append(sent.seconds)
+        if operation == "add":
+            ids = json.loads(sent.body)["ids"]
+            known = ids[-1]
+            found["acknowledged"].append([number, ids])
+    connection.close()
+    return {**found, "seconds_of": seconds, "away_s": connection.away_s}
+
+
+def _request(
+    operation: str,
+    task: dict[str, Any],
+    number: int,
+    known: int,
+    vectors: list[str],
+    generator: random.Random,
+) -> tuple[str, str, str | None]:
+    """Method, address and body of the next request; texts are put together, which costs the client least."""
+    if operation == "add":
+        rows = ",".join(
+            f'{{"time_ns":{time.time_ns()},"label":"thing {generator.randrange(LABELS)}",'
+            f'"caption":"{caption(task["client"], number, part)}","embedding":{generator.choice(vectors)},'
+            f'"position":[{generator.uniform(-99, 99):.2f},{generator.uniform(-99, 99):.2f},0.0]}}'
+            for part in range(task["batch"])
+        )
+        return "POST", "/api/memories", f'{{"memories":[{rows}]}}'
+    if operation == "query":
+        return "POST", "/api/query", f'{{"embedding":{generator.choice(vectors)},"k":10}}'
+    if operation == "ask":
+        label = f"thing {generator.randrange(LABELS)}"
+        return "POST", "/api/ask", f'{{"question":"last_seen","what":"{label}"}}'
+    return "GET", f"/api/memories/{known}", None
+
+
+if __name__ == "__main__":
+    json.dump(work(json.load(sys.stdin)), sys.stdout)

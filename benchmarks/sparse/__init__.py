@@ -1,0 +1,1 @@
+"""Sparse matrices and convolutions: formats, products, assembly and solvers."""

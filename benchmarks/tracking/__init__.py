@@ -1,0 +1,1 @@
+"""Tracks of objects, and objects recognized again."""

@@ -1,0 +1,190 @@
+"""Tracks of KITTI's cars from PointRCNN's boxes, in three modes, against a tracker as AB3DMOT is, in one run.
+
+    python -m benchmarks.tracking.tracking
+
+Figures are those of `perceive eval --tracking`. The belief that tracks are told from is also chosen for each
+sequence by the others, so that what a choice made on other data costs is known. Times are those of the
+process, one thread, of following alone: no file is read or written in them.
+Data: ``$SPARSIGHT_DATA/kitti_tracking``, by default ``../shared/data/kitti_tracking``; no poses. Then the
+boxes of our own detector over the drives with scans and poses in ``kitti_sequences`` beside it, and those of
+CenterPoint and Megvii in the scene in ``nuscenes``, against a greedy tracker of constant velocity.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.lib.environment import ROOT
+from benchmarks.lib.options import common_parser, configure, parse
+from benchmarks.lib.results import result, save, show
+from benchmarks.tracking.baseline import Baseline
+from benchmarks.tracking.nuscenes import nuscenes_tracks
+from benchmarks.tracking.own import own_tracks
+from perception.data.kitti.tracking import TrackRows, read_tracks
+from perception.track import TrackerConfig, track_recording
+from perception.track.evaluation import SequencePair, clear_measures, hota_measures
+from perception.track.folders import DetectionFolder, rows_of_tracks
+from perception.track.recording import MODES, Mode, Moment
+from sparse_core.table import Table, cell
+
+_LABEL = "Car"
+_CHOICES = (-2.0, -1.0, 0.0)
+_FIGURES = ("samota", "mota", "motp", "id_switches", "fragments", "hota", "deta", "assa")
+
+Follow = Callable[[list[Moment]], list[Any]]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = common_parser(__doc__, "tracking", quick="two sequences")
+    data = Path(os.environ.get("SPARSIGHT_DATA", ROOT.parent / "shared" / "data")) / "kitti_tracking"
+    parser.add_argument("--data", type=Path, default=data)
+    parser.add_argument("--weights", default="pointpillars-kitti", help="of our detector")
+    options = parse(parser, arguments)
+    configure(torch.device("cpu"), 1)
+    folder = DetectionFolder(options.data)
+    names = list(folder.lengths)[: 2 if options.quick else None]
+    held = {name: _cars(folder.moments(name)) for name in names}
+    config = TrackerConfig.for_log_odds()
+    sides: dict[str, Follow] = {"baseline": _baseline}
+    sides |= {mode: _follow(config, mode) for mode in MODES}
+    cases, pairs = {}, {}
+    for side, follow in sides.items():
+        pairs[side], seconds = _followed(folder, held, follow)
+        frames = sum(map(len, held.values()))
+        cases[side] = _figures(pairs[side]) | {
+            "frames_per_s": round(frames / seconds),
+            "hota_by_sequence": [round(hota_measures([pair], _LABEL).hota, 4) for pair in pairs[side]],
+        }
+    values = result(
+        "tracking",
+        torch.device("cpu"),
+        {"quick": options.quick, "sequences": names, "threads": 1},
+        cases=cases,
+        left_out=_left_out(folder, held, config, pairs["online"]),
+        own=own_tracks(
+            sorted(data.with_name("kitti_sequences").glob("*/"))[: 1 if options.quick else None],
+            options.weights,
+        ),
+        nuscenes=nuscenes_tracks(data.with_name("nuscenes")),
+        notes=["boxes of PointRCNN, whose training frames came from such drives"],
+    )
+    save(values, options)
+    show(
+        values,
+        [_table(values), _own_table(values), _nuscenes_table(values)],
+        values["notes"],
+        as_json=options.json,
+    )
+    return 0
+
+
+def _cars(moments: list[Moment]) -> list[Moment]:
+    return [Moment(moment.detections.filter(labels=[_LABEL]), moment.pose) for moment in moments]
+
+
+def _follow(config: TrackerConfig, mode: Mode) -> Follow:
+    return lambda frames: list(track_recording(frames, config, mode=mode))
+
+
+def _baseline(frames: list[Moment]) -> list[Any]:
+    tracker = Baseline()
+    return [tracker.update(moment.detections) for moment in frames]
+
+
+def _followed(
+    folder: DetectionFolder, held: dict[str, list[Moment]], follow: Follow
+) -> tuple[list[SequencePair], float]:
+    """Labels beside tracks of each sequence, and the seconds that following took."""
+    pairs, seconds = [], 0.0
+    for name, frames in held.items():
+        started = time.process_time()
+        tracks = follow(frames)
+        seconds += time.process_time() - started
+        rows = rows_of_tracks(tracks, folder.calibration(name), log_odds_scores=folder.scores_are_log_odds)
+        labels = read_tracks(folder.path / "label_02" / f"{name}.txt")
+        pairs.append(SequencePair(name, len(frames), _by_frame(labels), _by_frame(rows)))
+    return pairs, seconds
+
+
+def _by_frame(rows: TrackRows) -> TrackRows:
+    return rows.rows(np.argsort(rows.frame, kind="stable"))
+
+
+def _figures(pairs: list[SequencePair]) -> dict[str, Any]:
+    found = clear_measures(pairs, _LABEL).to_dict() | hota_measures(pairs, _LABEL).to_dict()
+    return {name: round(found[name], 6) for name in _FIGURES}
+
+
+def _left_out(
+    folder: DetectionFolder,
+    held: dict[str, list[Moment]],
+    config: TrackerConfig,
+    online: list[SequencePair],
+) -> dict[str, Any]:
+    """HOTA online where the belief to tell a track from is the best one of the other sequences."""
+    found = {config.classes[_LABEL].tell_from: online}
+    for choice in sorted(set(_CHOICES) - found.keys()):
+        car = replace(config.classes[_LABEL], tell_from=choice)
+        other = replace(config, classes={**config.classes, _LABEL: car})
+        found[choice], _ = _followed(folder, held, _follow(other, "online"))
+    chosen = []
+    for number in range(len(held)):
+        rest = {
+            choice: hota_measures([*pairs[:number], *pairs[number + 1 :]], _LABEL).hota
+            for choice, pairs in found.items()
+        }
+        chosen.append(max(rest, key=lambda choice: rest[choice]))
+    judged = [found[choice][number] for number, choice in enumerate(chosen)]
+    return {"tell_from": chosen, **_figures(judged)}
+
+
+def _table(values: dict[str, Any]) -> Table:
+    rows = []
+    for side, case in {**values["cases"], "online, chosen by the others": values["left_out"]}.items():
+        percent = [
+            cell(100 * case[name], ".2f") for name in ("samota", "mota", "motp", "hota", "deta", "assa")
+        ]
+        speed = case.get("frames_per_s", "")
+        rows.append((side, *percent, case["id_switches"], case["fragments"], speed))
+    heads = ["", "sAMOTA", "MOTA", "MOTP", "HOTA", "DetA", "AssA", "switches", "fragments", "frames/s"]
+    return Table(heads, rows, title="KITTI's cars, percent")
+
+
+def _own_table(values: dict[str, Any]) -> Table:
+    rows = []
+    for side, case in values["own"].items():
+        ap = [cell(case["ap"][name], ".2f") for name in case["ap"]]
+        hota = [cell(100 * figures["hota"], ".2f") for figures in case.get("classes", {}).values()]
+        rows.append((side, *ap, *(hota or [""] * len(ap)), _moving_told(case)))
+    heads = ["", *(f"{what} {name}" for what in ("AP", "HOTA") for name in ("car", "ped.", "cyc.")), "moving"]
+    return Table(heads, rows, title="our detector on two drives, percent")
+
+
+def _nuscenes_table(values: dict[str, Any]) -> Table:
+    rows = []
+    for side, case in values["nuscenes"].items():
+        figures = [cell(100 * case["amota"], ".2f"), cell(case["amotp"], ".3f")]
+        figures += [cell(100 * case[name], ".2f") for name in ("mota", "recall")]
+        rows.append((side, *figures, case["id_switches"], case["fragments"], case["updates_per_s"]))
+    heads = ["", "AMOTA", "AMOTP m", "MOTA", "recall", "switches", "fragments", "updates/s"]
+    return Table(heads, rows, title="a scene of nuScenes, percent")
+
+
+def _moving_told(case: dict[str, Any]) -> str:
+    """Share of sights of which it is said rightly whether they move."""
+    counts = case.get("moving", {})
+    right = counts.get("moves, said", 0) + counts.get("stands, not said", 0)
+    return cell(100 * right / sum(counts.values()), ".1f") if counts else ""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
