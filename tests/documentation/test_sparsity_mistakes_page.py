@@ -16,7 +16,7 @@ import torch
 from sparse_core.nm.linear import product
 
 #: Commands that take more than a few seconds.
-_SLOW = ("demos/prune_model.py", "demos/compress_detector.py", "demos/sparse_formats.py")
+_SLOW = ("demos/prune_model.py", "demos/compress_detector.py")
 
 
 def page_text() -> str:
