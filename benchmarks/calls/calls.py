@@ -29,8 +29,9 @@ from benchmarks.calls.memory import commands, service, store, vectors
 from benchmarks.calls.openvino import openvino
 from benchmarks.calls.products import products
 from benchmarks.lib.options import asked, common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
 from benchmarks.lib.scenes import default_data
+from benchmarks.publish.screen import tables
 
 Measure = Callable[[Path, argparse.Namespace], list[dict[str, Any]]]
 ROWS: dict[str, Measure] = {
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = asked(options, "data", "folder")
     values = result("calls", device, settings, calls=rows, notes=notes)
     save(values, options)
-    show(values, [_table(rows)], notes, as_json=options.json)
+    show(values, tables(values, "calls-cpu", "calls-products"), notes, as_json=options.json)
     return 0
 
 
@@ -83,26 +84,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.rows = options.rows or list(_USUAL[options.device])
     options.rounds = options.rounds or (3 if options.quick else 20)
     return options
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> Any:
-    return table(
-        "Calls",
-        ["call", "", "p50 or rate", "p99, ms", "aim", "times", "of", "met"],
-        [
-            [
-                row["call"],
-                row["unit"],
-                number(row["value"], 3),
-                number(row.get("p99"), 3),
-                number(row["aim"], 2),
-                number(row.get("times"), 2),
-                row.get("other", ""),
-                {None: "", True: "yes", False: "no"}[row["met"]],
-            ]
-            for row in rows
-        ],
-    )
 
 
 if __name__ == "__main__":

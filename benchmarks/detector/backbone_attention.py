@@ -28,9 +28,10 @@ from torch import Tensor
 from benchmarks.detector.attended_backbone import AttendedBackbone, AttentionConfig, attended, register
 from benchmarks.detector.trained_sides import PLAIN, Side, SidesRun, cases, trained
 from benchmarks.lib.options import asked, common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
 from benchmarks.lib.scenes import default_data
 from benchmarks.lib.timing import Summary, interleave, paired_ratio
+from benchmarks.publish.screen import tables
 from perception.data import open_data_set
 from perception.detector import Detector
 from perception.errors import DataError
@@ -78,7 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         notes=[*(_NOTES if records else ()), *notes],
     )
     save(values, options)
-    show(values, _tables(values), values["notes"], as_json=options.json)
+    show(
+        values,
+        tables(values, "backbone-attention", "backbone-attention-times"),
+        values["notes"],
+        as_json=options.json,
+    )
     return 0
 
 
@@ -227,43 +233,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.quick:
         options.rounds = min(options.rounds, 3)
     return options
-
-
-_SHOWN = {
-    "car_3d_easy": "Car 3D easy",
-    "car_3d_moderate": "moderate",
-    "car_3d_hard": "hard",
-    "car_bev_moderate": "BEV moderate",
-    "loss": "loss",
-}
-
-
-def _tables(values: dict[str, Any]) -> list[Any]:
-    made = []
-    *parts, training = values["cases"] or [None]
-    for case in parts:
-        rows = [*case["sides"].items(), ("gained", case["gained"])]
-        made.append(
-            table(
-                f"AP40, {case['part']}, mean (least to most) of {case['seeds']} trainings",
-                ["side", *_SHOWN.values()],
-                [[side, *(_range(row[name], name) for name in _SHOWN)] for side, row in rows],
-            )
-        )
-    if training:
-        rows = [
-            [side, number(row["step_ms"]), f"{row['parameters']:,}"]
-            for side, row in training["sides"].items()
-        ]
-        made.append(table("Training", ["side", "ms a step", "parameters"], rows))
-    rows = [[name, number(one["median_ms"], 3)] for name, one in values["frame"]["sides"].items()]
-    made.append(table("A frame, median ms", ["side", "ms"], rows))
-    return made
-
-
-def _range(row: dict[str, float], name: str) -> str:
-    digits = 3 if name == "loss" else 1
-    return f"{row['mean']:.{digits}f} ({row['least']:.{digits}f} to {row['most']:.{digits}f})"
 
 
 if __name__ == "__main__":

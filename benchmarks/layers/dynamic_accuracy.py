@@ -30,12 +30,13 @@ from benchmarks.layers import dynamic_detector, dynamic_training
 from benchmarks.layers.dynamic_detector import DetectorRun, OutOfTimeError, train_detector
 from benchmarks.layers.dynamic_detector_layers import BLOCK_SIZE as DETECTOR_BLOCK
 from benchmarks.layers.dynamic_rows import DROP_FRACTION, LENGTHS, SPARSITIES, STOP, Row, all_rows
-from benchmarks.layers.dynamic_summary import summarise, tables
+from benchmarks.layers.dynamic_summary import summarise
 from benchmarks.layers.dynamic_tasks import DIGITS_VARIABLE, SMALL_TASKS, TASKS, help_text
 from benchmarks.layers.dynamic_training import Run, train
 from benchmarks.lib.options import common_parser, parse, picture
 from benchmarks.lib.results import result, save, show, write
 from benchmarks.lib.scenes import default_data
+from benchmarks.publish.screen import tables
 from perception.data import open_data_set
 from perception.errors import DataError
 from sparse_core.libraries import module_available
@@ -69,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _draw(values, picture(options))
     else:
         notes.append("matplotlib is not installed: no picture (--draw-from draws it from the result file)")
-    show(values, tables(values["cases"]), notes, as_json=options.json)
+    names = ("dynamic-detector",) if options.detector else ("dynamic-accuracy", "dynamic-cost")
+    show(values, tables(values, *names), notes, as_json=options.json)
     return 1 if failures else 0
 
 

@@ -25,7 +25,8 @@ from rich.progress import Progress
 from benchmarks.lib.demos import drive_module
 from benchmarks.lib.environment import ROOT
 from benchmarks.lib.options import common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
+from benchmarks.publish.screen import tables
 
 _STORES = ("ours", "everything", "latest")
 _KINDS = ("last seen", "nearby", "changed", "still there", "how often", "place")
@@ -75,7 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ],
     )
     save(values, options)
-    show(values, _tables(values), values["notes"], as_json=options.json)
+    show(
+        values, tables(values, "drive", "drive-kinds", "drive-became"), values["notes"], as_json=options.json
+    )
     return 0
 
 
@@ -163,32 +166,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     if len(set(options.seeds)) < len(options.seeds) or options.device != "cpu":
         parser.error("--seeds must differ, and the drive runs on the CPU")
     return options
-
-
-def _tables(values: dict[str, Any]) -> list[Any]:
-    columns = ("memories", "megabytes", "all_precision", "all_recall", "all_error_median_m", "all_error_95_m")
-    heads = ("", "memories", "MB", "precision", "recall", "error m", "95 %", "right, %", "query ms")
-
-    def row(name: str) -> list[str]:
-        figures = values["summary"][name]["figures"]
-        digits = (0, 1, 3, 3, 2, 2)
-        found = [number(figures[key]["mean"], count) for key, count in zip(columns, digits, strict=True)]
-        right = figures["right_share"]
-        return [
-            name,
-            *found,
-            f"{100 * right['mean']:.1f} ± {100 * right['std']:.1f}",
-            number(figures["query_median_ms"]["mean"]),
-        ]
-
-    def kinds(name: str) -> list[str]:
-        found = values["summary"][name]["kinds"]
-        return [name, *(f"{found[kind]['right']}/{found[kind]['asked']}" for kind in _KINDS)]
-
-    return [
-        table("What is where now, and answers", heads, [row(name) for name in _STORES]),
-        table("Answers right", ["", *_KINDS], [kinds(name) for name in _STORES]),
-    ]
 
 
 if __name__ == "__main__":

@@ -26,11 +26,12 @@ import torch
 from rich.progress import Progress
 
 from benchmarks.lib.options import common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import aims, result, save, show
 from benchmarks.memory import retention_questions
 from benchmarks.memory.retention_questions import Question, agree, questions_of
 from benchmarks.memory.retention_value import Fact, facts_of, greedy_values, value_bounds, value_of
 from benchmarks.memory.retention_world import Observation, World, WorldOptions, parked_day, world_of
+from benchmarks.publish.screen import tables
 from memory import Filter, MemoryStore, StoreConfig
 from memory.merging import MergeOptions
 from memory.questions import Questions
@@ -86,7 +87,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from benchmarks.memory.retention_chart import draw
 
         draw(values, options.png)
-    show(values, _tables(values), values["notes"], as_json=options.json)
+    show(
+        values,
+        [*tables(values, "memory-retention"), *aims(values), *aims(values, "parked")],
+        values["notes"],
+        as_json=options.json,
+    )
     return 0
 
 
@@ -317,56 +323,6 @@ def _notes(rows: list[dict[str, Any]]) -> list[str]:
 
 def _mean(values: Iterable[bool]) -> float:
     return round(float(np.mean([*values])), 4)
-
-
-def _tables(values: dict[str, Any]) -> list[Any]:
-    names = list(values["shares"][0]["sides"])
-
-    def percent(side: dict[str, Any], figure: str) -> str:
-        return number(None if side.get(figure) is None else 100 * side[figure], 1)
-
-    def figures(title: str, figure: str) -> Any:
-        return table(
-            title,
-            ["share", "kept, %", *names],
-            [
-                [
-                    f"{100 * row['share']:g} %",
-                    number(100 * row["achieved"], 1),
-                    *(percent(row["sides"][name], figure) for name in names),
-                ]
-                for row in values["shares"]
-                if figure in row["sides"]["ours"]
-            ],
-        )
-
-    tenth = next(row for row in values["shares"] if row["share"] == 0.1)["sides"]
-    kinds = list(values["dense"]["questions"])
-    return [
-        figures("Value, % of the oracle's", "of_oracle"),
-        figures("Answers, % that agree with the dense store's", "agree"),
-        figures(f"Answers, % right (dense: {100 * values['dense']['right']:.1f})", "right"),
-        table(
-            "Questions at 10 %: % that agree, and % right",
-            ["question", "ours", "random", "most recent", "ours right", "dense right"],
-            [
-                [
-                    kind,
-                    *(
-                        percent(tenth[name]["questions"][kind], "agree")
-                        for name in ("ours", "random", "most recent")
-                    ),
-                    percent(tenth["ours"]["questions"][kind], "right"),
-                    percent(values["dense"]["questions"][kind], "right"),
-                ]
-                for kind in kinds
-            ],
-        ),
-        table("Aims", ["figure", "value"], [[name, str(value)] for name, value in values["bars"].items()]),
-        table(
-            "Parked", ["figure", "value"], [[name, str(value)] for name, value in values["parked"].items()]
-        ),
-    ]
 
 
 if __name__ == "__main__":

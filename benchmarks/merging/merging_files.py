@@ -29,11 +29,11 @@ from rich.progress import track
 from benchmarks.lib.environment import ROOT
 from benchmarks.lib.options import asked, common_parser, configure, parse
 from benchmarks.lib.process_memory import anonymous_bytes, peak_bytes, reset_peak, resident_bytes
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
 from benchmarks.merging.plain import model_sizes
+from benchmarks.publish.screen import tables
 from sparse_core.merging import merge_files, parse_recipe
 from sparse_core.merging.tensor_files import TensorFileWriter
-from sparse_core.table import Table
 
 _NOTES = [
     "own: the most memory that belonged to the process alone; with mapped files: the peak that the"
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases = [measure(options, size) for size in options.sizes]
     values = result("merging_files", device, settings, cases=cases, notes=_NOTES)
     save(values, options)
-    show(values, [_table(cases)], _NOTES, as_json=options.json)
+    show(values, tables(values, "merging-files"), _NOTES, as_json=options.json)
     return 0
 
 
@@ -150,25 +150,6 @@ def _merge(folder: Path, models: int) -> dict[str, Any]:
         "peak_bytes": peak_bytes() - before,
         "seconds": round(seconds, 3),
     }
-
-
-def _table(cases: Sequence[dict[str, Any]]) -> Table:
-    heads = ["parameters", "models and base, MB", "largest tensor", "own memory", "with mapped files", "s"]
-    return table(
-        f"Merging {cases[0]['models']} models on disk: memory in MB",
-        heads,
-        (
-            [
-                f"{case['parameters']:,}",
-                number(case["all_models_bytes"] / 1e6, 0),
-                number(case["largest_tensor_bytes"] / 1e6, 0),
-                number(case["own_bytes"] / 1e6, 0),
-                number(case["peak_bytes"] / 1e6, 0),
-                number(case["seconds"], 1),
-            ]
-            for case in cases
-        ),
-    )
 
 
 if __name__ == "__main__":

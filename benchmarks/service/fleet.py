@@ -29,7 +29,8 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.lib.options import asked, common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table, write
+from benchmarks.lib.results import result, save, show, write
+from benchmarks.publish.screen import tables
 from benchmarks.service.fleet_bulk import load, side_by_side
 from benchmarks.service.fleet_sides import (
     BLOCK,
@@ -124,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             local.stop(server)
     save(run.values, options)
-    show(run.values, _tables(run.values), _NOTES, as_json=options.json)
+    show(run.values, tables(run.values, "fleet-added", "fleet-questions"), _NOTES, as_json=options.json)
     return 0
 
 
@@ -440,41 +441,6 @@ def _parted(word: str) -> tuple[int, int]:
     """Rows and parts of ``ROWS`` or ``ROWS/PARTS``."""
     rows, _, parts = word.partition("/")
     return int(rows), int(parts or 1)
-
-
-def _tables(values: dict[str, Any]) -> list[Any]:
-    cases = values["cases"]
-    added = (
-        "loaded_per_s",
-        "added_per_s",
-        "added_singly_per_s",
-        "added_by_threads_per_s",
-        "index_s",
-        "bytes_per_row",
-    )
-    return [
-        table(
-            "Added, a second",
-            ["side", "rows", *added],
-            [
-                [case["side"], number(case["rows"], 0), *(number(case.get(name), 1) for name in added)]
-                for case in cases
-                if "added_per_s" in case
-            ],
-        ),
-        table(
-            "Like a vector",
-            ["side", "rows", "among", "p50, ms", "p99, ms", "recall", "answered"],
-            [
-                [
-                    case["side"], number(case["rows"], 0), name, number(each["p50_ms"], 2),
-                    number(each["p99_ms"], 2), number(each["recall"], 3), number(each["answered"], 3),
-                ]
-                for case in cases
-                for name, each in case.get("questions", {}).items()
-            ],
-        ),
-    ]  # fmt: skip
 
 
 if __name__ == "__main__":
