@@ -140,9 +140,8 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 def aims(values: dict[str, Any], part: str = "bars") -> list[Table]:
     """A table of the figures of one part of a result, in a list that is empty where there are none."""
     found = values.get(part) or {}
-    return (
-        [Table(["figure", "value"], found.items(), title={"bars": "Aims"}.get(part, part))] if found else []
-    )
+    title = {"bars": "Aims"}.get(part, part)
+    return [Table(["figure", "value"], found.items(), title=title)] if found else []
 
 
 def show(

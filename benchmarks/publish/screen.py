@@ -7,20 +7,20 @@ from typing import Any
 from rich.markdown import Markdown
 
 from benchmarks.publish.blocks import BLOCKS
-from benchmarks.publish.text import Table, Text
+from benchmarks.publish.text import Block, Table, Text
 
 
-def tables(values: dict[str, Any], *names: str) -> list[Markdown]:
+def tables(values: dict[str, Any], *names: str, **others: Block) -> list[Markdown]:
     """Render published blocks from one result.
 
     Args:
         values: of `benchmarks.lib.results.result`.
-        names: of blocks that are made from one file; those without rows are left out.
+        names: of published blocks that are made from one file; those without rows are left out.
+        others: blocks that are not published, by their titles.
     """
     made = []
-    for name in names:
-        block = BLOCKS[name]
+    for name, block in [*((name, BLOCKS[name]) for name in names), *others.items()]:
         assert isinstance(block, Table | Text)
         if text := block.of(values):
-            made.append(Markdown(f"**{name}**\n\n{text}"))
+            made.append(Markdown(f"**{name.replace('_', ' ')}**\n\n{text}"))
     return made
