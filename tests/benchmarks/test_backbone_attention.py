@@ -15,8 +15,7 @@ from torch.nn import functional as F
 
 from perception import Detector
 from perception.config import DetectorConfig, from_dict, to_dict
-from perception.errors import ConfigError
-from perception.kinds import KINDS, DetectorKind
+from perception.kinds import KINDS
 from perception.model.network import Network, make_network
 from perception.model.pillars import make_pillars
 
@@ -132,32 +131,6 @@ def test_a_block_is_dense_attention_in_groups(stage: Any, counts: tuple[int, ...
     assert not torch.equal(found[0], rows)
 
 
-def test_a_block_repeats_and_frames_do_not_mix(stage: Any) -> None:
-    block, cells = trained(stage, odd=True), cells_of((37, 16))
-    rows = torch.randn(len(cells), CHANNELS)
-    with torch.inference_mode():
-        made = block(rows, cells, 2)
-        assert torch.equal(made, block(rows, cells, 2))
-        order = torch.randperm(len(cells))
-        torch.testing.assert_close(block(rows[order], cells[order], 2), made[order], rtol=1e-5, atol=1e-5)
-        for frame in range(2):
-            mine = cells[:, 0] == frame
-            alone = block(rows[mine], cells[mine] - torch.tensor([frame, 0, 0]), 1)
-            torch.testing.assert_close(alone, made[mine], rtol=1e-5, atol=1e-5)
-            assert torch.equal(alone, block(rows[mine], cells[mine] - torch.tensor([frame, 0, 0]), 1))
-
-
-def test_scores_know_offsets_alone(stage: Any) -> None:
-    heads = torch.randn(6, 2, 16)
-    angles = torch.rand(6, 8)
-    products = torch.einsum("nhd,mhd->hnm", *(stage.turn(heads, angles + by) for by in (0.0, 0.0)))
-    moved = torch.einsum("nhd,mhd->hnm", *(stage.turn(heads, angles + by) for by in (2.5, 2.5)))
-    torch.testing.assert_close(moved, products, rtol=1e-4, atol=1e-4)
-    assert not torch.allclose(
-        products, torch.einsum("nhd,mhd->hnm", stage.turn(heads, angles), heads), atol=1e-2
-    )
-
-
 @pytest.mark.parametrize("blocks", [0, 2])
 def test_before_training_boxes_are_those_without(stage: Any, blocks: int) -> None:
     torch.manual_seed(0)
@@ -194,39 +167,6 @@ def test_a_frame_by_plans_is_that_of_the_layers(stage: Any) -> None:
         assert isinstance(levels.features, stage.PlannedLevels)
         logits = steps.neck(levels).heat_logits()
         torch.testing.assert_close(logits, network.maps(located).heat_logits, rtol=1e-4, atol=1e-4)
-
-
-def test_boxes_of_a_frame_repeat_and_nothing_is_fine(stage: Any) -> None:
-    torch.manual_seed(0)
-    detector = Detector(randomised(make_network(attended())))
-    points = street()
-    first, again = detector(points), detector(points)
-    np.testing.assert_array_equal(first.boxes, again.boxes)
-    assert len(detector(points[:0])) == 0
-    one = detector(np.array([[5.0, 0.5, -1.0, 0.5]], np.float32))
-    assert np.isfinite(one.boxes).all()
-    together = detector.detect_batch([points, points[:0], points[::2]])
-    np.testing.assert_array_equal(together[0].boxes, first.boxes)
-
-
-@pytest.mark.parametrize(
-    ("attention", "what"),
-    [
-        ({"blocks": -1}, "blocks"),
-        ({"group": 40}, "group"),
-        ({"heads": 3}, "heads"),
-        ({"window": 0}, "window"),
-    ],
-)
-def test_what_cannot_be_is_named(stage: Any, attention: dict[str, int], what: str) -> None:
-    with pytest.raises(ConfigError, match=rf"backbone\.attention\.{what}"):
-        make_network(attended(**attention))
-
-
-def test_registered_it_is_one_of_the_kinds(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(KINDS, stage.KIND)
-    stage.register()
-    assert isinstance(KINDS[stage.KIND], DetectorKind)
 
 
 @pytest.mark.gpu

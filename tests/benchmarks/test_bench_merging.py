@@ -97,21 +97,3 @@ def test_texts_are_cut_without_overlap(load: Any) -> None:
     # No window of the training part reaches into the blocks of the others, nor the other way round.
     for name, part in parts.items():
         assert {int(code) - 2 for code in part.before.unique()} == blocks[name]
-
-
-def test_tables_are_made_from_the_results(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks, text = load("publish.blocks").BLOCKS, load("publish.text")
-    monkeypatch.setattr(text, "load_result", lambda name: None)
-    names = ("merging-speed", "merging-vectors", "merging-files", "merging-quality")
-    assert [blocks[name]() for name in names] == ["", "", "", ""]
-    spread = {"mean": 0.5, "std": 0.012, "values": [0.5]}
-    means = {"base": 0.5, "TIES": 0.5, "SLERP": 0.4}
-    rows = {
-        name: {part: {**spread, "mean": mean} for part in ("a", "b", "both")} for name, mean in means.items()
-    }
-    pair = {"tasks": ["a", "b"], "unit": "accuracy, %", "larger_is_better": True, "rows": rows}
-    pair["settings"] = {"TIES": [], "SLERP": []}
-    monkeypatch.setattr(text, "load_result", lambda name: {"pairs": {"x": pair}})
-    assert "| **TIES** | 50.0 ± 1.2 | 50.0 ± 1.2 | 50.0 ± 1.2 |" in blocks["merging-quality"]()
-    pair["larger_is_better"] = False
-    assert "**SLERP**" in blocks["merging-quality"]()
