@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-import tomllib
 
 
 def test_the_block_runs(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,12 +16,3 @@ def test_the_block_runs(repository: Path, capsys: pytest.CaptureFixture[str]) ->
     found, known = re.findall(r"\d+", capsys.readouterr().out)
     assert int(found) > 8
     assert int(known) == 14
-
-
-def test_every_extra_is_named(repository: Path) -> None:
-    page = (repository / "docs/install.md").read_text()
-    rows = [line for line in page.splitlines() if line.startswith("| `") and "perceive demo" not in line]
-    named = {name for row in rows for name in re.findall(r"`([\w-]+)`", row.split("|")[1])}
-    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
-    # What only a developer's environment takes is built from source, or tests.
-    assert set(project["optional-dependencies"]) - named == {"oracles"}

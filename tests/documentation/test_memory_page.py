@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from memory.index.kinds import KINDS
-
 
 @pytest.fixture
 def page(repository: Path) -> str:
@@ -31,8 +29,3 @@ def test_example_runs(
     assert names["similar"][0].memory.label == "cup"
     assert names["hit"].memory.caption.startswith("charger")
     assert "cup" in printed
-
-
-def test_all_indexes_are_named(page: str) -> None:
-    for name in KINDS:
-        assert f'| `"{name}"` |' in page

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from sparse_core.merging.methods import METHODS
 from sparse_core.merging.recipe import parse_recipe
 
 
@@ -35,8 +34,3 @@ def test_recipe_is_understood(page: str) -> None:
     assert recipe.method.name == "ties"
     assert recipe.notes == ()
     assert [entry.path for entry in recipe.models] == ["models/a", "task.safetensors"]
-
-
-def test_every_method_is_told(page: str) -> None:
-    (table,) = re.findall(r"\| method \|.*?\n\n", page, flags=re.DOTALL)
-    assert all(f"`{name}`" in table for name in METHODS)

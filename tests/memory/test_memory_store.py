@@ -591,17 +591,6 @@ def test_queries_go_on_while_others_add_and_forget(store: MemoryStore) -> None:
     assert len(store) == 90
 
 
-def test_a_backup_is_a_store_as_it_was(tmp_path: Path) -> None:
-    with MemoryStore.open(tmp_path / "store", dim=DIM) as store:
-        store.add([cup(), cup(map_id="attic", kind="note")])
-        store.backup(tmp_path / "copy")
-        store.add([cup()])
-    with MemoryStore.open(tmp_path / "copy") as copy:
-        assert len(copy) == 2
-        # Equal ones by their map.
-        assert ids_of(copy, Query(embedding=axis(0))) == [2, 1]
-
-
 def test_check_stats_and_maps(store: MemoryStore) -> None:
     store.add([cup(), cup(map_id="attic", kind="note")])
     store.add([cup()])
