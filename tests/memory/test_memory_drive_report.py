@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-import sys
 from collections import Counter
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,12 +26,10 @@ VOID = {"meta", "input", "br", "image", "path", "polyline", "rect", "circle", "p
 
 
 @pytest.fixture(scope="module")
-def drive(repository: Path) -> Iterator[SimpleNamespace]:
+def drive() -> SimpleNamespace:
     """The parts of the demo, as they can be imported where it is run."""
-    sys.path.insert(0, str(repository / "demos"))
     names = ("asking", "bag_frames", "frames", "perceiving", "picture", "remembering", "report", "viewing")
-    yield SimpleNamespace(**{name: importlib.import_module(f"drive.{name}") for name in names})
-    sys.path.remove(str(repository / "demos"))
+    return SimpleNamespace(**{name: importlib.import_module(f"drive.{name}") for name in names})
 
 
 class Page(HTMLParser):

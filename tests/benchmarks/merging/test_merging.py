@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_speed_result_holds_all_sides_and_they_agree(load: Any, tmp_path: Path) -> None:

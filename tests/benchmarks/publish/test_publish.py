@@ -11,7 +11,7 @@ import pytest
 from benchmarks.publish import __main__ as publish
 from benchmarks.publish import pages
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture

@@ -44,6 +44,7 @@ def test_sides_agree_and_are_published(
     assert 0 <= values["bars"]["largest_update_share"] < 1
     assert set(values["bars"]["steps_faster"]) == {"64 x 128, 8 rows", "conv, 1 images"}
 
+    values["environment"]["code"]["dirty"] = False
     monkeypatch.setattr(text, "load_result", lambda name: values)
     assert "64 x 128, 8 rows | 90%" in speed["steps"]()
     assert len(speed["forward"]().splitlines()) == 4

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results"
 _MOST_LINES, _MOST_IN_ALL = 300, 11_000
 
 

@@ -14,13 +14,11 @@ import pytest
 from perception.data import CameraCalibration, objects_from_boxes
 from perception.data.kitti import write_calibration
 
-ROOT = Path(__file__).resolve().parents[2]
 FRAMES = 20
 
 
 @pytest.fixture
-def drives(load: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.syspath_prepend(str(ROOT / "demos"))
+def drives(load: Callable[[str], Any]) -> Iterator[Any]:
     return load("memory.memory_drives")
 
 

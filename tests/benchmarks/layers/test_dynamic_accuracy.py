@@ -11,8 +11,6 @@ import pytest
 import torch
 from torch import nn
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
 def digits_file(tmp_path: Path) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SMALL = {"days": 3, "objects": 3, "stops": 1, "stop_s": 60}
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 pytest.importorskip("sklearn")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_every_row_is_measured_summed_up_and_drawn(load: Any, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
 TINY = """
 detector:
   name: tiny

@@ -13,7 +13,7 @@ import torch
 
 from sparse_core.attention import bigbird, sparse_attention
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 Load = Callable[[str], types.ModuleType]
 
 

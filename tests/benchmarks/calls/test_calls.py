@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def run(load: Any, tmp_path: Path, *rows: str, rounds: int = 2) -> list[dict[str, Any]]:
