@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory.exchange import export_memories, import_source, open_source
-from memory.exchange.exporting import ExportFormat, export_format
+from memory.exchange import export_memories
+from memory.exchange.exporting import export_format
 from memory.persistence.sqlite import Database
 from memory.query import Filter
 from memory.types import Memory
@@ -27,25 +27,6 @@ def database(tmp_path: Path) -> Iterator[Database]:
     with Database.open(tmp_path / "store", dim=4) as opened:
         opened.add(rows)
         yield opened
-
-
-@pytest.mark.parametrize("format", ["jsonl", "parquet"])
-def test_there_and_back(database: Database, tmp_path: Path, format: ExportFormat) -> None:
-    path = tmp_path / f"all.{format}"
-    told: list[tuple[int, int]] = []
-    count = export_memories(
-        database, path, format=format, progress=lambda done, total: told.append((done, total))
-    )
-    assert count == 2500
-    assert told == [(1000, 2500), (2000, 2500), (2500, 2500)]
-    with Database.open(tmp_path / "copy", dim=4) as copy:
-        assert import_source(copy, open_source(path)).memories == 2500
-        before = database.get(database.ids(order="oldest").tolist())
-        after = copy.get(copy.ids().tolist())
-        assert [memory.time_ns for memory in after] == sorted(memory.time_ns for memory in before)
-        for left, right in zip(before, after, strict=True):
-            assert left.label == right.label
-            np.testing.assert_array_equal(left.embedding, right.embedding)
 
 
 def test_a_filter_without_vectors_to_a_stream(database: Database) -> None:

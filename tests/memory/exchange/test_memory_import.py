@@ -61,12 +61,6 @@ def test_a_file_that_has_grown(database: Database, tmp_path: Path) -> None:
     assert times(database) == list(range(12))
 
 
-def test_another_file_is_another_import(database: Database, tmp_path: Path) -> None:
-    bring(database, write(tmp_path / "a.jsonl", list(range(6))))
-    report = bring(database, write(tmp_path / "b.jsonl", list(range(1, 7))))
-    assert (report.known_lines, report.memories) == (0, 6)
-
-
 def test_an_undone_portion_comes_back(database: Database, tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", list(range(9)))
     operations = bring(database, path).operations
