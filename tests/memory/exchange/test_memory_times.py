@@ -66,3 +66,9 @@ def test_written_and_read(time_ns: int) -> None:
     moment = datetime(1970, 1, 1, tzinfo=timezone(timedelta(0))) + timedelta(seconds=seconds)
     assert text.startswith(moment.isoformat()[:19])
     assert ("." in text) == (fraction != 0)
+
+
+def test_digits() -> None:
+    assert format_time(1_500_000_000, digits=0) == "1970-01-01T00:00:01Z"
+    assert format_time(1_500_000_000, digits=3) == "1970-01-01T00:00:01.500Z"
+    assert format_time(1_500_000_000) == "1970-01-01T00:00:01.5Z"
