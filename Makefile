@@ -76,14 +76,14 @@ test-all: $(READY) browser  ## also the slow tests
 	$(PYTEST) -m "slow or not slow"
 
 bench: $(READY)  ## sparse against dense on this machine, results in build/benchmarks
-	$(BIN)/python benchmarks/detector/detector.py --device cpu --data "$(DATA)"
-	$(BIN)/python benchmarks/sparse/conv.py --device cpu --data "$(DATA)"
-	$(BIN)/python benchmarks/detector/nms.py --device cpu
-	$(BIN)/python benchmarks/sparse/spmv.py --device cpu
-	$(BIN)/python benchmarks/sparse/block_spmm.py --device cpu
-	$(BIN)/python benchmarks/sparse/assembly.py --device cpu
-	$(BIN)/python benchmarks/sparse/solvers.py --device cpu
-	$(BIN)/python benchmarks/sparse/formats.py --device cpu
+	$(BIN)/python -m benchmarks.detector.detector --device cpu --data "$(DATA)"
+	$(BIN)/python -m benchmarks.sparse.conv --device cpu --data "$(DATA)"
+	$(BIN)/python -m benchmarks.detector.nms --device cpu
+	$(BIN)/python -m benchmarks.sparse.spmv --device cpu
+	$(BIN)/python -m benchmarks.sparse.block_spmm --device cpu
+	$(BIN)/python -m benchmarks.sparse.assembly --device cpu
+	$(BIN)/python -m benchmarks.sparse.solvers --device cpu
+	$(BIN)/python -m benchmarks.sparse.formats --device cpu
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -2,8 +2,7 @@
 # # Which sparse format?
 #
 # The same matrix in every format that it fits into: how many bytes each takes, how long a product takes,
-# and what `choose_format` recommends, with its reason. `demos/sparse_formats.py` does this for files and on
-# a GPU, with pictures.
+# and what `choose_format` recommends, with its reason.
 
 # %%
 import time

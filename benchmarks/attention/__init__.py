@@ -1,1 +1,1 @@
-"""Attention."""
+"""Block-sparse attention."""

@@ -1,7 +1,7 @@
 """Where the suite attends sparsely: the scene encoder by radius, and the context of a query in a store.
 
-    python benchmarks/attention/attention_use.py                   # both; a few minutes
-    python benchmarks/attention/attention_use.py --device cuda     # the encoder on a GPU; stores stay on the CPU
+    python -m benchmarks.attention.attention_use                # both; a few minutes
+    python -m benchmarks.attention.attention_use --device cuda  # the encoder on a GPU; stores stay on the CPU
 
 The encoder sees scenes of random columns, as many on each square metre, and is timed from the scene to its
 vector, the pattern included; beside it the same encoder with dense attention, with and without the mask of
@@ -13,14 +13,11 @@ ten nearest, and from dense attention over everything.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch

@@ -14,7 +14,7 @@ def draw(values: dict[str, Any], path: Path) -> None:
     Crosses are FlexAttention, where it was measured; the grey line is a speed-up of one over the density.
 
     Args:
-        values: result of ``bench_sparse_attention``.
+        values: result of ``benchmarks.attention.sparse_attention``.
         path: PNG to write.
     """
     import matplotlib

@@ -1,6 +1,6 @@
 """Block-sparse attention against dense attention and FlexAttention: lengths, densities, patterns.
 
-    python benchmarks/attention/sparse_attention.py --device cuda --budget-s 250
+    python -m benchmarks.attention.sparse_attention --device cuda --budget-s 250
 
 Sides: torch's dense attention by cuDNN and by FlashAttention, FlexAttention (compiled), ours, and ours with
 Triton alone. Cells are called PATTERN-DENSITY-LENGTH-DIM-BLOCK-DTYPE-forward (or -both, with gradients);
@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import torch
 
 from benchmarks.attention.bars import bars
@@ -28,25 +26,18 @@ from benchmarks.attention.cells import cells
 from benchmarks.attention.chart import draw
 from benchmarks.attention.encoder import measure_encoder
 from benchmarks.attention.reading import (
-    SELECTED,
-    SELECTION,
     measure_gathered,
     measure_selection,
     selection_cells,
 )
 from benchmarks.attention.sides import (
-    CUDNN,
-    FLASH,
-    FLEX,
-    OURS,
-    TORCH,
-    TRITON,
     matches,
     measure_cell,
     reason,
 )
 from benchmarks.lib.options import common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import aims, result, save, show
+from benchmarks.publish.screen import tables
 
 #: One compilation a length, head size and pass.
 FLEX_CELLS = ("random-0.*-4096-*-128-bfloat16-*", "random-0.*-16384-*-128-bfloat16-*")
@@ -98,7 +89,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     save(values, options)
     if options.png:
         draw(values, options.png)
-    show(values, _tables(values), values["notes"], as_json=options.json)
+    show(
+        values,
+        [
+            *tables(
+                values,
+                "attention-times",
+                "attention-patterns",
+                "attention-selection",
+                "attention-encoder",
+                "attention-gathered",
+            ),
+            *aims(values),
+        ],
+        values["notes"],
+        as_json=options.json,
+    )
     rows = [row for name in _PARTS for row in parts[name]]
     failed = any(note.startswith("failed: ") for note in notes)
     return 0 if not failed and all(row["agrees"] for row in rows) else 1
@@ -193,87 +199,6 @@ def _tidy(device: torch.device) -> None:
 def _progress(row: dict[str, Any]) -> str:
     times = ", ".join(f"{name} {entry['median']:.0f} µs" for name, entry in row["microseconds"].items())
     return times if row["agrees"] else f"{times}; DOES NOT AGREE"
-
-
-def _tables(values: dict[str, Any]) -> list[Any]:
-    built = [_cells_table(values)]
-    if values["selection"]:
-        built.append(_selection_table(values))
-    encoder = values["encoder"]
-    if encoder:
-        rows = [
-            [name, number(entry["median"] / 1e3, 2), _ratio(encoder["over_dense"].get(name))]
-            for name, entry in encoder["microseconds"].items()
-        ]
-        built.append(table(f"Encoder, {encoder['layers']} layers", ["side", "ms", "over dense"], rows))
-    if values["gathered"]:
-        built.append(_gathered_table(values))
-    aims = ([name, json.dumps(value, ensure_ascii=False)] for name, value in values["bars"].items())
-    return [*built, table("Aims", ["figure", "value"], aims)]
-
-
-def _cells_table(values: dict[str, Any]) -> Any:
-    sides = [CUDNN, FLASH, FLEX, OURS, TRITON] if values["settings"]["device"] == "cuda" else [TORCH, OURS]
-
-    def median(row: dict[str, Any], side: str) -> str:
-        found = row["microseconds"].get(side)
-        return number(None if found is None else found["median"], 1)
-
-    return table(
-        "Attention, microseconds",
-        ["cell", "density", *sides, "TFLOP/s", "over dense", "over flash", "over Flex"],
-        (
-            [
-                row["key"] if row["agrees"] else f"{row['key']} (!)",
-                number(row["density"], 4),
-                *(median(row, side) for side in sides),
-                number(row["tflop_s"].get(OURS), 1),
-                *(_ratio(row[field]) for field in ("over_dense", "over_flash", "over_flex")),
-            ]
-            for row in values["cases"]
-        ),
-    )
-
-
-def _selection_table(values: dict[str, Any]) -> Any:
-    return table(
-        "Selection and attention, microseconds",
-        ["cell", "density", "dense", "both", "selection", "over dense", "over dense, wall clock"],
-        (
-            [
-                row["key"],
-                number(row["density"], 4),
-                number(next(iter(row["microseconds"].values()))["median"], 1),
-                number(row["microseconds"][SELECTED]["median"], 1),
-                number(row["microseconds"][SELECTION]["median"], 1),
-                _ratio(row["over_dense"]),
-                _ratio(row["wall_over_dense"]),
-            ]
-            for row in values["selection"]
-        ),
-    )
-
-
-def _gathered_table(values: dict[str, Any]) -> Any:
-    return table(
-        "Lists of keys",
-        ["lists", "pass", "side", "microseconds", "ours over it"],
-        (
-            [
-                "shared" if row["shared"] else "of each head",
-                "both" if row["gradient"] else "forward",
-                side,
-                number(entry["median"], 1),
-                _ratio(row["over"].get(side)),
-            ]
-            for row in values["gathered"]
-            for side, entry in row["microseconds"].items()
-        ),
-    )
-
-
-def _ratio(found: dict[str, float] | None) -> str:
-    return number(None if found is None else found["median"], 2)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """What a call takes, as users call it: wall clock, host arrays in and host results out, everything included.
 
-    python benchmarks/calls/calls.py                                  # commands, memory, service, frames
-    python benchmarks/calls/calls.py --device cuda                    # frames, first detections, products
-    python benchmarks/calls/calls.py --rows service vectors
+    python -m benchmarks.calls.calls                                  # commands, memory, service, frames
+    python -m benchmarks.calls.calls --device cuda                    # frames, first detections, products
+    python -m benchmarks.calls.calls --rows service vectors
 
 Rows: ``commands`` (``--help``, a query in a fresh process), ``vectors`` (a query over 20,000 x 64, alone and
 with a core taken), ``store`` (durable inserts, LSH, filtered queries), ``service`` (eight clients on the same
@@ -24,8 +24,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import torch
 
 from benchmarks.calls.frames import busy, first, frames, large, waiting
@@ -33,8 +31,9 @@ from benchmarks.calls.memory import commands, service, store, vectors
 from benchmarks.calls.openvino import openvino
 from benchmarks.calls.products import plans, products
 from benchmarks.lib.options import asked, common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
 from benchmarks.lib.scenes import default_data
+from benchmarks.publish.screen import tables
 
 Measure = Callable[[Path, argparse.Namespace], list[dict[str, Any]]]
 ROWS: dict[str, Measure] = {
@@ -75,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = asked(options, "data", "folder")
     values = result("calls", device, settings, calls=rows, notes=notes)
     save(values, options)
-    show(values, [_table(rows)], notes, as_json=options.json)
+    show(values, tables(values, "calls-cpu", "calls-products"), notes, as_json=options.json)
     return 0
 
 
@@ -89,26 +88,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.rows = options.rows or list(_USUAL[options.device])
     options.rounds = options.rounds or (3 if options.quick else 20)
     return options
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> Any:
-    return table(
-        "Calls",
-        ["call", "", "p50 or rate", "p99, ms", "aim", "times", "of", "met"],
-        [
-            [
-                row["call"],
-                row["unit"],
-                number(row["value"], 3),
-                number(row.get("p99"), 3),
-                number(row["aim"], 2),
-                number(row.get("times"), 2),
-                row.get("other", ""),
-                {None: "", True: "yes", False: "no"}[row["met"]],
-            ]
-            for row in rows
-        ],
-    )
 
 
 if __name__ == "__main__":

@@ -17,13 +17,12 @@ import numpy as np
 from benchmarks.calls.rows import rated, timed
 from benchmarks.lib.environment import ROOT
 from benchmarks.memory.measures import filled, memories
-from benchmarks.service.process import Service
+from benchmarks.service.process import CLIENT, Service
 from memory.index import FlatIndex, LSHIndex, calibrate
 from memory.index.evaluation import clustered
 from memory.query import Query
 from memory.store import MemoryStore
 
-_CLIENT = Path(__file__).with_name("serve_client.py")
 _DIM = 256
 _NS = 10**9
 
@@ -186,7 +185,7 @@ def _clients(
         }
         task |= {"operations": list(operations), "vectors": list(vectors)}
         process = subprocess.Popen(
-            [sys.executable, str(_CLIENT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(CLIENT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert process.stdin is not None
         process.stdin.write(json.dumps(task))

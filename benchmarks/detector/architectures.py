@@ -1,7 +1,7 @@
 """Changes of the detector that newer ones have, against the detector as it ships: AP and time.
 
-    python benchmarks/detector/architectures.py --device cuda --seeds 3 --seconds 300
-    python benchmarks/detector/architectures.py --quick             # a few steps: shows that it runs
+    python -m benchmarks.detector.architectures --device cuda --seeds 3 --seconds 300
+    python -m benchmarks.detector.architectures --quick             # a few steps: shows that it runs
 
 All sides are trained from scratch by the configuration of the shipped weights, with fewer steps: the same
 seed, the same frames in the same order and changed alike, step by step in turn. ``--seconds`` measures a step
@@ -13,22 +13,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
 from benchmarks.detector.architecture_sides import SIDES
 from benchmarks.detector.trained_sides import PLAIN, SidesRun, cases, trained
 from benchmarks.lib.options import asked, common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
 from benchmarks.lib.scenes import default_data
 from benchmarks.lib.timing import Summary, interleave, paired_ratio
+from benchmarks.publish.screen import tables
 from perception.checkpoints.weights import load_weights
 from perception.data import open_data_set
 from perception.detector import Detector
@@ -70,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         notes=list(_NOTES),
     )
     save(values, options)
-    show(values, _tables(values), values["notes"], as_json=options.json)
+    show(values, tables(values, "architectures", "architectures-cost"), values["notes"], as_json=options.json)
     return 0
 
 
@@ -150,41 +148,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.quick:
         options.rounds = min(options.rounds, 3)
     return options
-
-
-_SHOWN = {
-    "car_3d_easy": "Car 3D easy",
-    "car_3d_moderate": "moderate",
-    "car_3d_hard": "hard",
-    "car_bev_moderate": "BEV moderate",
-    "loss": "loss",
-}
-
-
-def _tables(values: dict[str, Any]) -> list[Any]:
-    made = []
-    *parts, training = values["cases"]
-    for case in parts:
-        rows = [*case["sides"].items(), *((f"{name}: gained", row) for name, row in case["gained"].items())]
-        made.append(
-            table(
-                f"AP40, {case['part']}, mean (least to most) of {case['seeds']} trainings",
-                ["side", *_SHOWN.values()],
-                [[side, *(_range(row[name], name) for name in _SHOWN)] for side, row in rows],
-            )
-        )
-    times = values["frame"]["sides"]
-    rows = [
-        [side, number(row["step_ms"]), f"{row['parameters']:,}", number(times[side]["median_ms"], 3)]
-        for side, row in training["sides"].items()
-    ]
-    made.append(table("Cost", ["side", "ms a step", "parameters", "ms a frame"], rows))
-    return made
-
-
-def _range(row: dict[str, float], name: str) -> str:
-    digits = 3 if name == "loss" else 1
-    return f"{row['mean']:.{digits}f} ({row['least']:.{digits}f} to {row['most']:.{digits}f})"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """An archive detected by one process and by several: scans a second, and what sharing them out costs.
 
-    python benchmarks/detector/archives.py
-    python benchmarks/detector/archives.py --device cuda --workers 1 2 4 8 --scans 4000 --engines local ray
+    python -m benchmarks.detector.archives
+    python -m benchmarks.detector.archives --device cuda --workers 1 2 4 8 --scans 4000 --engines local ray
 
 ``perceive detect --no-pictures`` runs on files as users call it, in fresh processes, one side after the other
 in every round. Whole seconds hold the start of Python, of all workers and of their detectors (on a GPU the
@@ -23,8 +23,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import numpy as np
 import torch
 from rich.console import Console
@@ -32,8 +30,9 @@ from rich.progress import Progress
 
 from benchmarks.lib.environment import ROOT
 from benchmarks.lib.options import asked, common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table, write
+from benchmarks.lib.results import result, save, show, write
 from benchmarks.lib.scenes import load_frames
+from benchmarks.publish.screen import tables
 from perception.engines.local import usable_cores
 
 #: Scans that differ; the archive repeats them.
@@ -64,18 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 write(values, options.out)
                 progress.advance(task)
     save(values, options)
-    rows = [
-        (
-            case["side"],
-            number(case["median_s"]),
-            number(case["scans_per_s"]),
-            number(case["times"], 2),
-            f"{case['overhead']:+.1%}",
-        )
-        for case in values["cases"]
-    ]
-    heads = ("side", "whole s", "scans a second", "times one process", "time of one process")
-    show(values, [table("An archive", heads, rows)], values["notes"], as_json=options.json)
+    show(values, tables(values, "archives-cpu"), values["notes"], as_json=options.json)
     return 0 if values["equal"] else 1
 
 

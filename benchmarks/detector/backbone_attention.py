@@ -1,8 +1,8 @@
 """The detector with attention between cells of its coarsest sparse level, against the detector as it ships.
 
-    python benchmarks/detector/backbone_attention.py --device cuda --seeds 3 --seconds 300
-    python benchmarks/detector/backbone_attention.py --trained FOLDER    # times weights of an earlier --folder
-    python benchmarks/detector/backbone_attention.py --quick             # a few steps: shows that it runs
+    python -m benchmarks.detector.backbone_attention --device cuda --seeds 3 --seconds 300
+    python -m benchmarks.detector.backbone_attention --trained FOLDER  # times weights of an earlier --folder
+    python -m benchmarks.detector.backbone_attention --quick           # a few steps: shows that it runs
 
 Both sides are trained from scratch by the configuration of the shipped weights, with fewer steps: the same
 seed, the same frames in the same order and changed alike, step by step in turn. ``--seconds`` measures a step
@@ -14,15 +14,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch
@@ -31,9 +28,10 @@ from torch import Tensor
 from benchmarks.detector.attended_backbone import AttendedBackbone, AttentionConfig, attended, register
 from benchmarks.detector.trained_sides import PLAIN, Side, SidesRun, cases, trained
 from benchmarks.lib.options import asked, common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
 from benchmarks.lib.scenes import default_data
 from benchmarks.lib.timing import Summary, interleave, paired_ratio
+from benchmarks.publish.screen import tables
 from perception.checkpoints.weights import load_weights
 from perception.data import open_data_set
 from perception.detector import Detector
@@ -81,7 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         notes=[*(_NOTES if records else ()), *notes],
     )
     save(values, options)
-    show(values, _tables(values), values["notes"], as_json=options.json)
+    show(
+        values,
+        tables(values, "backbone-attention", "backbone-attention-times"),
+        values["notes"],
+        as_json=options.json,
+    )
     return 0
 
 
@@ -230,43 +233,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.quick:
         options.rounds = min(options.rounds, 3)
     return options
-
-
-_SHOWN = {
-    "car_3d_easy": "Car 3D easy",
-    "car_3d_moderate": "moderate",
-    "car_3d_hard": "hard",
-    "car_bev_moderate": "BEV moderate",
-    "loss": "loss",
-}
-
-
-def _tables(values: dict[str, Any]) -> list[Any]:
-    made = []
-    *parts, training = values["cases"] or [None]
-    for case in parts:
-        rows = [*case["sides"].items(), ("gained", case["gained"])]
-        made.append(
-            table(
-                f"AP40, {case['part']}, mean (least to most) of {case['seeds']} trainings",
-                ["side", *_SHOWN.values()],
-                [[side, *(_range(row[name], name) for name in _SHOWN)] for side, row in rows],
-            )
-        )
-    if training:
-        rows = [
-            [side, number(row["step_ms"]), f"{row['parameters']:,}"]
-            for side, row in training["sides"].items()
-        ]
-        made.append(table("Training", ["side", "ms a step", "parameters"], rows))
-    rows = [[name, number(one["median_ms"], 3)] for name, one in values["frame"]["sides"].items()]
-    made.append(table("A frame, median ms", ["side", "ms"], rows))
-    return made
-
-
-def _range(row: dict[str, float], name: str) -> str:
-    digits = 3 if name == "loss" else 1
-    return f"{row['mean']:.{digits}f} ({row['least']:.{digits}f} to {row['most']:.{digits}f})"
 
 
 if __name__ == "__main__":

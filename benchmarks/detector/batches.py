@@ -1,6 +1,6 @@
 """Batches of unequal frames: in the order given, against the order of their density.
 
-    python benchmarks/detector/batches.py --device cpu --threads 2
+    python -m benchmarks.detector.batches --device cpu --threads 2
 
 Batches are drawn from real scans, and from these mixed with simulated scans of sensors with 16 and 64 beams.
 On a CPU, where frames are computed by themselves on several threads, the sides are a pool that takes them as
@@ -18,8 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch

@@ -17,7 +17,7 @@ _SIDE_COLOURS = {"sparse": "#0072b2", "dense": "#d55e00"}
 
 
 def draw(values: dict[str, Any], path: Path) -> None:
-    """Write a PNG for the result of ``bench_detector.py``."""
+    """Write a PNG for the result of ``benchmarks.detector.detector``."""
     with_scaling = bool(values["scaling"])
     figure, axes = plt.subplots(
         1,

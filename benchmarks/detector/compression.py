@@ -1,7 +1,7 @@
 """The detector from compressed files: time to load, time of a frame, memory; and 2:4 layers run sparsely.
 
-    python benchmarks/detector/compression.py --device cpu
-    python benchmarks/detector/compression.py --device cuda
+    python -m benchmarks.detector.compression --device cpu
+    python -m benchmarks.detector.compression --device cuda
 
 Weights are unpacked when a file is loaded, so every file runs the same network and frames should take the
 same time; this shows whether they do. Which weights are kept changes no time: files that are not in `--files`
@@ -23,18 +23,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.lib.graphs import call_microseconds
 from benchmarks.lib.options import common_parser, configure, parse
+from benchmarks.lib.process_memory import peak_bytes, reset_peak, resident_bytes
 from benchmarks.lib.results import RESULTS, number, publish, result, save, show, table, write
 from benchmarks.lib.scenes import default_data, load_frames
 from benchmarks.lib.timing import Summary, interleave, paired_ratio
-from benchmarks.memory import peak_bytes, reset_peak, resident_bytes
 from perception import Detector
 from perception.checkpoints.compression import (
     PATTERN,

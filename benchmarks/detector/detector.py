@@ -1,7 +1,7 @@
 """Whole frame, points in host memory to detections: the sparse detector against its dense twin.
 
-    python benchmarks/detector/detector.py --device cpu
-    python benchmarks/detector/detector.py --device cuda --quick
+    python -m benchmarks.detector.detector --device cpu
+    python -m benchmarks.detector.detector --device cuda --quick
 
 Both sides run interleaved on the same frames in one process. benchmarks/README.md says how to read the table.
 """
@@ -18,16 +18,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import numpy as np
 import torch
 
-from benchmarks import memory
 from benchmarks.detector import chart
 from benchmarks.detector.variants import Runner, Variant, WeightSource, prepare, variants_for
+from benchmarks.lib import process_memory
+from benchmarks.lib.environment import ROOT
 from benchmarks.lib.options import common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
 from benchmarks.lib.scenes import (
     Frames,
     around,
@@ -40,11 +39,12 @@ from benchmarks.lib.scenes import (
     widen,
 )
 from benchmarks.lib.timing import Summary, interleave, paired_ratio
+from benchmarks.publish.screen import tables
+from benchmarks.publish.text import Column, Table, Values
 from perception.boxes import rotated_iou_bev
 from perception.config import DetectorConfig
 from perception.model.pillars import make_pillars
 from perception.types import Detections, FloatArray
-from sparse_core.common.table import Table
 
 #: A single dense frame beyond this is not worth waiting for.
 _LONGEST_FRAME_S = 25.0
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     save(values, options)
     if options.png:
         chart.draw(values, options.png)
-    show(values, _tables(values), values["notes"], as_json=options.json)
+    show(values, tables(values, **_TABLES), values["notes"], as_json=options.json)
     return 0
 
 
@@ -270,7 +270,7 @@ def _memory_on_gpu(runner: Runner, frames: Frames, before: int) -> dict[str, Any
 
 def _memory_of(variant: Variant, options: argparse.Namespace) -> dict[str, Any] | None:
     """Peak of a fresh process that runs this variant only."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--memory-of", variant.name]
+    command = [sys.executable, "-m", "benchmarks.detector.detector", "--memory-of", variant.name]
     for name in ("device", "data", "weights", "dense_weights", "config", "threads", "seed"):
         value = getattr(options, name)
         if value is not None:
@@ -278,7 +278,12 @@ def _memory_of(variant: Variant, options: argparse.Namespace) -> dict[str, Any] 
     command += ["--frames", str(min(4, options.frames))]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=options.compile_limit_s + 60
+            command,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            check=True,
+            timeout=options.compile_limit_s + 60,
         )
         parsed = json.loads(done.stdout.splitlines()[-1])
     except (subprocess.SubprocessError, OSError, ValueError, IndexError):
@@ -291,14 +296,14 @@ def _memory_here(
     variant: Variant, source: WeightSource, frames: Frames, device: torch.device
 ) -> dict[str, Any]:
     runner = Runner(variant, source, device)
-    loaded = memory.resident_bytes() or memory.peak_bytes()
+    loaded = process_memory.resident_bytes() or process_memory.peak_bytes()
     if variant.execution != "eager":
         # The compiler needs memory of its own once; what counts is running what it made.
         runner(frames.points[0])
-    exact = memory.reset_peak()
+    exact = process_memory.reset_peak()
     for points in frames.points:
         runner(points)
-    peak = memory.peak_bytes()
+    peak = process_memory.peak_bytes()
     return {
         "peak_mb": _megabytes(peak),
         "loaded_mb": _megabytes(loaded),
@@ -413,92 +418,62 @@ def _too_large(variant: Variant, config: DetectorConfig, device: torch.device) -
     width = max(config.pillars.channels, config.backbone.channels[0])
     # The canvas is float32 even under autocast, when the first layer also needs its half-precision copy.
     needed = rows * columns * width * 4 * _LIVE_MAPS
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else memory.available_bytes()
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else process_memory.available_bytes()
     if free is None or needed <= _MEMORY_SHARE * free:
         return None
     return f"not measured, its maps need about {needed / 2**30:.1f} GB and {free / 2**30:.1f} GB are free"
 
 
-def _tables(values: dict[str, Any]) -> list[Table]:
-    hardware = values["environment"]["hardware"]
-    where = (
-        hardware["gpu"]["model"]
-        if hardware["gpu"]
-        else f"{hardware['cpu']['model']}, {values['settings']['threads']} threads"
-    )
+def _stage_columns(values: Values) -> list[Column]:
+    names = dict.fromkeys(stage for row in values["variants"].values() for stage in row["stages_ms"])
+    return [Column("", (0,)), *(Column(name, (1, "stages_ms", name), ".1f", "–") for name in names)]
+
+
+def _scaling_columns(values: Values) -> list[Column]:
+    names = {name for row in values["scaling"] for name in (*row["time"], *row["skipped"])}
+    ordered = sorted(names, key=lambda name: ("bf16" in name or "fp16" in name, name))
     return [
-        _frame_table(values, where),
-        table(
-            "Dense over sparse, same frame, same round",
-            ["", "median", "quartiles"],
-            (
-                [
-                    name + (f" ({ratio['dense']} / {ratio['sparse']})" if "dense" in ratio else ""),
-                    f"{ratio['median']:.2f}",
-                    f"{ratio['lower_quartile']:.2f}–{ratio['upper_quartile']:.2f}",
-                ]
-                for name, ratio in values["ratios"].items()
-            ),
-        ),
-        _stage_table(values),
-        *([_scaling_table(values)] if values["scaling"] else []),
+        Column("", lambda row: _SIZES.get(row["kind"], f"{row['kind']} x{row['factor']}")),
+        Column("grid", "grid", "{0[0]}x{0[1]}"),
+        Column("pillars", "pillars", lambda counts: f"{np.mean(counts):.0f}"),
+        Column("occupied", "occupied", ".2%"),
+        *(Column(name, ("time", name, "median_ms"), ".0f", "–") for name in ordered),
+        Column("dense / sparse", lambda row: ", ".join(f"{r['median']:.1f}" for r in row["ratios"].values())),
     ]
 
 
-def _frame_table(values: dict[str, Any], where: str) -> Table:
-    rows = []
-    for name, row in values["variants"].items():
-        held, agreement = row.get("memory") or {}, row.get("agreement")
-        rows.append(
-            [
-                name,
-                number(row["time"]["median_ms"]),
-                number(row["time"]["iqr_ms"]),
-                number(row["time"]["p99_ms"]),
-                number(held.get("peak_mb"), 0),
-                number(held.get("delta_mb"), 0),
-                number(row["detections_median"], 0),
-                "–" if agreement is None else f"{agreement:.1%}",
-            ]
-        )
-    settings = values["settings"]
-    kind = values["frames"]["kind"]
-    title = f"Whole frame on {where}: {settings['frames']} frames ({kind}), {settings['rounds']} rounds"
-    columns = ["", "median ms", "IQR", "p99", "peak MB", "of it run", "boxes", "same boxes"]
-    return table(title, columns, rows)
+def _variants(values: Values) -> list[Any]:
+    return list(values["variants"].items())
 
 
-def _stage_table(values: dict[str, Any]) -> Table:
-    stages: list[str] = []
-    for row in values["variants"].values():
-        stages += [stage for stage in row["stages_ms"] if stage not in stages]
-    return table(
-        "Time per stage, median ms",
-        ["", *stages],
+#: What is printed and not published.
+_TABLES = {
+    "Whole_frame": Table(
+        "detector-cpu",
+        _variants,
         (
-            [name, *(number(row["stages_ms"].get(stage)) for stage in stages)]
-            for name, row in values["variants"].items()
+            Column("", (0,)),
+            Column("median ms", (1, "time", "median_ms"), ".1f"),
+            Column("IQR", (1, "time", "iqr_ms"), ".1f"),
+            Column("p99", (1, "time", "p99_ms"), ".1f"),
+            Column("peak MB", (1, "memory", "peak_mb"), ".0f", "–"),
+            Column("of its run", (1, "memory", "delta_mb"), ".0f", "–"),
+            Column("boxes", (1, "detections_median"), ".0f", "–"),
+            Column("same boxes", (1, "agreement"), ".1%", "–"),
         ),
-    )
-
-
-def _scaling_table(values: dict[str, Any]) -> Table:
-    names = sorted({name for row in values["scaling"] for name in (*row["time"], *row["skipped"])})
-    names.sort(key=lambda name: ("bf16" in name or "fp16" in name, name))
-    rows = []
-    for row in values["scaling"]:
-        times = [number(row["time"].get(name, {}).get("median_ms"), 0) for name in names]
-        ratios = ", ".join(f"{ratio['median']:.1f}" for ratio in row["ratios"].values())
-        size = _SIZES.get(row["kind"], f"{row['kind']} x{row['factor']}")
-        grid = f"{row['grid'][0]}x{row['grid'][1]}"
-        rows.append(
-            [size, grid, f"{np.mean(row['pillars']):.0f}", f"{row['occupied']:.2%}", *times, ratios or "–"]
-        )
-    return table(
-        "Cost against scene, median ms of a frame",
-        ["", "grid", "pillars", "occupied", *names, "dense / sparse"],
-        rows,
-    )
+    ),
+    "Dense_over_sparse": Table(
+        "detector-cpu",
+        lambda values: list(values["ratios"].items()),
+        (
+            Column("", (0,)),
+            Column("median", (1, "median"), ".2f"),
+            Column("quartiles", (1,), "{0[lower_quartile]:.2f}–{0[upper_quartile]:.2f}"),
+        ),
+    ),
+    "Median_ms_per_stage": Table("detector-cpu", _variants, _stage_columns),
+    "Cost_by_scene": Table("detector-cpu", "scaling", _scaling_columns),
+}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A whole frame as one CUDA graph, from points to boxes on the GPU: sparse against the tuned dense twin.
 
-    python benchmarks/detector/frame.py --device cuda
+    python -m benchmarks.detector.frame --device cuda
 
 Both sides share pillars, head, refinement and suppression, run in half precision and are timed by events
 around replays of their graphs, interleaved, frame by frame. The dense baseline's convolutions are cuDNN's,
@@ -25,8 +25,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch

@@ -1,8 +1,8 @@
 """What a detector may leave out: time and precision of each candidate, and frames kept within a budget.
 
-    python benchmarks/detector/levels.py --device cpu
+    python -m benchmarks.detector.levels --device cpu
 
-Every candidate of ``benchmarks/detector/level_candidates.py`` detects in the 26 development frames; times are of
+Every candidate of `level_candidates` detects in the 26 development frames; times are of
 whole calls, points on the host to boxes on the host, all candidates in turn on the same frame. Then the
 default levels of this device run under budgets, the frames several times over, as a robot would run them.
 """
@@ -19,16 +19,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import numpy as np
 import torch
 
 from benchmarks.detector.level_candidates import candidates, level_facts, without_taps
 from benchmarks.lib.options import common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table, write
+from benchmarks.lib.results import result, save, show, write
 from benchmarks.lib.scenes import default_data
 from benchmarks.lib.timing import Summary, interleave, paired_ratio
+from benchmarks.publish.screen import tables
 from perception.budget import BudgetedDetector, default_levels
 from perception.checkpoints.weights import load_weights
 from perception.data import Frame, open_data_set
@@ -68,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     _measure(values, frames, options)
     save(values, options)
-    show(values, _tables(values), values["notes"], as_json=options.json)
+    show(values, tables(values, "levels-cpu", "levels-budgets-cpu"), values["notes"], as_json=options.json)
     return 0
 
 
@@ -215,41 +214,6 @@ def _median_boxes(found: list[Detections]) -> float:
 
 def _progress(start: float, message: str) -> None:
     print(f"[{time.perf_counter() - start:.0f} s] {message}", file=sys.stderr, flush=True)
-
-
-def _tables(values: dict[str, Any]) -> list[Any]:
-    lines = []
-    for case in values["cases"]:
-        car, timed = case["precision"]["car_3d"], case["time"]
-        lines.append(
-            [
-                case["name"],
-                "yes" if case["default"] else "",
-                number(timed and timed["median_ms"], 2),
-                number(timed and timed["p99_ms"], 2),
-                number(timed and case["of_all"]["median"], 2),
-                *(number(car[side]) for side in ("easy", "moderate", "hard")),
-                number(case["precision"]["car_bev"]["moderate"]),
-                number(case["precision"]["car_3d_loose"]["moderate"]),
-                number(case["precision"]["cyclist_3d"]["moderate"]),
-            ]
-        )
-    columns = ["level", "default", "p50 ms", "p99 ms", "of all", "car easy", "moderate", "hard"]
-    kept = [
-        [
-            number(row["budget_ms"], 2),
-            f"{row['within']:.0%}",
-            number(row["time"]["median_ms"], 2),
-            str(row["switches"]),
-            number(row["precision"]["car_3d"]["moderate"]),
-            ", ".join(f"{name}: {count}" for name, count in row["frames"].items() if count),
-        ]
-        for row in values["budgets"]
-    ]
-    return [
-        table("Levels", [*columns, "BEV", "IoU 0.5", "cyclist"], lines),
-        table("Budgets", ["ms", "within", "p50 ms", "switches", "car", "frames"], kept),
-    ]
 
 
 if __name__ == "__main__":

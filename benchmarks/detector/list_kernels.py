@@ -1,8 +1,8 @@
 """Write down which kernels first frames of the shipped weights compile, for cores to compile side by side.
 
-    python benchmarks/detector/list_kernels.py          # on a GPU; writes perception/run/kernels.json
-    python benchmarks/detector/list_kernels.py --add    # on another kind of GPU, which chooses other tiles
-    python benchmarks/detector/list_kernels.py --pack   # anywhere; compiles the list with the Triton that is installed
+    python -m benchmarks.detector.list_kernels          # on a GPU; writes perception/run/kernels.json
+    python -m benchmarks.detector.list_kernels --add    # on another kind of GPU, which chooses other tiles
+    python -m benchmarks.detector.list_kernels --pack   # anywhere; compiles the list with this Triton
 
 To be run anew when a kernel of a frame, or what it is compiled for, has changed: entries that fit nothing are
 compiled for nothing, and what the list lacks is compiled at its launch. A test tells when a pack is of other
@@ -14,23 +14,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
 # What is in a cache would not be compiled, and not be measured.
 os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
 
-import torch  # noqa: E402
+import torch
 
-from benchmarks.lib.scenes import default_data, load_frames  # noqa: E402
-from perception.detector import Detector  # noqa: E402
-from perception.run import graph  # noqa: E402
-from sparse_core.kernels.ahead import job_of, recorded  # noqa: E402
-from sparse_core.kernels.kernel_packs import pack_path, write_pack  # noqa: E402
+from benchmarks.lib.environment import ROOT
+from benchmarks.lib.scenes import default_data, load_frames
+from perception.detector import Detector
+from perception.run import graph
+from sparse_core.kernels.ahead import job_of, recorded
+from sparse_core.kernels.kernel_packs import pack_path, write_pack
 
 WEIGHTS = ("pointpillars-kitti", "pointpillars-anywhere")
 LISTED = ROOT / "perception" / "run" / "kernels.json"

@@ -1,6 +1,6 @@
 """Rotated NMS: the spatial hash against comparing every kept box with every box that is left.
 
-    python benchmarks/detector/nms.py --device cpu
+    python -m benchmarks.detector.nms --device cpu
 
 Boxes crowd around objects as a detector's proposals do, or stand anywhere on 15 m x 15 m for each 4,096; all
 sides must keep the same boxes. On a GPU the fixed-shape form is a third side, timed on the device in a CUDA
@@ -14,10 +14,7 @@ import math
 import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from torch import Tensor

@@ -1,6 +1,6 @@
 """What the shipped detectors find, as ``perceive eval`` says.
 
-    python benchmarks/detector/weights.py [--also NAME=FILE ...] [--publish]
+    python -m benchmarks.detector.weights [--also NAME=FILE ...] [--publish]
 
 On KITTI's validation frames, on those of them whose drives the 87 frames that came later are not from, and on
 a nuScenes scene all around. ``--also`` judges further weights, such as other seeds of the same training.
@@ -17,8 +17,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from rich.progress import track

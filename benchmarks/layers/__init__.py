@@ -1,1 +1,1 @@
-"""Layers."""
+"""2:4 layers, dynamic sparsity and pruning."""

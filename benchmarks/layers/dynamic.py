@@ -1,6 +1,6 @@
 """Training and inference with sparse layers against the dense twin: step, update, memory, forward pass.
 
-    python benchmarks/layers/dynamic.py --device cuda
+    python -m benchmarks.layers.dynamic --device cuda
 
 A step is forward, backward and AdamW (torch's fused one on all sides): on a GPU with float32 weights and
 bfloat16 products, captured in a CUDA graph; on a CPU in float32. Every side must agree with a dense network
@@ -15,11 +15,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
@@ -34,8 +31,9 @@ from benchmarks.layers.dynamic_sides import (
 )
 from benchmarks.lib.graphs import call_microseconds, microseconds
 from benchmarks.lib.options import common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
 from benchmarks.lib.timing import Side, interleave, paired_ratio
+from benchmarks.publish.screen import tables
 
 #: Relative error in the norm: bfloat16 rounds results and gradients.
 _TOLERANCE = {"cuda": 2e-2, "cpu": 1e-4}
@@ -89,7 +87,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             torch.cuda.empty_cache()
         _save(found, notes, options, device)
     values = _save(found, notes, options, device)
-    show(values, _tables(values), values["notes"], as_json=options.json)
+    show(
+        values,
+        tables(values, "dynamic-steps", "dynamic-forward", "dynamic-updates", "dynamic-memory"),
+        values["notes"],
+        as_json=options.json,
+    )
     sides = [side for part in found.values() for case in part for side in case["sides"].values()]
     return 0 if all(side["agrees"] for side in sides) else 1
 
@@ -273,31 +276,6 @@ def _best(case: dict[str, Any]) -> dict[str, Any]:
     }
     name = max(structured, key=structured.__getitem__)
     return {"side": name, "over_dense": structured[name]}
-
-
-def _tables(values: dict[str, Any]) -> list[Any]:
-    def cells(case: dict[str, Any], name: str, side: dict[str, Any]) -> list[str]:
-        return [
-            f"{_label(case)}, {case['sparsity']:.0%}",
-            name,
-            number(side["microseconds"]["median"], 1),
-            number(side["over_dense"]["median"], 2),
-            number(side.get("update_ms"), 2),
-            "" if "share" not in side else f"{side['share']:.2%}",
-            number(side.get("held_mb"), 1),
-            number(side.get("step_peak_mb"), 1),
-            "" if side["agrees"] else f"off by {side['error']:.2g}",
-        ]
-
-    heads = ["", "side", "µs", "over dense", "update ms", "share", "held MB", "step MB", ""]
-    return [
-        table(
-            title,
-            heads,
-            (cells(case, name, side) for case in values[part] for name, side in case["sides"].items()),
-        )
-        for title, part in (("Training steps", "steps"), ("Forward passes", "forward"))
-    ]
 
 
 if __name__ == "__main__":

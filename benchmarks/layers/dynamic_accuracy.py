@@ -1,7 +1,7 @@
 """What training sparse costs in accuracy: dense, static random, SET, RigL and structured RigL, from scratch.
 
-    python benchmarks/layers/dynamic_accuracy.py                              # three small tasks, on the CPU
-    python benchmarks/layers/dynamic_accuracy.py --detector --device cuda     # the detector, on KITTI's frames
+    python -m benchmarks.layers.dynamic_accuracy                           # three small tasks, on the CPU
+    python -m benchmarks.layers.dynamic_accuracy --detector --device cuda  # the detector, on KITTI's frames
 
 The small tasks are scikit-learn's digits (a perceptron and a convnet) and Python's own help text (a
 Transformer that predicts characters). All rows of a seed see the same batches and learning rates. Finished
@@ -22,8 +22,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -32,12 +30,13 @@ from benchmarks.layers import dynamic_detector, dynamic_training
 from benchmarks.layers.dynamic_detector import DetectorRun, OutOfTimeError, train_detector
 from benchmarks.layers.dynamic_detector_layers import BLOCK_SIZE as DETECTOR_BLOCK
 from benchmarks.layers.dynamic_rows import DROP_FRACTION, LENGTHS, SPARSITIES, STOP, Row, all_rows
-from benchmarks.layers.dynamic_summary import summarise, tables
+from benchmarks.layers.dynamic_summary import summarise
 from benchmarks.layers.dynamic_tasks import DIGITS_VARIABLE, SMALL_TASKS, TASKS, help_text
 from benchmarks.layers.dynamic_training import Run, train
 from benchmarks.lib.options import common_parser, parse, picture
 from benchmarks.lib.results import result, save, show, write
 from benchmarks.lib.scenes import default_data
+from benchmarks.publish.screen import tables
 from perception.data import open_data_set
 from perception.errors import DataError
 from sparse_core.common.libraries import module_available
@@ -71,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _draw(values, picture(options))
     else:
         notes.append("matplotlib is not installed: no picture (--draw-from draws it from the result file)")
-    show(values, tables(values["cases"]), notes, as_json=options.json)
+    names = ("dynamic-detector",) if options.detector else ("dynamic-accuracy", "dynamic-cost")
+    show(values, tables(values, *names), notes, as_json=options.json)
     return 1 if failures else 0
 
 

@@ -27,7 +27,7 @@ _COLOURS = {
 
 
 def draw(values: dict[str, Any], path: Path) -> None:
-    """Write a PNG for the result of ``bench_dynamic_accuracy.py``: a row a task, a column a length."""
+    """Write a PNG for the result of ``dynamic_accuracy``: a row a task, a column a length."""
     cases = values["cases"]
     tasks = [task for task in MEASURES if any(case["task"] == task for case in cases)]
     lengths = sorted({case["length"] for case in cases})

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.layers.dynamic_rows import LABELS, Row
-from benchmarks.lib.results import table
-from sparse_core.common.table import Table
 
 #: What each task is judged by, and digits after the point.
 MEASURES = {
@@ -86,34 +84,3 @@ def score_text(case: dict[str, Any], measure: str | None = None) -> str:
     scale, digits = (100, 1) if name == "accuracy" else (1, 1 if name.startswith("ap") else 3)
     mean = f"{scale * found['mean']:.{digits}f}"
     return mean if found["std"] is None else f"{mean} ± {scale * found['std']:.{digits}f}"
-
-
-def tables(cases: Sequence[dict[str, Any]]) -> list[Table]:
-    """A table a task."""
-    built = []
-    for task, (_, title) in MEASURES.items():
-        chosen = [case for case in cases if case["task"] == task]
-        if not chosen:
-            continue
-        heads = ["row", "sparsity", "steps", title, "loss", "n", "parameters", "density", "cost"]
-        built.append(
-            table(
-                task,
-                heads,
-                (
-                    [
-                        case["label"],
-                        f"{case['sparsity']:.0%}" if case["sparsity"] else "–",
-                        f"{case['steps']:,}",
-                        score_text(case),
-                        score_text(case, "loss"),
-                        str(len(case["seeds"])),
-                        f"{case['parameters']:,}",
-                        f"{case['density']:.1%}",
-                        f"{case['cost']:.2f}",
-                    ]
-                    for case in chosen
-                ),
-            )
-        )
-    return built

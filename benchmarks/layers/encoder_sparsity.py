@@ -1,7 +1,7 @@
 """Encoders of texts and images with 2:4 layers: what vectors lose, and on a GPU the time.
 
-    python benchmarks/layers/encoder_sparsity.py --device cpu --conversations FOLDER
-    python benchmarks/layers/encoder_sparsity.py --device cuda
+    python -m benchmarks.layers.encoder_sparsity --device cpu --conversations FOLDER
+    python -m benchmarks.layers.encoder_sparsity --device cuda
 
 What they lose (extra 'text'; FOLDER with turns.jsonl and queries.jsonl of LoCoMo): questions about long
 conversations find the turns that answer them, by vectors of :class:`memory.encode.TextEncoder`, dense in each
@@ -26,8 +26,6 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch

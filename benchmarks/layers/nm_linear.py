@@ -1,7 +1,7 @@
 """2:4 linear layers against dense ones: which wins at which shape, in a CUDA graph and eagerly.
 
-    python benchmarks/layers/nm_linear.py --device cuda
-    python benchmarks/layers/nm_linear.py --device cpu       # float32, few rows, against the dense product
+    python -m benchmarks.layers.nm_linear --device cuda
+    python -m benchmarks.layers.nm_linear --device cpu       # float32, few rows, against the dense product
 
 Layers of BERT, ViT and Llama and of this project's detector, 1 to 65,536 rows, aligned and odd, bfloat16,
 float16 and int8. Four sides: the dense product of cuBLAS, torch's own 2:4 weights, ours called eagerly, and
@@ -22,8 +22,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import torch
 from torch import Tensor, nn
 
@@ -31,8 +29,9 @@ from benchmarks.layers.nm_choice import chosen, way
 from benchmarks.layers.nm_linear_chart import draw
 from benchmarks.lib.graphs import captured, device_ms, microseconds
 from benchmarks.lib.options import common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import aims, result, save, show
 from benchmarks.lib.timing import Side, interleave, paired_ratio
+from benchmarks.publish.screen import tables
 from sparse_core.nm import SparseLinear, nm_mask, prune_and_pack, prune_and_pack_both, tuning
 from sparse_core.nm.linear import cpu, nm_linear
 from sparse_core.nm.packing.packed_weight import PackedNM
@@ -128,7 +127,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     save(values, options)
     if options.png:
         draw(values, options.png)
-    show(values, _tables(values), values["notes"], as_json=options.json)
+    show(
+        values,
+        [*tables(values, "nm-layers-detail", "nm-layers-cpu", "nm-odd", "nm-packing"), *aims(values)],
+        values["notes"],
+        as_json=options.json,
+    )
     return 0 if all(row["agrees"] for row in rows) else 1
 
 
@@ -437,57 +441,6 @@ def _progress(row: dict[str, Any]) -> str:
         f"{row['dtype']} {row['rows']} x {row['columns']} -> {row['out']}: {row['method']},"
         f" {row['over_dense']['median']}x dense"
     )
-
-
-def _tables(values: dict[str, Any]) -> list[Any]:
-    def micro(row: dict[str, Any], side: str) -> str:
-        found = row["microseconds"].get(side)
-        return number(None if found is None else found["median"], 1)
-
-    gpu = values["settings"]["device"] == "cuda"
-    products = table(
-        "Linear layers, microseconds a call",
-        [
-            "layer",
-            "rows",
-            "chosen",
-            *(["dense", "ours", "over dense"] if gpu else []),
-            "dense eager",
-            "ours eager",
-            "torch 2:4",
-            "eager over dense",
-        ],
-        (
-            [
-                f"{row['out']}x{row['columns']} {row['dtype']}",
-                str(row["rows"]),
-                row["method"],
-                *(
-                    [micro(row, DENSE), micro(row, OURS), number(row["over_dense"]["median"], 2)]
-                    if gpu
-                    else []
-                ),
-                micro(row, DENSE_EAGER),
-                micro(row, OURS_EAGER),
-                micro(row, TORCH_EAGER),
-                number(row["eager_over_dense"]["median"], 2),
-            ]
-            for row in values["cases"]
-        ),
-    )
-    packing = table(
-        "Prune and pack, microseconds",
-        ["weight", "ours", "ours, both directions", "torch, both directions"],
-        (
-            [
-                f"{row['out']}x{row['columns']}",
-                *[number(entry["median"], 1) for entry in row["microseconds"].values()],
-            ]
-            for row in values["packing"]
-        ),
-    )
-    aims = table("Aims", ["figure", "value"], ([name, str(value)] for name, value in values["bars"].items()))
-    return [products, packing, aims] if values["packing"] else [products, aims]
 
 
 if __name__ == "__main__":

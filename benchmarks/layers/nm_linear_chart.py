@@ -14,7 +14,7 @@ def draw(values: dict[str, Any], path: Path) -> None:
     """Draw one curve a weight and one panel a type; on cases where dense is chosen the curve lies on 1.
 
     Args:
-        values: result of ``bench_nm_linear``.
+        values: result of ``benchmarks.layers.nm_linear``.
         path: PNG to write.
     """
     import matplotlib

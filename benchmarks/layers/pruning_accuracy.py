@@ -1,6 +1,6 @@
 """What pruning costs in accuracy, and what each step wins back: a small Transformer and a small convnet.
 
-    python benchmarks/layers/pruning_accuracy.py
+    python -m benchmarks.layers.pruning_accuracy
 
 Handwritten digits of scikit-learn. Every row of a seed starts from the same dense network; every row that is
 trained on sees the same batches and learning rates for the same number of steps, and so does the dense
@@ -20,8 +20,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -30,9 +28,9 @@ from benchmarks.layers.pruning_measure import DENSE, TRAINED_ON, measure
 from benchmarks.layers.pruning_rows import BASELINE, REFRESH_EVERY, Task
 from benchmarks.lib.environment import describe
 from benchmarks.lib.options import common_parser, configure, parse, picture
-from benchmarks.lib.results import result, save, show, table, write
+from benchmarks.lib.results import result, save, show, write
+from benchmarks.publish.screen import tables
 from sparse_core.common.libraries import module_available
-from sparse_core.common.table import Table
 
 MODELS = ("transformer", "convnet")
 PATTERNS = ("2:4", "1:4", "2:8")
@@ -90,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     partial.unlink(missing_ok=True)
     if drawing:
         _draw(values, picture(options))
-    show(values, _tables(values), notes, as_json=options.json)
+    show(values, tables(values, "nm-accuracy"), notes, as_json=options.json)
     return 0
 
 
@@ -253,45 +251,6 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
         "std": round(statistics.stdev(values), 6) if len(values) > 1 else None,
         "values": [round(value, 6) for value in values],
     }
-
-
-def _tables(values: dict[str, Any]) -> list[Table]:
-    columns = [
-        "row",
-        "",
-        "accuracy %",
-        "over dense",
-        "over dense trained on",
-        "recovered",
-        "kept |w|",
-        "zeros",
-    ]
-    return [
-        table(
-            f"{case['model']} ({case['weights']['all']:,} parameters), {case['pattern']},"
-            f" {len(case['seeds'])} seeds",
-            columns,
-            (
-                [
-                    name,
-                    row["group"],
-                    _percent(row["accuracy"]),
-                    _percent(row["over_dense"], sign=True),
-                    _percent(row["over_dense_trained_on"], sign=True) if row["group"] != "one-shot" else "–",
-                    "–" if row["recovered"] is None else f"{row['recovered']:.0%}",
-                    f"{row['kept_magnitude']['mean']:.1%}",
-                    f"{row['sparsity']['mean']:.1%}",
-                ]
-                for name, row in case["rows"].items()
-            ),
-        )
-        for case in values["cases"]
-    ]
-
-
-def _percent(found: dict[str, Any], *, sign: bool = False) -> str:
-    mean = f"{100 * found['mean']:{'+' if sign else ''}.1f}"
-    return mean if found["std"] is None else f"{mean} ± {100 * found['std']:.1f}"
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ _TICKS = (-5, -2, -1, 0, 1, 2, 5, 10, 20, 50, 100)
 
 
 def draw(values: dict[str, Any], path: Path) -> None:
-    """Write a PNG for the result of ``bench_pruning_accuracy.py``: a row a network, a column a pattern.
+    """Write a PNG for the result of ``pruning_accuracy``: a row a network, a column a pattern.
 
     At most two patterns are drawn: 2:4 and 1:4 where they were measured.
     """

@@ -1,1 +1,1 @@
-"""Lib."""
+"""What all benchmarks share: options, timing, scenes and result files."""

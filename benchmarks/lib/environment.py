@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 #: Folders whose Python files decide what is measured.
 SOURCES = ("sparse_core", "perception", "memory", "benchmarks")
 _DISTRIBUTIONS = (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from benchmarks.lib.environment import ROOT, describe
 from sparse_core.common.table import Table
@@ -137,7 +137,16 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     return Table(columns, rows, title=title, right=columns[1:])
 
 
-def show(values: dict[str, Any], tables: Sequence[Table], notes: Sequence[str], *, as_json: bool) -> None:
+def aims(values: dict[str, Any], part: str = "bars") -> list[Table]:
+    """A table of the figures of one part of a result, in a list that is empty where there are none."""
+    found = values.get(part) or {}
+    title = {"bars": "Aims"}.get(part, part)
+    return [Table(["figure", "value"], found.items(), title=title)] if found else []
+
+
+def show(
+    values: dict[str, Any], tables: Sequence[RenderableType], notes: Sequence[str], *, as_json: bool
+) -> None:
     """Print tables and notes, or the JSON alone."""
     if as_json:
         sys.stdout.write(json.dumps(values, indent=1, allow_nan=False) + "\n")

@@ -1,1 +1,1 @@
-"""Memory."""
+"""The store: searches, indexes, drives, retention and encoders."""

@@ -1,7 +1,7 @@
 """A long drive through a town, remembered by three stores and judged by the simulator's truth.
 
-    python benchmarks/memory/drive.py                    # three towns, seven days of three loops each
-    python benchmarks/memory/drive.py --again            # perceive nothing: everything was perceived before
+    python -m benchmarks.memory.drive                    # three towns, seven days of three loops each
+    python -m benchmarks.memory.drive --again            # perceive nothing: everything was perceived before
 
 The shipped detector sees every scan; that takes most of the time (a third of a second a scan and thread), so
 what it made of each day is kept in ``--percepts``, and an interrupted run goes on where it stopped. Then our
@@ -13,23 +13,20 @@ as a false alarm and what walks was chosen on seed 0, which is therefore not amo
 from __future__ import annotations
 
 import argparse
-import importlib
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "demos"))
-
 import numpy as np
 import torch
 from rich.progress import Progress
 
+from benchmarks.lib.demos import drive_module
 from benchmarks.lib.environment import ROOT
 from benchmarks.lib.options import common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
+from benchmarks.publish.screen import tables
 
 _STORES = ("ours", "everything", "latest")
 _KINDS = ("last seen", "nearby", "changed", "still there", "how often", "place")
@@ -39,10 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     options = _options(arguments)
     configure(torch.device("cpu"), 1)
-    # The drive belongs to the demo; it is no package that is installed.
-    frames, town, run, study = (
-        importlib.import_module(f"drive.{name}") for name in ("frames", "town", "perception_run", "study")
-    )
+    frames, town, run, study = map(drive_module, ("frames", "town", "perception_run", "study"))
     sizes = town.TownConfig(half_m=(22.0, 20.0), filled=0.9) if options.quick else town.TownConfig()
     drives = [
         frames.DriveConfig(options.days, options.loops, options.step, options.stop, seed)
@@ -82,7 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ],
     )
     save(values, options)
-    show(values, _tables(values), values["notes"], as_json=options.json)
+    show(
+        values, tables(values, "drive", "drive-kinds", "drive-became"), values["notes"], as_json=options.json
+    )
     return 0
 
 
@@ -135,7 +131,7 @@ def _perceive(
     task = progress.add_task("perceiving days", total=None)
     for done, total in perceive_days(options.percepts, sizes, drives, processes=options.processes):
         if options.again and done < total:
-            raise SystemExit(f"bench_drive: {total - done} days are not perceived yet; leave out --again")
+            raise SystemExit(f"drive: {total - done} days are not perceived yet; leave out --again")
         progress.update(task, completed=done, total=total)
 
 
@@ -170,32 +166,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     if len(set(options.seeds)) < len(options.seeds) or options.device != "cpu":
         parser.error("--seeds must differ, and the drive runs on the CPU")
     return options
-
-
-def _tables(values: dict[str, Any]) -> list[Any]:
-    columns = ("memories", "megabytes", "all_precision", "all_recall", "all_error_median_m", "all_error_95_m")
-    heads = ("", "memories", "MB", "precision", "recall", "error m", "95 %", "right, %", "query ms")
-
-    def row(name: str) -> list[str]:
-        figures = values["summary"][name]["figures"]
-        digits = (0, 1, 3, 3, 2, 2)
-        found = [number(figures[key]["mean"], count) for key, count in zip(columns, digits, strict=True)]
-        right = figures["right_share"]
-        return [
-            name,
-            *found,
-            f"{100 * right['mean']:.1f} ± {100 * right['std']:.1f}",
-            number(figures["query_median_ms"]["mean"]),
-        ]
-
-    def kinds(name: str) -> list[str]:
-        found = values["summary"][name]["kinds"]
-        return [name, *(f"{found[kind]['right']}/{found[kind]['asked']}" for kind in _KINDS)]
-
-    return [
-        table("What is where now, and answers", heads, [row(name) for name in _STORES]),
-        table("Answers right", ["", *_KINDS], [kinds(name) for name in _STORES]),
-    ]
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.lib.demos import drive_module
 from perception import Detections, Detector
 from perception.data import CameraCalibration, Frame
 from perception.data.camera import DONT_CARE
@@ -151,5 +151,5 @@ def _of_results(path: Path, frames: Sequence[Any]) -> Callable[[Frame], Detectio
 
 
 def _seen() -> Any:
-    """The module of the demo, which is no package that is installed."""
-    return importlib.import_module("drive.labelled_seen")
+    """Return the demo's module of labelled observations."""
+    return drive_module("labelled_seen")

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.lib.demos import drive_module
+
 #: Things this near a place are those that are asked about, in metres.
 SAME_M = 2.0
 #: LiDAR axes to those of a camera, z ahead.
@@ -268,5 +270,5 @@ def _where(label: str, place: Place) -> str:
 
 
 def _held(thing: Thing) -> Any:
-    made: Any = importlib.import_module("drive.labelled_sides").Held
+    made: Any = drive_module("labelled_sides").Held
     return made(thing.key, thing.label, thing.place)

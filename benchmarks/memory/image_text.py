@@ -1,6 +1,6 @@
 """Words that find what a camera saw: encoders of images and texts on crops of labelled objects.
 
-    python benchmarks/memory/image_text.py --data ../shared/data/nuscenes --encoder class-names
+    python -m benchmarks.memory.image_text --data ../shared/data/nuscenes --encoder class-names
 
 Each object of a nuScenes scene that the camera sees is cut out of its picture; the name of every class asks
 for its objects. Reported: average precision of each class, their mean beside what chance would give, the
@@ -17,8 +17,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch

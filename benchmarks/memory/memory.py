@@ -1,6 +1,6 @@
 """The memory's store against other vector stores: durable inserts, queries, filters, last seen.
 
-    python benchmarks/memory/memory.py --folder FOLDER_ON_THE_DISK_TO_MEASURE
+    python -m benchmarks.memory.memory --folder FOLDER_ON_THE_DISK_TO_MEASURE
 
 200,000 unit vectors of 256 numbers around 1,000 centres (noise 0.05 a dimension), one thread. Every side's
 answers are compared with the exact ones; for each, the least effort that reaches a recall@10 of .99 (.95)
@@ -10,20 +10,17 @@ counts.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import numpy as np
 import torch
 
 from benchmarks.lib.options import common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
 from benchmarks.memory.measures import (
     filled,
     filtered_ours,
@@ -38,6 +35,7 @@ from benchmarks.memory.measures import (
 )
 from benchmarks.memory.peers import peers
 from benchmarks.memory.real_embeddings import real_embeddings
+from benchmarks.publish.screen import tables
 from memory import MemoryStore
 from memory.index import Clustered, clustered
 
@@ -66,7 +64,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     values = result("memory", torch.device("cpu"), settings, **values, bars=_bars(values), notes=notes)
     save(values, options)
-    show(values, _tables(values), notes, as_json=options.json)
+    show(
+        values,
+        tables(
+            values, "memory-searches", "memory-filtered", "memory-inserts", "memory-moving", "memory-bars"
+        ),
+        notes,
+        as_json=options.json,
+    )
     return 0
 
 
@@ -191,57 +196,6 @@ def _bars(values: dict[str, Any]) -> dict[str, Any]:
         "last_seen_p99_ms": values["last_seen"]["p99_ms"],
         "fresh_ms": values["fresh_ms"],
     }
-
-
-def _search_table(title: str, rows: Sequence[dict[str, Any]]) -> Any:
-    return table(
-        title,
-        ["side", "effort", "recall@10", "queries a second", "build, s"],
-        [
-            [
-                row["side"],
-                str(row["effort"]),
-                number(row["recall"], 4),
-                number(row["queries_s"], 0),
-                number(row["build_s"], 1),
-            ]
-            for row in rows
-        ],
-    )
-
-
-def _tables(values: dict[str, Any]) -> list[Any]:
-    real = values.get("real")
-    sentences = [] if real is None else [_search_table("Queries, sentences", real["searches"])]
-    return [
-        table(
-            "Durable inserts",
-            ["side", "way", "rows a second"],
-            [[row["side"], row["way"], number(row["rows_s"], 0)] for row in values["inserts"]],
-        ),
-        _search_table("Queries, one thread, k = 10", values["searches"]),
-        table(
-            "Filtered by time",
-            ["side", "matching", "recall@10", "median, ms", "p99, ms"],
-            [
-                [
-                    row["side"],
-                    f"{100 * row['selectivity']:g} %",
-                    number(row["recall"], 4),
-                    number(row["median_ms"], 2),
-                    number(row["p99_ms"], 2),
-                ]
-                for row in values["filtered"]
-            ],
-        ),
-        table(
-            "Queries while memories move to the long-term tier",
-            ["figure", "value"],
-            [[name, str(value)] for name, value in values["moving"].items()],
-        ),
-        table("Aims", ["figure", "value"], [[name, str(value)] for name, value in values["bars"].items()]),
-        *sentences,
-    ]
 
 
 if __name__ == "__main__":

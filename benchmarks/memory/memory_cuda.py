@@ -1,6 +1,6 @@
 """The memory's index on a GPU against exact search by torch: one query up to batches of 1,024.
 
-    python benchmarks/memory/memory_cuda.py --device cuda --budget-s 300
+    python -m benchmarks.memory.memory_cuda --device cuda --budget-s 300
 
 Unit vectors of 256 numbers around 1,000 centres (noise 0.05 a dimension), in half precision on the device.
 Sides: the cells of random pivots, the scan of all codes, and exact search (a product in half precision and
@@ -18,8 +18,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch

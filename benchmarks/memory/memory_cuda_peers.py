@@ -1,11 +1,11 @@
 """The memory's index on a GPU against faiss on the same GPU: three kinds of vectors, several numbers of them.
 
-    python benchmarks/memory/memory_cuda_peers.py --device cuda --sentences FILE.npy --budget-s 500
+    python -m benchmarks.memory.memory_cuda_peers --device cuda --sentences FILE.npy --budget-s 500
 
 Sides: ours by aim (.95 and .99 of the ten nearest), by its usual cells, by a scan of all codes and exactly;
 faiss flat and IVF in half precision, and IVF-PQ with codes of 64 bytes, alone and refined by exact scores.
 Vectors of 256 numbers around 1,000 centres, or without clusters and of a spectrum that falls as one through
-the square root of its number, and real sentences (``benchmarks/memory/real_embeddings.py FOLDER --out FILE.npy``).
+the square root of its number, and real sentences (``python -m benchmarks.memory.real_embeddings``).
 Both sides are called as a user calls them, one call after the other, with queries on the device; times are of
 the device's clock from the call to its answer. On a CPU the same runs through faiss-cpu, to test this file.
 """
@@ -20,8 +20,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch
@@ -82,7 +80,7 @@ def draw(
     if kind == "sentences":
         if sentences is None:
             raise ValueError(
-                "sentences need --sentences FILE.npy: benchmarks/memory/real_embeddings.py FOLDER --out FILE.npy"
+                "sentences need --sentences FILE.npy: run python -m benchmarks.memory.real_embeddings"
             )
         found = torch.from_numpy(np.load(sentences, allow_pickle=False).astype(np.float32)).to(device)
         order = torch.randperm(len(found), generator=generator, device=device)

@@ -1,6 +1,6 @@
 """Memories of real drives: ours, simple ones and others', given the same boxes and asked the same questions.
 
-    python benchmarks/memory/memory_drives.py
+    python -m benchmarks.memory.memory_drives
 
 Each drive is driven there and, a day later, back: the same scans in reverse with tracks of their own, once
 where the robot is, once where it takes itself to be 0.5 m beside it. Boxes are labels whose identities nobody
@@ -13,26 +13,22 @@ Data: ``$SPARSIGHT_DATA``, by default ``../shared/data``.
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "demos"))
-
 import torch
 from rich.progress import Progress
 
+from benchmarks.lib.demos import drive_module
 from benchmarks.lib.environment import ROOT
 from benchmarks.lib.options import common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
 from benchmarks.memory.drive_cases import cases
 from benchmarks.memory.drive_peers import peers
-from sparse_core.common.table import Table
+from benchmarks.publish.screen import tables
 
 #: Kinds of questions.
 KINDS = ("how many", "parked", "last seen", "changed")
@@ -48,8 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--weights", default="pointpillars-kitti", help="of our detector")
     options = parse(parser, arguments)
     configure(torch.device("cpu"), 1)
-    # The drive belongs to the demo; it is no package that is installed.
-    studied: Callable[..., dict[str, Any]] = importlib.import_module("drive.labelled_study").studied
+    studied: Callable[..., dict[str, Any]] = drive_module("labelled_study").studied
     others = peers()
     found = []
     with Progress(disable=options.json) as progress:
@@ -75,9 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ],
     )
     save(values, options)
-    show(
-        values, [_table(values, group) for group in values["summary"]], values["notes"], as_json=options.json
-    )
+    show(values, tables(values, "memory-drives", "memory-drives-cost"), values["notes"], as_json=options.json)
     return 0
 
 
@@ -118,30 +111,6 @@ def _summed(cases: Sequence[dict[str, Any]], side: str) -> dict[str, Any]:
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return round(sum(known) / len(known), 4) if known else None
-
-
-def _table(values: dict[str, Any], group: str) -> Table:
-    heads = ["", "held", "one %", "split", "joined", "lost", "false", "error m", *KINDS[:3]]
-    heads += ["kB", "ms a frame", "ms asked"]
-    rows = []
-    for side, row in values["summary"][group].items():
-        answers = ["/".join(map(str, row["questions"][kind])) for kind in KINDS[1:3]]
-        rows.append(
-            (
-                side,
-                f"{row['memories']}",
-                number(None if row["one"] is None else 100 * row["one"]),
-                *(f"{row[name]}" for name in ("split", "joined", "lost", "false")),
-                number(row["error_median_m"], 2),
-                "/".join(map(str, row["counted"])),
-                *answers,
-                number(row["kilobytes"], 0),
-                number(row["remembering_ms_a_frame"]),
-                number(row["question_ms"]),
-            )
-        )
-    things = next(iter(values["summary"][group].values()))["things"]
-    return table(f"{group}: {things} things", heads, rows)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Finding places again: recall@1 on a real indoor sequence, by photographs and by depth alone.
 
-    python benchmarks/memory/places.py
+    python -m benchmarks.memory.places
 
 Every fifth frame is held out and looked for among the others; a match within 0.5 m is right. With a gap,
 frames so close in time to the query are no candidates, so that the answer must come from another visit.
@@ -13,13 +13,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch
@@ -28,7 +25,8 @@ from rich.progress import Progress
 
 from benchmarks.lib.environment import ROOT
 from benchmarks.lib.options import common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
+from benchmarks.publish.screen import tables
 from memory.encode import DepthEncoder, ImageEncoder, place_recall
 
 _RADIUS_M = 0.5
@@ -93,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         notes=[*notes, "times include reading and scaling of photographs; depth images are in memory"],
     )
     save(values, options)
-    show(values, [_table(values)], values["notes"], as_json=options.json)
+    show(values, tables(values, "memory-places"), values["notes"], as_json=options.json)
     return 0
 
 
@@ -222,25 +220,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = common_parser(__doc__, "places", quick="the first 60 frames")
     parser.add_argument("--data", type=Path, default=data_folder(), help="folder of the sequence")
     return parse(parser, arguments)
-
-
-def _table(values: dict[str, Any]) -> Any:
-    gaps = [f"gap {gap}" for gap in _GAPS]
-    first = next(iter(values["sides"].values()))["gaps"]
-    heads = [f"{gap} ({entry['answerable']})" for gap, entry in zip(gaps, first, strict=True)]
-    return table(
-        f"Recall@1 within {_RADIUS_M} m, % of the answerable queries (their number)",
-        ["side", *heads, "median, m", "ms a frame"],
-        [
-            [
-                name,
-                *(number(100 * entry["recall_at_1"], 1) for entry in side["gaps"]),
-                number(side["gaps"][0]["median_distance_m"], 3),
-                number(side["ms_a_frame"], 1),
-            ]
-            for name, side in values["sides"].items()
-        ],
-    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Real vectors for the benchmarks: sentences of docstrings, and indoor photographs.
 
-    python benchmarks/memory/real_embeddings.py FOLDER [--count 15000] [--out FILE.npy]
+    python -m benchmarks.memory.real_embeddings FOLDER [--count 15000] [--out FILE.npy]
 
 Sentences are those of the docstrings of the installed standard library, in a fixed order and each once, as
 vectors of :class:`memory.encode.TextEncoder`. Vectors are kept in ``FOLDER``, part by part, so that an
@@ -19,8 +19,6 @@ import sysconfig
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,11 +1,11 @@
 """What is kept of months: value and answers over the share that is kept, and a day in front of one wall.
 
-    python benchmarks/memory/retention.py --png retention.png
+    python -m benchmarks.memory.retention --png retention.png
 
-A robot's months are simulated (``retention_world.py``) and offered to the store. *Value*: an observation is
-worth what later questions need of it and its event's own worth (``retention_value.py``), which no store
+A robot's months are simulated (`retention_world`) and offered to the store. *Value*: an observation is
+worth what later questions need of it and its event's own worth (`retention_value`), which no store
 sees; figures are shares of what the best subset of the same size is worth. *Answers*: questions
-(``retention_questions.py``, which says when two answers agree) are asked of the store that kept a share and
+(`retention_questions`, which says when two answers agree) are asked of the store that kept a share and
 of one that keeps everything. Against the store's choice: a random one, the most recent, and the most recent
 of each place. *Parked*: how far a day in front of one wall shrinks, and which of its unique events are
 left.
@@ -14,7 +14,6 @@ left.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -22,18 +21,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import numpy as np
 import torch
 from rich.progress import Progress
 
 from benchmarks.lib.options import common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import aims, result, save, show
 from benchmarks.memory import retention_questions
 from benchmarks.memory.retention_questions import Question, agree, questions_of
 from benchmarks.memory.retention_value import Fact, facts_of, greedy_values, value_bounds, value_of
 from benchmarks.memory.retention_world import Observation, World, WorldOptions, parked_day, world_of
+from benchmarks.publish.screen import tables
 from memory import Filter, MemoryStore, StoreConfig
 from memory.config import ReservoirConfig
 from memory.merging import MergeOptions
@@ -90,7 +88,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from benchmarks.memory.retention_chart import draw
 
         draw(values, options.png)
-    show(values, _tables(values), values["notes"], as_json=options.json)
+    show(
+        values,
+        [*tables(values, "memory-retention"), *aims(values), *aims(values, "parked")],
+        values["notes"],
+        as_json=options.json,
+    )
     return 0
 
 
@@ -321,56 +324,6 @@ def _notes(rows: list[dict[str, Any]]) -> list[str]:
 
 def _mean(values: Iterable[bool]) -> float:
     return round(float(np.mean([*values])), 4)
-
-
-def _tables(values: dict[str, Any]) -> list[Any]:
-    names = list(values["shares"][0]["sides"])
-
-    def percent(side: dict[str, Any], figure: str) -> str:
-        return number(None if side.get(figure) is None else 100 * side[figure], 1)
-
-    def figures(title: str, figure: str) -> Any:
-        return table(
-            title,
-            ["share", "kept, %", *names],
-            [
-                [
-                    f"{100 * row['share']:g} %",
-                    number(100 * row["achieved"], 1),
-                    *(percent(row["sides"][name], figure) for name in names),
-                ]
-                for row in values["shares"]
-                if figure in row["sides"]["ours"]
-            ],
-        )
-
-    tenth = next(row for row in values["shares"] if row["share"] == 0.1)["sides"]
-    kinds = list(values["dense"]["questions"])
-    return [
-        figures("Value, % of the oracle's", "of_oracle"),
-        figures("Answers, % that agree with the dense store's", "agree"),
-        figures(f"Answers, % right (dense: {100 * values['dense']['right']:.1f})", "right"),
-        table(
-            "Questions at 10 %: % that agree, and % right",
-            ["question", "ours", "random", "most recent", "ours right", "dense right"],
-            [
-                [
-                    kind,
-                    *(
-                        percent(tenth[name]["questions"][kind], "agree")
-                        for name in ("ours", "random", "most recent")
-                    ),
-                    percent(tenth["ours"]["questions"][kind], "right"),
-                    percent(values["dense"]["questions"][kind], "right"),
-                ]
-                for kind in kinds
-            ],
-        ),
-        table("Aims", ["figure", "value"], [[name, str(value)] for name, value in values["bars"].items()]),
-        table(
-            "Parked", ["figure", "value"], [[name, str(value)] for name, value in values["parked"].items()]
-        ),
-    ]
 
 
 if __name__ == "__main__":

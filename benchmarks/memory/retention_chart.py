@@ -21,7 +21,7 @@ _COLOURS = {
 
 
 def draw(values: dict[str, Any], path: Path) -> None:
-    """Write a PNG for the result of ``bench_retention.py``."""
+    """Write a PNG for the result of ``benchmarks.memory.retention``."""
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained", sharey=True)
     _draw(axes[0], values, "of_oracle", "value, % of the best subset's", (0.5, 97.0))
     _draw(axes[1], values, "agree", "answers, % that agree with the dense store's", (0.1, 95.0))

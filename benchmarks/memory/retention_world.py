@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.memory.vectors import noisy_vector, random_directions, unit_vector
 from memory import Memory
 from memory.observe.views import Views
 from memory.types import Kind
@@ -190,17 +191,17 @@ def parked_day(seconds: int, events: int, *, dim: int = 64, seed: int = 0) -> li
         seed: of everything.
     """
     generator = np.random.default_rng(seed)
-    wall, evening = _directions(generator, 2, dim)
+    wall, evening = random_directions(generator, 2, dim)
     happens = dict(zip(generator.choice(seconds, events, replace=False).tolist(), range(events), strict=True))
     found: list[Observation] = []
     for second in range(seconds):
         time_ns = round(second * DAY_S / seconds * NS)
         angle = 0.6 * math.sin(math.pi * second / seconds)
-        seen = _noisy(generator, math.cos(angle) * wall + math.sin(angle) * evening, 0.02)
+        seen = noisy_vector(generator, math.cos(angle) * wall + math.sin(angle) * evening, 0.02)
         memory = _memory(time_ns, (1.0, 1.0, 1.0), "house", "place", "wall", "a wall", seen, 0.95)
         found.append(Observation(memory, 0, 0, memory.place))
         if second in happens:
-            direction = _directions(generator, 1, dim)[0]
+            direction = random_directions(generator, 1, dim)[0]
             event = _memory(
                 time_ns, (1.2, 1.1, 0.5), "house", "event", "something", "something new", direction, 0.8
             )
@@ -221,11 +222,11 @@ class _Simulation:
             for map_id in _CLASSES
             for label, direction in zip(
                 _CLASSES[map_id],
-                _directions(self._generator, len(_CLASSES[map_id]), options.dim),
+                random_directions(self._generator, len(_CLASSES[map_id]), options.dim),
                 strict=True,
             )
         }
-        self._types = _directions(self._generator, len(_EVENTS), options.dim)
+        self._types = random_directions(self._generator, len(_EVENTS), options.dim)
 
     def run(self) -> World:
         options = self._options
@@ -299,15 +300,15 @@ class _Simulation:
     def _add(
         self, map_id: str, label: str, words: str, stays: tuple[Stay, ...], *, worth: float = 0.0
     ) -> None:
-        own = _directions(self._generator, 1, self._options.dim)[0]
-        direction = _unit(self._classes[label] + own)
+        own = random_directions(self._generator, 1, self._options.dim)[0]
+        direction = unit_vector(self._classes[label] + own)
         self._things.append(Thing(label, words, map_id, "object", direction, stays, worth))
 
     def _add_people(self) -> list[int]:
-        directions = _directions(self._generator, len(_PEOPLE) + 1, self._options.dim)
+        directions = random_directions(self._generator, len(_PEOPLE) + 1, self._options.dim)
         first = len(self._things)
         for name, own in zip(_PEOPLE, directions[1:], strict=True):
-            direction = _unit(directions[0] + own)
+            direction = unit_vector(directions[0] + own)
             self._things.append(Thing("person", f"{name}, a person", "house", "object", direction))
         return list(range(first, len(self._things)))
 
@@ -315,7 +316,7 @@ class _Simulation:
         first = len(self._things)
         for map_id in _PLACES:
             place = _PLACES[map_id][0]
-            direction = _directions(self._generator, 1, self._options.dim)[0]
+            direction = random_directions(self._generator, 1, self._options.dim)[0]
             x, y = centre_of(map_id, place)
             stay = Stay(0, 0, place, (x + 1.0, y + 1.0, 1.0))
             self._things.append(
@@ -391,8 +392,8 @@ class _Simulation:
         row = int(generator.integers(len(_EVENTS)))
         label = tuple(_EVENTS)[row]
         reward = tuple(_EVENTS.values())[row] + 0.15 * float(generator.standard_normal())
-        own = _directions(generator, 1, self._options.dim)[0]
-        direction = _unit(self._types[row] + 0.4 * own)
+        own = random_directions(generator, 1, self._options.dim)[0]
+        direction = unit_vector(self._types[row] + 0.4 * own)
         worth = float(generator.integers(1, 6))
         spot = self._spot(map_id, place)
         self._things.append(Thing(label, label, map_id, "event", direction, (), worth, reward, row))
@@ -415,7 +416,7 @@ class _Simulation:
         """Something that is not there."""
         generator = self._generator
         label = str(generator.choice(_CLASSES[map_id]))
-        seen = _directions(generator, 1, self._options.dim)[0]
+        seen = random_directions(generator, 1, self._options.dim)[0]
         dx, dy = generator.uniform(-2, 2, 2)
         spot = (float(here[0] + dx), float(here[1] + dy), 0.5)
         memory = _memory(
@@ -445,7 +446,7 @@ class _Simulation:
             thing.kind,
             thing.label,
             f"{thing.words} in the {place}",
-            _noisy(generator, thing.direction, self._options.noise),
+            noisy_vector(generator, thing.direction, self._options.noise),
             float(np.clip(0.95 - 0.1 * away + 0.05 * generator.standard_normal(), 0.3, 1.0)),
             sigma=sigma,
             reward=thing.reward,
@@ -491,21 +492,3 @@ def _numbered(found: list[Observation]) -> list[Observation]:
         observation._replace(memory=replace(observation.memory, evidence=str(row)))
         for row, observation in enumerate(ordered)
     ]
-
-
-def _directions(generator: np.random.Generator, count: int, dim: int) -> NDArray[np.float64]:
-    """(count, dim) random unit vectors."""
-    rows = generator.standard_normal((count, dim))
-    found: NDArray[np.float64] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    return found
-
-
-def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = vector / np.linalg.norm(vector)
-    return found
-
-
-def _noisy(
-    generator: np.random.Generator, direction: NDArray[np.float64], noise: float
-) -> NDArray[np.float64]:
-    return _unit(direction + noise * generator.standard_normal(len(direction)))

@@ -1,6 +1,6 @@
 """Questions that find what was said: the store's text search on LoCoMo, and what each part of it brings.
 
-    python benchmarks/memory/sentences.py --conversations FOLDER
+    python -m benchmarks.memory.sentences --conversations FOLDER
 
 FOLDER has turns.jsonl and queries.jsonl of LoCoMo (Maharana et al., ACL 2024). Every turn of every
 conversation is a memory of one store, a second after the one before it: the order of a talk is in times, and
@@ -28,16 +28,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 import memory.search.relevance
 from benchmarks.lib.options import asked, common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
 from benchmarks.lib.scenes import default_data
+from benchmarks.publish.screen import tables
 from memory import Filter, Memory, MemoryStore, Query
 from memory.encode import TextEncoder
 from memory.wording import fold, stem
@@ -130,18 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen_by=list(CHOSEN_BY), notes=notes, **parts,
     )  # fmt: skip
     save(values, options)
-    rows = [
-        [side["name"], number(side["all"]["recall"], 3), _interval(side["all"]),
-         number(side["others"]["recall"], 3), _interval(side["others"])]
-        for side in parts["sides"]
-    ]  # fmt: skip
-    columns = ["", "all", "95 %", "not chosen by", "95 %"]
-    waits = [
-        [name, *(number(time[part], 2) for part in ("median_ms", "p99_ms"))]
-        for name, time in parts["times"].items()
-    ]
-    tables = [table("recall@10", columns, rows), table("a query", ["", "median ms", "p99 ms"], waits)]
-    show(values, tables, notes, as_json=options.json)
+    show(values, tables(values, "sentences", "sentences-times"), notes, as_json=options.json)
     return 0
 
 
@@ -346,10 +334,6 @@ def _recall(found: NDArray[np.float64]) -> dict[str, float]:
     drawn = np.random.default_rng(0).integers(0, len(found), (DRAWS, len(found)))
     low, high = np.quantile(found[drawn].mean(axis=1), (0.025, 0.975))
     return {"recall": float(found.mean()), "low": float(low), "high": float(high), "questions": len(found)}
-
-
-def _interval(side: dict[str, float]) -> str:
-    return f"{side['low']:.3f} to {side['high']:.3f}"
 
 
 def _times(ask: Callable[[int], Any], count: int) -> dict[str, float]:

@@ -1,1 +1,1 @@
-"""Merging."""
+"""Merging of models and of files."""

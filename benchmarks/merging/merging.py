@@ -1,7 +1,7 @@
 """Merging: time and memory against plain implementations that sort fully, and bytes of task vectors.
 
-    python benchmarks/merging/merging.py
-    python benchmarks/merging/merging.py --device cuda
+    python -m benchmarks.merging.merging
+    python -m benchmarks.merging.merging --device cuda
 
 Models made from a seed, in memory, are merged tensor by tensor by TIES at 20 % density: by this library, and
 by a plain implementation in torch that sorts every delta fully, with ``torch.argsort`` as one would write it,
@@ -20,19 +20,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import torch
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
 from benchmarks.lib.options import asked, common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table, write
+from benchmarks.lib.process_memory import peak_bytes, reset_peak, resident_bytes
+from benchmarks.lib.results import result, save, show, write
 from benchmarks.lib.timing import Summary, paired_ratio, time_once
-from benchmarks.memory import peak_bytes, reset_peak, resident_bytes
 from benchmarks.merging.plain import compare, model_sizes, plain_ties
-from sparse_core.common.table import Table
+from benchmarks.publish.screen import tables
 from sparse_core.merging import TaskVector, merge, save_task_vector
 
 State = dict[str, Tensor]
@@ -74,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         values = result("merging", device, settings, cases=cases, notes=_NOTES)
         write(values, options.out)
     save(values, options)
-    show(values, _tables(cases), _NOTES, as_json=options.json)
+    show(values, tables(values, "merging-speed", "merging-vectors"), _NOTES, as_json=options.json)
     return 0 if all(side["agrees"] for case in cases for side in case["compared"].values()) else 1
 
 
@@ -192,39 +190,6 @@ def _bytes(vector: State) -> list[dict[str, Any]]:
                 }
             )
     return rows
-
-
-def _tables(cases: Sequence[dict[str, Any]]) -> list[Table]:
-    tables = []
-    for case in cases:
-        rows = []
-        for name, summary in case["time"].items():
-            found = case["compared"].get(name, {})
-            rows.append(
-                [
-                    name,
-                    number(summary["median_ms"], 0),
-                    number(case["over"].get(name, {}).get("median"), 2),
-                    number(case["beyond_the_models_bytes"][name] / 1e6, 0),
-                    f"{found['same']:.6f}" if found else "",
-                    str(found.get("ties", "")),
-                    {True: "yes", False: "NO"}.get(found.get("agrees"), ""),
-                ]
-            )
-        heads = ["side", "ms", "over thresholds", "MB beyond the models", "same bits", "other ties", "agrees"]
-        title = f"TIES of {case['models']} models of {case['parameters']:,} parameters"
-        tables.append(table(title, heads, rows))
-    tables.append(
-        table(
-            f"A task vector of {cases[0]['parameters']:,} at 10 % density on disk",
-            ["values", "bytes", "of float32", "of 16 bits"],
-            (
-                [row["values"], f"{row['bytes']:,}", f"{row['of_float32']:.4f}", f"{row['of_16_bits']:.4f}"]
-                for row in cases[0]["task_vector"]
-            ),
-        )
-    )
-    return tables
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Memory of merging models on disk, against the bytes of the models.
 
-    python benchmarks/merging/merging_files.py --folder /fast/disk
+    python -m benchmarks.merging.merging_files --folder /fast/disk
 
 Eight models and their base are written to the folder tensor by tensor, merged by TIES in a process of its own
 with ``merge_files``, and removed again. Memory is what the process takes beyond what it had before: its own
@@ -22,18 +22,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import torch
 from rich.console import Console
 from rich.progress import track
 
 from benchmarks.lib.environment import ROOT
 from benchmarks.lib.options import asked, common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
-from benchmarks.memory import anonymous_bytes, peak_bytes, reset_peak, resident_bytes
+from benchmarks.lib.process_memory import anonymous_bytes, peak_bytes, reset_peak, resident_bytes
+from benchmarks.lib.results import result, save, show
 from benchmarks.merging.plain import model_sizes
-from sparse_core.common.table import Table
+from benchmarks.publish.screen import tables
 from sparse_core.merging import merge_files, parse_recipe
 from sparse_core.merging.files.tensor_files import TensorFileWriter
 
@@ -64,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases = [measure(options, size) for size in options.sizes]
     values = result("merging_files", device, settings, cases=cases, notes=_NOTES)
     save(values, options)
-    show(values, [_table(cases)], _NOTES, as_json=options.json)
+    show(values, tables(values, "merging-files"), _NOTES, as_json=options.json)
     return 0
 
 
@@ -76,7 +74,7 @@ def measure(options: argparse.Namespace, size: int) -> dict[str, Any]:
         free = shutil.disk_usage(folder).free
         if free < (options.models + 2.5) * nbytes:
             raise SystemExit(
-                f"bench_merging_files: {size:,} parameters need {(options.models + 2) * nbytes / 1e9:.1f} GB"
+                f"merging_files: {size:,} parameters need {(options.models + 2) * nbytes / 1e9:.1f} GB"
                 f" and the disk has {free / 1e9:.1f}: choose another --folder or smaller --sizes"
             )
         generator = torch.Generator().manual_seed(options.seed)
@@ -90,7 +88,15 @@ def measure(options: argparse.Namespace, size: int) -> dict[str, Any]:
                 for tensor, count in sizes.items():
                     writer.add(tensor, torch.randn(count, generator=generator))
                 writer.close({"format": "pt"})
-        command = [sys.executable, __file__, "--merge-of", str(folder), "--models", str(options.models)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.merging.merging_files",
+            "--merge-of",
+            str(folder),
+            "--models",
+            str(options.models),
+        ]
         done = subprocess.run(
             [*command, "--threads", str(options.threads)],
             capture_output=True,
@@ -99,7 +105,7 @@ def measure(options: argparse.Namespace, size: int) -> dict[str, Any]:
             check=False,
         )
         if done.returncode:
-            raise SystemExit(f"bench_merging_files: the merge failed: {done.stderr.strip()[-500:]}")
+            raise SystemExit(f"merging_files: the merge failed: {done.stderr.strip()[-500:]}")
         found = json.loads(done.stdout)
     read = (options.models + 1) * nbytes
     return {
@@ -144,25 +150,6 @@ def _merge(folder: Path, models: int) -> dict[str, Any]:
         "peak_bytes": peak_bytes() - before,
         "seconds": round(seconds, 3),
     }
-
-
-def _table(cases: Sequence[dict[str, Any]]) -> Table:
-    heads = ["parameters", "models and base, MB", "largest tensor", "own memory", "with mapped files", "s"]
-    return table(
-        f"Merging {cases[0]['models']} models on disk: memory in MB",
-        heads,
-        (
-            [
-                f"{case['parameters']:,}",
-                number(case["all_models_bytes"] / 1e6, 0),
-                number(case["largest_tensor_bytes"] / 1e6, 0),
-                number(case["own_bytes"] / 1e6, 0),
-                number(case["peak_bytes"] / 1e6, 0),
-                number(case["seconds"], 1),
-            ]
-            for case in cases
-        ),
-    )
 
 
 if __name__ == "__main__":

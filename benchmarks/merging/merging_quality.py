@@ -1,6 +1,6 @@
 """Quality of merged models: small networks tuned for two tasks, and every way to make one of them.
 
-    python benchmarks/merging/merging_quality.py
+    python -m benchmarks.merging.merging_quality
 
 Pairs of tasks: two halves of the classes of scikit-learn's digits, from a base that knows all of them and
 from one that hardly does, turned and inverted images of them, and two texts that come with Python. For
@@ -18,10 +18,7 @@ import json
 import statistics
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from rich.console import Console
@@ -29,9 +26,9 @@ from rich.progress import Progress
 from torch import Tensor
 
 from benchmarks.lib.options import asked, common_parser, configure, parse
-from benchmarks.lib.results import result, save, show, table, write
+from benchmarks.lib.results import result, save, show, write
 from benchmarks.merging.tasks import PAIRS, Pair, Trained
-from sparse_core.common.table import Table
+from benchmarks.publish.screen import tables
 from sparse_core.merging import TaskVector, loss_along_path, merge
 
 _WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -91,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             values = result("merging_quality", device, settings, pairs=pairs, notes=_NOTES)
             write(values, options.out)
     save(values, options)
-    show(values, [_table(name, pair) for name, pair in pairs.items()], _NOTES, as_json=options.json)
+    show(values, tables(values, "merging-quality"), _NOTES, as_json=options.json)
     return 0
 
 
@@ -150,25 +147,6 @@ def _spread(values: Sequence[float]) -> dict[str, Any]:
         "std": round(statistics.stdev(values), 6) if len(values) > 1 else None,
         "values": [round(value, 6) for value in values],
     }
-
-
-def spread_text(found: dict[str, Any], unit: str) -> str:
-    """Mean and standard deviation: in per cent with a decimal, or bits with three."""
-    factor, digits = (100, 1) if "%" in unit else (1, 3)
-    mean = f"{factor * found['mean']:.{digits}f}"
-    return mean if found["std"] is None else f"{mean} ± {factor * found['std']:.{digits}f}"
-
-
-def _table(name: str, pair: dict[str, Any]) -> Table:
-    parts = (*pair["tasks"], "both")
-    return table(
-        f"{name}: {pair['unit']}; barrier {pair['barrier']['mean']:.3f}",
-        ["model", *parts],
-        (
-            [label, *(spread_text(row[part], pair["unit"]) for part in parts)]
-            for label, row in pair["rows"].items()
-        ),
-    )
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Publish."""
+"""Fill the tables of README and pages from `results/`: `python -m benchmarks.publish`."""

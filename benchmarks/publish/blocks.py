@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.lib.results import RESULTS
-from benchmarks.publish import archives as published_archives
-from benchmarks.publish import backbone as published_backbone
-from benchmarks.publish import calls as published_calls
-from benchmarks.publish import fleet as published_fleet
-from benchmarks.publish import layers as published_layers
-from benchmarks.publish import memory_drives as published_memory_drives
-from benchmarks.publish import product as published_product
-from benchmarks.publish import sentences as published_sentences
-from benchmarks.publish import sparse as published_sparse
-from benchmarks.publish import summary as published_summary
-from benchmarks.publish import tracking as published_tracking
-from benchmarks.publish import weights as published_weights
+from benchmarks.publish import (
+    archives,
+    attention,
+    backbone,
+    calls,
+    dynamic,
+    fleet,
+    layers,
+    memory_drives,
+    product,
+    sentences,
+    sparse,
+    summary,
+    tracking,
+    weights,
+)
 from benchmarks.publish.text import (
     Column,
     load_result,
@@ -43,16 +47,18 @@ def _results() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "results": _results,
-    **published_sparse.BLOCKS,
-    **published_layers.BLOCKS,
-    **published_product.BLOCKS,
-    **published_summary.BLOCKS,
-    **published_backbone.BLOCKS,
-    **published_memory_drives.BLOCKS,
-    **published_sentences.BLOCKS,
-    **published_tracking.BLOCKS,
-    **published_calls.BLOCKS,
-    **published_fleet.BLOCKS,
-    **published_weights.BLOCKS,
-    **published_archives.BLOCKS,
+    **sparse.BLOCKS,
+    **layers.BLOCKS,
+    **attention.BLOCKS,
+    **dynamic.BLOCKS,
+    **product.BLOCKS,
+    **summary.BLOCKS,
+    **backbone.BLOCKS,
+    **memory_drives.BLOCKS,
+    **sentences.BLOCKS,
+    **tracking.BLOCKS,
+    **calls.BLOCKS,
+    **fleet.BLOCKS,
+    **weights.BLOCKS,
+    **archives.BLOCKS,
 }

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.lib.results import number
-from benchmarks.merging.merging_quality import spread_text
 from benchmarks.publish.text import (
     Block,
     Column,
@@ -113,6 +112,13 @@ def _merging_speed(cpu: Values, cuda: Values | None) -> str:
     return markdown_table([*heads, "MB beyond the models, here", "`argsort`"], rows)
 
 
+def _scored(found: Values, unit: str) -> str:
+    """Mean and standard deviation: in per cent with a decimal, or bits with three."""
+    factor, digits = (100, 1) if "%" in unit else (1, 3)
+    mean = f"{factor * found['mean']:.{digits}f}"
+    return mean if found["std"] is None else f"{mean} ± {factor * found['std']:.{digits}f}"
+
+
 def _merging_quality(values: Values) -> str:
     parts = []
     for key, pair in values["pairs"].items():
@@ -120,7 +126,7 @@ def _merging_quality(values: Values) -> str:
         pick = max if pair["larger_is_better"] else min
         best = pick(pair["settings"], key=lambda name: pair["rows"][name]["both"]["mean"])
         rows = [
-            [f"**{name}**" if name == best else name, *(spread_text(row[part], unit) for part in scores)]
+            [f"**{name}**" if name == best else name, *(_scored(row[part], unit) for part in scores)]
             for name, row in pair["rows"].items()
         ]
         better = "more" if pair["larger_is_better"] else "less"

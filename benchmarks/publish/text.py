@@ -1,4 +1,4 @@
-"""Renders what is published: blocks of Markdown, declared in `benchmarks.publish.blocks`, from result files."""
+"""Render blocks of Markdown, declared in `benchmarks.publish.blocks`, from result files."""
 
 from __future__ import annotations
 
@@ -60,8 +60,11 @@ class Table:
     def __call__(self) -> str:
         """The block; empty where the result file, or every row, is missing."""
         values = load_result(self.file)
-        if values is None:
-            return ""
+        text = "" if values is None else self.of(values)
+        return text and text + historical([self.file])
+
+    def of(self, values: Values) -> str:
+        """The block of a result that is given; empty without rows."""
         rows = self.rows(values) if callable(self.rows) else at(values, self.rows)
         if not rows:
             return ""
@@ -70,7 +73,7 @@ class Table:
         table = markdown_table(
             [column.head for column in columns], [*cells, *(self.more(values) if self.more else ())]
         )
-        return (self.around(values, table) if self.around else table) + historical([self.file])
+        return self.around(values, table) if self.around else table
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,10 @@ class Text:
         """The block; empty where the first result file is missing."""
         values = [load_result(name) for name in self.files]
         return "" if values[0] is None else self.make(*values) + historical(self.files)
+
+    def of(self, values: Values) -> str:
+        """The block of one result that is given, without those of other files."""
+        return self.make(values, *(None for _ in self.files[1:]))
 
 
 Block = Table | Text

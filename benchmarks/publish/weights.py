@@ -20,8 +20,6 @@ _ANYWHERE = (
     ("pointpillars-kitti", "`pointpillars-kitti`"),
 )
 
-_TWINS = ("pointpillars-kitti", "pointpillars-kitti-dense")
-
 
 def car(values: Values, name: str, place: str, kind: str = "3d") -> str:
     """AP40 of cars at the three difficulties."""

@@ -1,1 +1,1 @@
-"""Service."""
+"""The store as a service, on servers and on several machines."""

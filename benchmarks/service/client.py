@@ -1,4 +1,4 @@
-"""One client of ``bench_serve.py``, in a process of its own that imports nothing but the standard library.
+"""One client of the service, in a process of its own that imports only the standard library.
 
 Reads its task as JSON from standard input, adds, searches, asks and reads in turn until the time is up, and
 writes what it measured as JSON. What it could not send because the service was gone is sent again.

@@ -1,13 +1,13 @@
 """A store on a PostgreSQL server against one in a folder and pgvector alone: adds, questions, room, recall.
 
-    python benchmarks/service/fleet.py                                 # 20,000 and 100,000 rows
-    python benchmarks/service/fleet.py --large 1000000 10000000/12     # servers of so many rows, in parts, too
+    python -m benchmarks.service.fleet                              # 20,000 and 100,000 rows
+    python -m benchmarks.service.fleet --large 1000000 10000000/12  # servers of so many rows, in parts, too
 
 The server is that of ``recall up`` on this machine: it shares the cores with who asks. Every side gets the
 same rows and the same questions in one run. Adds return when they are durable. Recall is the share of the
 ten that are truly most like, of those that pass the filter. ``months``: the same rows in 12 parts;
 ``reader``: asked by a role that row-level security holds for. Of ``--large`` all rows but the last 20,000 are
-written by several processes at once (:mod:`benchmarks.service.fleet_bulk`), and these by ``add``, which is measured.
+written by several processes at once (`fleet_bulk`), and these by ``add``, which is measured.
 Results so far are in ``--out`` at any moment.
 """
 
@@ -24,14 +24,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from benchmarks.lib.options import asked, common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table, write
+from benchmarks.lib.results import result, save, show, write
+from benchmarks.publish.screen import tables
 from benchmarks.service.fleet_bulk import load, side_by_side
 from benchmarks.service.fleet_sides import (
     BLOCK,
@@ -127,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             local.stop(server)
     save(run.values, options)
-    show(run.values, _tables(run.values), _NOTES, as_json=options.json)
+    show(run.values, tables(run.values, "fleet-added", "fleet-questions"), _NOTES, as_json=options.json)
     return 0
 
 
@@ -443,41 +442,6 @@ def _parted(word: str) -> tuple[int, int]:
     """Rows and parts of ``ROWS`` or ``ROWS/PARTS``."""
     rows, _, parts = word.partition("/")
     return int(rows), int(parts or 1)
-
-
-def _tables(values: dict[str, Any]) -> list[Any]:
-    cases = values["cases"]
-    added = (
-        "loaded_per_s",
-        "added_per_s",
-        "added_singly_per_s",
-        "added_by_threads_per_s",
-        "index_s",
-        "bytes_per_row",
-    )
-    return [
-        table(
-            "Added, a second",
-            ["side", "rows", *added],
-            [
-                [case["side"], number(case["rows"], 0), *(number(case.get(name), 1) for name in added)]
-                for case in cases
-                if "added_per_s" in case
-            ],
-        ),
-        table(
-            "Like a vector",
-            ["side", "rows", "among", "p50, ms", "p99, ms", "recall", "answered"],
-            [
-                [
-                    case["side"], number(case["rows"], 0), name, number(each["p50_ms"], 2),
-                    number(each["p99_ms"], 2), number(each["recall"], 3), number(each["answered"], 3),
-                ]
-                for case in cases
-                for name, each in case.get("questions", {}).items()
-            ],
-        ),
-    ]  # fmt: skip
 
 
 if __name__ == "__main__":

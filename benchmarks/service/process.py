@@ -1,4 +1,4 @@
-"""The service of ``bench_serve.py``: ``recall serve`` in its own process, to be killed and started again."""
+"""``recall serve`` in a process of its own, to be killed and started again."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 
 from benchmarks.lib.environment import ROOT
 
+#: A client of the service, which runs in a process of its own.
+CLIENT = Path(__file__).with_name("client.py")
 _START_S = 120.0
 _END_S = 120.0
 _PAGE = 1000

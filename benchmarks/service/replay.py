@@ -1,4 +1,4 @@
-"""An hour of a robot's observations, for ``bench_serve.py``: does the memory of the process stay bounded?"""
+"""An hour of a robot's observations: does the memory of the service's process stay bounded?"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The service under load: clients that add and ask at the same time, a kill in the middle, an hour's replay.
 
-    python benchmarks/service/serve.py --folder FOLDER_ON_THE_DISK_TO_MEASURE
+    python -m benchmarks.service.serve --folder FOLDER_ON_THE_DISK_TO_MEASURE
 
 ``recall serve`` runs in a process of its own, each client too, over HTTP on the loopback interface. Every
 client takes turns: ten memories with vectors, a search by a vector, a read, a search, "where was it last
@@ -22,8 +22,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import numpy as np
 import torch
 from rich.console import Console
@@ -32,11 +30,10 @@ from rich.progress import Progress
 from benchmarks.lib.options import common_parser, configure, parse
 from benchmarks.lib.results import number, result, save, show, table
 from benchmarks.service.client import OPERATIONS, caption
-from benchmarks.service.process import Service
+from benchmarks.service.process import CLIENT, Service
 from benchmarks.service.replay import replay
 from memory.store import MemoryStore
 
-_CLIENT = Path(__file__).with_name("serve_client.py")
 #: Errors that a result file quotes.
 _QUOTED = 5
 
@@ -118,7 +115,7 @@ def _service(folder: Path, dim: int) -> Service:
 
 def _client(port: int, number: int, options: argparse.Namespace) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, str(_CLIENT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, str(CLIENT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     task = {
         "port": port,

@@ -1,6 +1,6 @@
 """How fast what a robot remembers goes to the shared store: into a folder, onto a server, through a service.
 
-    python benchmarks/service/sync.py --folder FOLDER_ON_THE_DISK_TO_MEASURE
+    python -m benchmarks.service.sync --folder FOLDER_ON_THE_DISK_TO_MEASURE
 
 A robot's store of ``--rows`` memories of 128 numbers is sent whole, then all of them as changed (another
 place, confidence and caption), then a tenth as gone, and at last pulled by another robot of the same map.
@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 

@@ -1,1 +1,1 @@
-"""Sparse."""
+"""Sparse matrices and convolutions: formats, products, assembly and solvers."""

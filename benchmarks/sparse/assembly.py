@@ -1,6 +1,6 @@
 """Coordinates to compressed rows, duplicates summed: ours against torch's coalesce, and scipy on a CPU.
 
-    python benchmarks/sparse/assembly.py --device cuda
+    python -m benchmarks.sparse.assembly --device cuda
 
 Random entries of a square matrix, shuffled or sorted, with none, 10 % or half of them repeating another's
 place. All sides must give the structure and, to float32's rounding, the sums of a float64 assembly. The wall
@@ -12,19 +12,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import scipy.sparse
 import torch
 from torch import Tensor
 
 from benchmarks.lib.options import common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
 from benchmarks.lib.timing import Side, Summary, interleave, paired_ratio
-from benchmarks.sparse.matrices import noted, relative_error, short
+from benchmarks.publish.screen import tables
+from benchmarks.sparse.matrices import noted, relative_error
 from sparse_core.formats import CSR, assemble_csr, generators
 
 OURS, OURS_LONG, TORCH, SCIPY = "ours", "ours int64", "torch", "scipy"
@@ -72,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     values = result("assembly", device, settings, cases=rows, notes=notes)
     save(values, options)
-    show(values, [_table(values)], notes, as_json=options.json)
+    show(values, tables(values, "assembly"), notes, as_json=options.json)
     return 0 if all(row["agrees"] for row in rows) else 1
 
 
@@ -171,36 +169,6 @@ def _error(found: object, exact: Tensor) -> float:
         parts[1].long(), exact.col_indices()
     )
     return relative_error(parts[2], exact.values()) if same else float("inf")
-
-
-def _table(values: dict[str, Any]) -> Any:
-    names = [OURS, OURS_LONG, TORCH, SCIPY]
-    return table(
-        "Assembly of compressed rows, wall clock, median ms",
-        [
-            "entries, rows",
-            "order",
-            "duplicates",
-            "same",
-            *names,
-            "over torch",
-            "int64 over torch",
-            "over scipy",
-        ],
-        (
-            [
-                f"{short(row['entries'])}, {short(row['rows'])}",
-                row["order"],
-                f"{row['duplicates']:.0%}",
-                "yes" if row["agrees"] else "NO",
-                *(number(row["time"].get(name, {}).get("median_ms"), 3) for name in names),
-                number(row["over"][OURS][TORCH]["median"], 2),
-                number(row["over"][OURS_LONG][TORCH]["median"], 2),
-                number(row["over"][OURS].get(SCIPY, {}).get("median"), 2),
-            ]
-            for row in values["cases"]
-        ),
-    )
 
 
 if __name__ == "__main__":

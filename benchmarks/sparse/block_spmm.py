@@ -1,6 +1,6 @@
 """Block-sparse matrix times dense matrix: ours against the dense product and torch's BSR.
 
-    python benchmarks/sparse/block_spmm.py --device cuda
+    python -m benchmarks.sparse.block_spmm --device cuda
 
 8192³ in bfloat16 on a GPU, with blocks of 32, 64 and 128 and 30 to 95 % of them zero. Every side must agree
 with a float64 product before it is timed.
@@ -14,18 +14,16 @@ import math
 import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from torch import Tensor
 
 from benchmarks.lib.options import common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
 from benchmarks.lib.timing import Side, Summary, interleave, paired_ratio
+from benchmarks.publish.screen import tables
 from benchmarks.sparse.matrices import noted, random_dense, relative_error
 from sparse_core.formats import BSR, generators
 from sparse_core.linalg import spmm
@@ -70,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "block_spmm", device, settings, cases=rows, break_even=even, notes=list(dict.fromkeys(notes))
     )
     save(values, options)
-    show(values, _tables(values), values["notes"], as_json=options.json)
+    show(values, tables(values, "block_spmm-detail", "block_spmm"), values["notes"], as_json=options.json)
     return 0 if all(side["agrees"] for row in rows for side in row["sides"].values()) else 1
 
 
@@ -176,47 +174,6 @@ def break_even(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return {"sparsity": None, "found": "never"}
     (low, loss), (high, gain) = points[last], points[last + 1]
     return {"sparsity": round(low + (high - low) * loss / (loss - gain), 3), "found": "between"}
-
-
-def _tables(values: dict[str, Any]) -> list[Any]:
-    settings = values["settings"]
-    title = f"Blocks times dense, {settings['size']}² x {settings['columns']}, {settings['dtype']}"
-    columns = ["block, zero", "BSR ms", "IQR", "TFLOP/s", "tile TB/s", "dense ms", "TFLOP/s", "torch BSR ms"]
-
-    def part(row: dict[str, Any], side: str, *fields: str) -> Any:
-        found = row["sides"].get(side)
-        for name in fields:
-            found = None if found is None else found[name]
-        return found
-
-    products = table(
-        title,
-        [*columns, "over dense", "over torch BSR"],
-        (
-            [
-                f"{row['block']}, {row['sparsity']:.0%}",
-                number(part(row, OURS, "time", "median_ms"), 3),
-                number(part(row, OURS, "time", "iqr_ms"), 3),
-                number(part(row, OURS, "tflop_s"), 2),
-                number(row["tile_tb_s"], 2),
-                number(part(row, DENSE, "time", "median_ms"), 3),
-                number(part(row, DENSE, "tflop_s"), 2),
-                number(part(row, TORCH, "time", "median_ms"), 3),
-                number(row["over"][DENSE]["median"], 2),
-                number(row["over"].get(TORCH, {}).get("median"), 2),
-            ]
-            for row in values["cases"]
-        ),
-    )
-    even = table(
-        "Break-even with dense",
-        ["block", "sparsity", ""],
-        (
-            [block, "–" if entry["sparsity"] is None else f"{entry['sparsity']:.1%}", entry["found"]]
-            for block, entry in values["break_even"].items()
-        ),
-    )
-    return [products, even]
 
 
 if __name__ == "__main__":

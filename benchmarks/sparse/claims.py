@@ -1,10 +1,10 @@
 """Two figures that are claimed for sparsity and that no other benchmark has: ELL, training with 2:4 weights.
 
-    python benchmarks/sparse/claims.py --device cuda
-    python benchmarks/sparse/claims.py --device cpu      # training only
+    python -m benchmarks.sparse.claims --device cuda
+    python -m benchmarks.sparse.claims --device cpu      # training only
 
 The product of an ELL matrix with a vector stands beside a kernel with a thread a row over CSR, which goes
-entry by entry, so that neighbouring threads read far from each other (:mod:`benchmarks.sparse.naive_triton`). A
+entry by entry, so that neighbouring threads read far from each other (`naive_triton`). A
 training step is a block of two Linear layers and GELU, forward, backward and a step of plain gradient
 descent, with dense weights and with weights that are pruned to 2:4 anew in every step.
 """
@@ -15,10 +15,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from torch import Tensor, nn

@@ -1,6 +1,6 @@
 """One sparse convolution layer: this library against spconv, spconv-triton and the dense layer.
 
-    python benchmarks/sparse/conv.py --device cpu
+    python -m benchmarks.sparse.conv --device cpu
 
 Over the pillars of real scans, with and without building its table of neighbours. A dense layer has none:
 with it, the time includes scattering the features into the dense canvas that it needs. A second part times a
@@ -17,8 +17,6 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from torch import Tensor, nn

@@ -1,6 +1,6 @@
 """The sweep behind choose_format: which format is fastest, and what a choice by rule loses.
 
-    python benchmarks/sparse/formats.py --device cuda
+    python -m benchmarks.sparse.formats --device cuda
 
 Matrices of many sparsities, row lengths, block structures and sizes; products with a vector and with 64
 columns, float32. The regret of a choice is its time over that of the fastest format: 1 is perfect.
@@ -17,8 +17,6 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from torch import Tensor

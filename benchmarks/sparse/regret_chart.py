@@ -20,7 +20,7 @@ _ROW_INCHES = 0.235
 
 
 def draw(values: dict[str, Any], path: Path) -> None:
-    """Write a PNG for the result of ``bench_formats.py``: a row a matrix, a panel a product."""
+    """Write a PNG for the result of ``benchmarks.sparse.formats``: a row a matrix, a panel a product."""
     operations = list(values["summary"])
     panels = {name: [row for row in values["cases"] if row["operation"] == name] for name in operations}
     count = max(len(rows) for rows in panels.values())

@@ -1,6 +1,6 @@
 """Conjugate gradients on the 3-D Poisson problem, plain and preconditioned, against a common way to write it.
 
-    python benchmarks/sparse/solvers.py --device cuda
+    python -m benchmarks.sparse.solvers --device cuda
 
 128³ unknowns on a GPU, random right-hand side, float32, to a relative residual of 1e-5. The opponent is
 scipy's CG on a CPU and, on a GPU, the textbook loop over torch's CSR. The residual of every solution is
@@ -19,15 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import scipy.sparse.linalg
 import torch
 from torch import Tensor
 
 from benchmarks.lib.options import common_parser, configure, parse, picture
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
 from benchmarks.lib.timing import Side, Summary, interleave, paired_ratio
+from benchmarks.publish.screen import tables
 from benchmarks.sparse.matrices import exact_product, fresh, noted, random_dense
 from sparse_core.common.libraries import module_available
 from sparse_core.formats import CSR, generators
@@ -98,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     save(values, options)
     if drawing:
         draw(values, picture(options))
-    show(values, [_table(values)], notes, as_json=options.json)
+    show(values, tables(values, "solvers", "solvers-aim"), notes, as_json=options.json)
     return 0 if all(row["agrees"] for row in rows) else 1
 
 
@@ -275,37 +274,6 @@ def textbook_cg(matrix: Tensor, b: Tensor, rtol: float, max_iterations: int = 10
             return Outcome(x, iteration)
         direction = residual + (rho / before) * direction
     return Outcome(x, max_iterations)
-
-
-def _table(values: dict[str, Any]) -> Any:
-    settings = values["settings"]
-    return table(
-        f"Poisson {settings['grid']}³, {settings['dtype']}, to {settings['rtol']:g}",
-        [
-            "preconditioner",
-            "iterations",
-            "solve ms",
-            "IQR",
-            "setup ms",
-            "residual",
-            "over plain",
-            "over opponent",
-        ],
-        (
-            [
-                row["name"],
-                str(row["iterations"]),
-                number(row["time"]["median_ms"], 2),
-                number(row["time"]["iqr_ms"], 2),
-                number(row["setup_ms"], 1),
-                (number(row["residual"]) if row["residual"] is None else f"{row['residual']:.1e}")
-                + ("" if row["agrees"] else " MISSED"),
-                number(row["over_plain"]["median"], 2),
-                number(row["over_opponent"]["median"], 2),
-            ]
-            for row in values["cases"]
-        ),
-    )
 
 
 if __name__ == "__main__":

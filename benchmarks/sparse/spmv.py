@@ -1,6 +1,6 @@
 """Sparse matrix times vector: each format and kernel against torch's CSR (cuSPARSE, MKL on a CPU).
 
-    python benchmarks/sparse/spmv.py --device cuda
+    python -m benchmarks.sparse.spmv --device cuda
 
 Stencils, random rows, power-law rows, blocks, an arrow and few long rows, float32. Every side must agree with
 a float64 product before it is timed. A large copy is timed in the same rounds: its bandwidth is what a
@@ -14,19 +14,17 @@ import gc
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from torch import Tensor
 
 from benchmarks.lib.graphs import call_microseconds, microseconds
 from benchmarks.lib.options import common_parser, configure, parse
-from benchmarks.lib.results import number, result, save, show, table
+from benchmarks.lib.results import result, save, show
 from benchmarks.lib.timing import Side, Summary, interleave, paired_ratio, time_once
+from benchmarks.publish.screen import tables
 from benchmarks.sparse.matrices import (
     Case,
     cases,
@@ -103,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     values = result("spmv", device, settings, cases=rows, summary=_summary(rows), notes=notes)
     save(values, options)
-    show(values, _tables(values), notes, as_json=options.json)
+    show(values, tables(values, "spmv", "spmv-kernels", "conversions"), notes, as_json=options.json)
     return 0 if all(side["agrees"] for row in rows for side in row["sides"].values()) else 1
 
 
@@ -309,67 +307,6 @@ def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "CompactCSR over torch CSR": over(speedups[COMPACT]),
         "CompactCSR over plain CSR": over(compact),
     }
-
-
-def _tables(values: dict[str, Any]) -> list[Any]:
-    rows = values["cases"]
-    sides = table(
-        "Sparse matrix times vector, float32",
-        ["matrix", "side", "median ms", "IQR", "GB/s", "of copy", f"over {OPPONENT}"],
-        (
-            [
-                row["name"] if index == 0 else "",
-                f"chosen ({row['chosen']['name']})" if name == CHOSEN else name,
-                number(side["time"]["median_ms"], 4),
-                number(side["time"]["iqr_ms"], 4),
-                number(side["gb_s"], 0),
-                f"{side['of_copy']:.0%}",
-                f"{side['speedup']['median']:.2f}" + ("" if side["agrees"] else " WRONG"),
-            ]
-            for row in rows
-            for index, (name, side) in enumerate(row["sides"].items())
-        ),
-    )
-    calls = table(
-        "In CUDA graphs and called, µs",
-        ["matrix", *(f"{name}, {way}" for way in _WAYS for name in (OPPONENT, AUTO)), *_WAYS],
-        (
-            [
-                row["name"],
-                *(
-                    number(row["calls"]["microseconds"][f"{name}, {way}"]["median"], 1)
-                    for way in _WAYS
-                    for name in (OPPONENT, AUTO)
-                ),
-                *(f"{row['calls']['speedup'][way]['median']:.2f}" for way in _WAYS),
-            ]
-            for row in rows
-            if row["calls"]
-        ),
-    )
-    conversions = table(
-        "Conversions from CSR, in products",
-        ["matrix", "what", "median ms", "products"],
-        (
-            [
-                row["name"] if index == 0 else "",
-                name,
-                number(entry["median_ms"], 3),
-                number(entry["products"]),
-            ]
-            for row in rows
-            for index, (name, entry) in enumerate(row["conversions"].items())
-        ),
-    )
-    summary = table(
-        "Over all matrices",
-        ["ratio", "geometric mean", "worst", "where"],
-        (
-            [name, f"{entry['geometric_mean']:.2f}", f"{entry['worst']:.2f}", entry["worst_matrix"]]
-            for name, entry in values["summary"].items()
-        ),
-    )
-    return [sides, conversions, summary] + ([calls] if rows and rows[0]["calls"] else [])
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Tracking."""
+"""Tracks of objects, and objects recognized again."""

@@ -1,4 +1,4 @@
-"""The other side of `bench_tracking`: a constant-velocity tracker as AB3DMOT is, a filter object a track.
+"""A constant-velocity tracker like AB3DMOT, one filter object per track: the other side of `tracking`.
 
 Weng et al. (IROS 2020): boxes are matched by overlap in space with the Hungarian method, a track is told
 after three boxes and ends after two frames without; its score is that of its last box.

@@ -1,6 +1,6 @@
 """Knowing an object again: vectors of the detector's boxes against sizes alone and against a small PointNet.
 
-    python benchmarks/tracking/identity.py
+    python -m benchmarks.tracking.identity
 
 Each drive, and towns besides, are kept apart from what is learned: the head and the PointNet learn from the
 other drive and from simulated towns, in the same steps from the same sights. A sight asks for others of its
@@ -13,13 +13,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch

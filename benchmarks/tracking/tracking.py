@@ -1,6 +1,6 @@
 """Tracks of KITTI's cars from PointRCNN's boxes, in three modes, against a tracker as AB3DMOT is, in one run.
 
-    python benchmarks/tracking/tracking.py
+    python -m benchmarks.tracking.tracking
 
 Figures are those of `perceive eval --tracking`. The belief that tracks are told from is also chosen for each
 sequence by the others, so that what a choice made on other data costs is known. Times are those of the
@@ -13,14 +13,11 @@ CenterPoint and Megvii in the scene in ``nuscenes``, against a greedy tracker of
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch
@@ -28,6 +25,7 @@ import torch
 from benchmarks.lib.environment import ROOT
 from benchmarks.lib.options import common_parser, configure, parse
 from benchmarks.lib.results import result, save, show
+from benchmarks.publish.screen import tables
 from benchmarks.tracking.baseline import Baseline
 from benchmarks.tracking.nuscenes import nuscenes_tracks
 from benchmarks.tracking.own import own_tracks
@@ -36,7 +34,6 @@ from perception.track import TrackerConfig, track_recording
 from perception.track.evaluation import SequencePair, clear_measures, hota_measures
 from perception.track.folders import DetectionFolder, rows_of_tracks
 from perception.track.recording import MODES, Mode, Moment
-from sparse_core.common.table import Table, cell
 
 _LABEL = "Car"
 _CHOICES = (-2.0, -1.0, 0.0)
@@ -83,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     save(values, options)
     show(
         values,
-        [_table(values), _own_table(values), _nuscenes_table(values)],
+        tables(values, "tracking", "tracking-own", "tracking-nuscenes"),
         values["notes"],
         as_json=options.json,
     )
@@ -148,45 +145,6 @@ def _left_out(
         chosen.append(max(rest, key=lambda choice: rest[choice]))
     judged = [found[choice][number] for number, choice in enumerate(chosen)]
     return {"tell_from": chosen, **_figures(judged)}
-
-
-def _table(values: dict[str, Any]) -> Table:
-    rows = []
-    for side, case in {**values["cases"], "online, chosen by the others": values["left_out"]}.items():
-        percent = [
-            cell(100 * case[name], ".2f") for name in ("samota", "mota", "motp", "hota", "deta", "assa")
-        ]
-        speed = case.get("frames_per_s", "")
-        rows.append((side, *percent, case["id_switches"], case["fragments"], speed))
-    heads = ["", "sAMOTA", "MOTA", "MOTP", "HOTA", "DetA", "AssA", "switches", "fragments", "frames/s"]
-    return Table(heads, rows, title="KITTI's cars, percent")
-
-
-def _own_table(values: dict[str, Any]) -> Table:
-    rows = []
-    for side, case in values["own"].items():
-        ap = [cell(case["ap"][name], ".2f") for name in case["ap"]]
-        hota = [cell(100 * figures["hota"], ".2f") for figures in case.get("classes", {}).values()]
-        rows.append((side, *ap, *(hota or [""] * len(ap)), _moving_told(case)))
-    heads = ["", *(f"{what} {name}" for what in ("AP", "HOTA") for name in ("car", "ped.", "cyc.")), "moving"]
-    return Table(heads, rows, title="our detector on two drives, percent")
-
-
-def _nuscenes_table(values: dict[str, Any]) -> Table:
-    rows = []
-    for side, case in values["nuscenes"].items():
-        figures = [cell(100 * case["amota"], ".2f"), cell(case["amotp"], ".3f")]
-        figures += [cell(100 * case[name], ".2f") for name in ("mota", "recall")]
-        rows.append((side, *figures, case["id_switches"], case["fragments"], case["updates_per_s"]))
-    heads = ["", "AMOTA", "AMOTP m", "MOTA", "recall", "switches", "fragments", "updates/s"]
-    return Table(heads, rows, title="a scene of nuScenes, percent")
-
-
-def _moving_told(case: dict[str, Any]) -> str:
-    """Share of sights of which it is said rightly whether they move."""
-    counts = case.get("moving", {})
-    right = counts.get("moves, said", 0) + counts.get("stands, not said", 0)
-    return cell(100 * right / sum(counts.values()), ".1f") if counts else ""
 
 
 if __name__ == "__main__":

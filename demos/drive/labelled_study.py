@@ -1,4 +1,4 @@
-"""Memories of a labelled sequence judged by its labels: one of the drives of ``bench_memory_drives.py``."""
+"""Memories of a labelled sequence judged by its labels: a drive of `benchmarks.memory.memory_drives`."""
 
 from __future__ import annotations
 

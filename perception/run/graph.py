@@ -32,7 +32,7 @@ from sparse_core.kernels.op import Impl
 
 Overflow = Literal["grow", "warn"]
 
-#: What first frames of the shipped weights compile, the longest first (``benchmarks/detector/list_kernels.py``).
+#: What first frames of the shipped weights compile, the longest first (`benchmarks.detector.list_kernels`).
 _KERNELS = Path(__file__).with_name("kernels.json")
 #: Smallest room for points and for pillars of a frame.
 _LEAST_POINTS, _LEAST_PILLARS = 1 << 15, 1 << 13

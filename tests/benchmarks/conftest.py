@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import types
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,7 +19,6 @@ def _same_threads() -> Iterator[None]:
 
 
 @pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], types.ModuleType]:
+def load() -> Callable[[str], types.ModuleType]:
     """Import a module of the benchmarks, which are no installed package."""
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
     return lambda name: importlib.import_module(f"benchmarks.{name}")

@@ -57,7 +57,7 @@ def test_detector_result_holds_both_sides(load: Any, kitti: Path, tmp_path: Path
     config.write_text(TINY)
     arguments = ["--data", str(kitti), "--frames", "2", "--rounds", "1", "--weights", "random", "--quick"]
     arguments += ["--config", str(config), "--no-compile", "--no-memory", "--threads", "1"]
-    assert load("bench_detector").main([*arguments, "--out", str(out), "--png", str(png)]) == 0
+    assert load("detector.detector").main([*arguments, "--out", str(out), "--png", str(png)]) == 0
 
     values = json.loads(out.read_text())
     _check_frame(values, "detector")
@@ -87,7 +87,7 @@ def test_detector_memory_is_measured_in_a_process_of_its_own(
     config = tmp_path / "tiny.yaml"
     config.write_text(TINY)
     arguments = ["--data", str(kitti), "--frames", "1", "--weights", "random", "--config", str(config)]
-    assert load("bench_detector").main([*arguments, "--memory-of", "dense"]) == 0
+    assert load("detector.detector").main([*arguments, "--memory-of", "dense"]) == 0
     values = json.loads(capsys.readouterr().out)
     assert values["peak_mb"] >= values["loaded_mb"] > 0
     assert values["delta_mb"] == pytest.approx(values["peak_mb"] - values["loaded_mb"], abs=0.2)
@@ -96,7 +96,7 @@ def test_detector_memory_is_measured_in_a_process_of_its_own(
 def test_conv_result_holds_all_sides(load: Any, kitti: Path, tmp_path: Path) -> None:
     out = tmp_path / "conv.json"
     arguments = ["--data", str(kitti), "--frames", "1", "--rounds", "1", "--channels", "8", "--threads", "1"]
-    assert load("bench_conv").main([*arguments, "--sites", "20", "90", "--out", str(out)]) == 0
+    assert load("sparse.conv").main([*arguments, "--sites", "20", "90", "--out", str(out)]) == 0
     values = json.loads(out.read_text())
     _check_frame(values, "conv")
     assert {row["layer"] for row in values["cases"]} == {"submanifold", "strided"}
@@ -114,7 +114,7 @@ def test_nms_result_holds_both_sides_and_they_agree(
 ) -> None:
     out = tmp_path / "nms.json"
     arguments = ["--counts", "16", "300", "--rounds", "1", "--threads", "1", "--json", "--out", str(out)]
-    assert load("bench_nms").main(arguments) == 0
+    assert load("detector.nms").main(arguments) == 0
     values = json.loads(out.read_text())
     assert json.loads(capsys.readouterr().out) == values
     _check_frame(values, "nms")
@@ -129,7 +129,7 @@ def test_nms_result_holds_both_sides_and_they_agree(
 
 def test_claims_result_holds_a_training_step(load: Any, tmp_path: Path) -> None:
     out = tmp_path / "claims.json"
-    assert load("bench_claims").main(["--quick", "--rounds", "1", "--threads", "1", "--out", str(out)]) == 0
+    assert load("sparse.claims").main(["--quick", "--rounds", "1", "--threads", "1", "--out", str(out)]) == 0
     values = json.loads(out.read_text())
     _check_frame(values, "claims")
     assert [(row["width"], row["rows"]) for row in values["steps"]] == [(64, 128)]
@@ -139,7 +139,7 @@ def test_claims_result_holds_a_training_step(load: Any, tmp_path: Path) -> None:
 def test_spmv_result_holds_all_sides_and_they_agree(load: Any, tmp_path: Path) -> None:
     out = tmp_path / "spmv.json"
     arguments = ["--quick", "--rounds", "2", "--threads", "1", "--out", str(out)]
-    assert load("bench_spmv").main(arguments) == 0
+    assert load("sparse.spmv").main(arguments) == 0
     values = json.loads(out.read_text())
     _check_frame(values, "spmv")
     assert len(values["cases"]) == 13
@@ -165,7 +165,7 @@ def test_spmv_result_holds_all_sides_and_they_agree(load: Any, tmp_path: Path) -
 def test_block_spmm_result_holds_all_sides_and_the_break_even(load: Any, tmp_path: Path) -> None:
     out = tmp_path / "block_spmm.json"
     arguments = ["--quick", "--size", "128", "--blocks", "32", "--rounds", "1", "--threads", "1"]
-    assert load("bench_block_spmm").main([*arguments, "--out", str(out)]) == 0
+    assert load("sparse.block_spmm").main([*arguments, "--out", str(out)]) == 0
     values = json.loads(out.read_text())
     _check_frame(values, "block_spmm")
     assert [(row["block"], row["sparsity"]) for row in values["cases"]] == [(32, 0.5), (32, 0.9)]
@@ -177,7 +177,7 @@ def test_block_spmm_result_holds_all_sides_and_the_break_even(load: Any, tmp_pat
 
 
 def test_break_even_is_where_the_speed_up_crosses_one(load: Any) -> None:
-    break_even = load("bench_block_spmm").break_even
+    break_even = load("sparse.block_spmm").break_even
 
     def rows(*points: tuple[float, float]) -> list[dict[str, Any]]:
         return [{"sparsity": share, "over": {"dense": {"median": gain}}} for share, gain in points]
@@ -192,7 +192,7 @@ def test_break_even_is_where_the_speed_up_crosses_one(load: Any) -> None:
 def test_assembly_sides_agree(load: Any, tmp_path: Path) -> None:
     out = tmp_path / "assembly.json"
     arguments = ["--quick", "--rounds", "1", "--threads", "1", "--out", str(out)]
-    assert load("bench_assembly").main(arguments) == 0
+    assert load("sparse.assembly").main(arguments) == 0
     values = json.loads(out.read_text())
     _check_frame(values, "assembly")
     kinds = {(row["duplicates"], row["order"]) for row in values["cases"]}
@@ -204,7 +204,7 @@ def test_assembly_sides_agree(load: Any, tmp_path: Path) -> None:
 
 
 def test_assembly_of_another_structure_does_not_agree(load: Any) -> None:
-    assembly = load("bench_assembly")
+    assembly = load("sparse.assembly")
     entries = assembly.make_entries(1000, 100, 0.5, "shuffled", torch.device("cpu"), seed=0)
     exact = assembly._torch_csr(entries, entries.values.double())
     sides = assembly._sides(entries)
@@ -218,7 +218,7 @@ def test_assembly_of_another_structure_does_not_agree(load: Any) -> None:
 def test_solvers_reach_the_residual_and_are_drawn(load: Any, tmp_path: Path) -> None:
     out = tmp_path / "solvers.json"
     arguments = ["--grid", "8", "--rounds", "1", "--threads", "1", "--out", str(out)]
-    assert load("bench_solvers").main(arguments) == 0
+    assert load("sparse.solvers").main(arguments) == 0
     values = json.loads(out.read_text())
     _check_frame(values, "solvers")
     rows = {row["name"]: row for row in values["cases"]}
@@ -229,7 +229,7 @@ def test_solvers_reach_the_residual_and_are_drawn(load: Any, tmp_path: Path) -> 
     drawn = (tmp_path / "solvers.png").read_bytes()
     assert len(drawn) > 10_000
     again = tmp_path / "again.png"
-    assert load("bench_solvers").main(["--draw-from", str(out), "--png", str(again)]) == 0
+    assert load("sparse.solvers").main(["--draw-from", str(out), "--png", str(again)]) == 0
     assert again.read_bytes() == drawn
 
 
@@ -238,7 +238,7 @@ def test_the_textbook_solver_solves(load: Any) -> None:
 
     matrix = generators.poisson_2d(8, dtype=torch.float64)
     b = torch.arange(64.0, dtype=torch.float64)
-    found = load("bench_solvers").textbook_cg(matrix.to_torch(), b, 1e-10)
+    found = load("sparse.solvers").textbook_cg(matrix.to_torch(), b, 1e-10)
     torch.testing.assert_close(found.x, torch.linalg.solve(matrix.to_dense(), b))
     assert found.iterations % 10 == 0
 
@@ -246,7 +246,7 @@ def test_the_textbook_solver_solves(load: Any) -> None:
 def test_formats_result_holds_the_regrets_and_they_are_drawn(load: Any, tmp_path: Path) -> None:
     out, png = tmp_path / "formats.json", tmp_path / "regret.png"
     arguments = ["--quick", "--rounds", "1", "--threads", "1", "--out", str(out), "--png", str(png)]
-    assert load("bench_formats").main(arguments) == 0
+    assert load("sparse.formats").main(arguments) == 0
     values = json.loads(out.read_text())
     _check_frame(values, "formats")
     assert {row["group"] for row in values["cases"]} == {"sparsity", "row lengths", "blocks", "size"}
@@ -265,12 +265,12 @@ def test_formats_result_holds_the_regrets_and_they_are_drawn(load: Any, tmp_path
         assert rules["ours"]["geometric_mean"] == pytest.approx(np.exp(np.log(regrets).mean()), abs=1e-3)
     drawn = png.read_bytes()
     assert len(drawn) > 10_000
-    assert load("bench_formats").main(["--draw-from", str(out)]) == 0
+    assert load("sparse.formats").main(["--draw-from", str(out)]) == 0
     assert out.with_suffix(".png").read_bytes() == drawn
 
 
 def test_the_sweep_makes_what_its_names_say(load: Any) -> None:
-    formats = load("bench_formats")
+    formats = load("sparse.formats")
     matrix = formats.random_lengths(200, 3, 7, 0, torch.device("cpu"))
     matrix.validate()
     lengths = matrix.row_lengths()
@@ -283,18 +283,18 @@ def test_the_sweep_makes_what_its_names_say(load: Any) -> None:
 
 def test_summary_is_that_of_numpy(load: Any) -> None:
     samples = np.random.default_rng(1).exponential(size=57)
-    summary = load("timing").Summary.of(samples)
+    summary = load("lib.timing").Summary.of(samples)
     low, middle, high = np.percentile(samples, [25, 50, 75])
     assert (summary.median_ms, summary.iqr_ms) == (pytest.approx(middle), pytest.approx(high - low))
     assert summary.p99_ms == pytest.approx(np.percentile(samples, 99))
     with pytest.raises(ValueError, match="at least one sample"):
-        load("timing").Summary.of([])
+        load("lib.timing").Summary.of([])
 
 
 def test_sides_are_interleaved_in_changing_order(load: Any) -> None:
     calls: list[str] = []
     sides = {name: lambda name=name: calls.append(name) for name in "abc"}
-    times = load("timing").interleave(sides, torch.device("cpu"), rounds=20, warmup=2)
+    times = load("lib.timing").interleave(sides, torch.device("cpu"), rounds=20, warmup=2)
     rounds = ["".join(calls[start : start + 3]) for start in range(0, len(calls), 3)]
     assert all(sorted(entry) == ["a", "b", "c"] for entry in rounds)
     assert len(rounds) == 22
@@ -303,12 +303,12 @@ def test_sides_are_interleaved_in_changing_order(load: Any) -> None:
 
 
 def test_budget_ends_early_but_not_before_three_rounds(load: Any) -> None:
-    times = load("timing").interleave({"a": lambda: None}, torch.device("cpu"), rounds=50, budget_s=0.0)
+    times = load("lib.timing").interleave({"a": lambda: None}, torch.device("cpu"), rounds=50, budget_s=0.0)
     assert len(times["a"]) == 3
 
 
 def test_a_variant_that_cannot_run_is_a_note(load: Any) -> None:
-    variants = load("variants")
+    variants = load("detector.variants")
 
     def fail() -> Any:
         raise RuntimeError("no such kernel\nmore")
@@ -317,7 +317,7 @@ def test_a_variant_that_cannot_run_is_a_note(load: Any) -> None:
 
 
 def test_what_takes_too_long_is_interrupted(load: Any) -> None:
-    variants = load("variants")
+    variants = load("detector.variants")
 
     def wait() -> Any:
         while True:
@@ -332,7 +332,7 @@ def test_batches_are_compared_in_both_orders(load: Any, kitti: Path, tmp_path: P
     pytest.importorskip("open3d", reason="needs sparsight[simulate]")
     out = tmp_path / "out.json"
     arguments = ["--data", str(kitti), "--frames", "2", "--batches", "3", "--rounds", "1", "--quick"]
-    assert load("bench_batches").main([*arguments, "--out", str(out)]) == 0
+    assert load("detector.batches").main([*arguments, "--out", str(out)]) == 0
     values = json.loads(out.read_text())
     _check_frame(values, "batches")
     assert [row["frames"] for row in values["cases"]] == ["real", "mixed"]

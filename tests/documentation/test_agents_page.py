@@ -15,9 +15,7 @@ import pytest
 from memory.cli import main as recall
 from memory.cli.commands import COMMANDS
 from memory.cli.service import mcp
-from memory.serve.mcp.server import READING, WRITING
 from perception.cli import main as perceive
-from perception.tools import detection_tools
 
 
 def blocks(repository: Path, language: str) -> list[str]:
@@ -61,10 +59,3 @@ def test_the_client_in_python_asks_and_looks(
     asked, seen = done.stdout.splitlines()
     assert asked.startswith("Cyclist was last seen on 2026-01-06")
     assert re.fullmatch(r"Found in 000005\.bin: .*image/png", seen)
-
-
-def test_every_tool_is_in_the_table(repository: Path) -> None:
-    rows = re.findall(r"^\| (`[a-z_`, ]+) \|", (repository / "docs/agents.md").read_text(), re.MULTILINE)
-    named = [name for row in rows for name in re.findall(r"`([a-z_]+)`", row)]
-    assert len(named) == len(set(named))
-    assert set(named) == {*READING, *WRITING, *(tool.__name__ for tool in detection_tools(repository))}

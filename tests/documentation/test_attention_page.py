@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-LARGEST_PICTURE_BYTES = 60_000
-
 
 @pytest.fixture
 def page(repository: Path) -> str:
@@ -33,24 +31,3 @@ def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert bool((names["result"].lse[:, :, without_keys] == -torch.inf).all())
     assert all(parameter.grad is not None for parameter in names["gate"].parameters())
     assert all(parameter.grad is None for parameter in names["layers"][0].attention.q.parameters())
-
-
-def test_links_and_pictures_lead_somewhere(page: str, repository: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", page)
-    pictures = [link for link in links if link.endswith(".png")]
-    assert len(pictures) >= 9
-    assert [link for link in links if not (repository / "docs" / link).exists()] == []
-    for picture in (repository / "docs/images/attention").iterdir():
-        assert f"images/attention/{picture.name}" in pictures, f"{picture.name} is on no page"
-        assert picture.stat().st_size < LARGEST_PICTURE_BYTES
-
-
-def test_measured_tables_have_their_place(page: str) -> None:
-    assert (
-        len(
-            re.findall(
-                r"<!-- attention-speedups:begin -->\n.*?<!-- attention-speedups:end -->", page, re.DOTALL
-            )
-        )
-        == 1
-    )

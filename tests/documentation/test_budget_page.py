@@ -54,31 +54,3 @@ def test_command_writes_the_level(
     for line in lines.splitlines():
         assert main([*shlex.split(line, comments=True)[1:], "--overwrite"]) == 2
         assert "has no intel-rapl:*/energy_uj" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_table_is_that_of_the_results(page: str, repository: Path, device: str) -> None:
-    (block,) = re.findall(
-        rf"<!-- levels-{device}:begin -->\n(.*?)<!-- levels-{device}:end -->", page, flags=re.DOTALL
-    )
-    path = repository / f"benchmarks/results/levels-{device}.json"
-    if not path.is_file():
-        assert block == ""
-        return
-    values = json.loads(path.read_text())
-    rows = [line.strip("|").split(" | ") for line in block.splitlines() if line.startswith("|")][2:]
-    assert len(rows) == len(values["cases"]) > len(default_levels(fast=device == "cuda"))
-    for row, case in zip(rows, values["cases"], strict=True):
-        assert row[0].strip().strip("*") == case["name"]
-        assert row[0].strip().startswith("**") == case["default"]
-        if case["time"] is not None:
-            assert row[1] == f"{case['time']['median_ms']:.2f}"
-        assert f" {case['precision']['car_3d']['moderate']:.1f} " in row[3]
-    shown = {case["name"] for case in values["cases"] if case["default"]}
-    assert shown == {level.name for level in default_levels(fast=device == "cuda")}
-
-
-def test_links_lead_somewhere(page: str, repository: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", page)
-    assert links
-    assert [link for link in links if not (repository / "docs" / link).exists()] == []

@@ -30,10 +30,11 @@ def asked(shown: Shown) -> tuple[str, list[str]] | None:
     if program == "python" and words:
         program, *words = words
     if program == "-m" and words:
-        module = {"perception.cli": "perceive", "memory.cli": "recall"}.get(words[0])
-        if module is None:
-            return None
-        program, words = module, words[1:]
+        program, *words = words
+        program = {"perception.cli": "perceive", "memory.cli": "recall"}.get(program, program)
+        if program.startswith("benchmarks."):
+            path = program.replace(".", "/")
+            program = f"{path}/__main__.py" if (ROOT / path).is_dir() else f"{path}.py"
     return (program, words) if program in MAINS or program.endswith(".py") else None
 
 
@@ -60,7 +61,8 @@ def test_parsers_take_what_pages_show(shown: Shown, monkeypatch: pytest.MonkeyPa
     program, words = asked(shown) or ("", [])
     if program.endswith(".py"):
         assert (ROOT / program).is_file()
-        monkeypatch.syspath_prepend(str((ROOT / program).parent))
+        if program.startswith("demos/"):
+            monkeypatch.syspath_prepend(str(ROOT / "demos"))
     assert not complaint(program, [_NUMBERS.sub("1", word) for word in words if word != "..."])
 
 
@@ -69,7 +71,8 @@ def test_what_sentences_name_exists(shown: Shown, monkeypatch: pytest.MonkeyPatc
     program, words = asked(shown) or ("", [])
     if program.endswith(".py"):
         assert (ROOT / program).is_file()
-        monkeypatch.syspath_prepend(str((ROOT / program).parent))
+        if program.startswith("demos/"):
+            monkeypatch.syspath_prepend(str(ROOT / "demos"))
     elif words and not words[0].startswith("-"):
         assert words[0] in {"perceive": PERCEIVE, "recall": RECALL}.get(program, words[0])
     options = [word.partition("=")[0].rstrip(",;:") for word in words if word.startswith("--")]

@@ -16,9 +16,7 @@ import torch
 from perception import Detector
 from perception.boxes import rotated_iou_bev
 from perception.cli import main as perceive
-from perception.config import to_dict
 from perception.data import open_data_set
-from perception.data.own import FORMATS, Description, LabelPart, ScanPart
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/own-data.md").read_text(encoding="utf-8")
@@ -40,14 +38,6 @@ def _environment() -> dict[str, str]:
     import os
 
     return {**os.environ, "PYTHONPATH": str(ROOT)}
-
-
-def test_tables_name_every_field_and_format() -> None:
-    described = to_dict(Description(ScanPart(), LabelPart()))
-    fields = [f"{part}.{name}" for part in ("scans", "labels") for name in described[part]]
-    for name in [*fields, "classes", "splits"]:
-        assert f"`{name}`" in PAGE, name
-    assert re.findall(r"^\| `([a-z0-9-]+)` \|", PAGE, re.MULTILINE)[-len(FORMATS) :] == list(FORMATS)
 
 
 def test_the_first_commands_on_few_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

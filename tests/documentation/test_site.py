@@ -106,18 +106,6 @@ def test_pages_take_along_what_they_lead_to(website: Website, tmp_path: Path) ->
     assert "[docs/measured.md](measured.md)" in (tmp_path / "index.md").read_text()
 
 
-def test_links_in_code_are_left_alone(website: Website) -> None:
-    text = "[a](b.md) `[c](d.md)` [`e`](f.md)\n```\n[g](h.md)\n```\n![i](j.png)\n"
-    assert list(website.pages.links(text)) == ["b.md", "f.md", "j.png"]
-
-
-def test_a_list_below_a_paragraph_stays_a_list(website: Website, tmp_path: Path) -> None:
-    website.pages.write_pages(tmp_path)
-    assert "\n**Start**\n\n- [" in (tmp_path / "contents.md").read_text()
-    changed = website.pages._LIST.sub(r"\1\n", "a\n- b\n  c\n- d\n\n- e\n# f\n- g\n| h |\n")
-    assert changed == "a\n\n- b\n  c\n- d\n\n- e\n# f\n- g\n| h |\n"
-
-
 def test_every_page_has_its_place(website: Website) -> None:
     def files(entries: object) -> Iterator[str]:
         for _, what in entries:  # type: ignore[attr-defined]

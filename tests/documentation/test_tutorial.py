@@ -120,10 +120,3 @@ def test_what_is_shown_is_compared() -> None:
     assert not shown("first\n", "first\nsecond\n")
     assert not shown("first\n...\nlast\n", "first\nmore\n")
     assert not shown("a ... c\n", "a\nc\n")
-
-
-def test_links_lead_somewhere(repository: Path) -> None:
-    page = (repository / "docs/tutorial.md").read_text()
-    links = re.findall(r"\]\(([^)#]+)\)", page)
-    assert len(links) >= 2
-    assert [link for link in links if not (repository / "docs" / link).exists()] == []

@@ -25,7 +25,6 @@ SAYS = {
         r"the other side has robot-1 up to operation 3 of a history",
     ),
     "detect_scan": (r"Car +0\.\d\d", r"(1[0-9]|9) of \d+ boxes overlap", r"scan\.png scan\.html"),
-    "own_classes": (r"forklift AP 3d", r"found: \[.*'forklift'"),
     "two_four_transformer": (r"dense: 9\d\.\d%", r"fine-tuned: 9\d\.\d%", r"(\d+) kB became"),
     "block_attention_gpt": (r"window: 58 blocks of 256", r"window: 2\.\d+ nats"),
 }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,11 +24,9 @@ PRESENCE = PresenceOptions(same=MergeOptions(max_distance_m=2.0))
 
 
 @pytest.fixture(scope="module")
-def drive(repository: Path) -> Iterator[Any]:
+def drive() -> Any:
     """Parts of the demo by their names."""
-    sys.path.insert(0, str(repository / "demos"))
-    yield lambda name: importlib.import_module(f"drive.{name}")
-    sys.path.remove(str(repository / "demos"))
+    return lambda name: importlib.import_module(f"drive.{name}")
 
 
 def sight(x: float, y: float, time_s: float, label: str = "Car", **fields: Any) -> Memory:

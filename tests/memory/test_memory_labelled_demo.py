@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -24,16 +23,8 @@ PARKED = ((18.0, 4.0), (18.0, -6.0))
 
 
 @pytest.fixture(scope="module")
-def demo(repository: Path) -> Iterator[ModuleType]:
-    sys.path.insert(0, str(repository / "demos"))
-    spec = importlib.util.spec_from_file_location("labelled_demo", repository / "demos" / "remember.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["labelled_demo"] = module
-    spec.loader.exec_module(module)
-    yield module
-    sys.path.remove(str(repository / "demos"))
+def demo() -> ModuleType:
+    return importlib.import_module("remember")
 
 
 @pytest.fixture

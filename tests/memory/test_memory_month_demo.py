@@ -6,7 +6,6 @@ import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,12 +22,10 @@ DAYS, CARS = 3, 40
 
 
 @pytest.fixture(scope="module")
-def drive(repository: Path) -> Iterator[dict[str, ModuleType]]:
+def drive() -> dict[str, ModuleType]:
     """The parts of the demo, as they are where it is run."""
-    sys.path.insert(0, str(repository / "demos"))
     names = ("frames", "month_picture", "perceiving", "sights")
-    yield {name: importlib.import_module(f"drive.{name}") for name in names}
-    sys.path.remove(str(repository / "demos"))
+    return {name: importlib.import_module(f"drive.{name}") for name in names}
 
 
 def town(drive: dict[str, ModuleType], seed: int = 0) -> list[tuple[Any, Any]]:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.util
 import io
 import json
 import math
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,42 +26,28 @@ SECOND_NS, DAY_NS = 10**9, 24 * 3600 * 10**9
 
 
 @pytest.fixture(scope="module")
-def demos(repository: Path) -> Iterator[None]:
-    """The parts of the demo can be imported, as they can where it is run."""
-    sys.path.insert(0, str(repository / "demos"))
-    yield
-    sys.path.remove(str(repository / "demos"))
-
-
-@pytest.fixture(scope="module")
-def demo(demos: None, repository: Path) -> ModuleType:
+def demo() -> ModuleType:
     """The program as a module."""
-    spec = importlib.util.spec_from_file_location("remember_demo", repository / "demos" / "remember.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["remember_demo"] = module
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("remember")
 
 
 @pytest.fixture(scope="module")
-def truth(demos: None) -> ModuleType:
+def truth() -> ModuleType:
     return importlib.import_module("drive.truth")
 
 
 @pytest.fixture(scope="module")
-def asking(demos: None) -> ModuleType:
+def asking() -> ModuleType:
     return importlib.import_module("drive.asking")
 
 
 @pytest.fixture(scope="module")
-def remembering(demos: None) -> ModuleType:
+def remembering() -> ModuleType:
     return importlib.import_module("drive.remembering")
 
 
 @pytest.fixture(scope="module")
-def perceiving(demos: None) -> ModuleType:
+def perceiving() -> ModuleType:
     return importlib.import_module("drive.perceiving")
 
 
@@ -349,9 +332,7 @@ def test_answers_can_be_wrong(asking: ModuleType, truth: ModuleType, tmp_path: P
         assert not right(asking.place_question(at, vectors[1]))
 
 
-def test_questions_about_a_small_truth(
-    asking: ModuleType, truth: ModuleType, demos: None, tmp_path: Path
-) -> None:
+def test_questions_about_a_small_truth(asking: ModuleType, truth: ModuleType, tmp_path: Path) -> None:
     """A car stays, one leaves, one comes: a perfect memory is always right, an empty one hardly ever."""
     frames = importlib.import_module("drive.frames")
     places = {1: (0.0, 0.0), 2: (20.0, 0.0), 3: (40.0, 0.0)}
@@ -404,7 +385,7 @@ def test_what_is_not_seen_again_is_gone(remembering: ModuleType, tmp_path: Path)
 
 
 def test_what_is_recognised_after_a_drive(
-    demos: None, perceiving: ModuleType, remembering: ModuleType, tmp_path: Path
+    perceiving: ModuleType, remembering: ModuleType, tmp_path: Path
 ) -> None:
     recognising = importlib.import_module("drive.recognising")
     frame = importlib.import_module("drive.frames").Frame(
@@ -437,7 +418,7 @@ def test_how_far_the_view_is_free(perceiving: ModuleType) -> None:
     assert np.flatnonzero(np.isfinite(free)) == [50]
 
 
-def test_the_town_changes_and_repeats(demos: None) -> None:
+def test_the_town_changes_and_repeats() -> None:
     town = importlib.import_module("drive.town")
     first, again = (town.Town(town.TownConfig(half_m=(24.0, 20.0)), 3, 5) for _ in range(2))
     days = [town.positions(first.scene(day, 7), 0.0) for day in range(3)]

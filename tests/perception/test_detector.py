@@ -278,20 +278,6 @@ def test_nan_and_infinite_points_are_left_out_and_reported(detector: Detector, s
     assert only_bad.warnings
 
 
-def test_all_points_in_one_pillar(detector: Detector) -> None:
-    points = np.tile(np.array([[5.1, 0.1, -1.0, 0.3]], np.float32), (20_000, 1))
-    assert np.isfinite(detector(points).boxes).all()
-
-
-@pytest.mark.slow
-def test_five_million_points(detector: Detector) -> None:
-    random = np.random.default_rng(0)
-    points = random.uniform([0, -8, -3, 0], [16, 8, 1, 1], (5_000_000, 4)).astype(np.float32)
-    found = detector(points)
-    assert np.isfinite(found.boxes).all()
-    assert same(found, detector(points[::-1]))
-
-
 @pytest.mark.parametrize(
     "points",
     [np.zeros((5, 2), np.float32), np.zeros((5, 5), np.float32), np.zeros(4, np.float32), torch.zeros(5, 6)],
@@ -339,11 +325,6 @@ def test_wrong_type(detector: Detector, points: Any) -> None:
 def test_cuda_without_cuda(tiny_network: Network) -> None:
     with pytest.raises(ValueError, match="device='cpu'"):
         Detector(tiny_network, device="cuda")
-
-
-def test_same_input_same_bits(detector: Detector, street: Street) -> None:
-    points = street(0).points
-    assert same(detector(points), detector(points.copy()))
 
 
 def test_order_of_points_does_not_matter(detector: Detector, street: Street) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from sparse_core.attention import bigbird, sparse_attention
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 Load = Callable[[str], types.ModuleType]
 
 
@@ -52,7 +52,7 @@ def test_result_holds_every_part_and_all_sides_agree(load: Load, tmp_path: Path)
     out, png = tmp_path / "attention.json", tmp_path / "attention.png"
     arguments = ["--quick", "--rounds", "1", "--layers", "1", "--threads", "1", "--out", str(out)]
     arguments += ["--png", str(png), "--only", "random-0.1-512-*", "top-k-*", "selection-0.1-512-*"]
-    bench = load("bench_sparse_attention")
+    bench = load("attention.sparse_attention")
     assert bench.main([*arguments, "encoder", "gathered-shared-*"]) == 0
     values = json.loads(out.read_text())
     assert (values["schema"], values["benchmark"], values["settings"]["device"]) == (
@@ -100,7 +100,7 @@ def test_result_holds_every_part_and_all_sides_agree(load: Load, tmp_path: Path)
 def test_a_spent_budget_is_a_note_and_a_failure_ends_with_an_error(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = load("bench_sparse_attention")
+    bench = load("attention.sparse_attention")
     out = tmp_path / "attention.json"
     arguments = ["--quick", "--rounds", "1", "--threads", "1", "--out", str(out)]
     assert bench.main([*arguments, "--only", "random-0.1-512-*", "--budget-s", "1e-9"]) == 0
@@ -119,7 +119,7 @@ def test_a_spent_budget_is_a_note_and_a_failure_ends_with_an_error(
 
 
 def test_wrong_rows_are_found(load: Load) -> None:
-    exact = load("attention_exact")
+    exact = load("attention.exact")
     generator = torch.Generator().manual_seed(0)
     q, k, v, grad = (torch.randn(2, 3, 200, 16, generator=generator) for _ in range(4))
     q.requires_grad_()
@@ -136,18 +136,9 @@ def test_wrong_rows_are_found(load: Load) -> None:
         assert exact.error_of_rows(results, *given, pattern, 32) == float("inf")
 
 
-def test_rows_of_a_pattern_are_those_of_its_token_mask(load: Load) -> None:
-    pattern = bigbird(200, window=9, count=3, random=1, block_size=32, heads=3)
-    mask = pattern.to_token_mask()
-    for head in range(3):
-        for row in range(pattern.block_rows):
-            found = load("attention_exact").row_mask(pattern, head, row)
-            assert torch.equal(found, mask[head, row * 32 : (row + 1) * 32])
-
-
 @pytest.mark.parametrize("target", [1.0, 0.5, 0.1, 0.05])
 def test_random_patterns_come_as_close_to_the_density_as_blocks_allow(load: Load, target: float) -> None:
-    cells = load("attention_cells")
+    cells = load("attention.cells")
     pattern = cells.random_pattern(4096, target, 128, torch.device("cpu"), 0).validate()
     assert pattern.blocks == max(32, round(target * 32 * 32))
     assert pattern.density == pytest.approx(target, abs=0.5 / 32**2)
@@ -156,23 +147,8 @@ def test_random_patterns_come_as_close_to_the_density_as_blocks_allow(load: Load
     assert int(lengths.min()) >= 1
 
 
-def test_gpu_cells_have_names_of_their_own_and_begin_with_the_aims(load: Load) -> None:
-    found = load("attention_cells").cells("cuda", quick=False)
-    keys = [cell.key for cell in (*found.aims, *found.others)]
-    assert len(set(keys)) == len(keys)
-    aims = {cell.key for cell in found.aims}
-    for length in (4096, 16384, 65536):
-        for dim in (64, 128):
-            assert {f"random-0.1-{length}-{dim}-128-bfloat16-{end}" for end in ("forward", "both")} <= aims
-    assert all(cell.batch * cell.length == max(32768, cell.length) for cell in found.others)
-    bench, sides = load("bench_sparse_attention"), load("attention_sides")
-    with_flex = [key for key in keys if sides.matches(key, bench.FLEX_CELLS)]
-    assert len(with_flex) == 2 * 2 * 2 * 4
-    assert not any(key.startswith("random-1-") for key in with_flex)
-
-
 def test_aims_are_the_least_of_their_cases(load: Load) -> None:
-    bars = load("attention_bars").bars
+    bars = load("attention.bars").bars
     cases = [
         _row(4096, 0.1, 6.5, over_flex={"median": 1.9}),
         _row(4096, 0.1, 6.1, key="worse"),
@@ -196,7 +172,7 @@ def test_aims_are_the_least_of_their_cases(load: Load) -> None:
 
 
 def test_break_even_is_where_selection_wins_for_good(load: Load) -> None:
-    break_even = load("attention_bars").break_even
+    break_even = load("attention.bars").break_even
 
     def rows(*gains: float) -> list[dict[str, Any]]:
         return [_selected(1024 << index, gain) for index, gain in enumerate(gains)]
@@ -206,57 +182,3 @@ def test_break_even_is_where_selection_wins_for_good(load: Load) -> None:
     assert break_even(rows(2.0, 0.5), "over_dense") == {"length": None, "found": "never"}
     assert break_even(rows(2.0, 0.5, 2.0), "over_dense")["length"] == pytest.approx(2896, abs=1)
     assert break_even([], "over_dense") == {"length": None, "found": "never"}
-
-
-def test_tables_say_what_the_result_says(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = load("published").BLOCKS
-    makers = ("bars", "speedups", "times", "patterns", "selection", "encoder", "gathered")
-    monkeypatch.setattr(load("published_text"), "RESULTS", tmp_path)
-    assert [blocks[f"attention-{name}"]() for name in makers] == [""] * 7
-
-    cases = [
-        _row(4096, 0.1, 6.125, over_flex={"median": 1.75}),
-        _row(4096, 1.0, 1.25),
-        _row(16384, 0.1, 8.5, gradient=True),
-        _row(4096, 0.1, 3.375, pattern="causal-window", block_size=64),
-    ]
-    selection = [_selected(1024, 0.5), _selected(4096, 2.0)]
-    encoder = {
-        "layers": 24,
-        "dim": 1024,
-        "batch": 8,
-        "length": 4096,
-        "microseconds": {"cuDNN": {"median": 80000.0}, "90% sparse": {"median": 50000.0}},
-        "over_dense": {"90% sparse": {"median": 1.6}},
-    }
-    gathered = {"heads": 8, "queries": 4096, "listed": 64, "keys": 65536, "shared": True, "gradient": False}
-    values = {
-        "cases": cases,
-        "selection": selection,
-        "encoder": encoder,
-        "gathered": [gathered | {"microseconds": {"ours": {"median": 99.5}, "dense": {"median": 2500.0}}}],
-        "bars": load("attention_bars").bars(cases, selection, encoder),
-    }
-    (tmp_path / "sparse_attention-cuda.json").write_text(json.dumps(values))
-    lines = {name: blocks[f"attention-{name}"]().splitlines() for name in makers}
-    assert lines["speedups"] == [
-        "| length, head size | density 1 | density 0.1 |",
-        "|---|---|---|",
-        "| 4,096, 64, forward | 1.25 | 6.12 / 1.75 |",
-        "| 16,384, 64, both |  | 8.50 |",
-    ]
-    assert (
-        "| 4,096, 64, forward | 409,600 (400) | 409,600 (400) | 327,680 (500) | 66,873 (245) |"
-        in lines["times"]
-    )
-    (line,) = lines["patterns"][2:]
-    assert line.startswith("| causal window | 4,096, 64, forward | 64 |")
-    assert line.endswith("| 3.38 | – |")
-    assert lines["selection"][3] == "| 0.1 | 4,096 | 409,600 | 10.0 | 50.0 | 2.00 | 1.00 |"
-    assert lines["encoder"][2:] == ["| dense (cuDNN) | 80.0 | – |", "| 90 % sparse | 50.0 | 1.60 |"]
-    assert lines["gathered"][2].endswith("shared lists, forward | 99.5 | 2,500 |")
-    assert (
-        "| ahead of FlexAttention at half the blocks and fewer, forward | 1.75 (random-0.1-4096) of 1 cases |"
-        in (lines["bars"])
-    )
-    assert any("10 % kept" in line and "from 2,048 on" in line for line in lines["bars"])

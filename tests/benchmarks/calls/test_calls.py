@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def run(load: Any, tmp_path: Path, *rows: str, rounds: int = 2) -> list[dict[str, Any]]:
     out = tmp_path / "calls.json"
     arguments = ["--quick", "--rounds", str(rounds), "--threads", "1", "--out", str(out), "--rows", *rows]
-    assert load("bench_calls").main(arguments) == 0
+    assert load("calls.calls").main(arguments) == 0
     text = out.read_text()
     assert str(ROOT) not in text
     found: list[dict[str, Any]] = json.loads(text)["calls"]
@@ -32,8 +32,8 @@ def test_a_vector_query_is_measured_alone_and_beside_another_program(
 
 
 def test_what_is_published_says_value_aim_and_whether_it_was_met(load: Any) -> None:
-    published = load("published_calls")
-    rows = load("calls_rows")
+    published = load("publish.calls")
+    rows = load("calls.rows")
     missed = rows.timed("a", [1.0, 3.0, 2.0], 1.5, **rows.beside("b", [2.0, 6.0, 4.0], [1.0, 3.0, 2.0]))
     met = rows.rated("c", 1234.5, 1000.0)
     assert [column.cell(missed) for column in published._columns()] == [
@@ -48,7 +48,7 @@ def test_what_is_published_says_value_aim_and_whether_it_was_met(load: Any) -> N
 def test_every_row_runs_on_a_cpu(load: Any, tmp_path: Path) -> None:
     pytest.importorskip("fastapi")
     pytest.importorskip("uvicorn")
-    names = list(load("bench_calls").ROWS)
+    names = list(load("calls.calls").ROWS)
     found = run(load, tmp_path, *names)
     assert list(dict.fromkeys(row["row"] for row in found)) == names
     assert all(row["value"] > 0 for row in found)

@@ -19,13 +19,13 @@ def test_peaks_are_at_the_nearest_point(load: Any) -> None:
     boxes = torch.zeros(2, 2, 7)
     boxes[0, :, 0], boxes[1, :, 0] = torch.tensor([0.5, 4.0]), torch.tensor([7.0, 8.0])
     batch = Batch(clouds, boxes, torch.zeros(2, 2, dtype=torch.int64))
-    peaks = load("architecture_sides").measured_peaks(batch)
+    peaks = load("detector.architecture_sides").measured_peaks(batch)
     assert peaks.tolist() == [[[1.0, 2.0], [5.0, 0.0]], [[7.0, 0.0], [8.0, 0.0]]]
     assert float(boxes[0, 0, 1]) == 0
 
 
 def test_sides_differ_in_what_they_say(load: Any) -> None:
-    module = load("architecture_sides")
+    module = load("detector.architecture_sides")
     plain = DetectorConfig()
     sizes = {
         name: sum(value.numel() for value in make_network(side.change(plain)).parameters())
@@ -39,7 +39,7 @@ def test_sides_differ_in_what_they_say(load: Any) -> None:
 
 @pytest.mark.slow
 def test_the_benchmark_runs(load: Any, tmp_path: Path) -> None:
-    bench = load("bench_architectures")
+    bench = load("detector.architectures")
     data = bench.default_data()
     if not (data / "ImageSets" / "val.txt").is_file():
         pytest.skip(f"no KITTI frames in {data}")

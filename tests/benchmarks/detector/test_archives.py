@@ -16,7 +16,7 @@ from benchmarks.publish.archives import BLOCKS
 def test_a_short_run(load: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "archives.json"
     arguments = ["--quick", "--scans", "4", "--workers", "1", "--threads", "1", "--out", str(out)]
-    assert load("bench_archives").main(arguments) == 0
+    assert load("detector.archives").main(arguments) == 0
     assert "records equal: True" in capsys.readouterr().out
     values = json.loads(out.read_text())
     assert [case["side"] for case in values["cases"]] == ["one process", "local 1"]

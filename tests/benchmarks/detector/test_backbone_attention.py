@@ -15,11 +15,17 @@ from torch.nn import functional as F
 
 from perception import Detector
 from perception.config import DetectorConfig, from_dict, to_dict
+<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
 from perception.config.backbone import BACKBONES
 from perception.errors import ConfigError
 from perception.model.network import Network
 from perception.model.pillars import make_pillars
 from perception.registry import KINDS, make_network
+=======
+from perception.model.network import Network, make_network
+from perception.model.pillars import make_pillars
+from perception.registry import KINDS
+>>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
 
 CHANNELS, WINDOW, GROUP = 32, 3, 16
 #: Cells of each: groups that are not filled, one that is, one cell, a frame of nothing.
@@ -29,8 +35,13 @@ FRAMES = [(37, 16), (1,), (53,), (16,), (5, 0, 40), (0, 9)]
 @pytest.fixture
 def stage(load: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module, with its detector in the table meanwhile."""
+<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
     module = load("backbone_attention")
     registered(module, monkeypatch)
+=======
+    module = load("detector.attended_backbone")
+    monkeypatch.setitem(KINDS, module.KIND, module.ENTRY)
+>>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
     return module
 
 
@@ -140,32 +151,6 @@ def test_a_block_is_dense_attention_in_groups(stage: Any, counts: tuple[int, ...
     assert not torch.equal(found[0], rows)
 
 
-def test_a_block_repeats_and_frames_do_not_mix(stage: Any) -> None:
-    block, cells = trained(stage, odd=True), cells_of((37, 16))
-    rows = torch.randn(len(cells), CHANNELS)
-    with torch.inference_mode():
-        made = block(rows, cells, 2)
-        assert torch.equal(made, block(rows, cells, 2))
-        order = torch.randperm(len(cells))
-        torch.testing.assert_close(block(rows[order], cells[order], 2), made[order], rtol=1e-5, atol=1e-5)
-        for frame in range(2):
-            mine = cells[:, 0] == frame
-            alone = block(rows[mine], cells[mine] - torch.tensor([frame, 0, 0]), 1)
-            torch.testing.assert_close(alone, made[mine], rtol=1e-5, atol=1e-5)
-            assert torch.equal(alone, block(rows[mine], cells[mine] - torch.tensor([frame, 0, 0]), 1))
-
-
-def test_scores_know_offsets_alone(stage: Any) -> None:
-    heads = torch.randn(6, 2, 16)
-    angles = torch.rand(6, 8)
-    products = torch.einsum("nhd,mhd->hnm", *(stage.turn(heads, angles + by) for by in (0.0, 0.0)))
-    moved = torch.einsum("nhd,mhd->hnm", *(stage.turn(heads, angles + by) for by in (2.5, 2.5)))
-    torch.testing.assert_close(moved, products, rtol=1e-4, atol=1e-4)
-    assert not torch.allclose(
-        products, torch.einsum("nhd,mhd->hnm", stage.turn(heads, angles), heads), atol=1e-2
-    )
-
-
 @pytest.mark.parametrize("blocks", [0, 2])
 def test_before_training_boxes_are_those_without(stage: Any, blocks: int) -> None:
     torch.manual_seed(0)
@@ -204,6 +189,7 @@ def test_a_frame_by_plans_is_that_of_the_layers(stage: Any) -> None:
         torch.testing.assert_close(logits, network.maps(located).heat_logits, rtol=1e-4, atol=1e-4)
 
 
+<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
 def test_boxes_of_a_frame_repeat_and_nothing_is_fine(stage: Any) -> None:
     torch.manual_seed(0)
     detector = Detector(randomised(make_network(attended())))
@@ -231,6 +217,8 @@ def test_what_cannot_be_is_named(stage: Any, attention: dict[str, int], what: st
         make_network(attended(**attention))
 
 
+=======
+>>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
 @pytest.mark.gpu
 def test_a_gpu_computes_the_same(stage: Any) -> None:
     if not torch.cuda.is_available():
@@ -250,11 +238,15 @@ def test_a_gpu_computes_the_same(stage: Any) -> None:
 
 @pytest.mark.slow
 def test_the_benchmark_runs(load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = load("bench_backbone_attention")
+    bench = load("detector.backbone_attention")
     data = bench.default_data()
     if not (data / "ImageSets" / "val.txt").is_file():
         pytest.skip(f"no KITTI frames in {data}")
+<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
     registered(load("backbone_attention"), monkeypatch)
+=======
+    monkeypatch.setitem(KINDS, "attended", load("detector.attended_backbone").ENTRY)
+>>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
     out = tmp_path / "out.json"
     arguments = ["--quick", "--data", str(data), "--parts", "val", "--out", str(out)]
     assert bench.main([*arguments, "--seconds", "1", "--folder", str(tmp_path / "kept"), "--json"]) == 0

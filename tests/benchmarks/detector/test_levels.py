@@ -16,8 +16,6 @@ from perception.checkpoints.weights import load_weights
 from perception.data import CameraCalibration, objects_from_boxes
 from perception.data.kitti import write_calibration, write_objects
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
 def kitti(tmp_path: Path) -> Path:
@@ -44,7 +42,7 @@ def kitti(tmp_path: Path) -> Path:
 def test_result_holds_levels_and_budgets(load: Any, kitti: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     arguments = ["--data", str(kitti), "--quick", "--threads", "1", "--out", str(out)]
-    assert load("bench_levels").main(arguments) == 0
+    assert load("detector.levels").main(arguments) == 0
     values = json.loads(out.read_text())
     assert str(tmp_path) not in out.read_text()
     assert (values["schema"], values["benchmark"]) == (1, "levels")
@@ -64,8 +62,7 @@ def test_result_holds_levels_and_budgets(load: Any, kitti: Path, tmp_path: Path)
     assert values["budgets"][-1]["within"] == 0
 
 
-def test_candidates_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT))
+def test_candidates_have_names_of_their_own() -> None:
     level_candidates = importlib.import_module("benchmarks.detector.level_candidates")
     found = level_candidates.candidates()
     names = [level.name for level in found]
@@ -76,8 +73,7 @@ def test_candidates_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> 
     assert all(level_candidates.level_facts(level) for level in found[1:])
 
 
-def test_the_weakest_taps_become_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT))
+def test_the_weakest_taps_become_zero() -> None:
     level_candidates = importlib.import_module("benchmarks.detector.level_candidates")
     before = load_weights("pointpillars-kitti").state_dict()
     after = level_candidates.without_taps(load_weights("pointpillars-kitti"), 2).state_dict()

@@ -19,9 +19,9 @@ def options() -> argparse.Namespace:
 def test_sides_agree_and_are_published(
     load: Any, options: argparse.Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench, sides, text = (load(name) for name in ("bench_dynamic", "dynamic_sides", "published_text"))
+    bench, sides, text = map(load, ("layers.dynamic", "layers.dynamic_sides", "publish.text"))
     names = ("steps", "forward", "updates", "memory", "speed-bars", "cpu")
-    speed = {name: load("published").BLOCKS[f"dynamic-{name}"] for name in names}
+    speed = {name: load("publish.blocks").BLOCKS[f"dynamic-{name}"] for name in names}
     monkeypatch.setattr(bench, "_MORE", {"cpu": ()})
     shapes = [sides.Shape("64 x 128", (128, 64), 8), sides.Shape("conv", (64, 64), 1, 4)]
     found = {
@@ -44,6 +44,7 @@ def test_sides_agree_and_are_published(
     assert 0 <= values["bars"]["largest_update_share"] < 1
     assert set(values["bars"]["steps_faster"]) == {"64 x 128, 8 rows", "conv, 1 images"}
 
+    values["environment"]["code"]["dirty"] = False
     monkeypatch.setattr(text, "load_result", lambda name: values)
     assert "64 x 128, 8 rows | 90%" in speed["steps"]()
     assert len(speed["forward"]().splitlines()) == 4
@@ -56,7 +57,7 @@ def test_sides_agree_and_are_published(
 
 
 def test_a_wrong_product_is_found(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    sides = load("dynamic_sides")
+    sides = load("layers.dynamic_sides")
     shape = sides.Shape("64 x 64", (64, 64), 8)
     training = sides.Training(shape, sides.KINDS["block 32"], 0.5, torch.device("cpu"))
     assert sides.disagreement(training) < 1e-5

@@ -11,8 +11,6 @@ import pytest
 import torch
 from torch import nn
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
 def digits_file(tmp_path: Path) -> Path:
@@ -29,10 +27,10 @@ def digits_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bench(load: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    tasks = load("dynamic_tasks")
+    tasks = load("layers.dynamic_tasks")
     monkeypatch.setenv(tasks.DIGITS_VARIABLE, "")
     tasks.load_digits.cache_clear()
-    yield load("bench_dynamic_accuracy")
+    yield load("layers.dynamic_accuracy")
     tasks.load_digits.cache_clear()
 
 
@@ -100,24 +98,8 @@ def test_a_training_that_fails_is_named(bench: Any, tmp_path: Path, monkeypatch:
     assert any("weights are NaN" in note for note in values["notes"])
 
 
-def test_wrong_options_are_refused(bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, message in (
-        (["--sparsities", "1.5"], "between 0 and 1"),
-        (["--detector", "--data", str(tmp_path)], "ImageSets"),
-    ):
-        with pytest.raises(SystemExit):
-            bench.main([*words, "--out", str(tmp_path / "x.json")])
-        assert message in capsys.readouterr().err
-    empty = tmp_path / "no.npz"
-    empty.write_bytes(b"nothing")
-    words = ["--quick", "--tasks", "digits-mlp", "--threads", "1", "--seeds", "1", "--methods", "dense"]
-    out = tmp_path / "x.json"
-    assert bench.main([*words, "--lengths", "1", "--digits", str(empty), "--out", str(out)]) == 1
-    assert any("no.npz" in note for note in json.loads(out.read_text())["notes"])
-
-
 def test_the_cost_of_a_training(load: Any) -> None:
-    rows = load("dynamic_rows")
+    rows = load("layers.dynamic_rows")
     layers = {"a": rows.LayerCost(100.0, 0.1), "b": rows.LayerCost(50.0, 1.0)}
     cost = rows.training_cost(layers, 30.0, steps=500, dense_steps=100, updates=10, by_gradient=True)
     # Forward 10 + 50 + 30 of 180; ten times the 90 multiply-adds that the gradient of the whole weight adds.
@@ -127,7 +109,7 @@ def test_the_cost_of_a_training(load: Any) -> None:
 
 
 def test_multiply_adds_are_counted(load: Any) -> None:
-    rows = load("dynamic_rows")
+    rows = load("layers.dynamic_rows")
     model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 5, 1), nn.Flatten(), nn.Linear(320, 7))
     found, rest = rows.count_forward(model, torch.zeros(1, 3, 8, 8), {"0", "3"})
     assert found == {"0": 64 * 4 * 27, "3": 320 * 7}
@@ -136,7 +118,11 @@ def test_multiply_adds_are_counted(load: Any) -> None:
 
 
 def test_text_task_learns_from_a_text(load: Any, tmp_path: Path) -> None:
-    tasks, training, rows = load("dynamic_tasks"), load("dynamic_training"), load("dynamic_rows")
+    tasks, training, rows = (
+        load("layers.dynamic_tasks"),
+        load("layers.dynamic_training"),
+        load("layers.dynamic_rows"),
+    )
     text = tmp_path / "text.txt"
     text.write_text("a quick brown fox jumps over the lazy dog\n" * 100)
     parts = tasks.load_text(str(text))
@@ -153,14 +139,3 @@ def test_text_task_learns_from_a_text(load: Any, tmp_path: Path) -> None:
     assert long["density"] == pytest.approx(0.1, abs=0.01)
     again = training.train(training.Run("text-transformer", row, 0, 60, "test", str(text)))
     assert {**again, "seconds": 0} == {**long, "seconds": 0}
-
-
-def test_the_head_does_not_see_what_follows(load: Any) -> None:
-    tasks = load("dynamic_tasks")
-    model = tasks.CharacterTransformer(20, 16)
-    windows = torch.randint(20, (2, tasks.CONTEXT))
-    changed = windows.clone()
-    changed[:, 10:] = (changed[:, 10:] + 1) % 20
-    before, after = model(windows), model(changed)
-    assert torch.equal(before[:, :10], after[:, :10])
-    assert not torch.allclose(before[:, 10:], after[:, 10:])

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
 TINY = """
 detector:
   name: tiny
@@ -42,7 +41,7 @@ def pillars(network: Any) -> Any:
 
 @pytest.mark.parametrize("structure", ["unstructured", "fan-in", "block"])
 def test_sparse_convolutions_train_and_go_back(load: Any, network: Any, pillars: Any, structure: str) -> None:
-    layers, rows = load("dynamic_detector_layers"), load("dynamic_rows")
+    layers, rows = load("layers.dynamic_detector_layers"), load("layers.dynamic_rows")
     row = rows.Row("rigl", structure, 0.8, 1)
     counted = layers.multiply_adds(network, pillars)
     assert set(counted) == set(layers.selected_convolutions(network))
@@ -80,7 +79,7 @@ def test_sparse_convolutions_train_and_go_back(load: Any, network: Any, pillars:
 def test_multiply_adds_of_a_full_grid_are_those_of_dense_layers(load: Any, network: Any) -> None:
     from perception.model.pillars import make_pillars
 
-    layers = load("dynamic_detector_layers")
+    layers = load("layers.dynamic_detector_layers")
     config = network.config.pillars
     rows, columns = config.grid_shape
     y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
@@ -99,7 +98,7 @@ def test_the_detector_part_runs(
 ) -> None:
     out = tmp_path / "d.json"
     words = ["--detector", "--quick", "--data", str(kitti_directory), "--threads", "1", "--out", str(out)]
-    bench = load("bench_dynamic_accuracy")
+    bench = load("layers.dynamic_accuracy")
     assert bench.main([*words, "--methods", "dense", "rigl", "--structures", "unstructured"]) == 0
     values = json.loads(out.read_text())
     assert str(kitti_directory) not in out.read_text()
@@ -112,5 +111,5 @@ def test_the_detector_part_runs(
         assert case["measures"]["loss"]["mean"] > 0
     # A deadline in the past leaves nothing behind, and no error.
     run = bench._runs(bench._options(words))[0]._replace(deadline=1.0)
-    with pytest.raises(load("dynamic_detector").OutOfTimeError):
+    with pytest.raises(load("layers.dynamic_detector").OutOfTimeError):
         bench.train_detector(run)

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def test_answers_are_looked_for_in_their_conversation(load: Any) -> None:
-    benchmark = load("bench_encoder_sparsity")
+    benchmark = load("layers.encoder_sparsity")
     turns = [{"id": f"conv-{at // 12}:D1:{at % 12}"} for at in range(24)]
     questions = [
         {

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 pytest.importorskip("sklearn")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_every_row_is_measured_summed_up_and_drawn(load: Any, tmp_path: Path) -> None:
     out = tmp_path / "accuracy.json"
     arguments = ["--quick", "--models", "convnet", "--patterns", "2:8", "--steps", "6", "--threads", "1"]
-    assert load("bench_pruning_accuracy").main([*arguments, "--out", str(out)]) == 0
+    assert load("layers.pruning_accuracy").main([*arguments, "--out", str(out)]) == 0
     values = json.loads(out.read_text())
     assert values["benchmark"] == "pruning-accuracy"
     assert str(ROOT) not in out.read_text()
@@ -46,7 +46,7 @@ def test_every_row_is_measured_summed_up_and_drawn(load: Any, tmp_path: Path) ->
 
 
 def test_finished_networks_are_not_measured_again(load: Any, tmp_path: Path) -> None:
-    bench, rows = load("bench_pruning_accuracy"), load("pruning_rows")
+    bench, rows = load("layers.pruning_accuracy"), load("layers.pruning_rows")
     partial = tmp_path / "x.partial.json"
     tasks = [rows.Task("convnet", seed, (), "cpu", 4, 3e-3, 2, 1e-3, "validation") for seed in (0, 1)]
 
@@ -70,7 +70,7 @@ def test_finished_networks_are_not_measured_again(load: Any, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_results_do_not_depend_on_the_process(load: Any) -> None:
-    bench, rows = load("bench_pruning_accuracy"), load("pruning_rows")
+    bench, rows = load("layers.pruning_accuracy"), load("layers.pruning_rows")
     tasks = [rows.Task("transformer", seed, (), "cpu", 4, 3e-3, 2, 1e-3, "test") for seed in (0, 1)]
     alone = {task.seed: run for task, run in bench._measure_all(tasks, 1)}
     beside = {task.seed: run for task, run in bench._measure_all(tasks, 2)}
@@ -95,7 +95,7 @@ def test_the_share_that_is_won_back(load: Any) -> None:
             },
         }
 
-    summarise = load("bench_pruning_accuracy").summarise
+    summarise = load("layers.pruning_accuracy").summarise
     (case,) = summarise([run(0.9, 0.5, 0.8), run(1.0, 0.6, 0.7)], ["2:4"])
     # Of 0.4 lost, 0.2 is lost still.
     assert case["rows"]["SR-STE"]["recovered"] == pytest.approx(0.5)
@@ -108,8 +108,12 @@ def test_the_share_that_is_won_back(load: Any) -> None:
 
 
 def test_a_mask_that_does_not_hold_is_found(load: Any) -> None:
-    rows, models, pattern = load("pruning_rows"), load("pruning_models"), load("pruning_rows").NMPattern(2, 4)
-    check = load("pruning_measure").check
+    rows, models, pattern = (
+        load("layers.pruning_rows"),
+        load("layers.pruning_models"),
+        load("layers.pruning_rows").NMPattern(2, 4),
+    )
+    check = load("layers.pruning_measure").check
     torch.manual_seed(0)
     model = models.build("transformer")
     report = rows.prune(model, pattern, select="expand")

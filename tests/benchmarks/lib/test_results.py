@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results"
 _MOST_LINES, _MOST_IN_ALL = 300, 11_000
 
 
@@ -23,7 +23,7 @@ def test_published_files_are_short() -> None:
 
 
 def test_published_files_are_what_the_writer_writes(load: Any) -> None:
-    write = load("results").published_text
+    write = load("lib.results").published_text
     for path in RESULTS.glob("*.json"):
         text = path.read_text(encoding="utf-8")
         assert write(json.loads(text)) == text, path.name
@@ -38,7 +38,7 @@ def test_published_file_has_summaries_only(load: Any, tmp_path: Path) -> None:
         {"values": "int4"},
     ]
     path = tmp_path / "x.json"
-    load("results").publish(_values(False, rows=rows), path)
+    load("lib.results").publish(_values(False, rows=rows), path)
     found = json.loads(path.read_text(encoding="utf-8"))
     assert found["rows"] == [
         {"time": {"median_ms": 0.33333333}},
@@ -52,20 +52,20 @@ def test_published_text_reads_back_and_is_short(load: Any, count: int) -> None:
     values = _values(
         False, cases=[{"name": f"n{i}", "sides": {"a": [i, None], "ü\n": {}}} for i in range(count)]
     )
-    text = load("results").published_text(values)
+    text = load("lib.results").published_text(values)
     assert json.loads(text) == values
     assert len(text.splitlines()) < _MOST_LINES
 
 
 def test_too_many_lines_are_refused(load: Any) -> None:
     with pytest.raises(ValueError, match="publish fewer cases"):
-        load("results").published_text(_values(False, cases=["word " * 200] * 400))
+        load("lib.results").published_text(_values(False, cases=["word " * 200] * 400))
 
 
 @pytest.mark.parametrize("dirty", [True, None])
 def test_result_of_a_dirty_tree_is_refused(load: Any, tmp_path: Path, dirty: bool | None) -> None:
     with pytest.raises(ValueError, match="not clean"):
-        load("results").publish(_values(dirty), tmp_path / "x.json")
+        load("lib.results").publish(_values(dirty), tmp_path / "x.json")
     assert not list(tmp_path.iterdir())
 
 
@@ -73,7 +73,7 @@ def test_result_of_a_dirty_tree_is_refused(load: Any, tmp_path: Path, dirty: boo
 def test_benchmark_refuses_to_publish_from_a_dirty_tree(
     load: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dirty: bool | None
 ) -> None:
-    options = load("options")
+    options = load("lib.options")
     monkeypatch.setattr(options, "is_dirty", lambda: dirty)
     parser = options.common_parser(None, "x")
     assert options.parse(parser, []).publish is False
@@ -85,7 +85,7 @@ def test_benchmark_refuses_to_publish_from_a_dirty_tree(
 def test_a_result_of_a_copy_is_that_of_the_commit_with_its_sources(
     load: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    environment, publish = load("environment"), load("publish")
+    environment, publish = load("lib.environment"), load("publish.__main__")
     monkeypatch.setattr(environment, "ROOT", tmp_path)
     for name in environment.SOURCES:
         (tmp_path / name).mkdir()
@@ -108,7 +108,7 @@ def test_a_result_of_a_copy_is_that_of_the_commit_with_its_sources(
 
 
 def test_where_results_go(load: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    options, results = load("options"), load("results")
+    options, results = load("lib.options"), load("lib.results")
     monkeypatch.setattr(options, "is_dirty", lambda: False)
     monkeypatch.setattr(results, "RESULTS", tmp_path / "results")
     (tmp_path / "results").mkdir()
@@ -121,7 +121,7 @@ def test_where_results_go(load: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_new_results_leave_a_tree_clean(load: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    environment = load("environment")
+    environment = load("lib.environment")
     monkeypatch.setattr(environment, "ROOT", tmp_path)
     assert environment.is_dirty() is None
     environment._git("init")

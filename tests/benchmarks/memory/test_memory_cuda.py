@@ -10,8 +10,7 @@ import pytest
 import torch
 
 
-def test_result_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repository: Path) -> None:
-    monkeypatch.syspath_prepend(str(repository))
+def test_result_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     benchmark = importlib.import_module("benchmarks.memory.memory_cuda")
     out = tmp_path / "out.json"
     threads = torch.get_num_threads()
@@ -37,10 +36,7 @@ def test_result_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repository
     assert str(tmp_path) not in out.read_text()
 
 
-def test_results_are_kept_when_a_side_fails(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repository: Path
-) -> None:
-    monkeypatch.syspath_prepend(str(repository))
+def test_results_are_kept_when_a_side_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     benchmark = importlib.import_module("benchmarks.memory.memory_cuda")
     out = tmp_path / "out.json"
 

@@ -13,9 +13,8 @@ import torch
 from memory.index import calibration, clustered
 
 
-def test_result_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repository: Path) -> None:
+def test_result_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("faiss")
-    monkeypatch.syspath_prepend(str(repository))
     monkeypatch.setattr(calibration, "QUERIES", 16)
     benchmark = importlib.import_module("benchmarks.memory.memory_cuda_peers")
     monkeypatch.setattr(benchmark, "_PROBES", (4,))
@@ -56,10 +55,7 @@ def test_result_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repository
     assert str(tmp_path) not in out.read_text()
 
 
-def test_without_time_everything_is_left_out_and_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repository: Path
-) -> None:
-    monkeypatch.syspath_prepend(str(repository))
+def test_without_time_everything_is_left_out_and_said(tmp_path: Path) -> None:
     benchmark = importlib.import_module("benchmarks.memory.memory_cuda_peers")
     threads = torch.get_num_threads()
     try:

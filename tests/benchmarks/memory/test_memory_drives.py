@@ -14,14 +14,12 @@ import pytest
 from perception.data import CameraCalibration, objects_from_boxes
 from perception.data.kitti import write_calibration
 
-ROOT = Path(__file__).resolve().parents[2]
 FRAMES = 20
 
 
 @pytest.fixture
-def drives(load: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.syspath_prepend(str(ROOT / "demos"))
-    return load("bench_memory_drives")
+def drives(load: Callable[[str], Any]) -> Iterator[Any]:
+    return load("memory.memory_drives")
 
 
 @pytest.fixture
@@ -103,7 +101,7 @@ def test_peers_know_what_stands(load: Callable[[str], Any], drives: Any, tmp_pat
             time_ns=moment.time_ns, track_id=[1, 2], boxes=boxes, labels=["Car", "Tram"], scores=[0.9, 0.8]
         )
         seen.append(seen_module.Seen(moment, sights, None, 0.0))
-    peer = load("memory_drive_peers").peers()[name](tmp_path / name)
+    peer = load("memory.drive_peers").peers()[name](tmp_path / name)
     peer.remember(seen)
     asked = peer.asked
     assert len(peer.held()) == 2

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
 pillow = pytest.importorskip("PIL.Image")
 
 
 @pytest.fixture
-def places(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT))
+def places() -> Any:
     return importlib.import_module("benchmarks.memory.places")
 
 

@@ -10,12 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
-def real(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT))
+def real() -> Any:
     return importlib.import_module("benchmarks.memory.real_embeddings")
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SMALL = {"days": 3, "objects": 3, "stops": 1, "stop_s": 60}
 
 
 def test_the_same_seed_gives_the_same_world(load: Any) -> None:
-    module = load("retention_world")
+    module = load("memory.retention_world")
     first, again, other = (module.world_of(module.WorldOptions(**SMALL, seed=seed)) for seed in (0, 0, 1))
     assert [entry.memory for entry in first.observations] == [entry.memory for entry in again.observations]
     assert [entry.memory for entry in first.observations] != [entry.memory for entry in other.observations]
@@ -24,7 +24,7 @@ def test_the_same_seed_gives_the_same_world(load: Any) -> None:
 
 
 def test_a_world_is_what_it_says(load: Any) -> None:
-    module = load("retention_world")
+    module = load("memory.retention_world")
     world = module.world_of(module.WorldOptions(**SMALL))
     times = [entry.memory.time_ns for entry in world.observations]
     assert times == sorted(times)
@@ -45,7 +45,7 @@ def test_a_world_is_what_it_says(load: Any) -> None:
 
 
 def test_when_answers_agree(load: Any) -> None:
-    module = load("retention_questions")
+    module = load("memory.retention_questions")
     agree, sight = module.agree, module.Sight
     seen = sight(1, 2.0, 2.0, 0.0)
     assert agree("sighting", seen, sight(1, 2.3, 2.3, 3600.0))
@@ -73,7 +73,7 @@ def test_when_answers_agree(load: Any) -> None:
 
 
 def test_the_value_of_sets(load: Any) -> None:
-    module = load("retention_value")
+    module = load("memory.retention_value")
     rng = np.random.default_rng(0)
     for _ in range(20):
         facts = [
@@ -90,8 +90,8 @@ def test_the_value_of_sets(load: Any) -> None:
 
 
 def test_the_dense_store_answers_what_the_simulator_knows(load: Any, tmp_path: Path) -> None:
-    world_module, bench = load("retention_world"), load("bench_retention")
-    questions_module = load("retention_questions")
+    world_module, bench = load("memory.retention_world"), load("memory.retention")
+    questions_module = load("memory.retention_questions")
     from memory import MemoryStore
 
     world = world_module.world_of(world_module.WorldOptions(**SMALL, clutter=0.0))
@@ -113,7 +113,7 @@ def test_the_dense_store_answers_what_the_simulator_knows(load: Any, tmp_path: P
 
 
 def test_other_choices_keep_as_many(load: Any) -> None:
-    world_module, bench = load("retention_world"), load("bench_retention")
+    world_module, bench = load("memory.retention_world"), load("memory.retention")
     observations = world_module.world_of(world_module.WorldOptions(**SMALL)).observations
     rows = bench._recent_of_places(observations, 40)
     assert len(set(rows)) == len(rows) == 40
@@ -130,7 +130,7 @@ def test_the_study_runs_and_is_drawn(
 ) -> None:
     pytest.importorskip("matplotlib")
     out, picture = tmp_path / "retention.json", tmp_path / "retention.png"
-    bench = load("bench_retention")
+    bench = load("memory.retention")
     monkeypatch.setattr(bench, "_SMALL", {**SMALL, "days": 4})
     assert bench.main(["--quick", "--out", str(out), "--png", str(picture)]) == 0
     assert "Aims" in capsys.readouterr().out

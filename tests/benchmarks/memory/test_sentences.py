@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
 THINGS = ("ladder", "kettle", "garden", "violin", "bridge", "candle")
 
 
 @pytest.fixture
-def sentences(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT))
+def sentences() -> Any:
     return importlib.import_module("benchmarks.memory.sentences")
 
 

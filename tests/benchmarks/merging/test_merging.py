@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_speed_result_holds_all_sides_and_they_agree(load: Any, tmp_path: Path) -> None:
     out = tmp_path / "merging.json"
     arguments = ["--sizes", "30000", "60000", "--rounds", "2", "1", "--models", "3", "--threads", "1"]
-    assert load("bench_merging").main([*arguments, "--stable-up-to", "40000", "--out", str(out)]) == 0
+    assert load("merging.merging").main([*arguments, "--stable-up-to", "40000", "--out", str(out)]) == 0
     values = json.loads(out.read_text())
     assert (values["schema"], values["benchmark"]) == (1, "merging")
     assert str(ROOT) not in out.read_text()
@@ -32,7 +32,7 @@ def test_speed_result_holds_all_sides_and_they_agree(load: Any, tmp_path: Path) 
 
 
 def test_plain_ties_is_that_of_the_paper(load: Any) -> None:
-    plain = load("merging_plain").plain_ties
+    plain = load("merging.plain").plain_ties
     base = torch.zeros(4)
     deltas = [torch.tensor([0.5, 0.0, 0.9, 0.1]), torch.tensor([-0.3, 0.8, 0.7, 0.0])]
     # Kept: 0.5 and 0.9 of the first, 0.8 and 0.7 of the second.
@@ -40,7 +40,7 @@ def test_plain_ties_is_that_of_the_paper(load: Any) -> None:
 
 
 def test_only_ties_explain_a_difference(load: Any) -> None:
-    compare = load("merging_plain").compare
+    compare = load("merging.plain").compare
     vectors = [{"w": torch.tensor([1.0, 1.0, 0.5, 0.1])}]
     ours, other = {"w": torch.tensor([1.0, 0.0, 0.0, 0.0])}, {"w": torch.tensor([0.0, 1.0, 0.0, 0.0])}
     found = compare(ours, other, vectors, 0.25, ties=True)
@@ -53,7 +53,7 @@ def test_only_ties_explain_a_difference(load: Any) -> None:
 def test_memory_of_files_is_that_of_a_process_of_its_own(load: Any, tmp_path: Path) -> None:
     out = tmp_path / "files.json"
     arguments = ["--sizes", "400000", "--models", "2", "--threads", "1", "--folder", str(tmp_path)]
-    assert load("bench_merging_files").main([*arguments, "--out", str(out)]) == 0
+    assert load("merging.merging_files").main([*arguments, "--out", str(out)]) == 0
     values = json.loads(out.read_text())
     assert str(tmp_path) not in out.read_text()
     (case,) = values["cases"]
@@ -67,7 +67,7 @@ def test_memory_of_files_is_that_of_a_process_of_its_own(load: Any, tmp_path: Pa
 @pytest.mark.slow
 def test_quality_result_holds_every_way_to_merge(load: Any, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    out, quality = tmp_path / "quality.json", load("bench_merging_quality")
+    out, quality = tmp_path / "quality.json", load("merging.merging_quality")
     arguments = ["--quick", "--seeds", "2", "--threads", "1", "--out", str(out)]
     assert quality.main([*arguments, "--pairs", "texts"]) == 0
     assert quality.main([*arguments, "--pairs", "views", "--keep"]) == 0
@@ -85,7 +85,7 @@ def test_quality_result_holds_every_way_to_merge(load: Any, tmp_path: Path) -> N
 
 
 def test_texts_are_cut_without_overlap(load: Any) -> None:
-    tasks = load("merging_tasks")
+    tasks = load("merging.tasks")
     text = "".join(chr(33 + index // 1000) for index in range(20_000))
     parts = tasks.cut(text)
     blocks = {name: {int(code) - 2 for code in part.after.unique()} for name, part in parts.items()}
@@ -97,21 +97,3 @@ def test_texts_are_cut_without_overlap(load: Any) -> None:
     # No window of the training part reaches into the blocks of the others, nor the other way round.
     for name, part in parts.items():
         assert {int(code) - 2 for code in part.before.unique()} == blocks[name]
-
-
-def test_tables_are_made_from_the_results(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks, text = load("published").BLOCKS, load("published_text")
-    monkeypatch.setattr(text, "load_result", lambda name: None)
-    names = ("merging-speed", "merging-vectors", "merging-files", "merging-quality")
-    assert [blocks[name]() for name in names] == ["", "", "", ""]
-    spread = {"mean": 0.5, "std": 0.012, "values": [0.5]}
-    means = {"base": 0.5, "TIES": 0.5, "SLERP": 0.4}
-    rows = {
-        name: {part: {**spread, "mean": mean} for part in ("a", "b", "both")} for name, mean in means.items()
-    }
-    pair = {"tasks": ["a", "b"], "unit": "accuracy, %", "larger_is_better": True, "rows": rows}
-    pair["settings"] = {"TIES": [], "SLERP": []}
-    monkeypatch.setattr(text, "load_result", lambda name: {"pairs": {"x": pair}})
-    assert "| **TIES** | 50.0 ± 1.2 | 50.0 ± 1.2 | 50.0 ± 1.2 |" in blocks["merging-quality"]()
-    pair["larger_is_better"] = False
-    assert "**SLERP**" in blocks["merging-quality"]()

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import shutil
-import types
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks.publish import __main__ as publish
+from benchmarks.publish import pages
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def publish(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT))
-    return importlib.import_module("benchmarks.publish")
-
-
-@pytest.fixture
-def copies(publish: types.ModuleType, tmp_path: Path) -> Path:
-    for file in publish.FILES:
+def copies(tmp_path: Path) -> Path:
+    for file in pages.FILES:
         target = tmp_path / file
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / file, target)
@@ -40,13 +35,12 @@ def _change_a_digit(path: Path, block: str) -> None:
     path.write_text(before + begin + inside + end + after, encoding="utf-8")
 
 
-def test_tree_is_published(publish: types.ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tree_is_published(capsys: pytest.CaptureFixture[str]) -> None:
     assert publish.main(["--check"]) == 0
-    assert capsys.readouterr().out.splitlines() == [f"{file}: unchanged" for file in publish.FILES]
+    assert capsys.readouterr().out.splitlines() == [f"{file}: unchanged" for file in pages.FILES]
 
 
 def test_changed_digit_is_found(
-    publish: types.ModuleType,
     copies: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -59,29 +53,27 @@ def test_changed_digit_is_found(
     assert publish.main(["--check"]) == 1
     assert "README.md: changed" in capsys.readouterr().out.splitlines()
     assert readme.read_text(encoding="utf-8") == wrong
-    assert publish.changed(copies) == {"README.md": (ROOT / "README.md").read_text(encoding="utf-8")}
+    assert pages.changed(copies) == {"README.md": (ROOT / "README.md").read_text(encoding="utf-8")}
 
 
-def test_every_block_is_compared(
-    publish: types.ModuleType, copies: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_block_is_compared(copies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The results do not change between the copies: each block is made once.
-    made = {name: functools.cache(make) for name, make in publish.BLOCKS.items()}
-    monkeypatch.setattr(publish, "BLOCKS", made)
-    for file, blocks in publish.FILES.items():
+    made = {name: functools.cache(make) for name, make in pages.BLOCKS.items()}
+    monkeypatch.setattr(pages, "BLOCKS", made)
+    for file, blocks in pages.FILES.items():
         for block in blocks:
             shutil.copyfile(ROOT / file, copies / file)
             _change_a_digit(copies / file, block)
-            assert list(publish.changed(copies)) == [file], block
+            assert list(pages.changed(copies)) == [file], block
         shutil.copyfile(ROOT / file, copies / file)
 
 
-def test_empty_result_leaves_an_empty_block(publish: types.ModuleType) -> None:
+def test_empty_result_leaves_an_empty_block() -> None:
     text = "a\n<!-- x:begin -->\n1\n<!-- x:end -->\nb\n"
-    assert publish.fill(text, {"x": lambda: ""}) == "a\n<!-- x:begin -->\n<!-- x:end -->\nb\n"
-    assert publish.fill(text, {"x": lambda: r"\1"}) == "a\n<!-- x:begin -->\n\\1\n<!-- x:end -->\nb\n"
+    assert pages.fill(text, {"x": lambda: ""}) == "a\n<!-- x:begin -->\n<!-- x:end -->\nb\n"
+    assert pages.fill(text, {"x": lambda: r"\1"}) == "a\n<!-- x:begin -->\n\\1\n<!-- x:end -->\nb\n"
 
 
-def test_missing_markers_are_an_error(publish: types.ModuleType) -> None:
+def test_missing_markers_are_an_error() -> None:
     with pytest.raises(ValueError, match="no markers for x"):
-        publish.fill("<!-- x:begin -->\n", {"x": lambda: "1"})
+        pages.fill("<!-- x:begin -->\n", {"x": lambda: "1"})

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.slow
@@ -21,7 +21,7 @@ def test_a_short_run_has_all_sides(load: Any, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     out = tmp_path / "fleet.json"
     arguments = ["--quick", "--large", "1500/2", "--dim", "16", "--threads", "1", "--buffers", "64MB"]
-    assert load("bench_fleet").main([*arguments, "--out", str(out)]) == 0
+    assert load("service.fleet").main([*arguments, "--out", str(out)]) == 0
     values = json.loads(out.read_text())
     assert str(ROOT) not in out.read_text()
     sides = [(case["side"], case["rows"]) for case in values["cases"]]
@@ -46,7 +46,7 @@ def test_rows_of_several_processes_are_those_of_add(load: Any, tmp_path: Path, m
 
     from memory.persistence.postgres import server as local
 
-    fleet, sides, bulk = load("bench_fleet"), load("fleet_sides"), load("fleet_bulk")
+    fleet, sides, bulk = load("service.fleet"), load("service.fleet_sides"), load("service.fleet_bulk")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(bulk, "PORTION", 400)
     folder = Path(tempfile.mkdtemp(prefix="sparsight-fleet-"))
@@ -92,7 +92,7 @@ def test_rows_of_several_processes_are_those_of_add(load: Any, tmp_path: Path, m
 
 
 def test_rows_are_the_same_in_any_stretches(load: Any) -> None:
-    sides = load("fleet_sides")
+    sides = load("service.fleet_sides")
     whole = sides.rows_of(0, 2 * sides.BLOCK + 7, 8, 0)
     part = sides.rows_of(sides.BLOCK - 3, 2 * sides.BLOCK + 5, 8, 0)
     at = slice(part.first, part.first + len(part.labels))
@@ -107,7 +107,7 @@ def test_rows_are_the_same_in_any_stretches(load: Any) -> None:
 
 
 def test_truth_is_of_what_passes(load: Any) -> None:
-    fleet, sides = load("bench_fleet"), load("fleet_sides")
+    fleet, sides = load("service.fleet"), load("service.fleet_sides")
     size = 11 * sides.BLOCK  # More than are compared at once.
     rows = sides.rows_of(0, size, 8, 0)
     wanted = sides.Asked(label="label3", x=(0.0, 900.0))

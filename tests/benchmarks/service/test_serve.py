@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.slow
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_a_short_run_loses_nothing(load: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "serve.json"
     arguments = ["--quick", "--seconds", "6", "--clients", "3", "--robot-seconds", "8", "--dim", "16"]
-    assert load("bench_serve").main([*arguments, "--threads", "1", "--out", str(out)]) == 0
+    assert load("service.serve").main([*arguments, "--threads", "1", "--out", str(out)]) == 0
     assert "What was kept" in capsys.readouterr().out
     text = out.read_text()
     assert str(ROOT) not in text
@@ -40,7 +40,7 @@ def test_a_short_run_loses_nothing(load: Any, tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_loss_is_seen(load: Any) -> None:
-    bench = load("bench_serve")
+    bench = load("service.serve")
     answers = [{"acknowledged": [[0, [1, 2]]]}, {"acknowledged": [[4, [5]]]}]
     stored = {1: "client 0 batch 0 part 0", 2: "client 0 batch 0 part 1", 5: "client 1 batch 4 part 0"}
     assert bench._compare(stored, answers) == {"acknowledged": 3, "lost": 0, "beyond": 0}
@@ -51,7 +51,7 @@ def test_a_loss_is_seen(load: Any) -> None:
 
 
 def test_the_slope_is_that_of_the_second_half(load: Any) -> None:
-    slope = load("serve_replay").slope_mb_per_hour
+    slope = load("service.replay").slope_mb_per_hour
     early = [{"robot_s": at, "resident_bytes": 10**8 * at} for at in range(4)]
     late = [{"robot_s": 3600 * at, "resident_bytes": int(5e8 + 2e6 * at)} for at in range(1, 5)]
     assert slope(early + late) == pytest.approx(2.0)
@@ -59,7 +59,7 @@ def test_the_slope_is_that_of_the_second_half(load: Any) -> None:
 
 
 def test_a_drive_is_the_same_each_time_and_sees_what_is_near(load: Any) -> None:
-    module = load("serve_replay")
+    module = load("service.replay")
     first, second = (module.Drive(4, 3).second(7) for _ in range(2))
     assert first == second
     assert len(first) == module.HZ * module.SEEN
@@ -68,7 +68,7 @@ def test_a_drive_is_the_same_each_time_and_sees_what_is_near(load: Any) -> None:
 
 
 def test_quick_runs_publish_no_result(load: Any) -> None:
-    bench, results = load("bench_serve"), load("results")
+    bench, results = load("service.serve"), load("lib.results")
     quick = bench._options(["--quick"])
     assert not quick.publish
     assert quick.out == bench._options([]).out == results.WORKING / "serve-cpu.json"

@@ -15,7 +15,7 @@ def test_a_short_run_has_all_sides(load: Any, tmp_path: Path) -> None:
         pytest.importorskip(name)
     tmp_path.chmod(0o755)
     out = tmp_path / "sync.json"
-    assert load("bench_sync").main(["--rows", "40", "--turns", "1", "--out", str(out)]) == 0
+    assert load("service.sync").main(["--rows", "40", "--turns", "1", "--out", str(out)]) == 0
     values = json.loads(out.read_text())
     assert [case["side"] for case in values["cases"]] == ["folder", "server", "service"]
     rates = {"new_per_s", "changed_per_s", "gone_per_s", "pulled_per_s"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,9 @@ import torch
 from perception.train.identity import IdentityConfig
 from perception.train.sights import Sights
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
-def identity(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT))
+def identity() -> Any:
     return importlib.import_module("benchmarks.tracking.identity")
 
 

@@ -61,25 +61,6 @@ def test_detections_without_dates_are_named(recall: Recall, store: Path, tmp_pat
     assert len(recall("query", store, "--between", "2026-03-05", "2026-03-05", "--json").json["hits"]) == 1
 
 
-def test_detections_with_json_poses(recall: Recall, store: Path, tmp_path: Path) -> None:
-    lines(tmp_path / "detections.jsonl", [frame("gate"), frame("000007")])
-    poses = [
-        {"frame": "7", "x": 1, "y": 1, "yaw": 0, "time_ns": 70},
-        {"frame": "gate", "x": 0, "y": 0, "z": 1, "yaw": 3.141592653589793, "time": "1970-01-01T00:00:01Z"},
-    ]
-    lines(tmp_path / "poses.jsonl", poses)
-    done = recall("import", "--poses", "poses.jsonl", store, "detections.jsonl", "--min-score", 0.5)
-    assert "2 memories from 2 lines; undo with: recall undo" in done.output
-    found = recall("query", store, "--label", "Car", "--json").json["hits"]
-    places = [hit["memory"]["position"] for hit in found]
-    assert places[0] == pytest.approx([-10, 0, 1])
-    assert places[1] == pytest.approx([11, 1, 0])
-    lines(tmp_path / "more.jsonl", [frame("other")])
-    done = recall("import", store, "more.jsonl", "--poses", "poses.jsonl")
-    assert done.status == 2
-    assert "more.jsonl:1: frame 'other' has no pose in poses.jsonl" in done.remarks
-
-
 def test_what_the_detector_takes_for_no_object_is_left_out(
     recall: Recall, store: Path, tmp_path: Path
 ) -> None:

@@ -230,12 +230,3 @@ def test_bad_ask(recall: Recall, store: Path, words: str, message: str) -> None:
     done = recall("ask", store, *words.split())
     assert (done.status, done.output) == (2, "")
     assert message in done.remarks
-
-
-def test_the_nearest_come_first_where_only_a_place_is_asked_for(recall: Recall, store: Path) -> None:
-    hits = recall("query", store, "--near", -5, -4, "--map", "default", "--json").json["hits"]
-    assert [hit["memory"]["id"] for hit in hits] == [3, 1, 2]
-    assert [hit["score"] for hit in hits] == [-hit["parts"]["distance_m"] for hit in hits]
-    newest = recall("query", store, "--near", -5, -4, "--map", "default", "--order", "recency", "--json")
-    assert [hit["memory"]["id"] for hit in newest.json["hits"]] == [3, 2, 1]
-    assert all(0.0 <= hit["score"] <= 1.0 for hit in newest.json["hits"])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.encode.tokens import STRUCTURE, SceneTokens, detection_tokens, structure_tokens
+from memory.encode.tokens import STRUCTURE, detection_tokens, structure_tokens
 
 
 def wall(rng: np.random.Generator, count: int = 200) -> np.ndarray:
@@ -101,8 +101,3 @@ def test_bad_tokens(boxes: list[list[float]], labels: list[str], scores: list[fl
 def test_bad_points(points: np.ndarray, options: dict[str, float], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         structure_tokens(points, **options)  # type: ignore[arg-type]
-
-
-def test_tokens_are_arrays_of_their_types() -> None:
-    tokens = SceneTokens(("Car",), np.ones((1, 7)), np.ones(1))
-    assert tokens.boxes.dtype == tokens.scores.dtype == np.float32

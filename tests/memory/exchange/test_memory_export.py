@@ -10,9 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
 from memory.exchange import export_memories, import_source, open_source
 from memory.exchange.exporting import ExportFormat, export_format
 from memory.persistence.sqlite.database import SqliteDatabase
+=======
+from memory.exchange import export_memories
+from memory.exchange.exporting import export_format
+from memory.persistence.sqlite import Database
+>>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
 from memory.query import Filter
 from memory.types import Memory
 
@@ -29,6 +35,7 @@ def database(tmp_path: Path) -> Iterator[SqliteDatabase]:
         yield opened
 
 
+<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
 @pytest.mark.parametrize("format", ["jsonl", "parquet"])
 def test_there_and_back(database: SqliteDatabase, tmp_path: Path, format: ExportFormat) -> None:
     path = tmp_path / f"all.{format}"
@@ -49,6 +56,9 @@ def test_there_and_back(database: SqliteDatabase, tmp_path: Path, format: Export
 
 
 def test_a_filter_without_vectors_to_a_stream(database: SqliteDatabase) -> None:
+=======
+def test_a_filter_without_vectors_to_a_stream(database: Database) -> None:
+>>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
     stream = io.StringIO()
     doors = Filter(labels=["door"], between_ns=(4001, 5000))
     assert export_memories(database, stream, format="jsonl", filter=doors, vectors=False) == 334

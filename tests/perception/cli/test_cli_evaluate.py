@@ -138,17 +138,6 @@ def test_missing_result_files_can_be_allowed(perceive: Perceive, kitti_folder: P
     assert recall[1] > 0
 
 
-def test_a_missing_calibration_is_named(
-    perceive: Perceive, kitti_folder: Path, tiny_weights: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(kitti_folder, tmp_path / "data")
-    (tmp_path / "data/training/calib/000003.txt").unlink()
-    done = perceive("eval", "--data", tmp_path / "data", "--weights", tiny_weights)
-    assert done.status == 2
-    assert "calib/000003.txt" in done.remarks
-    assert "Traceback" not in done.remarks
-
-
 @pytest.mark.parametrize(("split", "message"), [("test", "ImageSets/test.txt"), ("../val", "val.txt")])
 def test_an_unknown_split_is_named(
     perceive: Perceive, kitti_folder: Path, tiny_weights: Path, split: str, message: str
@@ -159,12 +148,6 @@ def test_an_unknown_split_is_named(
     assert (
         "there are 'train', 'val'; write one frame id a line, or take all frames (--split all" in done.remarks
     )
-
-
-def test_an_unknown_folder_is_named(perceive: Perceive, tiny_weights: Path, tmp_path: Path) -> None:
-    done = perceive("eval", "--data", tmp_path / "nowhere", "--weights", tiny_weights)
-    assert done.status == 2
-    assert "nowhere: no such folder" in done.remarks
 
 
 def test_only_what_the_camera_sees_becomes_a_result(kitti_folder: Path) -> None:

@@ -258,27 +258,6 @@ def test_doctor_on_a_good_folder(perceive: Perceive, kitti_folder: Path) -> None
     assert few["statistics"]["frames"] == 2
 
 
-def test_doctor_on_a_folder_in_millimetres(perceive: Perceive, kitti_folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(kitti_folder, tmp_path / "data")
-    for path in (tmp_path / "data/training/velodyne").iterdir():
-        points = np.fromfile(path, "<f4").reshape(-1, 4)
-        points[:, :3] *= 1000
-        points.tofile(path)
-    done = perceive("doctor", tmp_path / "data", "--classes", "Car,Pedestrian", "--json")
-    report = json.loads(done.output)
-    assert done.status == 1
-    assert not report["ok"]
-    assert any(found["severity"] == "error" and found["check"] == "units" for found in report["findings"])
-    plain = perceive("doctor", tmp_path / "data", "--classes", "Car,Pedestrian")
-    assert plain.status == 1
-    assert "Fix the errors first" in plain.output
-
-
-def test_doctor_on_an_unknown_class(perceive: Perceive, kitti_folder: Path) -> None:
-    done = perceive("doctor", kitti_folder, "--classes", "Car,Unicorn", "--json")
-    assert any("Unicorn" in found["message"] for found in json.loads(done.output)["findings"])
-
-
 def test_doctor_without_a_folder(perceive: Perceive, tmp_path: Path) -> None:
     done = perceive("doctor", tmp_path / "nowhere")
     assert done.status != 0

@@ -40,7 +40,7 @@ def test_the_shipped_pack_is_of_these_sources() -> None:
     pack = read_pack(pack_path(LISTED, 90))
     if not pack:
         pytest.skip("nothing is shipped for this version of Triton")
-    # Else: python benchmarks/detector/list_kernels.py --pack
+    # Else: python -m benchmarks.detector.list_kernels --pack
     assert set(pack) == {job_of(entry, 90).name for entry in entries()}
 
 

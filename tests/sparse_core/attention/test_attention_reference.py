@@ -248,6 +248,7 @@ def test_chunks_do_not_matter(pattern_heads: int, monkeypatch: pytest.MonkeyPatc
         torch.testing.assert_close(one, other)
 
 
+<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
 def test_repeats_to_the_bit() -> None:
     mask = random_mask((256, 256), block=32)
     results = []
@@ -259,6 +260,8 @@ def test_repeats_to_the_bit() -> None:
     assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
 
 
+=======
+>>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
 def test_plan_is_kept_and_dropped_with_a_copy() -> None:
     q, k, v = random_operands(1, 2, 2, 40, 40)
     pattern = from_token_mask(random_mask((40, 40)), 16)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,6 @@ import pytest
 import torch
 from triton_scripts import run_script
 
-from sparse_core.errors import ImplementationError
 from sparse_core.formats import assemble_csr
 
 SCRIPT = Path(__file__).with_name("compare_assemble.py")
@@ -100,18 +98,3 @@ def test_scipy_agrees_on_cuda(cuda: torch.device) -> None:
     assert torch.equal(made.row_ptr.cpu(), torch.from_numpy(matrix.indptr))
     assert torch.equal(made.col.cpu(), torch.from_numpy(matrix.indices))
     torch.testing.assert_close(made.values.cpu(), torch.from_numpy(matrix.data))
-
-
-@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes CPU tensors")
-def test_compiled_kernels_refuse_cpu_tensors() -> None:
-    pytest.importorskip("triton")
-    index = torch.zeros(1, dtype=torch.int32)
-    with pytest.raises(ImplementationError, match=r"needs CUDA tensors, got cpu"):
-        assemble_csr(index, index, torch.ones(1), (1, 1), impl="triton")
-
-
-def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
-    index = torch.zeros(1, dtype=torch.int32)
-    with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
-        assemble_csr(index, index, torch.ones(1), (1, 1), impl="triton")

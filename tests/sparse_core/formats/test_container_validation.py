@@ -87,37 +87,6 @@ def test_the_examples_are_valid(build: Callable[..., SparseMatrix]) -> None:
     assert csr.nnz == matrix.nnz
 
 
-@pytest.mark.parametrize(
-    ("row_ptr", "col", "shape", "message"),
-    [
-        ((0, 1, 3), (7, 2, 9), (2, 8), r"^col\[2\] is 9, outside 0\.\.7 \(row 1\)$"),
-        ((0, 1, 3), (7, -2, 3), (2, 8), r"^col\[1\] is -2, outside 0\.\.7 \(row 1\)$"),
-        ((0, 1), (0,), (1, 0), r"col\[0\] is 0, but nothing is allowed"),
-        (
-            (0, 3, 2, 3),
-            (0, 1, 2),
-            (3, 8),
-            r"^row_ptr\[2\] is 2, below row_ptr\[1\] = 3: it must not fall$",
-        ),
-        ((1, 1, 3), (0, 1, 2), (2, 8), r"^row_ptr\[0\] is 1, expected 0$"),
-        ((0, 1, 2), (0, 1, 2), (2, 8), r"^row_ptr\[2\] is 2, expected 3, the number of entries$"),
-        (
-            (0, 0, 3),
-            (0, 5, 4),
-            (2, 8),
-            r"^row 1: col\[2\] = 4 comes after 5: columns must rise within a row"
-            r" \(CSR\.from_coo sorts and sums duplicates\)$",
-        ),
-        ((0, 3), (0, 5, 5), (1, 8), r"^row 0: col\[2\] = 5 repeats col\[1\]: an entry may be stored once"),
-    ],
-)
-def test_csr_names_array_and_position(
-    row_ptr: tuple[int, ...], col: tuple[int, ...], shape: tuple[int, int], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        csr(row_ptr, col, shape)
-
-
 def test_nothing_is_read_for_those_who_vouch_for_it_nor_where_nothing_can_be() -> None:
     assert csr((0, 1, 3), (7, 2, 9), (2, 8), validate=False).nnz == 3
     assert csr((0, 1, 2), (0, 1, 2), (2, 8), validate=False).nnz == 3

@@ -3,12 +3,9 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 import sparse_core.formats
 from sparse_core.formats import (
@@ -63,21 +60,6 @@ def test_bytes_are_those_of_all_tensors() -> None:
     }
     for target in FORMATS:
         assert target.from_dense(DENSE).nbytes == expected[target], target
-
-
-def test_planned_bytes_are_the_bytes_after_conversion(draw_dense: Callable[..., Tensor]) -> None:
-    options: dict[type[SparseMatrix], list[dict[str, Any]]] = {
-        SlicedELL: [{"slice_height": 4}, {"slice_height": 4, "sort_window": 16}],
-        BSR: [{"block_size": 2}, {"block_size": (3, 5)}],
-        HYB: [{"quantile": 0.3}, {"quantile": 1.0}],
-        NM: [{"n": 4, "m": 4}, {"n": 7, "m": 8}],
-    }
-    for dense in (draw_dense(33, 29, 0.2, torch.float64), torch.zeros(3, 0), torch.zeros(0, 3)):
-        csr = CSR.from_dense(dense)
-        for target in FORMATS:
-            for chosen in options.get(target, [{}]):
-                planned = target.planned_nbytes(csr, **chosen)  # type: ignore[attr-defined]
-                assert planned == csr.to(target, **chosen).nbytes, (target, chosen)
 
 
 def test_with_values_shares_structure_and_its_cache(matrix: SparseMatrix) -> None:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from hypothesis import given, settings
-from sparse_matrices import ALL_DTYPES, Entries, entries
+from sparse_matrices import ALL_DTYPES
 from torch import Tensor
 
 from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix
@@ -312,41 +311,6 @@ def test_gradients_flow_through_conversions(
     pattern = stored(torch.ones(target.from_dense(dense, **options).nnz)).to_dense().double()
     assert leaf.grad is not None
     assert torch.equal(leaf.grad, weight * pattern)
-
-
-@pytest.mark.parametrize(("target", "options"), CASES[:-1])
-def test_gradcheck_of_values(
-    target: type[SparseMatrix], options: dict[str, Any], draw_dense: Callable[..., Tensor]
-) -> None:
-    for dtype in (torch.float64, torch.complex128):
-        matrix = target.from_dense(draw_dense(3, 3, 0.4, dtype), **options)
-        values = matrix.values.detach().requires_grad_()
-
-        def dense_of(values: Tensor, matrix: SparseMatrix = matrix) -> Tensor:
-            return matrix.with_values(values).to_dense()
-
-        def transposed(values: Tensor, matrix: SparseMatrix = matrix) -> Tensor:
-            return matrix.with_values(values).to(CSR).T.to(COO).to_dense()
-
-        assert torch.autograd.gradcheck(dense_of, (values,))
-        assert torch.autograd.gradcheck(transposed, (values,))
-
-
-@settings(max_examples=25, deadline=None)
-@given(case=entries())
-def test_nasty_matrices_reach_every_format(case: Entries) -> None:
-    expected = torch.zeros(case.shape, dtype=case.values.dtype)
-    for (row, col), value in case.sums().items():
-        expected[row, col] = value
-    for target, options in FORMATS:
-        if not fits(target, case.values.dtype):
-            continue
-        others = {"dtype": torch.bfloat16} if target is CompactCSR else options
-        matrix = target.from_coo(case.coo(), **others)
-        matrix.validate()
-        found = matrix.to_dense()
-        wanted = expected.to(found.dtype) + 0.0
-        np.testing.assert_array_equal(found.to(torch.complex128).numpy(), wanted.to(torch.complex128).numpy())
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool, torch.uint8])

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from sparse_matrices import Entries, entries
 
-from sparse_core.formats import COO, CSR
+from sparse_core.formats import COO
 from sparse_core.formats.coo import morton_codes
 
 
@@ -34,35 +33,6 @@ def test_sums_are_taken_in_input_order() -> None:
     index = torch.zeros(3, dtype=torch.int32)
     for values, expected in (([1e8, 1.0, -1e8], 0.0), ([1e8, -1e8, 1.0], 1.0)):
         assert COO(index, index, torch.tensor(values), (1, 1)).coalesce().values.tolist() == [expected]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_types_are_summed_in_float32(dtype: torch.dtype) -> None:
-    index = torch.zeros(4096, dtype=torch.int32)
-    # Summed in either half type this would stop growing at 2048 or 256.
-    summed = COO(index, index, torch.ones(4096, dtype=dtype), (1, 1)).coalesce()
-    assert summed.values.tolist() == [4096.0]
-    assert summed.dtype == dtype
-
-
-@settings(max_examples=60, deadline=None)
-@given(case=entries(specials=True))
-def test_sums_match_a_loop(case: Entries) -> None:
-    summed = case.coo().coalesce()
-    expected = case.sums()
-    assert list(zip(summed.row.tolist(), summed.col.tolist(), strict=True)) == list(expected)
-    wanted = torch.tensor(list(expected.values()), dtype=summed.dtype)
-    torch.testing.assert_close(summed.values, wanted, rtol=0, atol=0, equal_nan=True)
-
-
-def test_gradient_of_a_sum_goes_to_every_duplicate() -> None:
-    matrix = duplicated(torch.float64)
-    values = matrix.values.requires_grad_()
-    weight = torch.arange(12.0, dtype=torch.float64).reshape(3, 4)
-    (matrix.with_values(values).to_dense() * weight).sum().backward()
-    assert values.grad is not None
-    assert values.grad.tolist() == weight[matrix.row, matrix.col].tolist()
-    assert torch.autograd.gradcheck(lambda v: matrix.with_values(v).to(CSR).values, (values,))
 
 
 def test_a_torch_tensor_keeps_its_duplicates_and_its_gradient() -> None:
@@ -112,14 +82,3 @@ def test_morton_order_walks_quadrants() -> None:
     assert curve.sort("morton").values.tolist() == curve.values.tolist()
     with pytest.raises(ValueError, match="31 bits a dimension"):
         COO(row.reshape(-1), col.reshape(-1), torch.ones(16), (4, 2**32)).sort("morton")
-
-
-@pytest.mark.gpu
-def test_sums_on_the_gpu_match_the_cpu(cuda: torch.device) -> None:
-    generator = torch.Generator().manual_seed(0)
-    row, col = torch.randint(0, 50, (2, 20000), generator=generator)
-    for dtype in (torch.float32, torch.float16, torch.float64):
-        matrix = COO(row, col, torch.randn(20000, generator=generator).to(dtype), (50, 50))
-        expected, found = matrix.coalesce(), matrix.to(cuda).coalesce()
-        assert torch.equal(found.values.cpu(), expected.values)
-        assert torch.equal(found.row.cpu(), expected.row)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
 import pytest
-import scipy.sparse
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, SlicedELL
 
@@ -117,43 +112,6 @@ def test_hyb_splits_at_the_quantile() -> None:
     assert torch.equal(matrix.with_values(-matrix.values).to_dense(), -dense)
 
 
-def test_hyb_is_the_sum_of_its_parts() -> None:
-    ell = ELL.from_dense(ROWS)
-    index = torch.tensor([0, 1, 0], dtype=torch.int32)
-    coo = COO(index, index, torch.tensor([10.0, 20.0, 30.0]), (5, 4))
-    matrix = HYB(ell, coo, (5, 4), validate=True)
-    expected = ROWS.clone()
-    expected[0, 0] += 40
-    expected[1, 1] += 20
-    assert torch.equal(matrix.to_dense(), expected)
-    assert (matrix.nnz, matrix.to(CSR).nnz) == (10, 8)
-
-
-@pytest.mark.parametrize("block_size", [1, (2, 3), (4, 4), (16, 5), 64])
-def test_bsr_matches_scipy(block_size: int | tuple[int, int], draw_dense: Callable[..., Tensor]) -> None:
-    r, c = (block_size, block_size) if isinstance(block_size, int) else block_size
-    dense = torch.zeros(3 * r, 4 * c)
-    dense[: 2 * r - 1, : 3 * c - 1] = draw_dense(2 * r - 1, 3 * c - 1, 0.05, torch.float32)
-    oracle = scipy.sparse.bsr_array(dense.numpy(), blocksize=(r, c))
-    oracle.sort_indices()
-    for matrix in (
-        BSR.from_dense(dense, block_size=block_size),
-        CSR.from_dense(dense).to(BSR, block_size=block_size),
-        BSR.from_scipy(oracle),
-    ):
-        assert matrix.block_size == (r, c)
-        assert matrix.block_shape == (3, 4)
-        np.testing.assert_array_equal(matrix.row_ptr.numpy(), oracle.indptr)
-        np.testing.assert_array_equal(matrix.col.numpy(), oracle.indices)
-        np.testing.assert_array_equal(matrix.values.numpy(), oracle.data)
-        assert matrix.nnz == oracle.nnz
-        flat = oracle.tocsr()
-        flat.sort_indices()
-        np.testing.assert_array_equal(matrix.to(CSR).row_ptr.numpy(), flat.indptr)
-        np.testing.assert_array_equal(matrix.to(CSR).col.numpy(), flat.indices)
-        np.testing.assert_array_equal(matrix.to(CSR).values.numpy(), flat.data)
-
-
 def test_ragged_blocks_count_what_lies_inside() -> None:
     matrix = BSR.from_dense(torch.ones(5, 7), block_size=(2, 4))
     assert matrix.block_shape == (3, 2)
@@ -216,27 +174,3 @@ def test_the_transpose_of_nm_fits_or_says_why() -> None:
     column[:, 0] = 1
     with pytest.raises(ValueError, match=r"not 2:4 sparse \(row 0, group 0 .*; use x\.to\(CSR\)\.T$"):
         _ = NM.from_dense(column).T
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    rows=st.integers(0, 5),
-    columns=st.integers(0, 40),
-    m=st.integers(1, 20),
-    data=st.data(),
-    seed=st.integers(0, 1000),
-)
-def test_any_pattern_round_trips(rows: int, columns: int, m: int, data: st.DataObject, seed: int) -> None:
-    n = data.draw(st.integers(1, m))
-    generator = torch.Generator().manual_seed(seed)
-    groups = -(-columns // m)
-    scores = torch.rand(rows, groups, m, generator=generator)
-    kept = scores.argsort(dim=2).argsort(dim=2) < n
-    kept &= torch.rand(kept.shape, generator=generator) < 0.8
-    dense = (scores * kept).reshape(rows, groups * m)[:, :columns].contiguous()
-    for matrix in (NM.from_dense(dense, n=n, m=m), CSR.from_dense(dense).to(NM, n=n, m=m)):
-        matrix.validate()
-        assert torch.equal(matrix.to_dense(), dense)
-        again = matrix.to(CSR).to(NM, n=n, m=m)
-        assert torch.equal(again.index, matrix.index)
-        assert torch.equal(again.values, matrix.values)

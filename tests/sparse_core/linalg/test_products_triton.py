@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import torch
 from triton_scripts import run_script
 
 from sparse_core.errors import ImplementationError
-from sparse_core.formats import BSR, CSR
+from sparse_core.formats import CSR
 from sparse_core.linalg import sddmm, spmm, spmv
 
 SCRIPT = Path(__file__).with_name("compare_products.py")
@@ -83,21 +82,6 @@ def test_vendor_equals_the_reference_on_cuda(operation: str, cuda: torch.device)
         # Sums of either are rounded as they grow, in orders of their own.
         relative, absolute = (2e-2, 5e-2) if dtype.itemsize == 2 else (1e-4, 1e-2)
         torch.testing.assert_close(found, expected, rtol=relative, atol=absolute)
-
-
-@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes CPU tensors")
-def test_compiled_kernels_refuse_cpu_tensors() -> None:
-    pytest.importorskip("triton")
-    matrix = CSR.from_dense(torch.eye(3))
-    for request in (
-        lambda: spmv(matrix, torch.ones(3), impl="triton"),
-        lambda: spmv(matrix, torch.ones(3), method="vector"),
-        lambda: spmm(matrix, torch.ones(3, 2), impl="triton"),
-        lambda: spmm(matrix.to(BSR, block_size=(2, 2)), torch.ones(3, 2), impl="triton"),
-        lambda: sddmm(matrix, torch.ones(3, 2), torch.ones(2, 3), impl="triton"),
-    ):
-        with pytest.raises(ImplementationError, match="needs CUDA tensors, got cpu"):
-            request()
 
 
 def test_complex_numbers_have_no_kernels() -> None:

@@ -22,19 +22,6 @@ def test_expectation_is_preserved() -> None:
     assert set(kept.unique().tolist()) == {0.0, float(torch.tensor(1 / (round(density * 2**32) / 2**32)))}
 
 
-def test_expectation_of_a_merge_over_seeds() -> None:
-    torch.manual_seed(0)
-    delta, seeds, density = torch.randn(64), 400, 0.3
-    vectors = [TaskVector({"w": delta.double()})]
-    mean = sum(
-        merge({"w": torch.zeros(64).double()}, vectors, "dare", 1.0, density, seed)["w"]
-        for seed in range(seeds)
-    )
-    error = (mean / seeds - delta).abs()
-    # Standard error of each entry; six of them for 64 entries leaves 1e-7 of chance, and the seeds are fixed.
-    assert bool((error <= 6 * delta.abs() * math.sqrt((1 - density) / density / seeds)).all())
-
-
 def test_seed_vector_and_name_decide() -> None:
     ones = torch.ones(1000)
 

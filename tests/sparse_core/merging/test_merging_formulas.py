@@ -67,21 +67,6 @@ def run(base: np.ndarray, deltas: np.ndarray, method: str, **options: object) ->
     return found["w"].numpy()
 
 
-def test_worked_example_of_task_arithmetic() -> None:
-    base = {"w": torch.tensor([1.0, 2.0, 3.0])}
-    tuned = [{"w": base["w"] + torch.tensor(delta)} for delta in ([0.2, 0.1, -0.2], [-0.1, 0.3, 0.1])]
-    merged = merge(base, [TaskVector.between(base, model) for model in tuned], weight=0.5)
-    torch.testing.assert_close(merged["w"], torch.tensor([1.05, 2.2, 2.95]))
-    assert base["w"].tolist() == [1.0, 2.0, 3.0]
-
-
-@pytest.mark.parametrize("weight", [0.5, 1.0])
-def test_worked_example_of_ties(weight: float) -> None:
-    vectors = [{"w": torch.tensor([value])} for value in (0.5, -0.3, 0.2)]
-    merged = merge({"w": torch.zeros(1)}, vectors, "ties", weight)
-    torch.testing.assert_close(merged["w"], torch.tensor([0.35]))
-
-
 # Below and above the size from which the threshold comes from a sample, and threads share the work.
 @pytest.mark.parametrize("count", [1, 37, 1000, 3 * PIECE + 5, 9 * PIECE + 11])
 @pytest.mark.parametrize("density", [0.1, 0.55, 1.0])

@@ -124,18 +124,6 @@ def test_karcher_mean_is_in_the_middle() -> None:
     assert torch.equal(merge(zeros(), one, "karcher")["w"], one[0]["w"])
 
 
-def test_sce_by_hand() -> None:
-    vectors = [{"w": torch.tensor(row, dtype=torch.float64)} for row in ([3.0, 1, 0, -1], [-1.0, 1, 0, 3])]
-    base = {"w": torch.zeros(4, dtype=torch.float64)}
-    # Variances 4, 0, 0, 4: of the two positions that vary, the first half is one position.
-    half = merge(base, vectors, "sce", select_topk=0.5)["w"]
-    # Weights 9/10 and 1/10; the majority is positive, so only the first model counts at position 0.
-    torch.testing.assert_close(half, torch.tensor([3.0, 0, 0, 0], dtype=torch.float64))
-    whole = merge(base, vectors, "sce")["w"]
-    torch.testing.assert_close(whole, torch.tensor([3.0, 1, 0, 3], dtype=torch.float64))
-    assert not merge(base, vectors, "sce", select_topk=0.0)["w"].any()
-
-
 def sce(base: np.ndarray, deltas: np.ndarray, share: float) -> np.ndarray:
     variance = deltas.var(axis=0)
     keep = int(np.count_nonzero(variance) * share)

@@ -18,7 +18,6 @@ from perception.checkpoints.weights import WEIGHTS_DIRECTORY
 from perception.data import open_data_set
 from perception.run.precision import has_bfloat16
 from perception.train.data.frames import TrainingFrame
-from sparse_core import __version__
 
 Street = Callable[[int], TrainingFrame]
 Perceive = Callable[..., Any]
@@ -388,13 +387,6 @@ def test_bad_usage(perceive: Perceive, capsys: pytest.CaptureFixture[str]) -> No
             perceive(*arguments)
         assert stopped.value.code == 2
         assert "usage: perceive" in capsys.readouterr().err
-
-
-def test_the_version(perceive: Perceive, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        perceive("--version")
-    assert stopped.value.code == 0
-    assert capsys.readouterr().out == f"perceive (Sparsight) {__version__}\n"
 
 
 def test_a_file_where_a_folder_is_needed(

@@ -164,19 +164,6 @@ def test_nothing_to_do(batch: int, queries: int, keys: int, listed: int) -> None
     assert torch.equal(lse, torch.full(q.shape[:3], -math.inf))
 
 
-def test_repeats_to_the_bit() -> None:
-    generator = torch.Generator().manual_seed(0)
-    q, k = (torch.randn(1, 4, 500, 32, generator=generator) for _ in range(2))
-    index = torch.randint(0, 20, (1, 4, 500, 16), generator=generator)
-    results = []
-    for _ in range(2):
-        operands = [tensor.clone().requires_grad_() for tensor in (q, k, k)]
-        out = gathered_attention(*operands, index)
-        out.sum().backward()
-        results.append([out, *(tensor.grad for tensor in operands)])
-    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
-
-
 def test_bad_arguments() -> None:
     q, k, v, index = random_case(2, 4, 2, 4, 5, 6, 3, 0)
     with pytest.raises(TypeError, match=r"index must be int32 or int64, got torch\.float32"):

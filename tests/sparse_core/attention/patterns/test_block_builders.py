@@ -86,6 +86,11 @@ def test_random_blocks(
     assert pattern == same
 
 
+def test_a_stride_of_whole_blocks_spares_blocks() -> None:
+    fits, straddles = (strided(2048, stride).block_density for stride in (256, 272))
+    assert fits < 0.65 * straddles
+
+
 def test_random_blocks_are_random() -> None:
     pattern = random_blocks(64 * 100, 0.1, heads=4, seed=7)
     assert pattern.block_density == pytest.approx(0.1)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from triton_scripts import run_script
 from sparse_core.conv import (
     ConvolutionConfig,
     SparseTensor,
-    SubmanifoldConv2d,
     fixed_convolution,
     sparse_convolution,
 )
@@ -52,30 +50,6 @@ def test_compiled_kernels_equal_the_reference(repository: Path, cuda: torch.devi
     report = run_script(SCRIPT, repository, str(cuda), "5000", interpret=False)
     assert not report["interpreted"]
     check(report, types=3)
-
-
-@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes CPU tensors")
-def test_compiled_kernels_refuse_cpu_tensors(random_sparse: Sparse) -> None:
-    pytest.importorskip("triton")
-    inputs = random_sparse((6, 6), 3, dtype=torch.float32)
-    with pytest.raises(ImplementationError, match=r"needs CUDA tensors, got cpu"):
-        SubmanifoldConv2d(3, 4, impl="triton")(inputs)
-    table = torch.zeros(9, 2, dtype=torch.int32)
-    with pytest.raises(ImplementationError, match=r"needs CUDA tensors, got cpu"):
-        fixed_convolution(inputs.features, torch.zeros(9, 3, 4), table, impl="triton")
-
-
-def test_without_triton_the_explicit_request_raises(
-    random_sparse: Sparse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
-    inputs = random_sparse((6, 6), 3, dtype=torch.float32)
-    with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
-        SubmanifoldConv2d(3, 4, impl="triton")(inputs)
-    with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
-        fixed_convolution(
-            inputs.features, torch.zeros(1, 3, 4), torch.zeros(1, 2, dtype=torch.int32), impl="triton"
-        )
 
 
 def _layer(

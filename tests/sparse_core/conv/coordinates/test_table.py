@@ -106,11 +106,6 @@ def test_runs_are_as_many_single_lookups(keys: set[int], first: list[int], lengt
     assert torch.equal(runs, table.lookup_keys(start[:, None] + torch.arange(length)))
 
 
-@pytest.mark.usefixtures("poisoned_memory")
-def test_poisoned_memory_does_not_show() -> None:
-    test_lookup_finds_what_is_there_and_nothing_in_the_margin((5, 9), torch.device("cpu"))
-
-
 def test_capacity_keeps_the_lowest_keys_and_reports_the_rest() -> None:
     coordinates = draw((6, 6), 200)
     full = build_table(coordinates, (6, 6))

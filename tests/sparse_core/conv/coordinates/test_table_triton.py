@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import torch
 from triton_scripts import run_script
 
 from sparse_core.conv import build_table
-from sparse_core.errors import ImplementationError
 
 SCRIPT = Path(__file__).with_name("compare_implementations.py")
 #: Facts of a case that must hold.
@@ -58,16 +56,3 @@ def test_capacity_overflow_on_cuda(cuda: torch.device) -> None:
     with pytest.warns(UserWarning, match="118 of 128 coordinates left out"):
         table = build_table(coordinates, (8, 8), capacity=10, impl="triton")
     assert table.lookup(coordinates).tolist() == [*range(10), *[-1] * 118]
-
-
-@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes CPU tensors")
-def test_compiled_kernels_refuse_cpu_tensors() -> None:
-    pytest.importorskip("triton")
-    with pytest.raises(ImplementationError, match=r"needs CUDA tensors, got cpu"):
-        build_table(torch.zeros(1, 3, dtype=torch.int32), (4, 4), impl="triton")
-
-
-def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
-    with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
-        build_table(torch.zeros(1, 3, dtype=torch.int32), (4, 4), impl="triton")

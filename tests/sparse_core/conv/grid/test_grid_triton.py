@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,10 @@ from sparse_core.conv.grid import (
     FixedGrid,
     GridLevel,
     TableRequest,
-    grid_from_bits,
     neighbour_tables,
     pyramid,
     word_count,
 )
-from sparse_core.errors import ImplementationError
 
 FOLDER = Path(__file__).parent
 
@@ -94,16 +91,3 @@ def test_a_graph_serves_every_frame(cuda: torch.device) -> None:
             assert torch.equal(grid.cells, other.cells)
             assert torch.equal(grid.active, other.active)
         assert all(torch.equal(*pair) for pair in zip(tables, wanted, strict=True))
-
-
-@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes CPU tensors")
-def test_compiled_grids_refuse_cpu_tensors() -> None:
-    pytest.importorskip("triton")
-    with pytest.raises(ImplementationError, match="needs CUDA tensors, got cpu"):
-        grid_from_bits(torch.zeros(4, dtype=torch.int32), (4, 4), 1, 4, impl="triton")
-
-
-def test_grids_without_triton_raise_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
-    with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
-        grid_from_bits(torch.zeros(4, dtype=torch.int32), (4, 4), 1, 4, impl="triton")

@@ -50,13 +50,6 @@ def test_matrices_come_back_as_they_were(case: Entries, suffix: str, tmp_path: P
     assert {file.name for file in tmp_path.iterdir()} <= {f"matrix{known}" for known in SUFFIXES}
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=FIXTURE)
-@given(case=entries(dtypes=[torch.float64], specials=True), suffix=st.sampled_from([".mtx", ".npz"]))
-def test_nan_and_infinity_come_back(case: Entries, suffix: str, tmp_path: Path) -> None:
-    matrix = case.coo().to(CSR)
-    assert same(load_matrix(save_matrix(matrix, tmp_path / f"matrix{suffix}")), matrix)
-
-
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_scipy_reads_what_is_written(suffix: str, tmp_path: Path) -> None:
     matrix = random_uniform(20, 30, 4, dtype=torch.float64)
@@ -351,11 +344,6 @@ def test_integers_in_npz_become_floating(tmp_path: Path) -> None:
     assert load_matrix(tmp_path / "b.npz", dtype=torch.float16).dtype == torch.float16
 
 
-def test_loading_to_a_device(tmp_path: Path, device: torch.device) -> None:
-    path = save_matrix(poisson_2d(3), tmp_path / "p.npz")
-    assert load_matrix(str(path), device=device).device.type == device.type
-
-
 def test_shipped_matrices_load_as_scipy_reads_them(tmp_path: Path) -> None:
     load_example = pytest.importorskip("pyamg.gallery").load_example
     for name in ("airfoil", "helmholtz_2D"):
@@ -450,8 +438,3 @@ def test_files_can_be_read_by_others_and_are_the_same_each_time(tmp_path: Path) 
     paths = [save_matrix(poisson_2d(3), tmp_path / f"{name}.mtx.gz") for name in ("a", "b")]
     assert paths[0].read_bytes() == paths[1].read_bytes()
     assert stat.S_IMODE(paths[0].stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
-
-
-def test_a_matrix_that_requires_grad_is_saved(tmp_path: Path) -> None:
-    matrix = poisson_2d(2).with_values(torch.ones(12, requires_grad=True))
-    assert load_matrix(save_matrix(matrix, tmp_path / "m.npz")).nnz == 12

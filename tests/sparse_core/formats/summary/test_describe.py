@@ -8,7 +8,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, Description, SlicedELL, choose_format
+from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, Description, SlicedELL
 
 
 def skewed() -> Tensor:
@@ -52,26 +52,6 @@ def test_bytes_are_those_of_the_real_conversions(draw_dense: Callable[..., Tenso
     pruned = NM.from_dense(torch.eye(12)).to(CSR)
     assert pruned.describe().format_nbytes["NM"] == pruned.to(NM).nbytes
     assert pruned.to(torch.complex64).describe().format_nbytes["CompactCSR"] is None
-
-
-def test_its_own_format_is_counted_as_it_is(draw_dense: Callable[..., Tensor]) -> None:
-    dense = draw_dense(30, 30, 0.1, torch.float32)
-    matrix = BSR.from_dense(dense, block_size=3)
-    found = matrix.describe()
-    assert found.format_nbytes["BSR"] == found.nbytes == matrix.nbytes
-    wide = COO.from_dense(dense)
-    long = COO(wide.row.long(), wide.col.long(), wide.values, wide.shape)
-    assert long.describe().format_nbytes["COO"] == long.nbytes == 20 * long.nnz
-    odd = NM.from_dense(dense, n=4, m=4)
-    assert odd.describe().format_nbytes["NM"] == odd.nbytes
-    assert "NM" not in odd.describe().misfits
-
-
-def test_the_choice_is_that_of_choose_format() -> None:
-    matrix = CSR.from_dense(skewed())
-    choice = choose_format(matrix)
-    found = matrix.describe()
-    assert (found.choice, found.reason) == (choice.name, choice.reason)
 
 
 def test_text_and_json(draw_dense: Callable[..., Tensor]) -> None:

@@ -90,17 +90,6 @@ def test_ilu0_equals_ilupp_on_shipped_matrices(name: str) -> None:
     factors.upper.validate()
 
 
-@pytest.mark.parametrize("shape", [(31,), (9, 11), (5, 6, 4)])
-def test_ilu0_and_ic0_equal_ilupp_on_stencils(shape: tuple[int, ...]) -> None:
-    ilupp = pytest.importorskip("ilupp")
-    array = poisson(*shape)
-    matrix = CSR.from_scipy(array)
-    lower, upper = ilupp.ilu0(array)
-    assert abs(ilu0(matrix).lower.to_scipy() - lower).max() < 1e-10
-    assert abs(ilu0(matrix).upper.to_scipy() - upper).max() < 1e-10
-    assert abs(ic0(matrix).lower.to_scipy() - ilupp.ichol0(array)).max() < 1e-10
-
-
 @pytest.mark.parametrize("name", [name for name in REAL_EXAMPLES if name != "recirc_flow"])
 def test_ic0_equals_ilupp_on_shipped_matrices(name: str) -> None:
     ilupp = pytest.importorskip("ilupp")
@@ -118,16 +107,6 @@ def test_ilu0_of_a_complex_matrix() -> None:
     product = (factors.lower.to_scipy() @ factors.upper.to_scipy()).tocsr()
     pattern = (array != 0).astype(float)
     assert abs(product.multiply(pattern) - array).max() < 1e-12 * abs(array).max()
-
-
-@pytest.mark.parametrize("level", [0, 1, 2, 3, 30])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_iluk_equals_the_row_by_row_algorithm(level: int, seed: int) -> None:
-    dense = random_dense(26, seed)
-    lower, upper = dense_iluk(dense, level)
-    factors = iluk(CSR.from_dense(torch.from_numpy(dense)), level)
-    np.testing.assert_allclose(factors.lower.to_dense().numpy(), lower, atol=1e-12)
-    np.testing.assert_allclose(factors.upper.to_dense().numpy(), upper, atol=1e-12)
 
 
 @settings(max_examples=30, deadline=None)
@@ -188,12 +167,6 @@ def test_refactor_reuses_the_schedule(factorise: Any, reorder: Any, monkeypatch:
     moved = CSR(matrix.row_ptr, matrix.col.flip(0), matrix.values, matrix.shape, validate=False)
     with pytest.raises(ValueError, match="see its col"):
         factors.refactor(moved)
-
-
-def test_results_repeat_bit_for_bit() -> None:
-    array = example("bar")
-    first, second = ilu0(CSR.from_scipy(array)), ilu0(CSR.from_scipy(array))
-    assert torch.equal(first.upper.values, second.upper.values)
 
 
 @pytest.mark.parametrize("factorise", [ilu0, ic0, lambda matrix: ilu0(matrix, reorder="multicolour")])

@@ -52,14 +52,6 @@ def test_finite_differences_complex(method: Any) -> None:
     assert torch.autograd.gradcheck(solution, inputs, fast_mode=True)
 
 
-@pytest.mark.parametrize("method", ["cg", "bicgstab"])
-def test_finite_differences_of_several_columns(method: Any) -> None:
-    def solution(parameters: Tensor, b: Tensor) -> Tensor:
-        return solve(symmetric(parameters), b, method=method, rtol=1e-13)
-
-    assert torch.autograd.gradcheck(solution, (draw(9), draw(5, 3, seed=1)), fast_mode=True)
-
-
 @pytest.mark.parametrize("method", ["bicgstab", "gmres"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 def test_a_general_matrix_against_torch(method: Any, dtype: torch.dtype, device: torch.device) -> None:

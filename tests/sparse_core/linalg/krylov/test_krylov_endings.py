@@ -230,19 +230,3 @@ def test_gmres_does_not_depend_on_the_looks() -> None:
     assert results[0].iterations == results[1].iterations == results[2].iterations
     assert torch.equal(results[0].x, results[1].x)
     assert torch.equal(results[0].x, results[2].x)
-
-
-@every_solver
-def test_repeats_bit_for_bit(solver: Solver, device: torch.device) -> None:
-    matrix, b = line(500, torch.float32, shift=0.3).to(device), torch.rand(500, device=device)
-    first, second = solver(matrix, b), solver(matrix, b)
-    assert torch.equal(first.x, second.x)
-    assert first.residuals == second.residuals
-
-
-@pytest.mark.usefixtures("poisoned_memory")
-@every_solver
-def test_poisoned_memory_does_not_show(solver: Solver) -> None:
-    result = solver(line(20, shift=1.0), ones(20))
-    assert result.converged
-    assert result.x.isfinite().all()

@@ -111,17 +111,6 @@ def test_a_complex_matrix(device: torch.device) -> None:
     assert cg(matrix, b, max_iterations=400).reason.startswith("not positive definite: p·Ap = -")
 
 
-@pytest.mark.parametrize(
-    ("solver", "shape"),
-    [
-        (cg, (200,)),
-        *((solver, shape) for solver in (cg, bicgstab, gmres) for shape in ((24, 31), (9, 8, 10))),
-    ],
-)
-def test_poisson(solver: Solver, shape: tuple[int, ...], device: torch.device) -> None:
-    check_against_scipy(solver, poisson(*shape), 1 if solver is bicgstab else 0, device)
-
-
 @pytest.mark.parametrize("solver", [bicgstab, gmres])
 def test_convection(solver: Solver, device: torch.device) -> None:
     check_against_scipy(solver, convection(20), 1 if solver is bicgstab else 0, device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +50,6 @@ def test_compiled_updates_equal_the_reference(repository: Path, cuda: torch.devi
     report = run_comparison(repository, device=str(cuda), size=200_000, interpret=False)
     assert not report["interpreted"]
     check(report)
-
-
-@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes CPU tensors")
-def test_compiled_updates_refuse_cpu_tensors() -> None:
-    pytest.importorskip("triton")
-    with pytest.raises(ImplementationError, match=r"needs CUDA tensors, got cpu"):
-        cg(torch.eye(3), torch.ones(3), impl="triton")
-
-
-def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
-    with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
-        cg(torch.eye(3), torch.ones(3), impl="triton")
 
 
 @pytest.mark.gpu

@@ -121,13 +121,6 @@ def test_slices_give_the_same_numbers(name: str, monkeypatch: pytest.MonkeyPatch
     torch.testing.assert_close(sddmm(pattern, a, b, impl="reference").values, whole, rtol=1e-14, atol=1e-14)
 
 
-@pytest.mark.usefixtures("poisoned_memory")
-@pytest.mark.parametrize("impl", ["vendor", "reference"])
-def test_poisoned_memory_does_not_show(impl: Any) -> None:
-    a, b = torch.ones(4, 3, dtype=torch.float64), torch.ones(3, 5, dtype=torch.float64)
-    assert sddmm(CSR.from_dense(MASK), a, b, impl=impl).values.tolist() == [3.0] * 7
-
-
 PATTERN = CSR.from_dense(MASK)
 
 
@@ -156,9 +149,3 @@ def test_wrong_arguments(
 ) -> None:
     with pytest.raises(error, match=message):
         sddmm(pattern, a, b, **options)
-
-
-def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
-    with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
-        sddmm(PATTERN, torch.ones(4, 3), torch.ones(3, 5), impl="triton")

@@ -215,13 +215,6 @@ def test_values_changed_before_backward_are_noticed() -> None:
         result.sum().backward()
 
 
-def test_the_reference_repeats_to_the_bit() -> None:
-    found = coordinates(torch.randn(50, 60, generator=torch.Generator().manual_seed(0)))
-    matrix, x = found.coo().to(CSR), vector(60, torch.float32, 1)
-    first = spmv(matrix, x, impl="reference")
-    assert all(torch.equal(first, spmv(matrix, x, impl="reference")) for _ in range(5))
-
-
 @pytest.mark.usefixtures("poisoned_memory")
 @pytest.mark.parametrize("impl", ["reference", "vendor"])
 def test_poisoned_memory_does_not_show(impl: Any) -> None:
@@ -311,13 +304,6 @@ def test_wrong_arguments(
 ) -> None:
     with pytest.raises(error, match=message):
         call(matrix, x, **options)
-
-
-def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
-    for options in ({"impl": "triton"}, {"method": "merge"}):
-        with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
-            call(MATRIX, torch.ones(5), **options)
 
 
 def test_libraries_neither_warn_nor_touch_the_filters(repository: Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,6 @@ import pytest
 import torch
 from triton_scripts import run_script
 
-from sparse_core.errors import ImplementationError
 from sparse_core.formats import CSR
 from sparse_core.linalg import triangular_solve
 
@@ -56,16 +54,3 @@ def test_cusparse_equals_the_reference(cuda: torch.device, transpose: bool) -> N
         found = triangular_solve(matrix, b, transpose=transpose, impl="vendor")
         expected = triangular_solve(matrix, b, transpose=transpose, impl="reference")
         torch.testing.assert_close(found, expected)
-
-
-@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes CPU tensors")
-def test_compiled_kernels_refuse_cpu_tensors() -> None:
-    pytest.importorskip("triton")
-    with pytest.raises(ImplementationError, match=r"needs CUDA tensors, got cpu"):
-        triangular_solve(CSR.from_dense(torch.eye(2)), torch.ones(2), impl="triton")
-
-
-def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
-    with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
-        triangular_solve(CSR.from_dense(torch.eye(2)), torch.ones(2), impl="triton")

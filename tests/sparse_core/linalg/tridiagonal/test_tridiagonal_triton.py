@@ -68,10 +68,3 @@ def test_compiled_kernel_refuses_cpu_tensors() -> None:
     part = torch.ones(3)
     with pytest.raises(ImplementationError, match="needs CUDA tensors, got cpu"):
         tridiagonal_solve(part, part, part, part, impl="triton")
-
-
-def test_without_triton_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.kernels.op.module_available", lambda name: False)
-    part = torch.ones(3)
-    with pytest.raises(ImplementationError, match="needs triton, which is not installed"):
-        tridiagonal_solve(part, part, part, part, impl="triton")

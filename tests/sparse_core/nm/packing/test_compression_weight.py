@@ -58,16 +58,6 @@ def test_what_is_kept_comes_back(
     assert torch.equal(torch.cat(rows), restored)
 
 
-def test_packing_a_restored_weight_gives_the_same_weight() -> None:
-    for coding in ("float16", "int8", "int4"):
-        first = compress(weight_of(8, 64), TWO_FOUR, coding)
-        second = compress(first.to_dense(), TWO_FOUR, coding)
-        assert torch.allclose(first.to_dense(), second.to_dense(), rtol=1e-6, atol=0), coding
-        if coding == "float16":
-            assert torch.equal(first.values, second.values)
-            assert torch.equal(first.index, second.index)
-
-
 @pytest.mark.parametrize(
     ("shape", "layout"),
     [

@@ -1,35 +1,15 @@
-"""Published numbers: fills the blocks of the README and the decision pages from the result files.
-
-    python benchmarks/publish.py            # writes, and draws the pictures from them
-    python benchmarks/publish.py --check    # only says what would change; exit code 1 if anything would
-    python benchmarks/publish.py --add build/benchmarks/nms-cuda.json   # first publishes this, from elsewhere
-    python benchmarks/publish.py --add FILE --measured COMMIT   # of a copy of that commit that had no git
-
-A copy without git cannot say what it is; with ``--measured`` its digest of all sources must be the commit's.
+"""The pages that have blocks of published numbers, and what they hold.
 
 A block lies between `<!-- name:begin -->` and `<!-- name:end -->`.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from benchmarks.attention import sparse_attention as bench_sparse_attention
-from benchmarks.layers import nm_linear as bench_nm_linear
-from benchmarks.lib.environment import ROOT, full_commit, source_digest_of
-from benchmarks.lib.results import RESULTS
-from benchmarks.lib.results import publish as publish_result
 from benchmarks.publish.blocks import BLOCKS
-from benchmarks.sparse import formats as bench_formats
-from benchmarks.sparse import solvers as bench_solvers
 
 #: Blocks of each file, by the name in their markers.
 FILES: dict[str, tuple[str, ...]] = {
@@ -120,56 +100,6 @@ FILES: dict[str, tuple[str, ...]] = {
     ),
     "docs/decisions/0006-sparse-solvers.md": ("solvers-aim", "solvers"),
 }
-_PICTURES = {
-    "formats-cuda": bench_formats.main,
-    "solvers-cuda": bench_solvers.main,
-    "nm_linear-cuda": bench_nm_linear.main,
-    "sparse_attention-cuda": bench_sparse_attention.main,
-}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit code 1 if a file would change"
-    )
-    parser.add_argument(
-        "--add", nargs="+", default=[], type=Path, metavar="FILE", help="publish results of other machines"
-    )
-    parser.add_argument(
-        "--measured", metavar="COMMIT", help="the commit of --add, where the copy there could not tell"
-    )
-    options = parser.parse_args(arguments)
-    for path in options.add:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        if options.measured:
-            values = of_commit(values, options.measured)
-        publish_result(values, RESULTS / path.name)
-    changes = changed(ROOT)
-    for file in FILES:
-        print(f"{file}: {'changed' if file in changes else 'unchanged'}")
-    if options.check:
-        return 1 if changes else 0
-    for file, text in changes.items():
-        (ROOT / file).write_text(text, encoding="utf-8")
-    return _draw()
-
-
-def of_commit(values: dict[str, Any], commit: str) -> dict[str, Any]:
-    """A result whose tree is told to be that of a commit.
-
-    Raises:
-        ValueError: no such commit, or its sources are not those that the result was measured with.
-    """
-    environment = values["environment"]
-    measured, own = environment["code"]["source_sha256"], source_digest_of(commit)
-    if measured != own:
-        raise ValueError(f"measured with sources of digest {measured}; those of {commit} have {own}")
-    code = {"commit": full_commit(commit), "dirty": False, "source_sha256": own}
-    return {**values, "environment": {**environment, "code": code}}
 
 
 def changed(root: Path) -> dict[str, str]:
@@ -210,19 +140,3 @@ def fill(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
         content = make()
         text = text[: found.end(1)] + (content + "\n" if content else "") + text[found.start(2) :]
     return text
-
-
-def _draw() -> int:
-    """Draw the pictures again from their result files; the first exit code that is not zero."""
-    for name, draw in _PICTURES.items():
-        source, picture = RESULTS / f"{name}.json", RESULTS / f"{name}.png"
-        if not source.is_file():
-            continue
-        if code := draw(["--draw-from", str(source), "--png", str(picture)]):
-            return code
-        print(f"{picture.relative_to(ROOT).as_posix()}: drawn")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

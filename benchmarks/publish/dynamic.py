@@ -1,0 +1,194 @@
+"""Published blocks about sparse training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from benchmarks.layers.dynamic_summary import MEASURES, score_text
+from benchmarks.publish.text import (
+    Block,
+    Column,
+    Table,
+    Text,
+    Values,
+    distinct,
+    markdown_table,
+    microseconds,
+    pivot,
+)
+
+_TASKS = {"digits-mlp": "digits, perceptron", "digits-convnet": "digits, convnet", "text-transformer": "text"}
+#: Rows of the table of costs; static random costs what SET does, and constant fan-in what RigL does.
+_COSTS = ("dense", "small dense", "SET", "RigL", "RigL, blocks")
+_KINDS = ("block 16", "block 32", "block 64", "block 128", "unstructured, unpacked", "unstructured")
+_FORWARD = ("block 16", "block 32", "block 64", "block 128", "fan-in", "unstructured")
+_HELD = ("dense", "block 64", "unstructured, unpacked", "unstructured")
+
+
+def _training(case: Values) -> tuple[str, float]:
+    return case["label"], case["sparsity"]
+
+
+def _trained(key: tuple[str, float]) -> str:
+    return f"{key[0]}, {key[1]:.0%}" if key[1] else key[0]
+
+
+def _trainings(values: Values) -> list[Any]:
+    rows = pivot(values["cases"], _training, lambda case: (case["task"], case["length"]))
+    return sorted(rows, key=lambda row: row[0][1])
+
+
+def _scores(values: Values) -> list[Column]:
+    places = sorted(
+        distinct(values["cases"], "task", "length"), key=lambda p: (list(MEASURES).index(p[0]), p[1])
+    )
+    return [
+        Column("accuracy in %; text: bits a character", lambda row: _trained(row[0])),
+        *(
+            Column(
+                _TASKS[task] + (f", {length}x" if length > 1 else ""), (1, (task, length)), score_text, "–"
+            )
+            for task, length in places
+        ),
+    ]
+
+
+def _costs(values: Values) -> list[Column]:
+    lengths = sorted(distinct(values["cases"], "length"))
+    heading = " / ".join(f"{length}x" for length in lengths)
+
+    def work(task: str, row: Any) -> str:
+        found = (row[1].get((task, length)) for length in lengths)
+        return " / ".join("–" if case is None else f"{case['cost']:.2f}" for case in found)
+
+    columns = [Column("", lambda row: _trained(row[0]))]
+    for task in (task for task in _TASKS if any(case["task"] == task for case in values["cases"])):
+        columns.append(
+            Column(f"{_TASKS[task]}: parameters", (1, (task, lengths[0]), "parameters"), ",d", "–")
+        )
+        columns.append(Column(f"multiply-adds, {heading}", partial(work, task)))
+    return columns
+
+
+def _network(case: Values) -> str:
+    return f"{case['shape']}, {case['rows']:,} {'images' if case['size'] else 'rows'}"
+
+
+def _steps(values: Values) -> list[Values]:
+    order = list(dict.fromkeys(map(_network, values["steps"])))
+    return sorted(values["steps"], key=lambda case: (order.index(_network(case)), case["sparsity"]))
+
+
+def _at_ninety(values: Values) -> list[Values]:
+    return [case for case in values["steps"] if case["sparsity"] == 0.9]
+
+
+def _bold(over: float) -> str:
+    return f"**{over:.2f}**" if over > 1 else f"{over:.2f}"
+
+
+def _sides(names: Sequence[str], *more: Column) -> tuple[Column, ...]:
+    return (
+        Column("network", _network),
+        *more,
+        Column("dense, µs", "sides/dense/microseconds/median", microseconds),
+        *(Column(name, ("sides", name, "over_dense", "median"), _bold) for name in names),
+    )
+
+
+def _step_table(file: str) -> Table:
+    return Table(file, _steps, _sides(_KINDS, Column("zero", "sparsity", ".0%")))
+
+
+def _dynamic_cpu(values: Values) -> str:
+    threads = values["environment"]["threads"]
+    text = f"On a CPU ({threads} threads, float32), training steps, and below them forward"
+    forward = Table("dynamic-cpu", "forward", _sides(_FORWARD))
+    return f"{text} passes at 90 %:\n\n{_step_table('dynamic-cpu')()}\n\n{forward()}"
+
+
+def _exchanges(values: Values) -> list[Values]:
+    names = ("block 64", "unstructured, unpacked")
+    cases = _at_ninety(values)
+    return [
+        case | case["sides"][name] | {"side": name}
+        for case in cases
+        for name in names
+        if name in case["sides"]
+    ]
+
+
+def _held(name: str, case: Values) -> str:
+    held, dense = (case["sides"][side]["held_mb"] for side in (name, "dense"))
+    return f"{held:,.1f}" if name == "dense" else f"{held:,.1f} ({held / dense:.0%})"
+
+
+def _dynamic_bars(values: Values) -> str:
+    sides = [side for case in values["steps"] for side in case["sides"].values() if "share" in side]
+    eager, captured = ([side[name] for side in sides] for name in ("share", "share_in_graph"))
+    shares = (
+        f"{sum(share < 0.02 for share in eager)} of {len(eager)} (largest {max(eager):.2%}) where steps are"
+        f" called from Python; {min(captured):.2%} to {max(captured):.1%} of steps in a graph"
+    )
+
+    def reached(found: dict[str, Values]) -> str:
+        slower = [name for name, best in found.items() if best["over_dense"] <= 1]
+        text = f"{len(found) - len(slower)} of {len(found)}"
+        return f"{text}; not: {'; '.join(slower)}" if slower else text
+
+    rows = [
+        ["updates take under 2 % of training", shares],
+        ["a structured training step is faster than dense at 90 %", reached(values["bars"]["steps_faster"])],
+        ["a structured forward pass is faster than dense at 90 %", reached(values["bars"]["forward_faster"])],
+    ]
+    return markdown_table(["aim", "measured"], rows)
+
+
+BLOCKS: dict[str, Block] = {
+    "dynamic-accuracy": Table("dynamic-accuracy", _trainings, _scores),
+    "dynamic-cost": Table(
+        "dynamic-accuracy", lambda values: [row for row in _trainings(values) if row[0][0] in _COSTS], _costs
+    ),
+    "dynamic-detector": Table(
+        "dynamic-accuracy-detector",
+        "cases",
+        (
+            Column("", lambda case: _trained(_training(case))),
+            Column("steps", "steps", ",d"),
+            Column(
+                "Car 3D AP40, easy / moderate / hard",
+                lambda case: " / ".join(
+                    score_text(case, f"ap_{level}") for level in ("easy", "moderate", "hard")
+                ),
+            ),
+            Column("seen from above, moderate", lambda case: score_text(case, "ap_bev")),
+            Column("loss", lambda case: score_text(case, "loss")),
+            Column("n", "seeds", lambda seeds: str(len(seeds))),
+            Column("multiply-adds", "cost", ".2f"),
+        ),
+    ),
+    "dynamic-speed-bars": Text(("dynamic-cuda",), _dynamic_bars),
+    "dynamic-steps": _step_table("dynamic-cuda"),
+    "dynamic-forward": Table("dynamic-cuda", "forward", _sides(_FORWARD)),
+    "dynamic-updates": Table(
+        "dynamic-cuda",
+        _exchanges,
+        (
+            Column("network", _network),
+            Column("side", "side"),
+            Column("step, ms", "eager_step_ms", ".2f"),
+            Column("RigL, ms", "update_ms", ".2f"),
+            Column("SET, ms", "set_update_ms", ".2f"),
+            Column("share of RigL", "share", ".2%"),
+            Column("of steps in a graph", "share_in_graph", ".2%"),
+        ),
+    ),
+    "dynamic-memory": Table(
+        "dynamic-cuda",
+        lambda values: [case for case in _at_ninety(values) if set(_HELD) <= case["sides"].keys()],
+        (Column("MB", _network), *(Column(name, partial(_held, name)) for name in _HELD)),
+    ),
+    "dynamic-cpu": Text(("dynamic-cpu",), _dynamic_cpu),
+}

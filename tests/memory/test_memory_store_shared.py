@@ -1,0 +1,236 @@
+"""A store that others read, that is erased and that is copied."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memory.config import StoreConfig
+from memory.errors import (
+    StoreReadOnlyError,
+    UndoError,
+)
+from memory.query import Filter, Query
+from memory.store import MemoryStore
+from memory.types import Memory
+from memory.upkeep.forgetting import Policy
+
+DIM = 16
+S = 1_000_000_000
+
+
+def axis(number: int, dim: int = DIM) -> np.ndarray:
+    return np.eye(dim, dtype=np.float32)[number]
+
+
+def cup(at_s: float = 0.0, x: float = 0.0, **values) -> Memory:
+    values = {"label": "cup", "embedding": axis(0)} | values
+    return Memory(time_ns=round(at_s * S), position=(x, 0.0, 0.0), **values)
+
+
+@pytest.fixture
+def store(location: Path | str):
+    with MemoryStore.open(location, dim=DIM) as opened:
+        yield opened
+
+
+def ids_of(store: MemoryStore, query: Query) -> list[int | None]:
+    return [hit.memory.id for hit in store.query(query)]
+
+
+def secret_cup(**values) -> Memory:
+    """A memory of which every word and number can be looked for in files."""
+    vector = np.random.default_rng(8).standard_normal(DIM).astype(np.float32)
+    return cup(
+        **{
+            "x": 1.9,
+            "caption": "Xylophone-Quartz",
+            "label": "Zanzibar-Person",
+            "map_id": "Vault-Nine",
+            "payload": {"who": "Quagmire"},
+            "evidence": "Yttrium.mcap",
+            "provenance": "Wolfram",
+            "embedding": vector,
+        }
+        | values
+    )
+
+
+def traces(folder: Path) -> set[tuple[str, bytes]]:
+    """Files that hold something of :func:`secret_cup`."""
+    vector = secret_cup().embedding
+    assert vector is not None
+    unit = vector / np.linalg.norm(vector)
+    half = unit.astype("<f2")
+    words = [b"xylophone", b"zanzibar", b"vault", b"quagmire", b"yttrium", b"wolfram"]
+    numbers = [half, vector, unit, half.astype("<f4"), half[: DIM // 2]]
+    marks = words + [array.tobytes() for array in numbers] + [base64.b64encode(half.tobytes())[:20]]
+    found = set()
+    for path in folder.rglob("*"):
+        data = path.read_bytes() if path.is_file() else b""
+        found |= {(path.name, mark) for mark in marks if mark in (data.lower() if mark in words else data)}
+    return found
+
+
+def test_what_was_erased_is_in_no_file(tmp_path: Path) -> None:
+    secret = secret_cup()
+    config = StoreConfig(index_from=2, capacity=2, forgetting=Policy(name="lru"))
+    with MemoryStore.open(tmp_path, dim=DIM, config=config) as store:
+        store.add([cup(), cup(1, 5.0)])
+        store.observe([secret, dataclasses.replace(secret, position=(2.1, 0.0, 0.0), time_ns=5, marked=True)])
+        store.query(Query(embedding=secret.embedding))
+        store.observe([secret])
+        # Over capacity, so some are forgotten, with a reason that the log keeps.
+        others = [secret_cup(x=50.0 * at, at_s=at, label=f"Zanzibar-{at}") for at in range(1, 5)]
+        store.add(others)
+        done = store.consolidate(now_ns=0)
+        assert done.merged
+        assert len(done.forgotten) == 3
+        assert "map 'Vault-Nine' holds 5 of at most 2" in next(iter(done.forgotten.values()))
+        store.undo(done.generations[-1])
+    (tmp_path / ".reservoir.npz.killed").write_bytes(b"Zanzibar")
+    assert {name for name, _ in traces(tmp_path)} >= {"memory.db", "reservoir.npz", ".reservoir.npz.killed"}
+    assert any(name.startswith("default") for name, _ in traces(tmp_path))
+    with MemoryStore.open(tmp_path) as store:  # The caches are on the disk.
+        ids = [memory.id for memory in store.find(Filter(map_id="Vault-Nine"))]
+        assert len(ids) == 5
+        generation = store.forget([id for id in ids if id is not None], secure=True, reason="privacy")
+        with pytest.raises(UndoError):
+            store.undo(generation)
+        assert traces(tmp_path) == set()
+        store.query(Query(embedding=axis(0)))
+        assert store.observe([cup(9, 40.0)])[0].id is not None
+    assert traces(tmp_path) == set()
+    assert (tmp_path / "reservoir.npz").exists()
+
+
+def test_an_erasure_that_dies_leaves_no_caches_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with MemoryStore.open(tmp_path, dim=DIM) as store:
+        ids = [one.id for one in store.observe([cup(), secret_cup()])]
+        store.query(Query(embedding=axis(0)))
+    store = MemoryStore.open(tmp_path)
+    monkeypatch.setattr(store._database, "remove", dies)
+    with pytest.raises(KeyboardInterrupt):
+        store.forget(ids[1:], secure=True)  # type: ignore[arg-type]
+    assert {name for name, _ in traces(tmp_path)} <= {"memory.db", "memory.db-wal"}
+    monkeypatch.undo()
+    store.forget(ids[1:], secure=True)  # type: ignore[arg-type]
+    store.close()
+    assert traces(tmp_path) == set()
+
+
+def test_a_backup_has_the_settings_and_no_caches(tmp_path: Path) -> None:
+    config = StoreConfig(capacity=7, index_from=2)
+    told: list[tuple[int, int]] = []
+    with MemoryStore.open(tmp_path / "store", dim=DIM, config=config) as store:
+        store.observe([cup(), cup(1, 9.0)])
+        store.query(Query(embedding=axis(0)))
+    with MemoryStore.open(tmp_path / "store", readonly=True) as reader:
+        assert {file.name for file in reader.folder.iterdir()} > {"config.json", "indexes", "reservoir.npz"}
+        file = reader.backup(tmp_path / "copy", lambda *entry: told.append(entry))
+    assert file == tmp_path / "copy" / "memory.db"
+    assert told[-1][0] == told[-1][1] > 0
+    assert sorted(path.name for path in file.parent.iterdir()) == ["config.json", "memory.db"]
+    written, copied = (folder / "config.json" for folder in (tmp_path / "store", tmp_path / "copy"))
+    assert copied.read_bytes() == written.read_bytes()
+    with MemoryStore.open(tmp_path / "copy") as copy:
+        assert copy.config == config
+        assert ids_of(copy, Query(embedding=axis(0))) == [1, 2]
+        with pytest.raises(FileExistsError, match="without a store"):
+            copy.backup(tmp_path / "store")
+
+
+def test_a_reader_beside_the_writer_sees_what_is_new_and_changes_nothing(
+    store: MemoryStore, location: Path | str
+) -> None:
+    store.add([cup()])
+    with MemoryStore.open(location, readonly=True) as reader:
+        assert ids_of(reader, Query(embedding=axis(0))) == [1]
+        store.add([cup(1)])
+        assert ids_of(reader, Query(embedding=axis(0))) == [1, 2]
+        assert ids_of(reader, Query()) == [2, 1]
+        store.forget([1])
+        assert ids_of(reader, Query(embedding=axis(0))) == ids_of(reader, Query()) == [2]
+        store.undo(2 + 1)
+        assert ids_of(reader, Query(embedding=axis(0))) == [1, 2]
+        for change in (
+            lambda: reader.add([cup()]),
+            lambda: reader.observe([cup()]),
+            lambda: reader.forget([1]),
+            lambda: reader.forget([1], secure=True),
+            lambda: reader.undo(1),
+            lambda: reader.consolidate(),
+        ):
+            with pytest.raises(StoreReadOnlyError):
+                change()
+        assert len(reader) == 2
+    assert not (store.folder / "indexes").exists()
+
+
+def test_another_process_reads_beside_the_writer(store: MemoryStore, location: Path | str) -> None:
+    store.add([cup(caption="from the writer")])
+    script = textwrap.dedent(
+        """
+        import sys
+        from memory.store import MemoryStore
+        from memory.query import Query
+        with MemoryStore.open(sys.argv[1], readonly=True) as reader:
+            print(len(reader), reader.query(Query(text="writer"))[0].memory.id, flush=True)
+            sys.stdin.readline()
+            print(len(reader), reader.query(Query(text="later"))[0].memory.id, flush=True)
+        """
+    )
+    command = [sys.executable, "-c", script, str(location)]
+    root = str(Path(sys.modules["memory"].__file__ or "").parent.parent)
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1 1\n"
+        store.add([cup(caption="later")])
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "2 2\n"
+
+
+def test_queries_go_on_while_others_add_and_forget(store: MemoryStore) -> None:
+    store.add([cup(at, float(at)) for at in range(50)])
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            while not stop.is_set():
+                for query in (Query(embedding=axis(0), k=60), Query(text="cup", k=60), Query(k=60)):
+                    hits = store.query(query)
+                    assert all(hit.memory.label == "cup" for hit in hits)
+                store.find(Filter(labels=["cup"]), vectors=False)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(40):
+        ids = store.add([cup(), cup()])
+        store.forget(ids[:1])
+        store.undo(store.forget(ids[1:]))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(store) == 90
