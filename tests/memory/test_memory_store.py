@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -246,19 +245,6 @@ def test_forgetting_and_taking_it_back(store: MemoryStore) -> None:
         store.undo(generation)
 
 
-<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
-=======
-def test_a_damaged_reservoir_is_as_none(tmp_path: Path) -> None:
-    with MemoryStore.open(tmp_path, dim=DIM) as store:
-        store.observe([cup()])
-    (tmp_path / "reservoir.npz").write_bytes(b"damaged")
-    with MemoryStore.open(tmp_path) as store:
-        assert store.observe([cup(1)])[0].id is not None
-        assert store.observe([cup(2)])[0].id is None
-        store.forget([1], secure=True)
-
-
->>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
 def test_reposing_is_followed_by_filters_and_undone(store: MemoryStore) -> None:
     ids = store.add([cup(at, float(at)) for at in range(5)])
     assert ids_of(store, Query(near=(0.0, 0.0), radius_m=1.0)) == [1, 2]

@@ -15,17 +15,10 @@ from torch.nn import functional as F
 
 from perception import Detector
 from perception.config import DetectorConfig, from_dict, to_dict
-<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
 from perception.config.backbone import BACKBONES
-from perception.errors import ConfigError
 from perception.model.network import Network
 from perception.model.pillars import make_pillars
 from perception.registry import KINDS, make_network
-=======
-from perception.model.network import Network, make_network
-from perception.model.pillars import make_pillars
-from perception.registry import KINDS
->>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
 
 CHANNELS, WINDOW, GROUP = 32, 3, 16
 #: Cells of each: groups that are not filled, one that is, one cell, a frame of nothing.
@@ -35,13 +28,8 @@ FRAMES = [(37, 16), (1,), (53,), (16,), (5, 0, 40), (0, 9)]
 @pytest.fixture
 def stage(load: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module, with its detector in the table meanwhile."""
-<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
-    module = load("backbone_attention")
-    registered(module, monkeypatch)
-=======
     module = load("detector.attended_backbone")
-    monkeypatch.setitem(KINDS, module.KIND, module.ENTRY)
->>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
+    registered(module, monkeypatch)
     return module
 
 
@@ -189,36 +177,6 @@ def test_a_frame_by_plans_is_that_of_the_layers(stage: Any) -> None:
         torch.testing.assert_close(logits, network.maps(located).heat_logits, rtol=1e-4, atol=1e-4)
 
 
-<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
-def test_boxes_of_a_frame_repeat_and_nothing_is_fine(stage: Any) -> None:
-    torch.manual_seed(0)
-    detector = Detector(randomised(make_network(attended())))
-    points = street()
-    first, again = detector(points), detector(points)
-    np.testing.assert_array_equal(first.boxes, again.boxes)
-    assert len(detector(points[:0])) == 0
-    one = detector(np.array([[5.0, 0.5, -1.0, 0.5]], np.float32))
-    assert np.isfinite(one.boxes).all()
-    together = detector.detect_batch([points, points[:0], points[::2]])
-    np.testing.assert_array_equal(together[0].boxes, first.boxes)
-
-
-@pytest.mark.parametrize(
-    ("attention", "what"),
-    [
-        ({"blocks": -1}, "blocks"),
-        ({"group": 40}, "group"),
-        ({"heads": 3}, "heads"),
-        ({"window": 0}, "window"),
-    ],
-)
-def test_what_cannot_be_is_named(stage: Any, attention: dict[str, int], what: str) -> None:
-    with pytest.raises(ConfigError, match=rf"backbone\.attention\.{what}"):
-        make_network(attended(**attention))
-
-
-=======
->>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
 @pytest.mark.gpu
 def test_a_gpu_computes_the_same(stage: Any) -> None:
     if not torch.cuda.is_available():
@@ -242,11 +200,7 @@ def test_the_benchmark_runs(load: Any, tmp_path: Path, monkeypatch: pytest.Monke
     data = bench.default_data()
     if not (data / "ImageSets" / "val.txt").is_file():
         pytest.skip(f"no KITTI frames in {data}")
-<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
-    registered(load("backbone_attention"), monkeypatch)
-=======
-    monkeypatch.setitem(KINDS, "attended", load("detector.attended_backbone").ENTRY)
->>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
+    registered(load("detector.attended_backbone"), monkeypatch)
     out = tmp_path / "out.json"
     arguments = ["--quick", "--data", str(data), "--parts", "val", "--out", str(out)]
     assert bench.main([*arguments, "--seconds", "1", "--folder", str(tmp_path / "kept"), "--json"]) == 0

@@ -10,15 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
-from memory.exchange import export_memories, import_source, open_source
-from memory.exchange.exporting import ExportFormat, export_format
-from memory.persistence.sqlite.database import SqliteDatabase
-=======
 from memory.exchange import export_memories
 from memory.exchange.exporting import export_format
-from memory.persistence.sqlite import Database
->>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
+from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter
 from memory.types import Memory
 
@@ -35,30 +29,7 @@ def database(tmp_path: Path) -> Iterator[SqliteDatabase]:
         yield opened
 
 
-<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
-@pytest.mark.parametrize("format", ["jsonl", "parquet"])
-def test_there_and_back(database: SqliteDatabase, tmp_path: Path, format: ExportFormat) -> None:
-    path = tmp_path / f"all.{format}"
-    told: list[tuple[int, int]] = []
-    count = export_memories(
-        database, path, format=format, progress=lambda done, total: told.append((done, total))
-    )
-    assert count == 2500
-    assert told == [(1000, 2500), (2000, 2500), (2500, 2500)]
-    with SqliteDatabase.open(tmp_path / "copy", dim=4) as copy:
-        assert import_source(copy, open_source(path)).memories == 2500
-        before = database.get(database.ids(order="oldest").tolist())
-        after = copy.get(copy.ids().tolist())
-        assert [memory.time_ns for memory in after] == sorted(memory.time_ns for memory in before)
-        for left, right in zip(before, after, strict=True):
-            assert left.label == right.label
-            np.testing.assert_array_equal(left.embedding, right.embedding)
-
-
 def test_a_filter_without_vectors_to_a_stream(database: SqliteDatabase) -> None:
-=======
-def test_a_filter_without_vectors_to_a_stream(database: Database) -> None:
->>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
     stream = io.StringIO()
     doors = Filter(labels=["door"], between_ns=(4001, 5000))
     assert export_memories(database, stream, format="jsonl", filter=doors, vectors=False) == 334

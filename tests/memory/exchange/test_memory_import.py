@@ -61,17 +61,7 @@ def test_a_file_that_has_grown(database: SqliteDatabase, tmp_path: Path) -> None
     assert times(database) == list(range(12))
 
 
-<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
-def test_another_file_is_another_import(database: SqliteDatabase, tmp_path: Path) -> None:
-    bring(database, write(tmp_path / "a.jsonl", list(range(6))))
-    report = bring(database, write(tmp_path / "b.jsonl", list(range(1, 7))))
-    assert (report.known_lines, report.memories) == (0, 6)
-
-
 def test_an_undone_portion_comes_back(database: SqliteDatabase, tmp_path: Path) -> None:
-=======
-def test_an_undone_portion_comes_back(database: Database, tmp_path: Path) -> None:
->>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
     path = write(tmp_path / "a.jsonl", list(range(9)))
     operations = bring(database, path).operations
     undo = database.undo(operations[1])

@@ -100,28 +100,6 @@ def counts(folder: Path) -> list[tuple[str, int]]:
         return sorted((one.kind, one.count) for one in held(store))
 
 
-<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
-@pytest.mark.parametrize("stop", [5, 25, 44, 59])
-def test_an_interrupted_import_goes_on(path: Path, tmp_path: Path, stop: int) -> None:
-    with SqliteDatabase.open(tmp_path / "whole", create=True, dim=2) as database:
-        import_source(database, open_source(path))
-
-    def interrupt(done: int, total: int) -> None:
-        if done >= sizes[stop]:
-            raise KeyboardInterrupt
-
-    sizes = np.cumsum([len(line) for line in path.read_bytes().splitlines(keepends=True)])
-    with SqliteDatabase.open(tmp_path / "store", create=True, dim=2) as database:
-        with pytest.raises(KeyboardInterrupt):
-            import_source(database, open_source(path), portion=1, progress=interrupt)
-        import_source(database, open_source(path), portion=1)
-        again = import_source(database, open_source(path), portion=1)
-        assert (again.memories, again.known_lines) == (0, 60)
-    assert counts(tmp_path / "store") == counts(tmp_path / "whole")
-
-
-=======
->>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
 def test_what_a_file_has_grown_by(path: Path, tmp_path: Path) -> None:
     lines = path.read_text().splitlines(keepends=True)
     short = tmp_path / "grows" / "detections.jsonl"

@@ -14,19 +14,11 @@ from hypothesis import strategies as st
 
 from memory.config import StoreConfig
 from memory.errors import DimensionError, UnknownMemoryError
-<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
 from memory.index import LSHIndex, Plan, tiered
-=======
-from memory.index import LSHIndex, Plan
->>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
 from memory.index.evaluation import clustered
 from memory.index.neighbours import unit_rows
 from memory.persistence.filters import in_polygon
 from memory.query import Filter, Query
-<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
-=======
-from memory.search import retriever as retrieve
->>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
 from memory.store import MemoryStore
 from memory.types import STATES, Memory
 

@@ -248,20 +248,6 @@ def test_chunks_do_not_matter(pattern_heads: int, monkeypatch: pytest.MonkeyPatc
         torch.testing.assert_close(one, other)
 
 
-<<<<<<< 2881487e6ddebdaa4cf6e79bd079c6d377fcf549
-def test_repeats_to_the_bit() -> None:
-    mask = random_mask((256, 256), block=32)
-    results = []
-    for _ in range(2):
-        operands = [tensor.float().requires_grad_() for tensor in random_operands(2, 4, 2, 256, 256, 32)]
-        out, lse = reference_attention(*operands, from_token_mask(mask, 32))
-        out.sum().backward()
-        results.append([out, lse, *(tensor.grad for tensor in operands)])
-    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
-
-
-=======
->>>>>>> 0f76da150df22644b9cb4c4a51aea55afa9729ad
 def test_plan_is_kept_and_dropped_with_a_copy() -> None:
     q, k, v = random_operands(1, 2, 2, 40, 40)
     pattern = from_token_mask(random_mask((40, 40)), 16)
