@@ -72,8 +72,8 @@ def test_a_choice_of_the_user_stays(name: str, printing_torch: Path) -> None:
 
 def test_a_loaded_torch_is_left_alone() -> None:
     code = (
-        "import os, torch; from sparse_core.common.commands import sleep_while_waiting; before = dict(os.environ);"
-        " sleep_while_waiting(); print(os.environ == before)"
+        "import os, torch; from sparse_core.common.commands import sleep_while_waiting;"
+        " before = dict(os.environ); sleep_while_waiting(); print(os.environ == before)"
     )
     assert run(code).stdout == "True\n"
 
