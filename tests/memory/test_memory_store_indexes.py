@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory.config import StoreConfig
+from memory.config import StoreConfig, TierOptions
 from memory.index import Among, FlatIndex, LSHIndex
 from memory.index.evaluation import clustered
 from memory.query import Query
-from memory.search.tiers import TierOptions
 from memory.store import MemoryStore
 from memory.types import Memory
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from memory.index.cuda.codes import Asked
+from memory.index.cuda.codes import QueryLevels
 
 #: Most cells that a query reads.
 PROBE_LIMIT = 128
@@ -95,7 +95,7 @@ class Probed(NamedTuple):
         ends: (queries, probes) int32 where each cell ends among the rows of its query, the nearest first.
     """
 
-    asked: Asked
+    asked: QueryLevels
     shifts: Tensor
     ends: Tensor
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from perception.config import ConfigError
+from perception.errors import ConfigError
 from perception.export import export_network
 from perception.model.network import Network
 from sparse_core.conv import SparseTensor
