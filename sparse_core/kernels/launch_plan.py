@@ -178,6 +178,9 @@ class LaunchPlan:
             The result; None if the guard fails, so that the call has to take the ordinary way.
         """
         index, addresses = self._index, []
+        # First, since tensors under transforms of torch.func have no address.
+        if torch_internals.current_device() != index or perhaps_followed(*operands, *fixed):
+            return None
         for operand in operands:
             address = operand.data_ptr()
             if address % ALIGNMENT or operand.get_device() != index:
@@ -188,8 +191,6 @@ class LaunchPlan:
             for tensor, address in zip(fixed, self._fixed):  # noqa: B905
                 if tensor.data_ptr() != address:
                     return None
-        if torch_internals.current_device() != index or perhaps_followed(*operands, *fixed):
-            return None
         result = torch.empty_strided(self._shape, self._strides, dtype=self._dtype, device=self._device)
         stream = torch_internals.raw_stream(index)
         if self._scratch is None:
