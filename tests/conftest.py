@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from spconv_on_cpu import leave_out_gpu_kernels
 from torch import Tensor
 
@@ -23,6 +24,10 @@ from sparse_core.conv.convolution import vendor
 REPOSITORY = Path(__file__).parent.parent
 #: Seconds for tests that are marked slow: enough beside other programs.
 _SLOW_S = 7200
+
+# How long an example takes depends on what else runs on the machine.
+settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any load")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -122,12 +122,16 @@ def test_what_nobody_waits_for_is_not_called(patient: Turns) -> None:
 
 def test_ending_drops_what_has_not_begun() -> None:
     turns = Turns(1, patience_s=3600.0)
-    end = threading.Event()
+    begun, end = threading.Event(), threading.Event()
+
+    def wait() -> bool:
+        begun.set()
+        return end.wait(GUARD_S)
 
     async def run() -> None:
-        first = asyncio.ensure_future(turns.call(lambda: end.wait(GUARD_S)))
+        first = asyncio.ensure_future(turns.call(wait))
         second = asyncio.ensure_future(turns.call(lambda: None))
-        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(begun.wait, GUARD_S)
         turns.cancel()
         with pytest.raises(asyncio.CancelledError):
             await second
