@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+
+from sparse_core.dynamic import SparseMomentum
 
 ROOT = Path(__file__).resolve().parents[2]
 SNAPSHOT = Path(__file__).with_name("public_surface.txt")
@@ -47,6 +50,20 @@ def parameters(value: object) -> str:
     return f"({', '.join(parts)})"
 
 
+def defined_methods(owner: type) -> Iterator[str]:
+    """Public methods in the order of their names, without those that a base defines.
+
+    `torch.optim.Optimizer` puts an inherited `step` into the class of its first instance.
+    """
+    for name, function in sorted(vars(owner).items()):
+        if name.startswith("_"):
+            continue
+        if isinstance(function, staticmethod | classmethod):
+            yield name
+        elif inspect.isfunction(function) and function.__qualname__ == f"{owner.__qualname__}.{name}":
+            yield name
+
+
 def surface() -> Iterator[str]:
     """A line for each public name and each public method."""
     for module in public_modules():
@@ -54,16 +71,19 @@ def surface() -> Iterator[str]:
             value = getattr(importlib.import_module(module), name)
             yield f"{module}.{name}{parameters(value)}"
             if inspect.isclass(value):
-                for method, function in sorted(vars(value).items()):
-                    if method.startswith("_"):
-                        continue
-                    if isinstance(function, staticmethod | classmethod) or inspect.isfunction(function):
-                        yield f"{module}.{name}.{method}{parameters(getattr(value, method))}"
+                for method in defined_methods(value):
+                    yield f"{module}.{name}.{method}{parameters(getattr(value, method))}"
 
 
 def test_public_surface_is_the_snapshot() -> None:
     """Run this file as a script where the change is meant, and say so in CHANGELOG.md."""
     assert list(surface()) == SNAPSHOT.read_text(encoding="utf-8").splitlines()
+
+
+def test_an_instance_of_an_optimizer_adds_no_public_method() -> None:
+    before = list(defined_methods(SparseMomentum))
+    SparseMomentum([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    assert list(defined_methods(SparseMomentum)) == before
 
 
 def test_every_all_is_complete_and_resolves(source_files: dict[str, Path]) -> None:
