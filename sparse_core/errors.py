@@ -2,11 +2,11 @@
 
     SparseError
     ├── ConvergenceError         an iterative solver did not reach its tolerance
-    ├── EnergyUnavailableError   no counter of energy can be read here
-    └── ImplementationError      an explicit ``impl`` that cannot run here
+    ├── EnergyUnavailableError   this machine has no readable energy counter
+    └── ImplementationError      the implementation named by ``impl`` cannot run here
 
     UserWarning
-    ├── CapacityWarning       a fixed capacity was exceeded and something was left out
+    ├── CapacityWarning       a fixed capacity was exceeded and entries were dropped
     └── FactorisationWarning  a factorisation broke down and was changed until it succeeded
 
 Bad arguments raise the built-in ``ValueError`` and ``TypeError``.
@@ -34,16 +34,16 @@ class ConvergenceError(SparseError, RuntimeError):
 
 
 class EnergyUnavailableError(SparseError, RuntimeError):
-    """No counter of a device's energy can be read; the message says which, why, and what mends it."""
+    """The machine has no readable energy counter; the message gives the reason and the fix."""
 
 
 class ImplementationError(SparseError, RuntimeError):
-    """An implementation was asked for by name and cannot run on these tensors or this machine."""
+    """The implementation named by ``impl`` cannot run on these tensors or this machine."""
 
 
 class CapacityWarning(UserWarning):
-    """A fixed capacity was exceeded; the message says what was left out and how to raise it."""
+    """A fixed capacity was exceeded; the message names what was dropped and how to raise the capacity."""
 
 
 class FactorisationWarning(UserWarning):
-    """A factorisation broke down and was changed until it succeeded; the message says how."""
+    """A factorisation broke down and was changed until it succeeded; the message describes the change."""

@@ -1,8 +1,8 @@
-"""Compression: n:m pruning, then few bits a kept value, in files of the size that theory says.
+"""Compression: n:m pruning, then few bits per kept value, in files close to the theoretical size.
 
-``compress_model`` packs the weights of a model, ``save_compressed`` and ``load_compressed`` keep them, and
+``compress_model`` packs the weights of a model, ``save_compressed`` and ``load_compressed`` store them, and
 ``compressed_layers`` runs Linear and Conv2d layers from the packed form. ``MaskCache`` and
-``IncrementalMask`` are for masks that change while a model learns.
+``IncrementalMask`` hold masks that change during training.
 """
 
 from sparse_core.compression.calibrate import CalibratedLayer, CalibrationReport, prune_in_one_pass

@@ -1,8 +1,8 @@
-"""Prune a model by its inputs in a single forward pass, sparse convolutions included.
+"""Prune a model in one forward pass over calibration inputs; sparse convolutions are supported.
 
-Each layer is pruned by SparseGPT at the moment its inputs arrive, which have passed the pruned layers before
-it: the sequential form of the method, without a pass for each layer. ``sparse_core.nm.prune`` does the same
-for Linear and Conv2d one layer at a time.
+SparseGPT prunes each layer when its inputs arrive. These inputs have passed the pruned layers before it: this
+is the sequential form of the method without one pass per layer. ``sparse_core.nm.prune`` does the same for
+Linear and Conv2d layers, one layer at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparse_core.nm.packing.matrix_view import MatrixView, pad_columns
 from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.pruning.sparsegpt import sparsegpt
 
-#: Rows of an unfolded input that are held at a time.
+#: Rows of an unfolded input held in memory at once.
 _CHUNK = 8192
 
 
@@ -34,11 +34,11 @@ class CalibratedLayer:
 
     Attributes:
         name: dotted name.
-        shape: of the weight.
-        rows: inputs seen.
-        kept_magnitude: Σ|w| of the kept positions over Σ|w| of all, before pruning.
+        shape: shape of the weight.
+        rows: number of input rows seen.
+        kept_magnitude: Σ|w| of the kept weights over Σ|w| of all, before pruning.
         output_error: ‖change of the output‖₂ / ‖output without bias‖₂ over the inputs seen.
-        damping_used: of SparseGPT.
+        damping_used: damping that SparseGPT used.
     """
 
     name: str
@@ -51,12 +51,12 @@ class CalibratedLayer:
 
 @dataclass(frozen=True)
 class CalibrationReport(Report):
-    """What :func:`prune_in_one_pass` did; ``str(report)`` is a table.
+    """Result of :func:`prune_in_one_pass`; ``str(report)`` is a table.
 
     Attributes:
-        layers: in the order in which their inputs came.
-        skipped: why each other layer stays as it is.
-        masks: bool of the weight's shape by layer name, true where a weight is kept.
+        layers: pruned layers in the order in which their inputs arrived.
+        skipped: reason for each layer that was not pruned.
+        masks: bool masks of the weights' shapes by layer name; true where a weight is kept.
     """
 
     layers: list[CalibratedLayer]
@@ -64,7 +64,7 @@ class CalibrationReport(Report):
     masks: dict[str, Tensor] = field(repr=False)
 
     def tables(self) -> list[Table | str]:
-        """A row for each layer, and what was left out."""
+        """Return one row per layer, then the skipped layers."""
         columns: dict[str, Column] = {
             "layer": lambda layer: layer.name or "(model)",
             "shape": "shape",
@@ -85,24 +85,24 @@ def prune_in_one_pass(
     correct_bias: bool = True,
     progress: bool = False,
 ) -> CalibrationReport:
-    """Prune layers in place by SparseGPT while one forward pass runs through them.
+    """Prune layers in place with SparseGPT during one forward pass.
 
     Args:
-        model: whose Linear, Conv2d, ConvTranspose2d and sparse convolution layers are pruned.
+        model: its Linear, Conv2d, ConvTranspose2d and sparse convolution layers are pruned.
         forward: runs the model once on all calibration inputs as one batch. A layer that is called several
             times is pruned at its first call.
-        pattern: n:m. Where m does not divide the columns the last group reaches beyond them.
-        select: which layers, see :data:`sparse_core.common.surgery.Select`.
-        damping: of SparseGPT.
-        correct_bias: add to a layer's bias what pruning takes from the mean of its output.
+        pattern: n:m. If m does not divide the columns, the last group is padded.
+        select: layers to prune, see :data:`sparse_core.common.surgery.Select`.
+        damping: damping of SparseGPT.
+        correct_bias: add the change of a layer's mean output to its bias.
         progress: show a progress bar.
 
     Raises:
-        ValueError: nothing matches, a convolution of several groups, values that are not finite, layers that
-            the pass never reached (named; those before are pruned), or see :func:`sparsegpt`.
+        ValueError: nothing matches, a convolution has several groups, values are not finite, or the pass does
+            not reach some layers (layers before them are already pruned); see also :func:`sparsegpt`.
 
     Warns:
-        CalibrationWarning: SparseGPT needed more damping, or more inputs.
+        CalibrationWarning: SparseGPT needed more damping or more inputs.
     """
     selection = choose_layers(model, COMPRESSIBLE, select)
     grouped = [name for name, module in selection.layers.items() if getattr(module, "groups", 1) != 1]
@@ -190,18 +190,18 @@ def _prune(
 
 
 def input_rows(module: nn.Module, inputs: tuple[Any, ...], channels_last: bool = False) -> Iterator[Tensor]:
-    """The rows that the matrix of a layer's weight multiplies, some at a time: (rows, columns).
+    """Yield the rows (rows, columns) that a layer's weight matrix multiplies, in pieces.
 
     Args:
         module: a layer of :data:`sparse_core.compression.model.COMPRESSIBLE` without groups.
-        inputs: arguments of its forward.
-        channels_last: columns of a Conv2d in the order (kernel height, kernel width, in).
+        inputs: arguments of its forward pass.
+        channels_last: order the columns of a Conv2d as (kernel height, kernel width, in).
     """
     x = inputs[0]
     if isinstance(module, SPARSE_CONVOLUTIONS):
         yield from _sparse_rows(module, inputs)
     elif x.is_nested:
-        # nn.TransformerEncoder leaves padding out this way.
+        # nn.TransformerEncoder drops padding with nested tensors.
         for part in x.unbind():
             yield from input_rows(module, (part, *inputs[1:]), channels_last)
     elif isinstance(module, nn.Conv2d):
@@ -229,7 +229,7 @@ def _sparse_rows(module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[Tensor]
     else:
         assert isinstance(module, SubmanifoldConv2d | SparseConv2d)
         rows = module.tables(given)[0].rows
-    # -1, a tap without a cell, reads the row of zeros behind all.
+    # A tap without a cell has number -1 and reads the row of zeros at the end.
     features = F.pad(given.features, (0, 0, 0, 1))
     for some in rows.T.split(_CHUNK):
         yield features[some].flatten(1)

@@ -1,4 +1,4 @@
-"""Masks that move towards new ones step by step, for learning that never stops."""
+"""Masks that follow a moving average, for continual learning."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups, weight_fro
 
 @dataclass(frozen=True)
 class MaskUpdate:
-    """What :meth:`IncrementalMask.update` did.
+    """Result of :meth:`IncrementalMask.update`.
 
     Attributes:
         step: number of the update, from 1.
-        mask: bool, the new mask; exactly n in each group.
-        flipped: () float32, share of all mask entries that changed; on the mask's device.
+        mask: the new bool mask with exactly n true per group.
+        flipped: () float32 share of all mask entries that changed, on the mask's device.
     """
 
     step: int
@@ -28,25 +28,25 @@ class MaskUpdate:
 
 
 class IncrementalMask:
-    """A moving average of masks, ``M ← α M + (1 - α) M_new``, cut to exactly n of m at every step.
+    """A moving average of masks, ``M ← α M + (1 - α) M_new``, projected to n:m at every step.
 
-    One noisy batch moves the average a little and mostly flips nothing; a change that lasts comes through
-    after about log(1/2) / log(α) steps. Of equal averages the position that is kept now stays, then the lower
-    one: ties never make the mask flicker. A step reads nothing back to the host.
+    One noisy batch rarely flips an entry. A lasting change takes effect after about log(1/2) / log(α) steps.
+    Among equal averages the kept position wins, then the lower one, so that ties do not make the mask
+    flicker. A step does not wait for the device.
 
     Args:
-        mask: bool, exactly n in each group: where to start.
-        pattern: n and m, and the order of a convolution's columns.
-        alpha: share of the average that stays at a step, 0 (only the new mask counts) to below 1.
+        mask: initial bool mask with exactly n true per group.
+        pattern: n, m and the column order of a convolution.
+        alpha: weight of the old average, at least 0 (only the new mask counts) and below 1.
 
     Attributes:
-        average: float32 of the mask's shape, in [0, 1].
-        mask: bool, exactly n in each group.
-        step: updates so far.
+        average: float32 average in [0, 1], of the mask's shape.
+        mask: current bool mask with exactly n true per group.
+        step: number of updates so far.
 
     Raises:
-        TypeError: a mask that is not bool.
-        ValueError: a mask that is not n:m, or ``alpha`` out of range.
+        TypeError: the mask is not bool.
+        ValueError: the mask is not n:m, or ``alpha`` is out of range.
     """
 
     def __init__(self, mask: Tensor, pattern: NMPattern = TWO_FOUR, *, alpha: float = 0.9) -> None:
@@ -69,16 +69,16 @@ class IncrementalMask:
         return cls(pattern_mask(weight, pattern), pattern, alpha=alpha)
 
     def update(self, new: Tensor) -> MaskUpdate:
-        """One step towards ``new``.
+        """Move one step towards ``new``.
 
         Args:
-            new: bool, a mask of the same shape (not necessarily n:m); or floating point, scores or a weight
-                of which the n largest absolute values of each group make the new mask. NaN counts as the
-                smallest.
+            new: a bool mask of the same shape, not necessarily n:m; or floating-point scores or weights,
+                whose n
+                largest absolute values per group form the new mask. NaN counts as the smallest.
 
         Raises:
-            TypeError: whole numbers.
-            ValueError: another shape.
+            TypeError: ``new`` holds integers.
+            ValueError: ``new`` has another shape.
         """
         if new.shape != self.mask.shape:
             raise ValueError(f"the new mask must have shape {tuple(self.mask.shape)}, got {tuple(new.shape)}")
@@ -94,7 +94,7 @@ class IncrementalMask:
         return MaskUpdate(self.step, projected, flipped)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that :meth:`load_state_dict` needs to go on to the bit."""
+        """Return the state from which :meth:`load_state_dict` resumes bit for bit."""
         return {
             "average": self.average.clone(),
             "mask": self.mask.clone(),
@@ -104,10 +104,10 @@ class IncrementalMask:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state.
+        """Resume from a saved state.
 
         Raises:
-            ValueError: of another pattern or shape.
+            ValueError: the state has another pattern or shape.
         """
         pattern = NMPattern(*state["pattern"])
         if pattern != self.pattern or state["mask"].shape != self.mask.shape:
@@ -121,21 +121,10 @@ class IncrementalMask:
 
 
 def project(average: Tensor, held: Tensor, pattern: NMPattern) -> Tensor:
-    """The n:m mask nearest to an average: the n largest of each group.
+    """Return the n:m mask that keeps the n largest averages of each group, (same shape) bool.
 
-    Of equal values those that ``held`` keeps come first, then lower positions: the sum of the kept averages
-    is the largest possible, and no more entries change than that needs.
-
-    Args:
-        average: floating point, (out, in) or (out, in, kernel height, kernel width).
-        held: bool of its shape.
-        pattern: n and m, and the order of a convolution's columns.
-
-    Returns:
-        Bool of the same shape, exactly n in each group.
-
-    Raises:
-        ValueError: m does not divide the columns.
+    Among equal values, those that ``held`` keeps come first, then lower positions: no more entries change
+    than necessary.
     """
     matrix = weight_matrix(average, pattern.conv_layout, name="average")
     check_groups(matrix.shape[1], pattern.m, name="average")
@@ -144,7 +133,7 @@ def project(average: Tensor, held: Tensor, pattern: NMPattern) -> Tensor:
     ordered, order = torch.sort(groups, dim=2, stable=True)
     above = torch.nn.functional.pad((ordered[..., 1:] > ordered[..., :-1]).long().cumsum(dim=2), (1, 0))
     places = torch.empty_like(above).scatter_(2, order, above)
-    # Equal averages share a place; twice that leaves room for who is kept now.
+    # Equal averages share a rank; doubling it leaves room to prefer the position that is kept now.
     score = (places * 2 + kept).reshape(matrix.shape)
     chosen = nm_mask(score, pattern.n, pattern.m, score)
     return weight_from_matrix(chosen, tuple(average.shape), pattern.conv_layout).contiguous()

@@ -1,4 +1,4 @@
-"""Masks kept by pattern id within a budget of bytes; the least recently used go first."""
+"""Cache of masks within a byte budget; evicts the least recently used."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from sparse_core.nm.packing.bits import pack_bits, unpack_bits
 from sparse_core.nm.packing.positions import choices_of
 from sparse_core.nm.pattern import NMPattern
 
-#: Patterns whose masks :meth:`MaskCache.precompute` makes ready.
+#: Patterns whose masks :meth:`MaskCache.precompute` creates.
 COMMON_PATTERNS = (NMPattern(1, 2), NMPattern(1, 4), NMPattern(2, 4), NMPattern(2, 8), NMPattern(4, 8))
 
 
 class PatternId(NamedTuple):
-    """Name of a mask in which every group of m columns keeps the same n positions.
+    """Key of a mask in which every group of m columns keeps the same n positions.
 
     Attributes:
         n, m: the pattern.
-        choice: which of the C(m, n) choices, in the order of
+        choice: number of the choice among C(m, n), in the order of
             :func:`sparse_core.nm.packing.positions.choices_of`; 0 keeps the first n.
-        rows, columns: of the mask.
+        rows, columns: size of the mask.
     """
 
     n: int
@@ -40,15 +40,15 @@ class PatternId(NamedTuple):
 
 @dataclass(frozen=True)
 class CacheStatistics(Report):
-    """What a :class:`MaskCache` did; ``str(statistics)`` is a table.
+    """Statistics of a :class:`MaskCache`; ``str(statistics)`` is a table.
 
     Attributes:
-        hits, misses: lookups that found a mask, and that did not.
-        evictions: masks dropped for others.
-        too_large: masks larger than the whole budget, which were not kept.
-        masks: kept now.
-        nbytes: of these.
-        budget_bytes: most bytes.
+        hits, misses: lookups that found a mask, and lookups that did not.
+        evictions: masks dropped to make room.
+        too_large: masks that were not stored because they exceed the whole budget.
+        masks: masks stored now.
+        nbytes: bytes of these masks.
+        budget_bytes: the budget.
     """
 
     hits: int
@@ -68,20 +68,20 @@ class CacheStatistics(Report):
 
 
 class _Entry(NamedTuple):
-    """A mask, one bit an entry if packed."""
+    """A mask; if ``packed``, one bit per entry."""
 
     stored: Tensor
     shape: tuple[int, ...]
 
 
 class MaskCache:
-    """Bool masks by id, such as a :class:`PatternId` or (layer, step).
+    """Bool masks by id, for example a :class:`PatternId` or (layer, step). Thread-safe.
 
-    Masks are handed out as they are kept: do not write to them. Safe to use from several threads.
+    The cache returns the stored tensors themselves: do not write to them.
 
     Args:
-        budget_bytes: most bytes of masks.
-        packed: keep one bit an entry, an eighth of the memory; each lookup unpacks.
+        budget_bytes: largest total size of the masks.
+        packed: store one bit per entry, an eighth of the memory; each lookup unpacks.
 
     Raises:
         ValueError: a negative budget.
@@ -97,10 +97,10 @@ class MaskCache:
         self._nbytes = self._hits = self._misses = self._evictions = self._too_large = 0
 
     def put(self, pattern_id: Hashable, mask: Tensor) -> bool:
-        """Keep a mask, in the place of one of the same id and device.
+        """Store a mask; replace one of the same id and device.
 
         Returns:
-            Whether it is kept; a mask larger than the whole budget is not.
+            False if the mask exceeds the whole budget and was not stored.
 
         Raises:
             TypeError: not a bool tensor.
@@ -124,7 +124,7 @@ class MaskCache:
             return True
 
     def get(self, pattern_id: Hashable, device: torch.device | str = "cpu") -> Tensor | None:
-        """The mask of that id on that device, or ``None``; it counts as used now."""
+        """Return the mask of an id on a device, or ``None``; marks it as recently used."""
         key = (pattern_id, str(_numbered(device)))
         with self._lock:
             entry = self._entries.get(key)
@@ -140,10 +140,10 @@ class MaskCache:
     def get_or_make(
         self, pattern_id: Hashable, make: Callable[[], Tensor], device: torch.device | str = "cpu"
     ) -> Tensor:
-        """The mask of that id; one that is not there is made and kept.
+        """Return the mask of an id; create and store it if it is missing.
 
         Raises:
-            ValueError: ``make`` gave a mask on another device.
+            ValueError: ``make`` returned a mask on another device.
         """
         found = self.get(pattern_id, device)
         if found is not None:
@@ -157,17 +157,17 @@ class MaskCache:
     def repeated(
         self, pattern: NMPattern, shape: tuple[int, int], choice: int = 0, device: torch.device | str = "cpu"
     ) -> Tensor:
-        """The mask in which every group keeps the same positions, see :func:`repeated_mask`."""
+        """Return :func:`repeated_mask` from the cache."""
         key = PatternId(pattern.n, pattern.m, choice, *shape)
         return self.get_or_make(key, lambda: repeated_mask(pattern, shape, choice, device=device), device)
 
     def precompute(self, shape: tuple[int, int], device: torch.device | str = "cpu") -> int:
-        """Make ready what every group may keep under 1:2, 1:4, 2:4, 2:8 and 4:8, as far as the budget goes.
+        """Store all repeated masks for 1:2, 1:4, 2:4, 2:8 and 4:8, as far as the budget allows.
 
-        Only patterns that divide the columns; masks that are there already stay.
+        Patterns that do not divide the columns are skipped; stored masks stay.
 
         Returns:
-            How many masks of this shape are there afterwards.
+            The number of stored masks of this shape.
         """
         ready = 0
         size = shape[0] * shape[1]
@@ -187,14 +187,14 @@ class MaskCache:
         return ready
 
     def drop(self, pattern_id: Hashable) -> None:
-        """Forget the masks of that id on every device."""
+        """Remove the masks of an id on every device."""
         with self._lock:
             for key in [key for key in self._entries if key[0] == pattern_id]:
                 self._drop(key)
 
     @property
     def statistics(self) -> CacheStatistics:
-        """Counts since the cache was made, and what it holds."""
+        """Return the counters since the cache was created, and its current content."""
         with self._lock:
             return CacheStatistics(
                 self._hits,
@@ -220,7 +220,7 @@ class MaskCache:
 
 
 def _numbered(device: torch.device | str) -> torch.device:
-    """The device as tensors name it: "cuda" is the present one, such as "cuda:0"."""
+    """Return the device with its index, as tensors name it: "cuda" becomes for example "cuda:0"."""
     found = torch.device(device)
     return torch.empty(0, device=found).device if found.type == "cuda" else found
 
@@ -228,16 +228,16 @@ def _numbered(device: torch.device | str) -> torch.device:
 def repeated_mask(
     pattern: NMPattern, shape: tuple[int, int], choice: int = 0, *, device: torch.device | str = "cpu"
 ) -> Tensor:
-    """A mask (rows, columns) in which every group of m columns keeps the same n positions.
+    """Return a (rows, columns) mask in which every group of m columns keeps the same n positions.
 
     Args:
-        pattern: n and m; C(m, n) up to 65,536.
-        shape: rows and columns of the mask.
-        choice: which of the C(m, n) choices, see :class:`PatternId`.
-        device: of the mask.
+        pattern: n and m; C(m, n) at most 65,536.
+        shape: rows and columns.
+        choice: number of the choice, see :class:`PatternId`.
+        device: device of the mask.
 
     Raises:
-        ValueError: m does not divide the columns, or there is no such choice.
+        ValueError: m does not divide the columns, or ``choice`` is out of range.
     """
     rows, columns = shape
     choices = choices_of(pattern)

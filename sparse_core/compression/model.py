@@ -33,12 +33,7 @@ COMPRESSIBLE: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d, nn.ConvTransp
 
 
 def layout_of(module: nn.Module, conv_layout: ConvLayout = "unfold") -> Layout:
-    """The layout for the weight of a layer of :data:`COMPRESSIBLE`.
-
-    Args:
-        module: the layer.
-        conv_layout: of ``NMPattern``, for dense convolutions.
-    """
+    """Return the matrix layout for the weight of a layer; ``conv_layout`` applies to dense convolutions."""
     if isinstance(module, nn.ConvTranspose2d):
         return "transposed"
     if isinstance(module, nn.Conv2d) and conv_layout == "channels_last":
@@ -58,24 +53,27 @@ def compress_model(
     other_dtype: torch.dtype | None = None,
     progress: bool = False,
 ) -> CompressedModel:
-    """Compress the weights of Linear, Conv2d, ConvTranspose2d and sparse convolution layers; the model stays.
+    """Compress the weights of Linear, Conv2d, ConvTranspose2d and sparse convolution layers.
+
+    The model itself does not change.
 
     Args:
         model: any module.
-        pattern: n:m for all layers, or one for each name; ``None`` for a name keeps all of its values, a
-            missing name leaves the layer out.
-        coding: for all layers, or one for each name; a missing name leaves the layer out.
-        select: which layers, see :data:`sparse_core.common.surgery.Select`.
-        masks: what to keep by layer name, such as ``PruneReport.masks``.
-        index: how positions are stored.
-        pad: let last groups reach beyond the columns where m does not divide them; without it such a layer is
-            left out, and said so.
-        other_dtype: type in which all other floating-point tensors are stored; ``None``: as they are.
+        pattern: n:m for all layers, or one by layer name; ``None`` for a name keeps all values, a missing
+            name
+            skips the layer.
+        coding: one for all layers, or one by layer name; a missing name skips the layer.
+        select: layers to compress, see :data:`sparse_core.common.surgery.Select`.
+        masks: weights to keep by layer name, for example ``PruneReport.masks``.
+        index: coding of the positions.
+        pad: pad the last group if m does not divide the columns; otherwise such a layer is skipped and
+            reported.
+        other_dtype: type in which all other floating-point tensors are stored; ``None`` keeps their type.
         progress: show a progress bar.
 
     Raises:
-        TypeError, ValueError: as for :func:`compress`, naming the layer; no layer matches; an unknown name;
-            or a tensor that ``other_dtype`` cannot hold.
+        TypeError, ValueError: as for :func:`compress`, naming the layer; or no layer matches, a name is
+            unknown, or ``other_dtype`` cannot hold a tensor.
     """
     for what, given in (("pattern", pattern), ("coding", coding), ("masks", masks)):
         check_names(model, given, what)
@@ -127,7 +125,7 @@ def _settings(
     pattern: NMPattern | Mapping[str, NMPattern | None] | None,
     coding: Coding | str | Mapping[str, Coding | str],
 ) -> tuple[NMPattern | None, Coding] | None:
-    """Pattern and coding of a layer; ``None`` where it is left out."""
+    """Return pattern and coding of a layer; ``None`` if it is skipped."""
     if isinstance(pattern, Mapping) and name not in pattern:
         return None
     if isinstance(coding, Mapping) and name not in coding:
@@ -150,7 +148,7 @@ def _obstacle(module: nn.Module, pattern: NMPattern | None, pad: bool) -> str | 
 
 
 def _converted(name: str, value: Tensor, dtype: torch.dtype | None) -> Tensor:
-    """A copy of a tensor that is not compressed, floating-point ones as ``dtype``."""
+    """Return a copy of an uncompressed tensor; floating-point ones as ``dtype``."""
     stored = value.to(dtype) if dtype is not None and value.is_floating_point() else value
     if value.is_floating_point() and not bool(stored.isfinite().all()):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Sparsity that changes while a network trains or runs: activations, RigL, and inference to a budget."""
+"""Sparsity that changes during training or inference: activations, RigL, and inference within a budget."""
 
 from sparse_core.dynamic.activations.masks import masked
 from sparse_core.dynamic.activations.predictor import BlockPredictor, PredictedFeedForward, fit_predictor

@@ -1,4 +1,4 @@
-"""Products of rows with the weight of their group, without padding: sort by group, one product a group.
+"""Products of rows with the weight of their group, without padding: sort by group, one product per group.
 
 The dispatch is that of dropless mixtures of experts (Gale et al., "MegaBlocks", 2023).
 """
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 
 class Dispatch(NamedTuple):
-    """Rows in order of their group.
+    """Rows sorted by group.
 
     Attributes:
         order: (N * k,) int64, position ``row * k + choice`` of each sorted row.
-        inverse: (N * k,) int64, the way back.
+        inverse: (N * k,) int64, inverse permutation of ``order``.
         groups: (N * k,) int64, rising.
         counts: (G,) int64, rows of each group.
         choices: k.
@@ -30,12 +30,7 @@ class Dispatch(NamedTuple):
 
 
 def plan_dispatch(chosen: Tensor, groups: int) -> Dispatch:
-    """Sort rows by the groups that they chose; nothing is read back from the device.
-
-    Args:
-        chosen: (N, k) int64, 0 to ``groups - 1``.
-        groups: number of groups.
-    """
+    """Sort rows by their groups ``chosen`` (N, k), int64 below ``groups``; does not wait for the device."""
     flat = chosen.reshape(-1)
     ordered, order = torch.sort(flat, stable=True)
     inverse = torch.empty_like(order)
@@ -46,38 +41,22 @@ def plan_dispatch(chosen: Tensor, groups: int) -> Dispatch:
 
 
 def send(x: Tensor, plan: Dispatch) -> Tensor:
-    """(N * k, features): a copy of each row for each group it chose, sorted by group."""
+    """Return (N * k, features): a copy of each row for each of its groups, sorted by group."""
     copies = x[:, None].expand(len(x), plan.choices, x.shape[1]).reshape(-1, x.shape[1])
     return copies.index_select(0, plan.order)
 
 
 def collect(y: Tensor, plan: Dispatch, weights: Tensor | None = None) -> Tensor:
-    """(N, features): the sum, or weighted sum, of what the groups made of each row.
-
-    Args:
-        y: (N * k, features), sorted by group.
-        plan: of :func:`plan_dispatch`.
-        weights: (N, k), or nothing.
-    """
+    """Return (N, features): the sum of each row's results ``y`` (N * k, features), weighted by (N, k)."""
     back = y.index_select(0, plan.inverse).reshape(-1, plan.choices, y.shape[1])
     return back.sum(dim=1) if weights is None else (back * weights[:, :, None]).sum(dim=1)
 
 
 def grouped_linear(x: Tensor, weight: Tensor, plan: Dispatch, bias: Tensor | None = None) -> Tensor:
-    """Each sorted row times the weight of its group.
+    """Multiply each sorted row (rows, in) by the weight (G, out, in) of its group; add its bias (G, out).
 
-    bfloat16 on CUDA runs in one launch that reads its sizes on the device (where torch has it and widths are
-    multiples of 8). Elsewhere there is one product a group that has rows, for which sizes are read once: on
-    CUDA that waits for the device.
-
-    Args:
-        x: (rows, in), sorted by group.
-        weight: (G, out, in).
-        plan: of :func:`plan_dispatch`.
-        bias: (G, out).
-
-    Returns:
-        (rows, out).
+    bfloat16 on CUDA takes one launch that reads its sizes on the device, if torch has it and the widths are
+    multiples of 8. Otherwise there is one product per group, and reading the sizes waits for the device.
     """
     if _one_launch(x, weight):
         offsets = plan.counts.cumsum(0).to(torch.int32)

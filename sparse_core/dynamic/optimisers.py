@@ -1,8 +1,8 @@
 """Adam, AdaGrad and momentum for stored connections, with state in 32 or 8 bits.
 
-A sparse layer's ``values`` hold its connections only, so the state exists only where weights do. With 8 bits
-each number of the state takes one byte and a share of a scale, after Dettmers et al., "8-bit Optimizers via
-Block-wise Quantization" (2022).
+A sparse layer stores only its connections in ``values``, so the optimiser's state has no entries for zeros.
+With 8 bits, each number of the state takes one byte and a share of a scale, after Dettmers et al.,
+"8-bit Optimizers via Block-wise Quantization" (2022).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Options = dict[str, Any]
 
 
 class _SparseOptimiser(torch.optim.Optimizer):
-    """State of 32 or 8 bits by name, and the loop over parameters."""
+    """Base of the optimisers: named state of 32 or 8 bits, and the loop over parameters."""
 
     _names: tuple[str, ...] = ()
     #: State that is never negative.
@@ -43,7 +43,7 @@ class _SparseOptimiser(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Change every parameter that has a gradient.
+        """Update every parameter that has a gradient.
 
         Args:
             closure: evaluates the model again and returns the loss, as in ``torch.optim``.
@@ -81,12 +81,12 @@ class _SparseOptimiser(torch.optim.Optimizer):
         raise NotImplementedError
 
     def state_bytes(self) -> int:
-        """Bytes of all moments."""
+        """Return the bytes of all moments."""
         kept = [part for state in self.state.values() for part in state.values()]
         return sum(part.nbytes for part in kept if isinstance(part, Tensor | QuantisedState))
 
     def state_dict(self) -> dict[str, Any]:
-        """As in ``torch.optim``; 8-bit moments as dictionaries of tensors."""
+        """Return the state as in ``torch.optim``; 8-bit moments are dictionaries of tensors."""
         packed = super().state_dict()
         packed["state"] = {
             key: {
@@ -97,12 +97,12 @@ class _SparseOptimiser(torch.optim.Optimizer):
         return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As in ``torch.optim``.
+        """Load a state as in ``torch.optim``.
 
         Raises:
-            ValueError: groups or sizes that do not fit.
+            ValueError: groups or sizes do not fit.
         """
-        # torch would turn the bytes into the parameters' type.
+        # torch would cast the bytes to the parameters' type.
         bare: dict[int, dict[str, Any]] = {key: {} for key in state_dict["state"]}
         super().load_state_dict({**state_dict, "state": bare})
         order = [parameter for group in self.param_groups for parameter in group["params"]]
@@ -126,7 +126,7 @@ def _exact(dtype: torch.dtype) -> torch.dtype:
 
 
 def _apply_change(parameter: nn.Parameter, change: Tensor, group: _Options) -> None:
-    """``parameter * (1 - lr * weight_decay) - change``, rounded once."""
+    """Set the parameter to ``parameter * (1 - lr * weight_decay) - change``, rounded once."""
     kept = parameter.to(change.dtype) * (1 - group["lr"] * group["weight_decay"])
     parameter.copy_(kept - change)
 
@@ -135,7 +135,7 @@ class SparseAdam(_SparseOptimiser):
     """Adam with decoupled weight decay (Kingma and Ba 2015; Loshchilov and Hutter 2019).
 
     Args:
-        params: as in ``torch.optim``; dense parameters are fine too.
+        params: as in ``torch.optim``; dense parameters work too.
         lr, betas, eps, weight_decay: as in ``torch.optim.AdamW``.
         state_bits: 32, or 8 for a quarter of the state.
 
@@ -206,7 +206,7 @@ class SparseAdagrad(_SparseOptimiser):
 
 
 class SparseMomentum(_SparseOptimiser):
-    """Gradient descent with momentum, Nesterov's if wanted, and decoupled weight decay.
+    """Gradient descent with momentum, optionally Nesterov's, and decoupled weight decay.
 
     Args:
         params: as in ``torch.optim``.

@@ -1,9 +1,9 @@
-"""Optimiser state in one byte a number: levels spaced by ratio, a scale for each block of 256.
+"""Optimiser state in one byte per number: geometrically spaced levels, one scale per block of 256.
 
-A plain rounding would freeze moving averages, whose changes are smaller than half a level. Numbers are
-rounded up or down by a dither instead, which differs from step to step and is right on average; it is
-computed from the place and the step, so that runs repeat to the bit. What is never negative (mean squares, by
-whose root steps are divided) does not fall to zero.
+Rounding to nearest would freeze moving averages, whose changes are smaller than half a level. So numbers are
+rounded with a dither that is right on average and differs from step to step. It is computed from position and
+step, so runs repeat bit for bit. Non-negative numbers (mean squares, by whose root steps are divided) never
+round to zero.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from torch import Tensor
 BLOCK = 256
 #: Smallest level as a power of ten of the largest.
 _DECADES = {True: 5.0, False: 10.0}
-# Fractions of the golden ratio's relatives spread multiples evenly over [0, 1).
+# Multiples of these irrational numbers (relatives of the golden ratio) spread evenly over [0, 1).
 _PLACE, _TURN = 0.7548776662466927, 0.5698402909980532
 
 
 @lru_cache
 def _levels(signed: bool, device: torch.device) -> Tensor:
-    """(256,) or (255,) float32 rising levels in [-1, 1] or [0, 1], zero among them."""
+    """Return rising float32 levels, (256,) in [-1, 1] or (255,) in [0, 1], zero among them."""
     count = 127 if signed else 255
     positive = torch.logspace(-_DECADES[signed], 0, count, dtype=torch.float64)
     positive[-1] = 1.0
@@ -36,13 +36,13 @@ def _levels(signed: bool, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class QuantisedState:
-    """One tensor of state.
+    """One quantised tensor of optimiser state.
 
     Attributes:
-        codes: (n,) uint8, number of the level.
+        codes: (n,) uint8, level numbers.
         scale: (ceil(n / 256),) float32, largest absolute value of each block.
-        shape: of the tensor.
-        signed: whether it may be negative.
+        shape: shape of the tensor.
+        signed: True if numbers may be negative.
         turn: step of the dither.
     """
 
@@ -59,12 +59,9 @@ class QuantisedState:
 
     @classmethod
     def of(cls, tensor: Tensor, *, signed: bool, turn: int) -> QuantisedState:
-        """Quantise a tensor; signed numbers below the smallest level may become zero.
+        """Quantise a real tensor of any shape, non-negative unless ``signed``.
 
-        Args:
-            tensor: any shape, real; not negative unless ``signed``.
-            signed: see the class.
-            turn: number of the step, which decides how the dither falls.
+        Signed numbers below the smallest level may become zero. ``turn`` is the step of the dither.
         """
         flat = tensor.detach().reshape(-1).float()
         count = len(flat)
@@ -82,17 +79,17 @@ class QuantisedState:
         return cls(codes.reshape(-1)[:count].to(torch.uint8), scale, tensor.shape, signed, turn)
 
     def read(self) -> Tensor:
-        """The tensor again, float32."""
+        """Return the float32 tensor."""
         shares = _levels(self.signed, self.codes.device)[self.codes.int()]
         scale = self.scale.repeat_interleave(BLOCK, output_size=len(self.scale) * BLOCK)[: len(shares)]
         return (shares * scale).reshape(self.shape)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> QuantisedState:
-        """The state of a changed tensor."""
+        """Return the state of the changed tensor."""
         return self.of(change(self.read()), signed=self.signed, turn=self.turn)
 
     def pack(self) -> dict[str, Any]:
-        """What a state dict holds."""
+        """Return the entries for a state dict."""
         return {
             "codes": self.codes,
             "scale": self.scale,
@@ -103,7 +100,7 @@ class QuantisedState:
 
     @classmethod
     def unpack(cls, packed: dict[str, Any], device: torch.device) -> QuantisedState:
-        """The state of :meth:`pack`.
+        """Restore a state from :meth:`pack`.
 
         Raises:
             ValueError: fields are missing or their sizes do not fit.

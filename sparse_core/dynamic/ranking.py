@@ -1,4 +1,4 @@
-"""Choose exactly so many entries by score, without reading anything back from the device."""
+"""Select an exact number of entries by score, without waiting for the device."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from torch import Tensor
 
 
 def best_entries(scores: Tensor, count: int) -> Tensor:
-    """Exactly ``count`` true entries a row: those with the largest score, of equal ones the first.
+    """Return (P, W) bool with the ``count`` largest scores per row; ties go to the first, on every device.
 
-    Args:
-        scores: (P, W) real, without NaN.
-        count: 0 to W.
-
-    Returns:
-        (P, W) bool; the same on every device.
+    ``scores`` (P, W) are real, without NaN.
     """
     if count >= scores.shape[1]:
         return torch.ones_like(scores, dtype=torch.bool)
@@ -27,20 +22,14 @@ def best_entries(scores: Tensor, count: int) -> Tensor:
 
 
 def nan_first(scores: Tensor) -> Tensor:
-    """Scores to rank by, without gradient: NaN counts as the largest, so that it is not hidden."""
+    """Return detached scores to rank by; NaN counts as the largest, so that it stays visible."""
     return torch.where(scores.isnan(), float("inf"), scores.detach())
 
 
 def best_by_row(scores: Tensor, counts: Tensor, most: int) -> Tensor:
-    """As many true entries in each row as asked for: those with the largest score, of equal ones the first.
+    """Return (P, W) bool with the ``counts`` (P, 1) largest scores per row; ties go to the first.
 
-    Args:
-        scores: (P, W) real, without NaN.
-        counts: (P, 1) int64, 0 to ``most``.
-        most: 1 to W, given so that nothing is read on the host.
-
-    Returns:
-        (P, W) bool; the same on every device.
+    ``scores`` (P, W) are real, without NaN. ``most`` bounds the counts, so that none is read on the host.
     """
     ordered = torch.topk(scores, most, dim=1).values
     least = ordered.gather(1, (counts - 1).clamp(min=0))
@@ -50,14 +39,9 @@ def best_by_row(scores: Tensor, counts: Tensor, most: int) -> Tensor:
 
 
 def true_positions(mask: Tensor, count: int) -> Tensor:
-    """Rising positions of the true entries of each row.
+    """Return the rising positions (P, count) int64 of the true entries of each row.
 
-    Args:
-        mask: (P, W) bool with exactly ``count`` true entries a row.
-        count: that number, given so that nothing is counted on the host.
-
-    Returns:
-        (P, count) int64.
+    Every row of ``mask`` (P, W) has exactly ``count``; giving it avoids counting on the host.
     """
     numbers = torch.arange(1, count + 1, device=mask.device, dtype=torch.int32)
     found = mask.cumsum(dim=1, dtype=torch.int32)
@@ -65,10 +49,6 @@ def true_positions(mask: Tensor, count: int) -> Tensor:
 
 
 def check_batch(x: Tensor, name: str = "x") -> None:
-    """Refuse a tensor without entries.
-
-    Raises:
-        ValueError: it is empty.
-    """
+    """Raise ``ValueError`` if a tensor has no entries."""
     if x.numel() == 0:
         raise ValueError(f"{name} is an empty batch of shape {tuple(x.shape)}: leave out calls without rows")

@@ -157,7 +157,7 @@ def kernel_of(entry: dict[str, Any]) -> Any:
 
 
 def job_of(entry: dict[str, Any], capability: int) -> Job:
-    """An entry of a list as Triton compiles it.
+    """Return an entry of a list as Triton compiles it.
 
     Args:
         entry: of :func:`recorded`.

@@ -15,7 +15,7 @@ _DEVICES = ("cpu", "cuda")
 
 
 def without_autocast(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """The function with autocast off inside it, forward and backward alike.
+    """Return the function with autocast off inside it, forward and backward alike.
 
     Dense products inside would be rounded to the type of autocast, sums of residuals among them, and MKL has
     no sparse product in half precision at all. Who wants one in half precision passes operands of that type.

@@ -110,7 +110,7 @@ class Tuner(Generic[Case, Choice]):
         fallback: Callable[[], Choice],
         measure: Callable[[], Choice] | None,
     ) -> Choice:
-        """The known choice, or the one that is measured now and kept.
+        """Return the known choice, or the one that is measured now and kept.
 
         Args:
             case: what the choice depends on.
@@ -130,11 +130,11 @@ class Tuner(Generic[Case, Choice]):
         return measured
 
     def lookup(self, case: Case) -> Choice | None:
-        """The choice measured for a case, on this machine or shipped; ``None`` when there is none."""
+        """Return the choice measured for a case, on this machine or shipped; ``None`` when there is none."""
         return self._table().get(key_of(case))
 
     def nearest(self, case: Case) -> Choice | None:
-        """The choice whose case differs at most in the last number, and least in that."""
+        """Return the choice whose case differs at most in the last number, and least in that."""
         table = self._table()
         prefix = key_of((*case[:-1], ""))
         counts = [key[len(prefix) :] for key in list(table) if key.startswith(prefix)]
@@ -181,7 +181,7 @@ class Tuner(Generic[Case, Choice]):
 
 
 def key_of(case: tuple[str | int, ...]) -> str:
-    """The name of a case in the file."""
+    """Return the name of a case in the file."""
     return "|".join(str(part).removeprefix("torch.") for part in case)
 
 

@@ -14,7 +14,7 @@ Backward = Callable[..., Any]
 
 
 def followed(*tensors: Tensor | None) -> bool:
-    """Whether autograd follows an operation on these tensors, backward or, by a tangent, forward."""
+    """Return True if autograd follows an operation on these tensors, backward or, by a tangent, forward."""
     present = [tensor for tensor in tensors if tensor is not None]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in present):
         return True

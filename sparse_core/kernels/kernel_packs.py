@@ -35,7 +35,7 @@ class Binary(NamedTuple):
 
 
 def pack_path(listed: Path, capability: int) -> Path:
-    """The pack beside a list for this Triton and a compute capability (ten times major plus minor)."""
+    """Return the pack beside a list for this Triton and a compute capability (ten times major plus minor)."""
     import triton
 
     return listed.with_name(f"{listed.stem}-sm_{capability}-triton-{triton.__version__}.tar.xz")
@@ -114,7 +114,7 @@ def write_pack(path: Path, jobs: Sequence[Job]) -> int:
 
 
 def read_pack(path: Path) -> Mapping[str, Binary]:
-    """The kernels of a pack by name; none where there is no such file."""
+    """Return the kernels of a pack by name; none where there is no such file."""
     if not path.exists():
         return {}
     found: dict[str, dict[str, bytes]] = {}

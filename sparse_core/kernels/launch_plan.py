@@ -257,7 +257,7 @@ def available() -> bool:
 
 
 def launcher_class() -> Any:
-    """The class in C++; ``ImplementationError`` where it cannot be compiled."""
+    """Return the class in C++; ``ImplementationError`` where it cannot be compiled."""
     return native.load_module(_SOURCE).Launcher
 
 

@@ -41,7 +41,7 @@ def compiler() -> str | None:
 
 @cache
 def load(source: Path, flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """The library of a C++ file.
+    """Return the library of a C++ file.
 
     Args:
         source: with ``extern "C"`` functions.
@@ -81,7 +81,9 @@ class Beside:
         self._lock = threading.Lock()
 
     def library(self) -> ctypes.CDLL | None:
-        """The library; None before it is compiled, which the first call begins, and without a compiler."""
+        """Return the library; None before it is compiled, which the first call begins, and without a
+        compiler.
+        """
         if self._library is None and self._thread is None:
             with self._lock:
                 if self._thread is None:
@@ -116,7 +118,7 @@ def numbers(*values: int) -> ctypes.Array[ctypes.c_int64]:
 
 @cache
 def load_module(source: Path) -> ModuleType:
-    """The Python module of a C++ file, which is called quicker than through ctypes.
+    """Return the Python module of a C++ file, which is called quicker than through ctypes.
 
     Args:
         source: with the function ``PyInit_NAME``, NAME being the file's; may include ``Python.h``.
@@ -138,7 +140,7 @@ def load_module(source: Path) -> ModuleType:
 
 
 def _built(source: Path, flags: tuple[str, ...]) -> Path:
-    """The shared library of a source, compiled unless it was before."""
+    """Return the shared library of a source, compiled unless it was before."""
     text = source.read_bytes()
     said = b"\0".join([text, *(flag.encode() for flag in (*_FLAGS, *flags)), platform.machine().encode()])
     name = f"{source.stem}-{hashlib.sha256(said).hexdigest()[:16]}.so"

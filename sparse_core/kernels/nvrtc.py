@@ -126,7 +126,7 @@ class Kernel:
 
 
 def available() -> bool:
-    """Whether kernels can be compiled here: a CUDA device and the compiler library are present."""
+    """Return True if kernels can be compiled here: a CUDA device and the compiler library are present."""
     if not torch.cuda.is_available():
         return False
     try:
@@ -222,7 +222,7 @@ def _compiler() -> Any:
 
 @cache
 def driver() -> Any:
-    """The CUDA driver's library."""
+    """Return the CUDA driver's library."""
     # PyDLL keeps the interpreter's lock: giving it up costs more than launches that only enqueue.
     library = ctypes.PyDLL("libcuda.so.1")
     library.cuLaunchKernel.argtypes = [_POINTER, *[ctypes.c_uint] * 7, _POINTER, _POINTER, _POINTER]

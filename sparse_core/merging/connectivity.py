@@ -49,7 +49,7 @@ class PathLoss(Report):
         return min(zip(self.losses, self.positions, strict=True))[1]
 
     def tables(self) -> list[Table | str]:
-        """A row for each position, and the barrier."""
+        """Return a row for each position, and the barrier."""
         pairs = zip(self.positions, self.losses, strict=True)
         rows = [(cell(place, ".3f"), cell(loss, ".4f")) for place, loss in pairs]
         return [Table(("position", "loss"), rows), f"barrier {self.barrier:.4f}"]

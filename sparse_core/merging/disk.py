@@ -295,7 +295,7 @@ def _merged(recipe: Recipe, models: _Models, name: str, kind: TensorKind, layers
 
 
 def _factor(recipe: Recipe) -> tuple[str, float]:
-    """The parameter that weighs a model, and what it is where none is given."""
+    """Return the parameter that weighs a model, and what it is where none is given."""
     if "scale" in recipe.method.parameters:
         return "scale", 1.0
     return ("t" if "t" in recipe.method.parameters else "weight"), 0.0

@@ -107,7 +107,7 @@ class MergeCache:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="merge-prefetch")
 
     def get(self, combination: Combination) -> Mapping[str, Tensor]:
-        """The merged state dict; do not write to its tensors, others get the same.
+        """Return the merged state dict; do not write to its tensors, others get the same.
 
         Raises:
             ValueError: an unknown vector, or numbers that do not fit the method.

@@ -44,14 +44,14 @@ class Method:
 
     @property
     def takes_models(self) -> bool:
-        """Whether whole models are merged, with or without a base."""
+        """True if whole models are merged, with or without a base."""
         return self.whole or self.base == "unused"
 
 
 def _sparse(
     name: str, sparsifier: Sparsifier, *more: str, elects: bool = False, normalises: bool = False
 ) -> Method:
-    """A method that adds up what is left of each delta."""
+    """Return a method that adds up what is left of each delta."""
     settings = ["normalize", "lambda", "rescale"]
     settings += ["seed"] if sparsifier in ("random", "ranked") else []
     settings += ["consensus"] if elects else []
@@ -98,7 +98,7 @@ def nearest(word: object, known: Iterable[str]) -> str:
 
 
 def find_method(name: str) -> Method:
-    """A method by its name; ``dare`` is ``dare_linear``, ``average`` is ``linear``.
+    """Return a method by its name; ``dare`` is ``dare_linear``, ``average`` is ``linear``.
 
     Raises:
         ValueError: no such method; suggests the nearest name.

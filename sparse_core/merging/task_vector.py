@@ -17,7 +17,7 @@ State = Mapping[str, Tensor] | nn.Module
 
 
 def state_of(model: State, what: str = "the model") -> dict[str, Tensor]:
-    """The tensors of a state dict or module by name.
+    """Return the tensors of a state dict or module by name.
 
     Raises:
         TypeError: neither of them, or an entry that is no tensor.
@@ -64,7 +64,7 @@ class TaskVector:
 
     @classmethod
     def between(cls, base: State, tuned: State) -> TaskVector:
-        """The vector that leads from a base to a model tuned from it.
+        """Return the vector that leads from a base to a model tuned from it.
 
         Differences are computed in float32, or float64 where a tensor is.
 
@@ -85,7 +85,7 @@ class TaskVector:
         return cls(deltas)
 
     def apply(self, base: State, scale: float = 1.0) -> dict[str, Tensor]:
-        """The base plus ``scale`` times the vector, in the base's types; the base is not changed."""
+        """Return the base plus ``scale`` times the vector, in the base's types; the base is not changed."""
         before = state_of(base, "the base")
         floating = {name: tuple(value.shape) for name, value in before.items() if value.is_floating_point()}
         check_same_tensors(floating, self._shapes(), "the task vector", "the base")
@@ -114,7 +114,7 @@ class TaskVector:
         return self * (1 / divisor)
 
     def __neg__(self) -> TaskVector:
-        """The vector that unlearns."""
+        """Return the vector that unlearns."""
         return self * -1.0
 
     def trim(self, density: float) -> TaskVector:
@@ -139,7 +139,7 @@ class TaskVector:
         return self._kept(lambda name, delta: band(delta, density, gamma))
 
     def dare(self, density: float, *, seed: int = 0, rescale: bool = True, number: int = 0) -> TaskVector:
-        """A random share of the numbers, divided by that share so that the expectation stays.
+        """Return a random share of the numbers, divided by that share so that the expectation stays.
 
         Args:
             density: probability to stay, in (0, 1].

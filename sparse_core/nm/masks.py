@@ -165,7 +165,7 @@ def _ranked(weight: Tensor, score: Tensor | str, *, check_nan: bool) -> Tensor:
 
 
 def _best_by_comparison(groups: Tensor, n: int) -> Tensor:
-    """(out, groups, m) bool with the n best of each group, by counting what goes before each entry."""
+    """Return (out, groups, m) bool with the n best of each group, by counting what goes before each entry."""
     m = groups.shape[2]
     columns = groups.unbind(dim=2)
     before = [torch.zeros_like(column, dtype=torch.uint8) for column in columns]
@@ -192,7 +192,7 @@ def pattern_mask(
     *,
     check_nan: bool = True,
 ) -> Tensor:
-    """The best mask of ``weight``'s shape that fits ``pattern``.
+    """Return the best mask of ``weight``'s shape that fits ``pattern``.
 
     Args:
         weight: (out, in) or (out, in, kernel height, kernel width).

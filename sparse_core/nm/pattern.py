@@ -122,7 +122,7 @@ Pattern = NMPattern | Block
 
 
 def weight_matrix(weight: Tensor, conv_layout: ConvLayout = "unfold", *, name: str = "weight") -> Tensor:
-    """The weight of a Linear or Conv2d as the matrix that multiplies an im2col input.
+    """Return the weight of a Linear or Conv2d as the matrix that multiplies an im2col input.
 
     Args:
         weight: (out, in) or (out, in, kernel height, kernel width).

@@ -1,1 +1,1 @@
-"""Sparse activations: top-k, thresholds, learned thresholds, and blocks that are predicted and skipped."""
+"""Sparse activations: top-k, fixed and learned thresholds, and predicted blocks."""

@@ -1,4 +1,4 @@
-"""How gradients pass a mask of activations: through kept entries only, or straight through."""
+"""Gradients through a mask of activations: through kept entries only, or straight through."""
 
 from __future__ import annotations
 
@@ -11,23 +11,19 @@ Gradient = Literal["kept", "straight-through"]
 
 
 def check_gradient(gradient: str) -> None:
-    """Refuse unknown names.
-
-    Raises:
-        ValueError: not one of :data:`Gradient`.
-    """
+    """Raise ``ValueError`` unless ``gradient`` is one of :data:`Gradient`."""
     if gradient not in get_args(Gradient):
         raise ValueError(f"gradient must be one of {get_args(Gradient)}, got {gradient!r}")
 
 
 def masked(x: Tensor, mask: Tensor, gradient: Gradient = "kept") -> Tensor:
-    """``x`` where ``mask`` is true, 0 elsewhere.
+    """Return ``x`` where ``mask`` is true, 0 elsewhere.
 
     Args:
         x: any shape.
         mask: bool, broadcasts to the shape of ``x``.
-        gradient: ``"kept"``: only kept entries receive a gradient, which is the exact derivative for a fixed
-            mask; ``"straight-through"``: all do, as if nothing had been dropped (Bengio et al. 2013).
+        gradient: ``"kept"``: only kept entries receive a gradient, the exact derivative for a fixed mask.
+            ``"straight-through"``: all entries receive it, as if nothing were dropped (Bengio et al. 2013).
     """
     if gradient == "kept":
         return torch.where(mask, x, torch.zeros((), dtype=x.dtype, device=x.device))

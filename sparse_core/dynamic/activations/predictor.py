@@ -1,7 +1,7 @@
-"""A feed-forward layer whose hidden blocks are guessed from the input; the others are never computed.
+"""A feed-forward layer that predicts which hidden blocks are active and computes only those.
 
 After Liu et al., "Deja Vu: Contextual Sparsity for Efficient LLMs at Inference Time" (2023): a small low-rank
-network tells which hidden units an input will excite.
+network predicts which hidden units an input excites.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Share = Literal["batch", "row"]
 
 
 class BlockPredictor(nn.Module):
-    """Score of each hidden block from the input: two small Linear layers with a ReLU between.
+    """Scores of the hidden blocks from the input: two small Linear layers with a ReLU between.
 
     Args:
         in_features: width of the input.
-        blocks: scores to give.
+        blocks: number of scores.
         rank: width between the two layers.
 
     Raises:
@@ -38,29 +38,30 @@ class BlockPredictor(nn.Module):
         self.down, self.up = nn.Linear(in_features, rank), nn.Linear(rank, blocks)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, blocks) scores of (N, in)."""
+        """Return scores (N, blocks) for inputs (N, in)."""
         scores: Tensor = self.up(torch.relu(self.down(x)))
         return scores
 
 
 class PredictedFeedForward(nn.Module):
-    """``contract(relu(expand(x)))`` of which only the predicted hidden blocks are computed.
+    """``contract(relu(expand(x)))`` that computes only the predicted hidden blocks.
 
     Args:
         in_features, hidden_features, out_features: widths.
-        block_size: hidden units of a block; divides ``hidden_features``.
-        keep: blocks computed.
-        share: ``"batch"``: all rows of a call compute the same blocks, chosen by the sum of their
-            probabilities: two smaller dense products. ``"row"``: each row computes its own blocks, grouped
-            by block (:mod:`sparse_core.dynamic.grouped_products`).
+        block_size: hidden units per block; divides ``hidden_features``.
+        keep: number of blocks to compute.
+        share: ``"batch"``: all rows of a call compute the same blocks, those with the largest total
+            probability; two smaller dense products. ``"row"``: each row computes its own blocks, grouped by
+            block (:mod:`sparse_core.dynamic.grouped_products`).
         rank: width of the predictor.
 
     Attributes:
         expand, contract: the Linear layers.
-        predictor: :class:`BlockPredictor`; trained by :func:`fit_predictor`, untouched by the task's loss.
+        predictor: a :class:`BlockPredictor`. Train it with :func:`fit_predictor`; the task's loss does not
+            change it.
 
     Raises:
-        ValueError: blocks that do not divide the hidden width, or ``keep`` out of range.
+        ValueError: blocks do not divide the hidden width, or ``keep`` is out of range.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class PredictedFeedForward(nn.Module):
         return layer
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., out) of (..., in).
+        """Return (..., out) for (..., in).
 
         Raises:
             ValueError: an empty batch, or another width.
@@ -129,7 +130,7 @@ class PredictedFeedForward(nn.Module):
         return y.reshape(*x.shape[:-1], -1)
 
     def choose(self, rows: Tensor) -> Tensor:
-        """(N, keep) int64, or (1, keep) with ``share="batch"``: the predicted blocks, rising."""
+        """Return the predicted blocks in rising order: (N, keep) int64, or (1, keep) with ``share="batch"``."""
         with torch.no_grad():
             scores = torch.sigmoid(self.predictor(rows))
             if self.share == "batch":
@@ -137,19 +138,19 @@ class PredictedFeedForward(nn.Module):
             return true_positions(best_entries(nan_first(scores), self.keep), self.keep)
 
     def dense(self, x: Tensor) -> Tensor:
-        """The same with every block computed."""
+        """Return the result with every block computed."""
         y: Tensor = self.contract(torch.relu(self.expand(x)))
         return y
 
     def predictor_loss(self, x: Tensor) -> Tensor:
-        """Cross-entropy of the predictor against the ``keep`` blocks with the largest hidden activation."""
+        """Return the cross-entropy of the predictor against the ``keep`` blocks of largest activation."""
         wanted = self._strongest(x).to(x.dtype)
         return nn.functional.binary_cross_entropy_with_logits(
             self.predictor(x.detach().reshape(-1, x.shape[-1])), wanted
         )
 
     def recall(self, x: Tensor) -> Tensor:
-        """Share of the squared hidden activation that lies in the computed blocks, a scalar tensor."""
+        """Return the share of the squared hidden activation in the computed blocks, a scalar tensor."""
         rows = x.reshape(-1, x.shape[-1])
         with torch.no_grad():
             energy = self._energy(rows)
@@ -181,7 +182,7 @@ class PredictedFeedForward(nn.Module):
         return collect(grouped_linear(hidden, second, plan), plan) + self.contract.bias
 
     def extra_repr(self) -> str:
-        """Blocks, as ``print(model)`` shows them."""
+        """Return the blocks for ``print(model)``."""
         return f"{self.keep} of {self.blocks} blocks of {self.block_size}, share={self.share!r}"
 
 
@@ -193,17 +194,17 @@ def fit_predictor(
     learning_rate: float = 1e-2,
     progress: bool = False,
 ) -> float:
-    """Train the predictor alone on inputs of the layer; the layer itself stays as it is.
+    """Train the predictor alone on inputs of the layer; the layer's own weights do not change.
 
     Args:
-        layer: changed in place.
-        batches: (N, in) each.
+        layer: its predictor is changed in place.
+        batches: inputs (N, in).
         epochs: passes over the batches.
-        learning_rate: of Adam.
-        progress: show a bar.
+        learning_rate: learning rate of Adam.
+        progress: show a progress bar.
 
     Returns:
-        Mean loss of the last pass.
+        The mean loss of the last pass.
 
     Raises:
         ValueError: no batches.

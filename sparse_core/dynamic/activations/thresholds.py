@@ -1,4 +1,4 @@
-"""Zero the activations below a threshold: absolute, by percentile, or relative to their neighbourhood."""
+"""Zero the activations below a threshold: absolute, by percentile, or relative to the neighbourhood."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ from sparse_core.dynamic.ranking import check_batch
 
 @dataclass(frozen=True)
 class AbsoluteThreshold:
-    """Keep ``abs(x) > value``.
-
-    Attributes:
-        value: zero or more.
-    """
+    """Keep ``abs(x) > value``; ``value`` is at least 0."""
 
     value: float
 
@@ -27,7 +23,7 @@ class AbsoluteThreshold:
             raise ValueError(f"value must be finite and not negative, got {self.value}")
 
     def mask(self, x: Tensor) -> Tensor:
-        """Bool of the shape of ``x``; NaN is kept, so that it stays visible."""
+        """Return the bool mask of ``x``; NaN is kept, so that it stays visible."""
         return ~(x.abs() <= self.value)
 
 
@@ -35,12 +31,12 @@ class AbsoluteThreshold:
 class PercentileThreshold:
     """Drop the smallest ``percentile`` per cent by absolute value.
 
-    Entries equal to the threshold are dropped too, so that of activations behind a ReLU (many zeros) more
-    than asked may go.
+    Entries equal to the threshold are dropped too, so more than ``percentile`` may go, for example after a
+    ReLU.
 
     Attributes:
-        percentile: 0 to below 100.
-        per_row: of each row (last dimension), or of the whole tensor.
+        percentile: at least 0 and below 100.
+        per_row: rank within each row (last dimension) instead of the whole tensor.
     """
 
     percentile: float
@@ -51,7 +47,7 @@ class PercentileThreshold:
             raise ValueError(f"percentile must be at least 0 and below 100, got {self.percentile}")
 
     def mask(self, x: Tensor) -> Tensor:
-        """Bool of the shape of ``x``; NaN is kept, so that it stays visible."""
+        """Return the bool mask of ``x``; NaN is kept, so that it stays visible."""
         size = x.abs()
         rows = size.reshape(-1, x.shape[-1]) if self.per_row else size.reshape(1, -1)
         dropped = math.floor(self.percentile / 100 * rows.shape[1] + 1e-9)
@@ -64,13 +60,13 @@ class PercentileThreshold:
 
 @dataclass(frozen=True)
 class LocalThreshold:
-    """Keep what stands out of its neighbourhood: ``abs(x) > mean + factor * deviation`` of the window.
+    """Keep ``abs(x) > mean + factor * deviation``, relative to the neighbourhood.
 
     Mean and standard deviation are those of ``abs(x)`` in a window of the last dimension, cut at its ends.
 
     Attributes:
-        factor: deviations above the mean; may be negative.
-        window: odd number of entries, or ``None``: the whole row.
+        factor: standard deviations above the mean; may be negative.
+        window: odd number of entries; ``None`` for the whole row.
     """
 
     factor: float = 1.0
@@ -83,7 +79,7 @@ class LocalThreshold:
             raise ValueError(f"window must be odd and at least 3, got {self.window}")
 
     def mask(self, x: Tensor) -> Tensor:
-        """Bool of the shape of ``x``; entries with NaN in their window are kept."""
+        """Return the bool mask of ``x``; entries with NaN in their window are kept."""
         size = x.abs().to(torch.promote_types(x.dtype, torch.float32))
         if self.window is None:
             mean, square = size.mean(-1, keepdim=True), size.square().mean(-1, keepdim=True)
@@ -104,7 +100,7 @@ Threshold = AbsoluteThreshold | PercentileThreshold | LocalThreshold
 
 
 class ThresholdActivation(nn.Module):
-    """Zero what the rule drops.
+    """Zero the entries that a rule drops.
 
     Args:
         rule: :class:`AbsoluteThreshold`, :class:`PercentileThreshold` or :class:`LocalThreshold`.
@@ -125,7 +121,7 @@ class ThresholdActivation(nn.Module):
         self.rule, self.gradient = rule, gradient
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` with zeros where the rule drops it; same shape.
+        """Return ``x`` with zeros where the rule drops entries; same shape.
 
         Raises:
             ValueError: an empty batch.
@@ -134,24 +130,23 @@ class ThresholdActivation(nn.Module):
         return masked(x, self.rule.mask(x.detach()), self.gradient)
 
     def extra_repr(self) -> str:
-        """Rule, as ``print(model)`` shows it."""
+        """Return the rule for ``print(model)``."""
         return f"{self.rule}, gradient={self.gradient!r}"
 
 
 class LearnedThreshold(nn.Module):
-    """Zero activations below a threshold that trains towards a wanted sparsity.
+    """Zero activations below a threshold that is trained towards a target sparsity.
 
-    The forward pass is hard: ``abs(x) > threshold``. The threshold learns from the loss and from
-    :attr:`penalty` through a sigmoid of width ``temperature`` in place of the step, which is the surrogate of
-    binarised networks; add ``strength * layer.penalty`` to the loss. The threshold is a softplus and stays
-    positive.
+    The forward pass is hard: ``abs(x) > threshold``. The backward pass uses a sigmoid of width
+    ``temperature`` in place of the step, the surrogate of binarised networks. Add
+    ``strength * layer.penalty`` to the loss. A softplus keeps the threshold positive.
 
     Args:
-        target_sparsity: share of zeros wanted, above 0 and below 1.
-        channels: a threshold for each entry of the last dimension; without it one for all.
-        initial: threshold to start with, positive.
+        target_sparsity: wanted share of zeros, above 0 and below 1.
+        channels: learn one threshold per entry of the last dimension; by default one for all.
+        initial: initial threshold, positive.
         temperature: width of the surrogate in units of the activations.
-        gradient: of ``x``: ``"kept"`` or ``"straight-through"``.
+        gradient: gradient of ``x``: ``"kept"`` or ``"straight-through"``.
 
     Attributes:
         penalty: (mean soft sparsity of the last call - target)^2, a differentiable scalar; ``None`` before.
@@ -185,11 +180,11 @@ class LearnedThreshold(nn.Module):
 
     @property
     def threshold(self) -> Tensor:
-        """(channels,) or (1,), positive."""
+        """Positive threshold, (channels,) or (1,)."""
         return nn.functional.softplus(self.raw_threshold)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` with zeros where its absolute value is at or below the threshold.
+        """Return ``x`` with zeros where its absolute value is at or below the threshold.
 
         Raises:
             ValueError: an empty batch, or another number of channels.
@@ -203,9 +198,9 @@ class LearnedThreshold(nn.Module):
         hard = ~(distance.detach() <= 0)
         self.penalty = (1 - soft.float().mean() - self.target_sparsity).square()
         self.sparsity = 1 - hard.float().mean()
-        # The value of the second term is exactly zero; its gradient is that of the threshold.
+        # The second term is exactly zero, but it carries the gradient of the threshold.
         return masked(x, hard, self.gradient) + x.detach() * (soft - soft.detach())
 
     def extra_repr(self) -> str:
-        """Options, as ``print(model)`` shows them."""
+        """Return the options for ``print(model)``."""
         return f"target_sparsity={self.target_sparsity}, temperature={self.temperature}"

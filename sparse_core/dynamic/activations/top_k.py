@@ -17,25 +17,25 @@ RankedBy = Literal["magnitude", "value"]
 def top_k_mask(
     x: Tensor, k: int, *, granularity: Granularity = "row", block_size: int = 16, by: RankedBy = "magnitude"
 ) -> Tensor:
-    """Exactly ``k`` rows' entries, channels or blocks; of equal ones the first.
+    """Return a mask with exactly ``k`` entries, channels or blocks; ties go to the first.
 
     NaN counts as the largest, so that it stays visible.
 
     Args:
-        x: ``"row"`` and ``"block"``: (..., width); ``"channel"``: (B, C, ...).
-        k: how many are kept: entries of each row, channels of each sample, blocks of each row.
-        granularity: ``"row"`` ranks the entries of the last dimension; ``"channel"`` the channels of a sample
-            and ``"block"`` runs of ``block_size`` entries of the last dimension, both by sum of squares, or
-            by sum with ``by="value"``.
+        x: (..., width) for ``"row"`` and ``"block"``; (B, C, ...) for ``"channel"``.
+        k: number of entries per row, channels per sample, or blocks per row.
+        granularity: ``"row"`` ranks single entries of the last dimension, ``"channel"`` the channels of a
+            sample, ``"block"`` runs of ``block_size`` entries. Channels and blocks rank by sum of squares,
+            or by sum with ``by="value"``.
         block_size: divides the width.
         by: rank by absolute value or by value.
 
     Returns:
-        Bool of the shape of ``x``.
+        Bool mask of the shape of ``x``.
 
     Raises:
         TypeError: ``x`` is not floating point.
-        ValueError: ``k`` below 1 or over what there is, an empty batch, or a width that blocks do not divide.
+        ValueError: ``k`` is out of range, the batch is empty, or blocks do not divide the width.
     """
     if not x.is_floating_point():
         raise TypeError(f"x must be floating point, got {x.dtype}")
@@ -68,19 +68,19 @@ def top_k_mask(
 
 
 def _pooled(groups: Tensor, by: RankedBy) -> Tensor:
-    """(P, W) score of (P, W, members), in float32 at least."""
+    """Return scores (P, W) of groups (P, W, members), float32 or better."""
     exact = groups.to(torch.promote_types(groups.dtype, torch.float32))
     return (exact.square() if by == "magnitude" else exact).sum(dim=2)
 
 
 class TopKActivation(nn.Module):
-    """Keep ``k`` activations, channels or blocks and zero the others; see :func:`top_k_mask`.
+    """Keep the ``k`` largest activations, channels or blocks and zero the others; see :func:`top_k_mask`.
 
-    What is zero is still computed by plain layers: this saves time only where the layer behind skips it
-    (:class:`sparse_core.dynamic.PredictedFeedForward` does).
+    Plain layers still compute the zeros. This saves time only if the next layer skips them, as
+    :class:`sparse_core.dynamic.PredictedFeedForward` does.
 
     Args:
-        k: how many are kept.
+        k: number to keep.
         granularity, block_size, by: see :func:`top_k_mask`.
         gradient: ``"kept"`` or ``"straight-through"``, see
             :func:`sparse_core.dynamic.activations.masks.masked`.
@@ -108,10 +108,10 @@ class TopKActivation(nn.Module):
         self.gradient = gradient
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` with zeros where it is not among the best ``k``; same shape."""
+        """Return ``x`` with zeros outside the best ``k``; same shape."""
         mask = top_k_mask(x, self.k, granularity=self.granularity, block_size=self.block_size, by=self.by)
         return masked(x, mask, self.gradient)
 
     def extra_repr(self) -> str:
-        """Options, as ``print(model)`` shows them."""
+        """Return the options for ``print(model)``."""
         return f"k={self.k}, granularity={self.granularity!r}, by={self.by!r}, gradient={self.gradient!r}"

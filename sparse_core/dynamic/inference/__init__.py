@@ -1,1 +1,1 @@
-"""Less work where it is enough: early exits, conditional blocks, experts, and a latency budget."""
+"""Less computation for easy inputs: early exits, conditional blocks, experts, and a latency budget."""

@@ -1,4 +1,4 @@
-"""Confidence that means what it says: temperature scaling, and thresholds for a wanted accuracy.
+"""Calibrated confidence: temperature scaling, and thresholds for a target accuracy.
 
 Guo et al., "On Calibration of Modern Neural Networks" (2017).
 """
@@ -12,10 +12,10 @@ from sparse_core.dynamic.ranking import check_batch
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
-    """The temperature with the smallest cross-entropy of ``softmax(logits / temperature)``.
+    """Return the temperature with the smallest cross-entropy of ``softmax(logits / temperature)``.
 
-    The loss is convex in ``1 / temperature``; its minimum is found by bisection of the derivative between
-    temperatures of 0.01 and 100.
+    The loss is convex in ``1 / temperature``. Bisection of its derivative finds the minimum between
+    temperatures 0.01 and 100.
 
     Args:
         logits: (N, classes) of held-out data.
@@ -37,27 +37,27 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     low, high = low.to(exact.device), high.to(exact.device)
     for _ in range(80):
         inverse = (low * high).sqrt()
-        # Derivative of the loss by the inverse temperature: expected logit less that of the label.
+        # Derivative of the loss by the inverse temperature: expected logit minus the label's logit.
         slope = ((exact * inverse).softmax(1).mul(exact).sum(1) - chosen).mean()
         low, high = torch.where(slope < 0, inverse, low), torch.where(slope < 0, high, inverse)
     return float(1 / (low * high).sqrt())
 
 
 def confidence_of(logits: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
-    """(N,) largest probability of ``softmax(logits / temperature)``."""
+    """Return the largest probability (N,) of ``softmax(logits / temperature)``."""
     return (logits / temperature).softmax(dim=-1).amax(dim=-1)
 
 
 def threshold_for_accuracy(confidence: Tensor, correct: Tensor, accuracy: float) -> float:
-    """The lowest confidence from which on answers have the wanted accuracy.
+    """Return the lowest confidence at and above which answers reach the target accuracy.
 
     Args:
         confidence: (N,) of held-out data.
         correct: (N,) bool.
-        accuracy: above 0, at most 1, of the answers at or above the threshold.
+        accuracy: target for the answers at or above the threshold, above 0, at most 1.
 
     Returns:
-        The threshold; infinite where even the most confident answers are not accurate enough.
+        The threshold; infinite if even the most confident answers are not accurate enough.
 
     Raises:
         ValueError: sizes do not fit, an empty batch, or ``accuracy`` out of range.
@@ -72,14 +72,14 @@ def threshold_for_accuracy(confidence: Tensor, correct: Tensor, accuracy: float)
     ordered, order = confidence.double().sort(descending=True, stable=True)
     right = correct[order].double().cumsum(0)
     enough = right >= accuracy * torch.arange(1, len(right) + 1, device=right.device) - 1e-9
-    # Equal confidences stand or fall together.
+    # Equal confidences are accepted or rejected together.
     last = torch.cat([ordered[1:] != ordered[:-1], torch.ones_like(enough[:1])])
     places = (enough & last).nonzero()
     return float(ordered[places[-1, 0]]) if len(places) else float("inf")
 
 
 def calibration_error(confidence: Tensor, correct: Tensor, *, bins: int = 15) -> float:
-    """Expected calibration error: mean distance of confidence and accuracy over equal bins, by their share.
+    """Return the expected calibration error: |confidence - accuracy| averaged over equal-width bins.
 
     Args:
         confidence: (N,) in [0, 1].
@@ -93,7 +93,7 @@ def calibration_error(confidence: Tensor, correct: Tensor, *, bins: int = 15) ->
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins}")
     place = (confidence.double() * bins).long().clamp(0, bins - 1)
-    # Adding up by bin: in a fixed order on every device, which index_add_ has not.
+    # Unlike index_add_, this sums each bin in a fixed order on every device.
     member = place[:, None] == torch.arange(bins, device=place.device)
     gap = (member * (confidence.double() - correct.double())[:, None]).sum(dim=0)
     return float(gap.abs().sum() / len(confidence))

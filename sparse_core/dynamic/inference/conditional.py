@@ -1,6 +1,6 @@
-"""A block that only the rows which need it most go through; the others pass by unchanged.
+"""A block that processes only the rows with the largest gate; the others pass unchanged.
 
-After Raposo et al., "Mixture-of-Depths" (2024): a fixed number of rows, so that sizes never depend on data.
+After Raposo et al., "Mixture-of-Depths" (2024): the number of rows is fixed, so sizes never depend on data.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from sparse_core.dynamic.ranking import best_entries, check_batch, nan_first, tr
 
 
 class ConditionalBlock(nn.Module):
-    """``x + gate * block(x)`` for the ``capacity`` share of rows with the largest gate, ``x`` for the others.
+    """``x + gate * block(x)`` for the ``capacity`` share of rows with the largest gate, ``x`` for the
+    others.
 
     Args:
-        block: from (rows, features) to the same shape.
+        block: maps (rows, features) to the same shape.
         features: width of the input.
-        capacity: share of the rows of each sample, above 0, at most 1; at least one row is computed.
+        capacity: share of the rows per sample, above 0, at most 1; at least one row is computed.
 
     Raises:
         ValueError: ``capacity`` or ``features`` out of range.
@@ -33,7 +34,7 @@ class ConditionalBlock(nn.Module):
         self.gate = nn.Linear(features, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, rows, features), or (rows, features) where rows of the batch compete.
+        """Return the shape of ``x``: (B, rows, features), or (rows, features) if rows of the batch compete.
 
         Raises:
             ValueError: an empty batch, or another shape.

@@ -1,4 +1,4 @@
-"""A network in stages, each with a head: rows whose answer is sure enough leave early.
+"""A network in stages with a classifier head each: confident rows leave early.
 
 After Teerapittayanon et al., "BranchyNet" (2016), with calibrated confidence.
 """
@@ -33,14 +33,13 @@ class ExitResult(NamedTuple):
 
 @dataclass(frozen=True)
 class ExitReport(Report):
-    """What :meth:`EarlyExit.calibrate` found, an entry an exit.
+    """Result of :meth:`EarlyExit.calibrate`; one entry per exit.
 
     Attributes:
-        temperatures: of the exits.
-        thresholds: confidence at which rows leave; infinite where the wanted accuracy is out of reach, zero
-            at the last.
-        taken: share of the held-out rows that leave.
-        accuracy: of those rows; NaN where none leaves.
+        temperatures: temperature of each exit.
+        thresholds: confidence at which rows leave; infinite if the accuracy cannot be reached, 0 at the last.
+        taken: share of the held-out rows that leave here.
+        accuracy: accuracy of those rows; NaN if none leaves.
     """
 
     temperatures: tuple[float, ...]
@@ -49,25 +48,25 @@ class ExitReport(Report):
     accuracy: tuple[float, ...]
 
     def tables(self) -> list[Table | str]:
-        """A row for each exit."""
+        """Return one row per exit."""
         columns = zip(self.temperatures, self.thresholds, self.taken, self.accuracy, strict=True)
         rows = [(at, *map(cell, entries, (".3f", ".4f", ".1%", ".1%"))) for at, entries in enumerate(columns)]
         return [Table(("exit", "temperature", "threshold", "rows", "accuracy"), rows)]
 
 
 class EarlyExit(nn.Module):
-    """Stages one after another, a head behind each.
+    """A sequence of stages with a head after each.
 
     In training the result is the logits of every head. In evaluation, rows leave at the first head whose
-    calibrated confidence reaches its threshold; the others go on in a smaller batch, for which the number of
-    rows left is read once a stage (on CUDA that waits for the device).
+    calibrated confidence reaches its threshold; the rest continue as a smaller batch. Reading the size of
+    that batch waits for the device once per stage.
 
     Args:
         stages: modules from (N, ...) to (N, ...).
-        heads: as many, each from its stage's result to (N, classes).
+        heads: one per stage, from its result to (N, classes).
 
     Attributes:
-        temperatures, thresholds: (exits,) float64 buffers; 1 and infinity (nobody leaves early) before
+        temperatures, thresholds: (exits,) float64 buffers; 1 and infinity (no early exit) before
             :meth:`calibrate`.
 
     Raises:
@@ -88,7 +87,7 @@ class EarlyExit(nn.Module):
         self.register_buffer("thresholds", thresholds)
 
     def all_logits(self, x: Tensor) -> list[Tensor]:
-        """(N, classes) of each head, uncalibrated."""
+        """Return the uncalibrated logits (N, classes) of each head."""
         found = []
         for stage, head in zip(self.stages, self.heads, strict=True):
             x = stage(x)
@@ -96,7 +95,7 @@ class EarlyExit(nn.Module):
         return found
 
     def forward(self, x: Tensor) -> list[Tensor] | ExitResult:
-        """Logits of all heads in training, else :class:`ExitResult`.
+        """Return the logits of all heads in training, an :class:`ExitResult` in evaluation.
 
         Raises:
             ValueError: an empty batch.
@@ -129,12 +128,13 @@ class EarlyExit(nn.Module):
     def calibrate(self, batches: Iterable[tuple[Tensor, Tensor]], *, accuracy: float) -> ExitReport:
         """Set temperatures and thresholds on held-out data.
 
-        Each exit is fitted to the rows that reach it. Its threshold is the lowest confidence from which on
-        these rows are answered with the wanted accuracy.
+        Each exit is fitted to the rows that reach it. Its threshold is the lowest confidence at and above
+        which
+        these rows reach the target accuracy.
 
         Args:
             batches: inputs and labels (N,) that were not trained on.
-            accuracy: wanted of the rows that leave early.
+            accuracy: target accuracy of the rows that leave early.
 
         Raises:
             ValueError: no data, or ``accuracy`` out of range.

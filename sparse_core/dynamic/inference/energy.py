@@ -1,4 +1,4 @@
-"""Joules that a device has used, by the counters of its maker: RAPL for CPUs, NVML for NVIDIA GPUs."""
+"""Energy of a device in joules, from hardware counters: RAPL for CPUs, NVML for NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from sparse_core.errors import EnergyUnavailableError
 
-#: Where Linux shows the counters of CPU packages (Intel's RAPL; AMD's have the same names).
+#: Linux folder with the counters of CPU packages (Intel's RAPL; AMD's have the same names).
 POWERCAP = Path("/sys/class/powercap")
 #: Domains that are counted: packages, and memory that is no part of them. Cores and graphics are parts of a
 #: package, and the platform ("psys") holds all of them.
@@ -21,21 +21,21 @@ _NVML = "libnvidia-ml.so.1"
 
 
 class EnergyMeter:
-    """What a device has used so far, in joules; only differences mean something.
+    """Cumulative energy of a device in joules; only differences are meaningful.
 
-    Whatever else runs on the device is counted too, and so is what it takes when idle.
+    The counters include all programs on the device and its idle power.
 
     Args:
         device: a CPU: all its packages and their memory; a CUDA device: that GPU alone.
-        root: folder of the counters of CPUs; None: Linux's, ``/sys/class/powercap``.
+        root: folder with the CPU counters; by default ``/sys/class/powercap``.
 
     Attributes:
-        sources: what is counted, by name.
-        least_s: seconds of work that a difference should cover: counters move in steps, those of CPUs about
-            every millisecond, those of GPUs a few times a second.
+        sources: names of the counters.
+        least_s: seconds of work that a difference should cover. CPU counters move about every millisecond,
+            GPU counters a few times per second.
 
     Raises:
-        EnergyUnavailableError: no counter can be read; the message says which, why, and what mends it.
+        EnergyUnavailableError: no counter can be read; the message gives the reason and the fix.
     """
 
     def __init__(self, device: str | torch.device = "cpu", *, root: str | Path | None = None) -> None:
@@ -53,19 +53,19 @@ class EnergyMeter:
             raise EnergyUnavailableError(f"nothing counts the energy of device {str(chosen)!r}")
 
     def __call__(self) -> float:
-        """Joules so far, since some time before the meter was made; never fewer than before.
+        """Return the joules so far; never less than before.
 
         Raises:
-            EnergyUnavailableError: a counter has gone.
+            EnergyUnavailableError: a counter has disappeared.
         """
         return sum(read() for read in self._counters)
 
 
 class _Domain:
-    """A counter of microjoules that begins anew at its end.
+    """A counter of microjoules that wraps around.
 
     Args:
-        folder: with ``name``, ``energy_uj`` and ``max_energy_range_uj``, a number each.
+        folder: holds ``name``, ``energy_uj`` and ``max_energy_range_uj``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,7 +79,7 @@ class _Domain:
         return self._name
 
     def read_j(self) -> float:
-        """Joules since the counter was first read."""
+        """Return the joules since the counter was first read."""
         now_uj = _number(self._file)
         risen_uj = now_uj - self._last_uj
         self._total_uj += risen_uj if risen_uj >= 0 else risen_uj + self._range_uj
@@ -114,7 +114,7 @@ def _number(file: Path) -> int:
 
 
 def _nvml_counter(device: torch.device) -> Callable[[], float]:
-    """Joules of a GPU since its driver was loaded (NVML, nvmlDeviceGetTotalEnergyConsumption)."""
+    """Return a function that reads the joules of a GPU since its driver was loaded (NVML)."""
     try:
         library = ctypes.CDLL(_NVML)
     except OSError as error:
@@ -138,6 +138,6 @@ def _nvml_counter(device: torch.device) -> Callable[[], float]:
         called("nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.byref(total_mj))
         return total_mj.value / 1e3
 
-    # What cannot be read is told now, and not at the first frame.
+    # An unreadable counter fails here and not at the first frame.
     read_j()
     return read_j

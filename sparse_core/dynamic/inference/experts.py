@@ -1,4 +1,4 @@
-"""A small mixture of experts with top-k routing; rows are sorted by expert, nothing is padded or dropped.
+"""A small mixture of experts with top-k routing; rows are sorted by expert, none are padded or dropped.
 
 Shazeer et al., "Outrageously Large Neural Networks" (2017); balance as in Fedus et al., "Switch Transformers"
 (2022); dispatch as in Gale et al., "MegaBlocks" (2023).
@@ -14,18 +14,20 @@ from sparse_core.dynamic.ranking import best_entries, check_batch, nan_first, tr
 
 
 class MixtureOfExperts(nn.Module):
-    """Each row goes through its ``k`` best experts, feed-forward layers of two products with a ReLU between.
+    """A mixture of experts: each row passes its ``k`` best feed-forward experts (two products, ReLU
+    between).
 
     Args:
         features: width of input and output.
         hidden: width of an expert.
         experts: number of experts.
-        k: experts of a row; their weights are the softmax over the chosen, with one its probability among all
-            (or its router would learn nothing).
+        k: experts per row. Their weights are the softmax over the chosen; for ``k=1`` the probability among
+            all, because the router would not learn otherwise.
 
     Attributes:
-        balance: experts * sum over experts of (share of rows) * (mean probability), 1 when even; add a small
-            multiple to the loss. Of the last call, ``None`` before.
+        balance: experts * Σ (share of rows) * (mean probability) of the last call, 1 if even, ``None``
+            before;
+            add a small multiple to the loss.
         load: (experts,) int64, rows of each expert in the last call, on the device.
 
     Raises:
@@ -48,7 +50,7 @@ class MixtureOfExperts(nn.Module):
         self.load: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., features) of the same shape.
+        """Return (..., features) for the same shape.
 
         Raises:
             ValueError: an empty batch, or another width.
@@ -73,7 +75,7 @@ class MixtureOfExperts(nn.Module):
         return collect(answers, plan, gates).reshape(x.shape)
 
     def extra_repr(self) -> str:
-        """Sizes, as ``print(model)`` shows them."""
+        """Return the sizes for ``print(model)``."""
         experts, hidden, features = self.expand.shape
         return f"features={features}, hidden={hidden}, {self.k} of {experts} experts"
 

@@ -1,4 +1,4 @@
-"""Choose among prepared sparsity levels by what they cost, so that a frame stays within its budget."""
+"""Select among prepared sparsity levels by their cost, so that a frame stays within its budget."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a budget is of, and how it is worded.
+    """A quantity that a budget limits, with its wording.
 
     Attributes:
-        name: of the unit, in the plural.
-        symbol: of it in names of arguments.
-        least: the word for the level that needs the least.
-        shown_as: unit of messages.
-        shown: how many of these are one.
+        name: name of the unit, in the plural.
+        symbol: symbol of the unit in argument names.
+        least: word for the level that needs the least.
+        shown_as: unit in messages.
+        shown: number of ``shown_as`` units in one unit.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Quantity:
     shown: float
 
     def told(self, amount: float) -> str:
-        """An amount in words."""
+        """Return an amount with its unit."""
         return f"{amount * self.shown:.3g} {self.shown_as}"
 
 
@@ -39,33 +39,32 @@ JOULES = Quantity("joules", "j", "most frugal", "J", 1.0)
 
 
 class BudgetWarning(UserWarning):
-    """No prepared level meets the budget; the one that needs least runs."""
+    """No prepared level meets the budget; the cheapest one runs."""
 
 
 class LatencyController:
-    """Picks the first level, best quality first, that fits the budget.
+    """Selects the first level, best quality first, that fits the budget.
 
-    All levels are prepared beforehand; a switch is another answer of :meth:`choose` and allocates nothing.
-    A frame costs the same few operations however long it runs: one pass over the levels. What a scene costs
-    is a factor shared by all levels (observed over expected seconds, smoothed), so that levels that have not
-    run for long are judged by today's scene too.
+    All levels are prepared in advance; a switch changes the result of :meth:`choose` and allocates nothing.
+    One factor per scene (observed over expected seconds, smoothed) scales all levels, so that levels that
+    have not run for a while are judged by the current scene too. With ``quantity=JOULES`` all seconds here
+    are joules.
 
-    What is measured may be something else than time: with ``quantity=JOULES`` all seconds here are joules.
-
-    A slower level is taken only when it is expected to stay below ``budget * (1 - hysteresis)``, for
-    ``patience`` frames in a row; a faster one as soon as the present one is expected over the budget.
+    A slower level is taken only after it is expected to stay below ``budget * (1 - hysteresis)`` for
+    ``patience`` consecutive frames. A faster one is taken as soon as the current one is expected to exceed
+    the budget.
 
     Args:
-        seconds: expected seconds a frame of each level, best quality first; see :func:`measure_levels`.
-        budget_s: seconds a frame.
+        seconds: expected seconds per frame of each level, best quality first; see :func:`measure_levels`.
+        budget_s: seconds per frame.
         hysteresis: share of the budget that must be free before a slower level is taken, 0 to below 1.
-        patience: frames in a row that it must have been free.
+        patience: consecutive frames for which it must be free.
         smoothing: weight of a new observation, above 0, at most 1.
-        quantity: what ``seconds``, ``budget_s`` and observations are; it changes messages only.
+        quantity: unit of ``seconds``, ``budget_s`` and observations; changes only messages.
 
     Attributes:
-        level: name of the present level.
-        switches: how often it has changed.
+        level: name of the current level.
+        switches: number of level changes so far.
 
     Raises:
         ValueError: no levels, or numbers out of range.
@@ -102,21 +101,21 @@ class LatencyController:
 
     @property
     def level(self) -> str:
-        """Name of the present level."""
+        """Name of the current level."""
         return self.names[self._at]
 
     def set_budget(self, budget_s: float) -> None:
-        """Take another budget from the next frame on.
+        """Change the budget from the next frame on.
 
         Raises:
-            ValueError: not positive and finite.
+            ValueError: the budget is not positive and finite.
         """
         _check(budget_s, f"budget_{self.quantity.symbol}")
         self.budget_s = float(budget_s)
         self._told = False
 
     def expected(self, level: str) -> float:
-        """Seconds that a frame of the level is expected to take in the present scene.
+        """Return the expected seconds per frame of a level in the current scene.
 
         Raises:
             ValueError: no such level.
@@ -124,10 +123,10 @@ class LatencyController:
         return self._base[self._find(level)] * self._scene
 
     def choose(self) -> str:
-        """Name of the level for the next frame.
+        """Return the name of the level for the next frame.
 
         Warns:
-            BudgetWarning: once, when no level is expected to meet the budget; again only after one did.
+            BudgetWarning: no level is expected to meet the budget; repeated only after one did.
         """
         wanted = self._first_below(self.budget_s)
         fits = self._base[wanted] * self._scene <= self.budget_s
@@ -154,11 +153,11 @@ class LatencyController:
         return self.level
 
     def observe(self, level: str, seconds: float) -> None:
-        """Tell what a frame took.
+        """Record the measured cost of a frame.
 
         Args:
-            level: the one that ran.
-            seconds: measured.
+            level: the level that ran.
+            seconds: its measured cost.
 
         Raises:
             ValueError: no such level, or seconds that are not positive and finite.
@@ -191,16 +190,14 @@ def measure_levels(
     synchronize: Callable[[], None] | None = None,
     clock: Callable[[], float] | None = None,
 ) -> dict[str, float]:
-    """Median seconds of each level, or of what a clock counts.
-
-    They take turns, so that what else the machine does meets all.
+    """Return the median cost of each level; measurements of the levels are interleaved.
 
     Args:
-        levels: runs one frame of each level, best quality first.
-        repeats: measured frames a level.
-        warm_up: frames before that.
-        synchronize: waits for the device, such as ``torch.cuda.synchronize``.
-        clock: a reading that rises, such as an :class:`EnergyMeter`; None: seconds.
+        levels: functions that run one frame of each level, best quality first.
+        repeats: measured frames per level.
+        warm_up: unmeasured frames before them.
+        synchronize: waits for the device, for example ``torch.cuda.synchronize``.
+        clock: a rising reading, for example an :class:`EnergyMeter`; seconds by default.
 
     Raises:
         ValueError: no levels or no repeats.

@@ -1,4 +1,4 @@
-"""The same model at several sparsities, pruned and converted once, ready to be switched between."""
+"""The same model at several sparsities, pruned and converted once, ready to switch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparse_core.nm.layers.conversion import sparsify
 from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern
 from sparse_core.nm.pruning import prune
 
-#: Dense, 2:4, and blocks at 75 and 90 %, best quality first.
+#: Dense, 2:4, and blocks at 75 % and 90 % sparsity, best quality first.
 LEVELS: dict[str, NMPattern | Block | None] = {
     "dense": None,
     "2:4": TWO_FOUR,
@@ -29,16 +29,18 @@ def prepare_levels(
     select: Select = None,
     **options: Any,
 ) -> dict[str, nn.Module]:
-    """A copy of the model for each level; what a level does not prune shares memory with the model.
+    """Return a copy of the model for each level; unpruned parts share memory with the model.
 
     Args:
-        model: stays as it is.
-        levels: pattern by name, ``None`` for the model itself; :data:`LEVELS` without it.
+        model: does not change.
+        levels: pattern by name, ``None`` for the model itself; :data:`LEVELS` by default.
         select: layers to prune, see :func:`sparse_core.nm.prune`.
-        **options: more for :func:`sparse_core.nm.prune`, such as ``score`` and ``calibration``.
+        **options: further options of :func:`sparse_core.nm.prune`, for example ``score`` and
+            ``calibration``.
 
     Returns:
-        Modules by name in the order of ``levels``, for evaluation; train them apart if accuracy asks for it.
+        Modules by name in the order of ``levels``, for evaluation; fine-tune each one if its accuracy is too
+        low.
 
     Raises:
         ValueError: no levels, or a pattern that fits no layer.
@@ -59,7 +61,7 @@ def prepare_levels(
 
 
 def _share(copied: nn.Module, model: nn.Module, *, except_in: set[str]) -> None:
-    """Give parameters and buffers of layers that were not pruned back to the model's own."""
+    """Make unpruned layers share parameters and buffers with the model again."""
     originals = dict(model.named_modules())
     for name, module in copied.named_modules():
         if name in except_in or name not in originals:

@@ -1,1 +1,1 @@
-"""Training with a fixed number of connections that move: RigL, SET and their structured kin."""
+"""Training with a fixed number of connections that are exchanged: RigL, SET and structured variants."""

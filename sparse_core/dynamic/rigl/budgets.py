@@ -1,4 +1,4 @@
-"""How many connections each layer gets: uniform, Erdős–Rényi, and the same with the kernel.
+"""Distribution of connections over layers: uniform, Erdős–Rényi, and Erdős–Rényi with the kernel.
 
 Mocanu et al., "Scalable training of artificial neural networks with adaptive sparse connectivity inspired by
 network science" (2018); Evci et al. (2020), section 3, for the kernel.
@@ -20,18 +20,18 @@ def layer_densities(
     budget: Budget = "erdos-renyi-kernel",
     dense: Collection[str] = (),
 ) -> dict[str, float]:
-    """Density of each layer, so that the network as a whole has the wanted sparsity.
+    """Return the density of each layer, so that the whole network has the target sparsity.
 
     Erdős–Rényi densities are proportional to ``(in + out) / (in * out)``, with the kernel to
-    ``(in + out + height + width) / (in * out * height * width)``; a layer that would need more than 1 is
-    dense, and the others share what is left.
+    ``(in + out + height + width) / (in * out * height * width)``. A layer that would need more than 1 is
+    dense, and the others share the rest.
 
     Args:
         shapes: (out, in) or (out, in, kernel height, kernel width) of each weight.
         sparsity: share of all weights left out, at least 0 and below 1.
-        budget: the rule. ``"uniform"`` gives every layer the same.
-        dense: layers that stay dense. As in the paper's Uniform, that rule does not make others sparser for
-            it; the other rules do.
+        budget: the rule; ``"uniform"`` gives every layer the same density.
+        dense: layers that stay dense. As in the paper, ``"uniform"`` does not make the others sparser in
+            return; the other rules do.
 
     Raises:
         ValueError: an option out of range, unknown names, or more dense weights than the sparsity allows.
@@ -57,7 +57,7 @@ def _erdos_renyi(
     parts = {name: shape if budget == "erdos-renyi-kernel" else shape[:2] for name, shape in shapes.items()}
     raw = {name: sum(part) / math.prod(part) for name, part in parts.items()}
     while True:
-        # Connections that the sparse layers may have: their own, less what dense layers have too many.
+        # Connections left for the sparse layers: their own budget minus the excess of dense layers.
         sparse = [name for name in shapes if name not in full]
         allowed = sum((1 - sparsity) * sizes[name] for name in sparse)
         allowed -= sum(sparsity * sizes[name] for name in full)

@@ -20,7 +20,7 @@ Keep = Literal["random", "magnitude"]
 
 
 class SparseLayer(NamedTuple):
-    """One layer that trains sparse: shape of its weight, weights stored, and their share."""
+    """One layer that trains sparse: weight shape, number of stored weights, and density."""
 
     shape: tuple[int, ...]
     connections: int
@@ -29,12 +29,12 @@ class SparseLayer(NamedTuple):
 
 @dataclass(frozen=True)
 class SparseTrainingReport(Report):
-    """What :func:`sparse_training` made.
+    """Result of :func:`sparse_training`.
 
     Attributes:
-        layers: by name.
-        skipped: layers that stay dense, with the reason.
-        sparsity: share of the weights of all selected layers that is left out, dense ones among them.
+        layers: sparse layers by name.
+        skipped: reasons for the layers that stay dense.
+        sparsity: share of the weights of all selected layers that is left out; includes dense layers.
     """
 
     layers: dict[str, SparseLayer]
@@ -42,7 +42,7 @@ class SparseTrainingReport(Report):
     sparsity: float
 
     def tables(self) -> list[Table | str]:
-        """A row for each layer, what stays dense, and the sparsity."""
+        """Return one row per layer, the layers that stay dense, and the sparsity."""
         rows = [
             (name, layer.shape, layer.connections, cell(layer.density, ".2%"))
             for name, layer in self.layers.items()
@@ -64,22 +64,22 @@ def sparse_training(
     dense: Collection[str] = (),
     seed: int = 0,
 ) -> SparseTrainingReport:
-    """Put :class:`RigLLinear` and :class:`RigLConv2d` in the places of dense layers, in place.
+    """Replace dense layers by :class:`RigLLinear` and :class:`RigLConv2d`, in place.
 
-    Create the optimiser afterwards: the parameters are new ones.
+    Create the optimiser afterwards, because the parameters are new.
 
     Args:
-        model: holds ``nn.Linear`` or ``nn.Conv2d`` below its top.
-        sparsity: of all selected layers together.
-        budget: how it is shared, see :func:`sparse_core.dynamic.rigl.budgets.layer_densities`.
+        model: contains ``nn.Linear`` or ``nn.Conv2d`` below its top level.
+        sparsity: sparsity of all selected layers together.
+        budget: its distribution, see :func:`sparse_core.dynamic.rigl.budgets.layer_densities`.
         structure, block_size: see :func:`sparse_core.dynamic.rigl.grid.plan_grid`. Layers that blocks do not
             divide stay dense and do not count.
         execution: see :class:`sparse_core.dynamic.rigl.sparse_layer.SparseTrainedLayer`.
         keep: ``"random"`` starts from a random topology with new values (training from scratch);
-            ``"magnitude"`` keeps the largest weights with their values (of a trained model).
-        select: layers to take: a function of name and module, or a pattern searched for in the name.
+            ``"magnitude"`` keeps the largest weights and their values (of a trained model).
+        select: layers to replace: a function of name and module, or a regular expression for the name.
         dense: names that stay dense and count in the budget.
-        seed: of topologies and values.
+        seed: seed of topologies and values.
 
     Raises:
         ValueError: an option out of range, NaN weights with ``keep="magnitude"``, or nothing to replace.
@@ -114,7 +114,7 @@ def sparse_training(
 
 
 def dense_training(model: nn.Module) -> nn.Module:
-    """Put dense layers with the same weights back, in place; the model itself is returned."""
+    """Replace sparse layers by dense ones with the same weights, in place; returns the model."""
     sparse = [part for part in model.modules() if isinstance(part, RigLLinear | RigLConv2d)]
     replace_modules(model, {part: part.to_dense() for part in sparse if part is not model})
     return model
@@ -137,7 +137,7 @@ def _candidates(
         replacing=True,
         nothing="nothing to replace: no layer matches any pattern",
     )
-    # Those that were not asked for are no news.
+    # Layers that were not selected are not reported.
     skipped = {name or "model": why for name, why in selection.skipped.items() if why != "not selected"}
     return cast("dict[str, nn.Linear | nn.Conv2d]", selection.layers), skipped
 

@@ -1,7 +1,7 @@
-"""Drop the weakest connections and grow others in their place: the step of RigL and SET.
+"""Drop the weakest connections and grow others: the update of RigL and SET.
 
 Evci et al., "Rigging the Lottery: Making All Tickets Winners" (2020), algorithm 1. As in the authors' program
-(google-research/rigl), what has just been dropped may be grown again, and then keeps its value.
+(google-research/rigl), a connection may be dropped and grown in one update and then keeps its value.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sparse_core.dynamic.rigl.grid import Grid
 
 
 class Exchange(NamedTuple):
-    """A topology and where its values come from.
+    """A topology and the source of its values.
 
     Attributes:
         cells: (count,) int64, rising.
-        source: (count,) int64, place in the topology before; 0 where the connection is new.
+        source: (count,) int64, position in the old topology; 0 for new connections.
         fresh: (count,) bool, new connections, whose value is zero.
     """
 
@@ -29,11 +29,10 @@ class Exchange(NamedTuple):
     fresh: Tensor
 
     def carry(self, values: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """Values, or moments of an optimiser, in the new order; zero for new connections.
+        """Return values (count, ...), or moments of an optimiser, in the new order; zero for new
+        connections.
 
-        Args:
-            values: (count, ...).
-            out: where they go, of the same shape and type; new memory without it.
+        Writes to ``out`` of the same shape and type if it is given.
         """
         moved = torch.index_select(values, 0, self.source, out=out)
         return moved.masked_fill_(self.fresh.reshape(-1, *(1 for _ in values.shape[1:])), 0)
@@ -42,13 +41,13 @@ class Exchange(NamedTuple):
 def exchange_cells(cells: Tensor, drop_score: Tensor, grow_score: Tensor, grid: Grid, drop: int) -> Exchange:
     """Drop the ``drop`` cells with the lowest score and grow the best of the others.
 
-    Where every row has as many cells, the weakest of the whole matrix are dropped and each row grows as many
-    as it lost. Of equal scores the first position wins. Nothing is read back from the device.
+    If every row has the same number of cells, the weakest of the whole matrix are dropped and each row grows
+    as many as it lost. Ties go to the first position. Does not wait for the device.
 
     Args:
         cells: (count,) int64, rising.
         drop_score: (count,), larger is kept.
-        grow_score: (rows of cells, columns of cells), finite; larger is grown.
+        grow_score: (cell rows, cell columns), finite; larger is grown.
         grid: the cells.
         drop: 0 to ``count``.
     """
@@ -63,7 +62,7 @@ def exchange_cells(cells: Tensor, drop_score: Tensor, grow_score: Tensor, grid: 
     else:
         grown = best_entries(candidates[None], drop)[0]
     after = true_positions((kept | grown)[None], count)[0]
-    # Both rise, so that a search finds what was there before.
+    # Both rise, so a binary search finds the old positions.
     source = torch.searchsorted(cells, after).clamp_(max=count - 1)
     fresh = cells.index_select(0, source) != after
     return Exchange(after, source.masked_fill_(fresh, 0), fresh)

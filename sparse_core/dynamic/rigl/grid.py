@@ -1,4 +1,4 @@
-"""Where connections may lie: single weights or blocks, free in the whole matrix or as many in each row."""
+"""Positions that connections may take: weights or blocks, anywhere or a fixed number per row."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Grid:
     """The cells of a weight matrix; a topology is a set of ``count`` of them.
 
     Attributes:
-        rows, columns: of the weight matrix (out, in).
-        cell_rows, cell_columns: weights of a cell.
-        per_row: cells in each row of cells, or 0 where they may lie anywhere.
+        rows, columns: size of the weight matrix (out, in).
+        cell_rows, cell_columns: size of a cell.
+        per_row: cells in each row of cells, or 0 if they may lie anywhere.
         count: cells of a topology.
     """
 
@@ -38,17 +38,17 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """Cells in all."""
+        """Number of all cells."""
         return self.shape[0] * self.shape[1]
 
     @property
     def is_blocked(self) -> bool:
-        """Whether a cell is more than one weight."""
+        """True if a cell has more than one weight."""
         return self.cell_rows * self.cell_columns > 1
 
     @property
     def density(self) -> float:
-        """Share of the cells that a topology has."""
+        """Share of the cells that a topology uses."""
         return self.count / self.size
 
     @property
@@ -57,7 +57,7 @@ class Grid:
         return (self.count, self.cell_rows, self.cell_columns) if self.is_blocked else (self.count,)
 
     def by_cell(self, matrix: Tensor) -> Tensor:
-        """(rows of cells, columns of cells) score of a (rows, columns) matrix: absolute value, or 2-norm."""
+        """Return the score (cell rows, cell columns) of a (rows, columns) matrix: absolute value, or 2-norm."""
         if not self.is_blocked:
             return matrix.abs()
         down, across = self.shape
@@ -66,14 +66,14 @@ class Grid:
         return exact.square().sum(dim=(1, 3)).sqrt()
 
     def of_cells(self, values: Tensor) -> Tensor:
-        """(count,) score of values: absolute value, or 2-norm of each block."""
+        """Return the score (count,) of values: absolute value, or 2-norm of each block."""
         if not self.is_blocked:
             return values.abs()
         exact = values.to(torch.promote_types(values.dtype, torch.float32))
         return exact.square().sum(dim=(1, 2)).sqrt()
 
     def gather(self, matrix: Tensor, cells: Tensor) -> Tensor:
-        """Values of a (rows, columns) matrix at the cells."""
+        """Return the values of a (rows, columns) matrix at the cells."""
         if not self.is_blocked:
             return matrix.reshape(-1).index_select(0, cells)
         down, across = self.shape
@@ -81,7 +81,7 @@ class Grid:
         return blocks.reshape(-1, self.cell_rows, self.cell_columns).index_select(0, cells)
 
     def scatter(self, values: Tensor, cells: Tensor) -> Tensor:
-        """(rows, columns) matrix with zeros elsewhere; differentiable in ``values``."""
+        """Return a (rows, columns) matrix with zeros elsewhere; differentiable in ``values``."""
         flat = values.new_zeros((self.size, *values.shape[1:])).index_copy(0, cells, values)
         if not self.is_blocked:
             return flat.reshape(self.rows, self.columns)
@@ -89,10 +89,9 @@ class Grid:
         return blocks.transpose(1, 2).reshape(self.rows, self.columns)
 
     def best(self, scores: Tensor) -> Tensor:
-        """(count,) int64 rising cells with the largest score, as many in each row where that is wanted.
+        """Return the cells (count,) int64 with the largest score (cell rows, cell columns), in rising order.
 
-        Args:
-            scores: (rows of cells, columns of cells).
+        Respects ``per_row``.
         """
         lines = scores if self.per_row else scores.reshape(1, -1)
         mask = best_entries(lines, self.per_row or self.count)
@@ -107,16 +106,16 @@ def plan_grid(
     structure: Structure = "unstructured",
     block_size: int | tuple[int, int] = 16,
 ) -> Grid:
-    """The grid of a weight matrix.
+    """Return the grid of a weight matrix.
 
-    The count of unstructured connections is ``size - floor(sparsity * size)``, that of google-research/rigl;
-    structured rows have ``round(density * columns of cells)`` cells, at least one.
+    Unstructured grids have ``size - floor(sparsity * size)`` connections, as google-research/rigl does.
+    Structured rows have ``round(density * columns of cells)`` cells, at least one.
 
     Args:
-        rows, columns: of the weight matrix.
+        rows, columns: size of the weight matrix.
         density: above 0, at most 1.
-        structure: ``"unstructured"``; ``"fan-in"``: as many weights in every row; ``"block"``: as many blocks
-            in every row of blocks.
+        structure: ``"unstructured"``; ``"fan-in"``: the same number of weights in every row; ``"block"``: the
+            same number of blocks in every block row.
         block_size: rows and columns of a block, or one number for both; they divide the matrix.
 
     Raises:
@@ -129,7 +128,7 @@ def plan_grid(
     if not 0 < density <= 1:
         raise ValueError(f"density must be above 0 and at most 1, got {density}")
     if structure == "unstructured":
-        # The small term keeps 1 - 0.1 from losing a connection to rounding.
+        # Without the small term, rounding of 1 - 0.1 would cost a connection.
         count = rows * columns - int((1 - density) * rows * columns + 1e-9)
         return Grid(rows, columns, 1, 1, 0, max(1, count))
     r, c = (1, 1) if structure == "fan-in" else _pair(block_size)
@@ -147,7 +146,7 @@ def _pair(block_size: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def random_cells(grid: Grid, generator: torch.Generator) -> Tensor:
-    """(count,) int64 rising cells chosen at random, on the device of the generator."""
+    """Return random cells (count,) int64 in rising order, on the device of the generator."""
     return grid.best(
         torch.rand(grid.shape, generator=generator, device=generator.device, dtype=torch.float32)
     )

@@ -1,4 +1,4 @@
-"""Linear and convolution layers that store only their connections and may exchange them while training."""
+"""Linear and convolution layers that store only their connections and can exchange them in training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RigLLinear(SparseTrainedLayer):
         sparsity: share of weights left out, at least 0 and below 1.
         structure, block_size: see :func:`sparse_core.dynamic.rigl.grid.plan_grid`.
         execution: see :class:`SparseTrainedLayer`.
-        seed: of the first topology and the first values.
+        seed: seed of the first topology and values.
         device, dtype: as in ``nn.Linear``.
 
     Raises:
@@ -52,18 +52,18 @@ class RigLLinear(SparseTrainedLayer):
 
     @property
     def weight(self) -> Tensor:
-        """(out, in), unpacked anew."""
+        """Dense (out, in) weight, unpacked at each access."""
         return self.matrix
 
     def as_matrix(self, weight: Tensor) -> Tensor:
-        """The matrix of a weight (out, in): itself."""
+        """Return the weight (out, in) itself."""
         return weight
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., out) of (..., in).
+        """Return (..., out) for (..., in).
 
         Raises:
-            TypeError: another type than that of the weight (outside autocast).
+            TypeError: another type than the weight's (outside autocast).
             ValueError: an empty batch, or another number of features.
         """
         if x.ndim == 0 or x.shape[-1] != self.in_features:
@@ -78,7 +78,7 @@ class RigLLinear(SparseTrainedLayer):
         return product.reshape(*x.shape[:-1], self.out_features)
 
     def to_dense(self) -> nn.Linear:
-        """An ``nn.Linear`` with the same weight and bias."""
+        """Return an ``nn.Linear`` with the same weight and bias."""
         dense = nn.Linear(self.in_features, self.out_features, self.bias is not None).to(self.values)
         _copy_to(dense, self.weight, self.bias)
         return dense.train(self.training)
@@ -88,13 +88,13 @@ class RigLConv2d(SparseTrainedLayer):
     """A convolution with a sparse weight whose connections can be exchanged.
 
     The weight is the matrix (out channels, in channels * kernel height * kernel width). Sparse execution
-    multiplies it with the unfolded input. Where blocks divide the channels, columns are ordered by kernel
-    place first and channel last instead, so that a block meets neighbouring channels of one pixel: on CUDA
-    nothing is unfolded then.
+    multiplies it with the unfolded input. If blocks divide the channels, columns are ordered by kernel
+    position, then by channel, so that a block meets neighbouring channels of one pixel; on CUDA nothing is
+    unfolded then.
 
     Args:
-        in_channels, out_channels, kernel_size, stride, padding, dilation, bias: as in ``nn.Conv2d``, padding
-            with zeros in numbers, one group.
+        in_channels, out_channels, kernel_size, stride, padding, dilation, bias: as in ``nn.Conv2d``, with
+            numeric zero padding and one group.
         sparsity, structure, block_size, execution, seed, device, dtype: see :class:`RigLLinear`.
 
     Raises:
@@ -135,11 +135,11 @@ class RigLConv2d(SparseTrainedLayer):
 
     @property
     def weight(self) -> Tensor:
-        """(out channels, in channels, kernel height, kernel width), unpacked anew."""
+        """Dense (out channels, in channels, kernel height, kernel width) weight, unpacked at each access."""
         return self._as_weight(self.matrix)
 
     def as_matrix(self, weight: Tensor) -> Tensor:
-        """The matrix of a weight (out channels, in channels, kernel height, kernel width)."""
+        """Return the matrix of a weight (out channels, in channels, kernel height, kernel width)."""
         ordered = weight.permute(0, 2, 3, 1) if self._by_tap else weight
         return ordered.reshape(self.out_channels, -1)
 
@@ -149,10 +149,10 @@ class RigLConv2d(SparseTrainedLayer):
         return matrix.reshape(self.out_channels, *self.kernel_size, self.in_channels).permute(0, 3, 1, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, out channels, H', W') of (B, in channels, H, W).
+        """Return (B, out channels, H', W') for (B, in channels, H, W).
 
         Raises:
-            TypeError: another type than that of the weight (outside autocast).
+            TypeError: another type than the weight's (outside autocast).
             ValueError: an empty batch, another number of channels, or an image smaller than the kernel.
         """
         if x.ndim != 4 or x.shape[1] != self.in_channels:
@@ -182,7 +182,7 @@ class RigLConv2d(SparseTrainedLayer):
 
     def _dense_gradient(self, x: Tensor, gradient: Tensor) -> Tensor:
         shape = (self.out_channels, self.in_channels, *self.kernel_size)
-        # The library's fastest gradient may add in any order: connections would grow elsewhere each time.
+        # cuDNN's fastest gradient sums in any order: different connections would grow in each run.
         before = torch.backends.cudnn.deterministic
         torch.backends.cudnn.deterministic = True
         try:
@@ -192,7 +192,7 @@ class RigLConv2d(SparseTrainedLayer):
         return self.as_matrix(found)
 
     def to_dense(self) -> nn.Conv2d:
-        """An ``nn.Conv2d`` with the same weight and bias."""
+        """Return an ``nn.Conv2d`` with the same weight and bias."""
         options = (self.kernel_size, self.stride, self.padding, self.dilation)
         dense = nn.Conv2d(self.in_channels, self.out_channels, *options, bias=self.bias is not None)
         _copy_to(dense.to(self.values), self.weight, self.bias)

@@ -1,4 +1,4 @@
-"""Keep the optimiser's moments beside the connections that they belong to."""
+"""Move the optimiser's moments along with their connections."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from sparse_core.dynamic.rigl.exchange import Exchange
 
 
 def carry_state(optimizer: torch.optim.Optimizer, parameter: Tensor, change: Exchange) -> None:
-    """Bring the optimiser's state of a parameter into the order of a new topology; zero where it is new.
+    """Reorder the optimiser's state of a parameter for a new topology; zero for new connections.
 
-    Args:
-        optimizer: state tensors of the parameter's shape, and :class:`QuantisedState` of it, are changed.
-        parameter: (cells, ...) values before or after the exchange.
-        change: the topology.
+    Changes state tensors of the shape of ``parameter`` (cells, ...), and :class:`QuantisedState` of it.
     """
     for name, kept in optimizer.state.get(parameter, {}).items():
         if isinstance(kept, QuantisedState):

@@ -1,4 +1,4 @@
-"""When connections are exchanged, and how many: the schedule of RigL and SET around an optimiser.
+"""Schedule of RigL and SET around an optimiser: when connections are exchanged, and how many.
 
 RigL: Evci et al., "Rigging the Lottery: Making All Tickets Winners" (2020). SET: Mocanu et al. (2018).
 """
@@ -22,10 +22,7 @@ Drop = Literal["magnitude", "magnitude-gradient"]
 
 
 def cosine_fraction(step: int, *, initial: float, stop_step: int) -> float:
-    """Share of connections exchanged at a step: ``initial / 2 * (1 + cos(pi * step / stop_step))``.
-
-    Zero from ``stop_step`` on.
-    """
+    """Return the share exchanged at a step, ``initial / 2 * (1 + cos(pi * step / stop_step))``; then zero."""
     if step >= stop_step:
         return 0.0
     return initial / 2 * (1 + math.cos(math.pi * step / stop_step))
@@ -33,14 +30,14 @@ def cosine_fraction(step: int, *, initial: float, stop_step: int) -> float:
 
 @dataclass(frozen=True)
 class TopologyUpdate(Report):
-    """What one update exchanged.
+    """Result of one exchange.
 
     Attributes:
         step: number of the training step, from 1.
-        fraction: share that was to be dropped.
-        dropped: cells dropped by layer.
-        fresh: (layers,) int64 on the device: cells that are new. The others that were grown had just been
-            dropped and keep their value.
+        fraction: share to drop.
+        dropped: number of dropped cells by layer.
+        fresh: (layers,) int64 on the device, number of new cells. All other grown cells were dropped in the
+            same update and keep their value.
     """
 
     step: int
@@ -49,36 +46,36 @@ class TopologyUpdate(Report):
     fresh: Tensor
 
     def tables(self) -> list[Table | str]:
-        """A row for each layer; waits for the device."""
+        """Return one row per layer; waits for the device."""
         rows = list(zip(self.dropped, self.dropped.values(), self.fresh.tolist(), strict=True))
         title = f"step {self.step}: {self.fraction:.1%} of the connections exchanged"
         return [Table(("layer", "dropped", "new"), rows, title=title)]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, with fresh cells by layer; waits for the device."""
+        """Return plain values, with new cells by layer; waits for the device."""
         return {**super().to_json(), "fresh": dict(zip(self.dropped, self.fresh.tolist(), strict=True))}
 
 
 class RigLScheduler:
-    """Takes the optimiser's steps and exchanges connections between them.
+    """Runs the optimiser's steps and exchanges connections between them.
 
-    Call :meth:`step` in place of ``optimizer.step()``, after ``backward()``. Steps count from 1. At every
+    Call :meth:`step` instead of ``optimizer.step()``, after ``backward()``. Steps count from 1. At every
     ``update_every``-th step before ``stop_step``, RigL exchanges connections instead of the optimiser's step
-    (algorithm 1 of the paper), and SET after it. The gradient of the whole matrix, which RigL grows by, is
-    made in the backward pass of these steps only. New connections start at zero and their moments in the
-    optimiser too; a connection that is dropped and grown in one update keeps both.
+    (algorithm 1 of the paper); SET does so after it. Only the backward passes of these steps compute the
+    gradient of the whole matrix, by which RigL grows. New connections and their moments start at zero; a
+    connection that is dropped and grown in one update keeps both.
 
     Args:
-        model: holds :class:`SparseTrainedLayer`; each exchanges within itself and keeps its number of
+        model: contains :class:`SparseTrainedLayer`; each exchanges within itself and keeps its number of
             connections.
-        optimizer: of these layers' parameters. Any whose state tensors have the parameter's shape, which
-            covers ``torch.optim``, or one of :mod:`sparse_core.dynamic.optimisers`.
+        optimizer: trains these layers' parameters. Its state tensors must have the parameter's shape, as in
+            ``torch.optim``, or it comes from :mod:`sparse_core.dynamic.optimisers`.
         update_every: steps between two exchanges.
-        drop_fraction: share exchanged at first; falls as a cosine to zero at ``stop_step``.
-        stop_step: from here on the topology is fixed; the paper stops after three quarters of the training.
+        drop_fraction: initial share to exchange; falls as a cosine to zero at ``stop_step``.
+        stop_step: the topology is fixed from here on; the paper stops after three quarters of the training.
         method: ``"rigl"`` grows by the absolute gradient, ``"set"`` at random.
-        drop: lowest ``abs(weight)``, or lowest ``abs(weight * gradient)``; of blocks the 2-norm.
-        seed: of SET's growth.
+        drop: drop the lowest ``abs(weight)``, or the lowest ``abs(weight * gradient)``; 2-norm of blocks.
+        seed: seed of SET's growth.
 
     Attributes:
         steps: steps taken.
@@ -129,18 +126,18 @@ class RigLScheduler:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next :meth:`step` exchanges connections."""
+        """True if the next :meth:`step` exchanges connections."""
         step = self.steps + 1
         return step % self.update_every == 0 and step < self.stop_step
 
     def step(self) -> TopologyUpdate | None:
-        """The optimiser's step, the exchange, or with SET both.
+        """Run the optimiser's step, the exchange, or with SET both.
 
         Returns:
-            What was exchanged, or ``None``.
+            The exchange, or ``None``.
 
         Raises:
-            ValueError: weights or gradients that are NaN or infinite, at an exchange.
+            ValueError: weights or gradients are NaN or infinite at an exchange.
             RuntimeError: no backward pass before an exchange by gradient.
         """
         due = self.is_due
@@ -170,7 +167,7 @@ class RigLScheduler:
             change = exchange_cells(layer.cells, *scores[name], grid, dropped[name])
             layer.exchange(change)
             carry_state(self.optimizer, layer.values, change)
-            # The gradient belongs to the topology before.
+            # The gradient belongs to the old topology.
             layer.values.grad = None
             fresh.append(change.fresh.sum())
         return TopologyUpdate(step, fraction, dropped, torch.stack(fresh))
@@ -192,7 +189,7 @@ class RigLScheduler:
         return grid.of_cells(values), growth
 
     def _check_finite(self, scores: dict[str, tuple[Tensor, Tensor]]) -> None:
-        # The one wait for the device, at exchanges only. Scores are not negative, and NaN is passed on.
+        # The only wait for the device. Scores are not negative, and max propagates NaN.
         largest = torch.stack([part.amax().double() for pair in scores.values() for part in pair]).tolist()
         finite = [math.isfinite(number) for number in largest]
         for at, name in enumerate(scores):
@@ -204,12 +201,11 @@ class RigLScheduler:
                     )
 
     def state_dict(self) -> dict[str, Any]:
-        """Step and random state, to go on with; topologies are in the model's state, moments in the
-        optimiser's."""
+        """Return step and random state; the model holds the topologies, the optimiser the moments."""
         return {"steps": self.steps, "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state of the same options.
+        """Resume from a state of the same options.
 
         Raises:
             ValueError: keys are missing.

@@ -1,4 +1,4 @@
-"""What sparse layers share: stored connections, two buffers for the topology, products and state."""
+"""Base of the sparse layers: stored connections, double-buffered topology, products and state."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ FORMAT = 1
 
 
 class SparseTrainedLayer(nn.Module):
-    """What :class:`RigLLinear` and :class:`RigLConv2d` share: a (out, in) matrix that stores its connections.
+    """Base of :class:`RigLLinear` and :class:`RigLConv2d`: an (out, in) matrix that stores its connections.
 
-    The topology has two buffers: the next one is written while the present one is in use, and
+    The topology has two buffers: the next one is written while the current one is in use, and
     :meth:`exchange` swaps them at once.
 
     Attributes:
-        grid: where connections may lie.
+        grid: positions that connections may take.
         values: parameter, (connections,) or (blocks, rows of a block, columns of a block).
         cells: (connections or blocks,) int64, flat positions in the grid, rising.
         bias: (out,) or ``None``.
-        execution: ``"sparse"`` multiplies stored connections only; ``"dense"`` unpacks them for each call,
-            which for unstructured weights is often the faster one (and makes the dense gradient every step).
+        execution: ``"sparse"`` multiplies stored connections only. ``"dense"`` unpacks them at each call,
+            often
+            faster for unstructured weights, and computes the dense gradient at every step.
         growth_gradient: (out, in) gradient of the whole matrix, summed over the backward passes since
             :meth:`collect_growth` was switched on; else ``None``.
     """
@@ -54,7 +55,7 @@ class SparseTrainedLayer(nn.Module):
         self.grid, self.execution = grid, execution
         generator = torch.Generator().manual_seed(seed)
         self.register_buffer("cells", random_cells(grid, generator).to(device))
-        # The bound of nn.Linear, for the inputs that a unit really has (Evci et al., "Gradient Flow in
+        # The bound of nn.Linear, for the actual number of inputs of a unit (Evci et al., "Gradient Flow in
         # Sparse Neural Networks", 2022).
         bound = 1 / math.sqrt(max(1.0, grid.density * grid.columns))
         values = torch.empty(grid.values_shape, dtype=torch.float32).uniform_(
@@ -68,35 +69,32 @@ class SparseTrainedLayer(nn.Module):
             self.register_parameter("bias", None)
         self.growth_gradient: Tensor | None = None
         self._collects = False
-        #: Taps that columns of blocks are ordered by, see RigLConv2d.
+        #: Number of taps by which block columns are ordered, see RigLConv2d.
         self._tap_count = 1
         self._plan: CSR | BlockPlan | None = None
         self._spare: tuple[Tensor, Tensor] | None = None
 
     @property
     def matrix(self) -> Tensor:
-        """(out, in) with zeros where no connection is, unpacked anew; gradients reach ``values``."""
+        """Dense (out, in) matrix, unpacked at each access; gradients reach ``values``."""
         return self.grid.scatter(self.values, self.cells)
 
     @property
     def mask(self) -> Tensor:
-        """(out, in) bool: where connections are."""
+        """(out, in) bool, true at connections."""
         return self.grid.scatter(torch.ones_like(self.values.detach()), self.cells) != 0
 
     @property
     def sparsity(self) -> float:
-        """Share of the matrix without a connection."""
+        """Share of the matrix without connections."""
         return 1 - self.grid.density
 
     def collect_growth(self, on: bool) -> None:
-        """Whether the next backward passes also make the gradient of the whole matrix; forgets the last."""
+        """Start or stop computing the gradient of the whole matrix; discards the last one."""
         self._collects, self.growth_gradient = on, None
 
     def exchange(self, change: Exchange) -> None:
-        """Take another topology: write it to the spare buffers, then swap them with those in use.
-
-        Args:
-            change: of :func:`sparse_core.dynamic.rigl.exchange.exchange_cells`.
+        """Replace the topology: write the spare buffers, then swap them with those in use.
 
         Raises:
             ValueError: another number of cells.
@@ -140,7 +138,7 @@ class SparseTrainedLayer(nn.Module):
         return self.values if self.values.dtype == dtype else self.values.to(dtype)
 
     def _multiply(self, rows: Tensor, bias: Tensor | None) -> Tensor:
-        """(N, out) of (N, in)."""
+        """Return (N, out) for (N, in)."""
         plan, values = self._present(), self._cast_values(rows.dtype)
         if isinstance(plan, BlockPlan):
             product = block_linear(rows, values, plan, bias)
@@ -155,7 +153,7 @@ class SparseTrainedLayer(nn.Module):
         return product
 
     def _meets_few(self, rows: Tensor) -> bool:
-        """Whether the product without gradients for few rows on a GPU does."""
+        """Return True if the gradient-free GPU product for few rows can be used."""
         learns = torch.is_grad_enabled() and (rows.requires_grad or self.values.requires_grad)
         return rows.is_cuda and not learns and self.grid.per_row > 0 and len(rows) <= MOST_ROWS
 
@@ -179,7 +177,7 @@ class SparseTrainedLayer(nn.Module):
         return x
 
     def extra_repr(self) -> str:
-        """Sizes and density, as ``print(model)`` shows them."""
+        """Return sizes and density for ``print(model)``."""
         grid = self.grid
         unit = f"blocks of {grid.cell_rows}x{grid.cell_columns}" if grid.is_blocked else "connections"
         place = f", {grid.per_row} a row" if grid.per_row else ""
@@ -189,7 +187,7 @@ class SparseTrainedLayer(nn.Module):
         )
 
     def get_extra_state(self) -> Tensor:
-        """(7,) int64: format version, then the fields of :class:`Grid`."""
+        """Return (7,) int64: format version, then the fields of :class:`Grid`."""
         grid = self.grid
         sizes = (grid.rows, grid.columns, grid.cell_rows, grid.cell_columns, grid.per_row, grid.count)
         return torch.tensor([FORMAT, *sizes])

@@ -131,7 +131,8 @@ def model_stock_factors(products: Tensor) -> Tensor:
 
 
 def karcher_factors(max_iter: int, tol: float) -> Factors:
-    """The point on the sphere with the least sum of squared angles to all inputs, times their mean length.
+    """Return the point on the sphere with the least sum of squared angles to all inputs, times their mean
+    length.
 
     Args:
         max_iter: steps along the mean of the tangents (Karcher 1977; Afsari 2011).

@@ -81,7 +81,7 @@ def _draw(bits: np.random.PCG64DXSM, count: int) -> np.ndarray:
 
 
 def random_words(seed: int, vector: int, name: str, count: int) -> np.ndarray:
-    """The first numbers from 0 to 2³² - 1 of the stream that :class:`RandomShare` reads."""
+    """Return the first numbers from 0 to 2³² - 1 of the stream that :class:`RandomShare` reads."""
     return _draw(_stream(seed, vector, name), count)
 
 
@@ -110,7 +110,9 @@ class RandomShare:
         return self._limit / _RANGE
 
     def for_thread(self) -> RandomShare:
-        """The same choice with a state of its own, since a thread goes its own way through the tensor."""
+        """Return the same choice with a state of its own, since a thread goes its own way through the
+        tensor.
+        """
         twin = copy.copy(self)
         twin._bits = self._fresh()
         twin._position = 0

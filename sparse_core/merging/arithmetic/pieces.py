@@ -93,7 +93,7 @@ class Delta:
         return torch.empty(size, dtype=self.dtype, device=self.device)
 
     def read(self, start: int, stop: int, out: Tensor) -> Tensor:
-        """The numbers from ``start`` to ``stop``, in the front of ``out``: a view of it."""
+        """Return the numbers from ``start`` to ``stop``, in the front of ``out``: a view of it."""
         piece = out[: stop - start]
         values = self.values[start:stop]
         if self.base is None:

@@ -104,7 +104,7 @@ def _rows(
     stop: int,
     dtype: torch.dtype,
 ) -> Tensor:
-    """(models, numbers): the deltas with zeros where nothing is selected."""
+    """Return (models, numbers): the deltas with zeros where nothing is selected."""
     rows = torch.empty(len(deltas), stop - start, dtype=dtype, device=deltas[0].device)
     for delta, row in zip(deltas, rows, strict=True):
         delta.require_finite(delta.read(start, stop, row))

@@ -60,7 +60,7 @@ def merge_one(base: Tensor | None, shares: Sequence[Share], rule: Rule, *, name:
 def _by_rows(
     base: Tensor | None, deltas: Sequence[Delta], rule: Rule, factors: Factors, name: str, out: Tensor
 ) -> Tensor:
-    """The tensor as one vector, or each row along its last dimension, or along its first, by itself."""
+    """Return the tensor as one vector, or each row along its last dimension, or along its first, by itself."""
     stock = rule.method.combine == "model_stock"
     by_rows = rule.option("filter_wise") if stock else not rule.option("nuslerp_flatten")
     rows = out.numel() // out.shape[-1] if by_rows and out.ndim > 1 and out.numel() else 1

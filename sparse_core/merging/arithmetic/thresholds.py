@@ -64,7 +64,7 @@ def kept_count(density: float, count: int) -> int:
 
 
 def magnitude_threshold(delta: Delta, keep: int) -> Threshold:
-    """The threshold that keeps exactly the ``keep`` largest magnitudes; ties go to lower positions.
+    """Return the threshold that keeps exactly the ``keep`` largest magnitudes; ties go to lower positions.
 
     Args:
         delta: any floating-point difference.
@@ -150,7 +150,7 @@ def _on_device(deltas: Sequence[Delta], keep: int) -> list[Threshold]:
 
 
 def _read_whole(delta: Delta) -> Tensor:
-    """All numbers: the delta itself where it is there already."""
+    """Return all numbers: the delta itself where it is there already."""
     if delta.base is None and delta.values.dtype == delta.dtype:
         return delta.values
     whole = delta.buffer(delta.count)
@@ -216,6 +216,6 @@ def _shrink(piece: Tensor, value: float) -> None:
 
 
 def _just_below(value: float, dtype: torch.dtype) -> float:
-    """The largest magnitude of a type that is smaller; 0 for 0, since zeros stay zeros either way."""
+    """Return the largest magnitude of a type that is smaller; 0 for 0, since zeros stay zeros either way."""
     kind = np.float64 if dtype == torch.float64 else np.float32
     return float(np.nextafter(kind(value), kind(0)))

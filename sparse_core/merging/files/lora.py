@@ -90,7 +90,9 @@ class LoraAdapter:
                 )
 
     def apply(self, name: str, value: Tensor) -> Tensor:
-        """The tensor with the adapter: float32 or better where something is added; others as they are."""
+        """Return the tensor with the adapter: float32 or better where something is added; others as they
+        are.
+        """
         if name in self._whole:
             return self._reader.read(self._whole[name])
         if name not in self._pairs:

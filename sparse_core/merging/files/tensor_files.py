@@ -45,7 +45,7 @@ _CHUNK = 1 << 20
 
 
 def dtype_named(dtype: torch.dtype) -> str:
-    """The format's name of a type, such as ``BF16``.
+    """Return the format's name of a type, such as ``BF16``.
 
     Raises:
         ValueError: the format has none.
@@ -119,7 +119,7 @@ class TensorFileReader:
             )
 
     def read(self, name: str) -> Tensor:
-        """A tensor, mapped from the file; changes stay in memory. Freed with the last reference."""
+        """Return a tensor, mapped from the file; changes stay in memory. Freed with the last reference."""
         kind, offset = self.tensors[name]
         if kind.nbytes == 0:
             return torch.empty(kind.shape, dtype=kind.dtype)

@@ -69,7 +69,7 @@ class Recipe:
         return self.rule.method
 
     def setting(self, entry: ModelEntry, parameter: str, name: str, layers: int, default: float) -> float:
-        """A parameter of a model for a tensor: the model's own, else the recipe's, else the default."""
+        """Return a parameter of a model for a tensor: the model's own, else the recipe's, else the default."""
         for parameters in (entry.parameters, self.parameters):
             if parameter in parameters:
                 found = parameters[parameter].at(name, layers)
@@ -78,7 +78,7 @@ class Recipe:
         return default
 
     def rule_for(self, name: str, layers: int) -> Rule:
-        """The rule for a tensor: with its own scale where the recipe's lambda differs over them."""
+        """Return the rule for a tensor: with its own scale where the recipe's lambda differs over them."""
         if "lambda" not in self.parameters:
             return self.rule
         found = self.parameters["lambda"].at(name, layers)
@@ -125,7 +125,7 @@ def load_recipe(path: str | os.PathLike[str]) -> Recipe:
 
 
 def parse_recipe(values: Any, where: str = "recipe") -> Recipe:
-    """A recipe from what YAML holds.
+    """Return a recipe from what YAML holds.
 
     Args:
         values: a mapping.
@@ -254,7 +254,7 @@ def _require_parameters(recipe: Recipe, where: str) -> None:
 
 
 def _path(value: Any, where: str) -> str:
-    """A path as text, or mergekit's ``{path: …}`` and ``{model: {path: …}, lora: {path: …}}``."""
+    """Return a path as text, or mergekit's ``{path: …}`` and ``{model: {path: …}, lora: {path: …}}``."""
     if isinstance(value, dict) and "model" in value:
         check_fields(value, {"model", "lora"}, where)
         lora = value.get("lora")

@@ -47,7 +47,7 @@ class Setting:
     choices: tuple[tuple[str | None, tuple[float, ...]], ...]
 
     def at(self, name: str, layers: int) -> float | None:
-        """The value for a tensor; None when no filter fits."""
+        """Return the value for a tensor; None when no filter fits."""
         for part, values in self.choices:
             if part is None or part in name:
                 place = min(layer_position(name, layers), 1.0) * (len(values) - 1)
@@ -84,7 +84,7 @@ class Limits(NamedTuple):
 
 
 def read_setting(value: Any, where: str, limits: Limits | None = None) -> Setting:
-    """A setting from a recipe: a number, a list of them, or ``{filter, value}`` or a list of such.
+    """Return a setting from a recipe: a number, a list of them, or ``{filter, value}`` or a list of such.
 
     Args:
         value: as YAML gives it; text that reads as a number counts as one, as ``1e-3`` is text to YAML.
@@ -237,7 +237,7 @@ def read_rule(method: Method, general: dict[str, Any], where: str) -> Rule:
 
 
 def read_dtype(values: dict[str, Any], where: str, notes: list[str]) -> torch.dtype | None:
-    """The type of the result; None where the recipe leaves it to the base."""
+    """Return the type of the result; None where the recipe leaves it to the base."""
     chosen = None
     for key in ("dtype", "out_dtype"):
         name = values.get(key)

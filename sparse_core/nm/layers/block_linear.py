@@ -100,7 +100,7 @@ class BlockSparseLinear(CodedLayer):
         return cls(matrix.with_values(values), linear.bias, impl=impl).train(linear.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x @ weight.T + bias``.
+        """Return ``x @ weight.T + bias``.
 
         Args:
             x: (..., in), any strides; under autocast cast to its type like the weight.
@@ -154,7 +154,7 @@ class BlockSparseLinear(CodedLayer):
         return LayerSettings("blocks", str(self.values.dtype))
 
     def to_dense(self) -> nn.Linear:
-        """An ``nn.Linear`` with the same weight and bias."""
+        """Return an ``nn.Linear`` with the same weight and bias."""
         return dense_linear(
             own_copy(self.weight), self.bias, requires_grad=self.values.requires_grad, training=self.training
         )
@@ -169,7 +169,7 @@ class BlockSparseLinear(CodedLayer):
         )
 
     def get_extra_state(self) -> Tensor:
-        """(4,) int64: format version, block size, out and in features."""
+        """Return (4,) int64: format version, block size, out and in features."""
         return torch.tensor([LAYER_FORMAT, self.block_size, self.out_features, self.in_features])
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -222,14 +222,14 @@ class BlockSparseLinear(CodedLayer):
 
 
 def _blocks(mask: Tensor, size: int) -> Tensor:
-    """(block rows, block columns) bool: blocks with a true entry."""
+    """Return (block rows, block columns) bool: blocks with a true entry."""
     rows, columns = mask.shape
     padded = nn.functional.pad(mask, (0, -columns % size, 0, -rows % size))
     return padded.reshape(-(-rows // size), size, -(-columns // size), size).any(dim=3).any(dim=1)
 
 
 def _nonzero_blocks(weight: Tensor, size: int) -> Tensor:
-    """(out, in) bool: true in the blocks that hold a nonzero."""
+    """Return (out, in) bool: true in the blocks that hold a nonzero."""
     found = _blocks(weight != 0, size)
     spread = found.repeat_interleave(size, 0).repeat_interleave(size, 1)
     return spread[: weight.shape[0], : weight.shape[1]]
@@ -250,7 +250,9 @@ def _check_mask(mask: Tensor, weight: Tensor, size: int) -> None:
 
 
 def _gather(weight: Tensor, matrix: BSR) -> Tensor:
-    """(blocks, size, size): what ``weight`` has in the stored blocks of ``matrix``, zero beyond the edge."""
+    """Return (blocks, size, size): what ``weight`` has in the stored blocks of ``matrix``, zero beyond the
+    edge.
+    """
     size = matrix.block_size[0]
     rows, columns = weight.shape
     padded = nn.functional.pad(weight, (0, -columns % size, 0, -rows % size))

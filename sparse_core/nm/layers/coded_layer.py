@@ -66,13 +66,13 @@ class CodedLayer(nn.Module):
 
 
 def own_copy(tensor: Tensor) -> Tensor:
-    """A contiguous copy without history that may be trained, also when made in inference mode."""
+    """Return a contiguous copy without history that may be trained, also when made in inference mode."""
     with torch.inference_mode(False), torch.no_grad():
         return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def own_bias(bias: Tensor | None, out: int) -> nn.Parameter | None:
-    """A copy of a bias (out,), trained if it is; ``ValueError`` for another shape."""
+    """Return a copy of a bias (out,), trained if it is; ``ValueError`` for another shape."""
     if bias is None:
         return None
     if tuple(bias.shape) != (out,):
@@ -81,7 +81,7 @@ def own_bias(bias: Tensor | None, out: int) -> nn.Parameter | None:
 
 
 def dense_linear(weight: Tensor, bias: Tensor | None, *, requires_grad: bool, training: bool) -> nn.Linear:
-    """An ``nn.Linear`` that holds ``weight`` (out, in) itself and a copy of ``bias`` (out,)."""
+    """Return an ``nn.Linear`` that holds ``weight`` (out, in) itself and a copy of ``bias`` (out,)."""
     out, columns = weight.shape
     linear = nn.Linear(columns, out, bias=False, device="meta")
     linear.weight = nn.Parameter(weight, requires_grad=requires_grad)

@@ -142,7 +142,7 @@ class CompressedLinear(CompressedLayer):
         self._packed_version = -1
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., in) floating point to (..., out) of the same type."""
+        """Return (..., in) floating point to (..., out) of the same type."""
         if self.execution == "nm":
             bias = self._bias_of(0, self.out_features, x.dtype)
             return nm_linear(x, self._packed_weight(x.dtype), bias)
@@ -239,7 +239,7 @@ class CompressedConv2d(CompressedLayer):
         return dense.train(self.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H, W) or (C, H, W) floating point to the convolution of the same type."""
+        """Return (B, C, H, W) or (C, H, W) floating point to the convolution of the same type."""
         # A tile of a grouped convolution is one group, so that it reads one set of channels.
         rows = self.tile_rows if self.groups == 1 else self.out_channels // self.groups
         return self._joined(x, self._tiles(rows), dim=-3)

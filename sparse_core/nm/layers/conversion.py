@@ -97,7 +97,7 @@ class ConversionReport(Report):
         return sum(layer.bytes_after for layer in self.converted)
 
     def tables(self) -> list[Table | str]:
-        """A row for each layer, the total, notes, and what was left out."""
+        """Return a row for each layer, the total, notes, and what was left out."""
         columns: dict[str, Column] = {
             "layer": lambda layer: layer.name or "(model)",
             "shape": "shape",
@@ -223,7 +223,7 @@ def densify(model: nn.Module, *, inplace: bool = True) -> nn.Module:
 
 
 def packed_layers(model: nn.Module) -> dict[str, CodedLayer]:
-    """The packed layers of a model by dotted name, each once."""
+    """Return the packed layers of a model by dotted name, each once."""
     return {name: module for name, module in model.named_modules() if isinstance(module, CodedLayer)}
 
 

@@ -27,7 +27,7 @@ _RESULTS = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def activation_scale(source: float | Tensor | InputStatistics) -> Tensor:
-    """The scale of int8 inputs as a () float32 tensor.
+    """Return the scale of int8 inputs as a () float32 tensor.
 
     Args:
         source: the scale itself, or what :func:`sparse_core.nm.pruning.calibration.collect_inputs` saw, whose
@@ -126,7 +126,8 @@ class SparseLinearInt8(PackedLayer):
         ).train(layer.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``activation(x @ weight.T + bias)`` from int8 products, exact sums and one rounding of the input.
+        """Return ``activation(x @ weight.T + bias)`` from int8 products, exact sums and one rounding of the
+        input.
 
         Args:
             x: (..., in) floating point, any strides; NaN gives NaN only without a given scale.
@@ -163,7 +164,7 @@ class SparseLinearInt8(PackedLayer):
         return (self._pack().to_dense() * self.weight_scale[:, None]).to(self.dtype)
 
     def to_dense(self) -> nn.Linear:
-        """An ``nn.Linear`` with the rounded weight and the bias; ``activation`` is not part of it."""
+        """Return an ``nn.Linear`` with the rounded weight and the bias; ``activation`` is not part of it."""
         return dense_linear(own_copy(self.weight), self.bias, requires_grad=False, training=self.training)
 
     def extra_repr(self) -> str:

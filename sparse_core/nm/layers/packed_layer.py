@@ -69,7 +69,7 @@ class Ready:
         return True
 
     def dense_copy(self) -> Tensor:
-        """(out, in) without gradient; unpacked once."""
+        """Return (out, in) without gradient; unpacked once."""
         if self.dense is None:
             # What is made in inference mode could not be used for gradients of the input later.
             with torch.inference_mode(False), torch.no_grad():
@@ -88,7 +88,7 @@ class Ready:
             self.layer_plans[key] = LayerPlan(call, x, self.packed.values, bias, dense, activation)
 
     def cast(self, dtype: torch.dtype) -> Ready:
-        """The same weight in another type, without gradient; converted once."""
+        """Return the same weight in another type, without gradient; converted once."""
         if self.packed.dtype == dtype:
             return self
         if dtype not in self.casts:
@@ -188,7 +188,7 @@ class PackedLayer(CodedLayer):
         return {**self.__dict__, "_ready": None}
 
     def get_extra_state(self) -> Tensor:
-        """(3,) int64: format version, n, m."""
+        """Return (3,) int64: format version, n, m."""
         return torch.tensor([LAYER_FORMAT, self.pattern.n, self.pattern.m])
 
     def set_extra_state(self, state: Tensor) -> None:

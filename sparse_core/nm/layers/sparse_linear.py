@@ -90,7 +90,7 @@ class SparseLinear(PackedLayer):
         return layer.train(linear.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``activation(x @ weight.T + bias)``.
+        """Return ``activation(x @ weight.T + bias)``.
 
         Args:
             x: (..., in), any strides.
@@ -172,13 +172,13 @@ class SparseLinear(PackedLayer):
         return self._pack().to_dense()
 
     def to_dense(self) -> nn.Linear:
-        """An ``nn.Linear`` with the same weight and bias; ``activation`` is not part of it."""
+        """Return an ``nn.Linear`` with the same weight and bias; ``activation`` is not part of it."""
         return dense_linear(
             own_copy(self.weight), self.bias, requires_grad=self.values.requires_grad, training=self.training
         )
 
     def quantise(self, activation_scale: float | Tensor | InputStatistics | None = None) -> SparseLinearInt8:
-        """The same layer with int8 values; see :meth:`SparseLinearInt8.from_sparse`."""
+        """Return the same layer with int8 values; see :meth:`SparseLinearInt8.from_sparse`."""
         return SparseLinearInt8.from_sparse(self, activation_scale)
 
     @property

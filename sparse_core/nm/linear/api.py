@@ -31,7 +31,7 @@ def nm_linear(
     scale: Tensor | None = None,
     impl: LinearImpl = "auto",
 ) -> Tensor:
-    """``activation(x @ weight.T + bias)`` for a weight of which only the kept values are stored.
+    """Return ``activation(x @ weight.T + bias)`` for a weight of which only the kept values are stored.
 
     On a CUDA device with sparse tensor cores, a 16-bit or int8 2:4 weight is multiplied by a kernel for few
     rows, by cuSPARSELt, or densely, whichever was measured to be fastest for the shape and row count; the

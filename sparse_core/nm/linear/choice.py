@@ -71,7 +71,7 @@ tuning = TUNER.tuning
 
 
 def row_bucket(rows: int, step: int = 8) -> int:
-    """The row count that stands for ``rows``: multiples of the step to 64, then eight an octave.
+    """Return the row count that stands for ``rows``: multiples of the step to 64, then eight an octave.
 
     Args:
         rows: at least 1.

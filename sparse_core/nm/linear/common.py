@@ -115,7 +115,9 @@ def _check_int8(
 
 
 def default_result(dtype: torch.dtype, scale: Tensor | None) -> torch.dtype:
-    """The type of a result that nobody asked for: that of the operands; for int8 the sum, scaled float16."""
+    """Return the type of a result that nobody asked for: that of the operands; for int8 the sum, scaled
+    float16.
+    """
     if dtype != torch.int8:
         return dtype
     return torch.int32 if scale is None else torch.float16
@@ -130,7 +132,7 @@ def readable(tensor: Tensor) -> Tensor:
 
 @cache
 def has_sparse_cores(device_index: int) -> bool:
-    """Whether a CUDA device is an NVIDIA GPU with sparse tensor cores."""
+    """Return True if a CUDA device is an NVIDIA GPU with sparse tensor cores."""
     return torch.version.hip is None and torch.cuda.get_device_capability(device_index) >= _SPARSE_CORES_SINCE
 
 

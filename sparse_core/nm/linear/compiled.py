@@ -31,7 +31,7 @@ def nm_linear_op(
     out_dtype: torch.dtype,
     impl: str,
 ) -> Tensor:
-    """The public function on the parts of a :class:`PackedNM` and of its plans."""
+    """Return the public function on the parts of a :class:`PackedNM` and of its plans."""
     weight = owner_of(values, buffer, kernel_metadata)
     if weight is None:
         weight = PackedNM(values, metadata, (values.shape[0], values.shape[1] // n * m), NMPattern(n, m))

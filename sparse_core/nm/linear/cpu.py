@@ -39,7 +39,7 @@ def most_rows(dense: Tensor | None) -> int:
 
 
 def nm_linear(x: Tensor, weight: PackedNM, bias: Tensor | None, *, activation: str | None) -> Tensor:
-    """``activation(x @ weight.T + bias)``.
+    """Return ``activation(x @ weight.T + bias)``.
 
     What is not kept is not multiplied, so an infinite input there gives no NaN. Each sum runs over the
     columns in one order, whatever the number of rows and threads.

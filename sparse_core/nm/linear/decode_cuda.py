@@ -50,7 +50,9 @@ VARIANTS = (
 
 
 def supports(weight: PackedNM) -> bool:
-    """Whether the kernel takes this weight: 2:4, 16-bit, whole tiles, values that can be read in words."""
+    """Return True if the kernel takes this weight: 2:4, 16-bit, whole tiles, values that can be read in
+    words.
+    """
     out, columns = weight.shape
     pattern = weight.pattern
     return (
@@ -66,7 +68,7 @@ def supports(weight: PackedNM) -> bool:
 
 
 def variant_fits(variant: Variant, out: int, rows: int) -> bool:
-    """Whether a variant covers ``out`` features exactly and its sums fit into static shared memory."""
+    """Return True if a variant covers ``out`` features exactly and its sums fit into static shared memory."""
     columns = 8 * _column_tiles(rows) + 1
     return (
         out % (16 * variant.row_tiles) == 0 and variant.warps * variant.row_tiles * 16 * columns * 4 <= 48_000
@@ -74,7 +76,7 @@ def variant_fits(variant: Variant, out: int, rows: int) -> bool:
 
 
 def reorder_metadata(weight: PackedNM) -> Tensor:
-    """The metadata in the order in which the kernel's lanes read them.
+    """Return the metadata in the order in which the kernel's lanes read them.
 
     Lane (g, t) of a warp feeds instruction ``s = t // 2`` of each 64 columns with a word whose nibble i is
     that of row g and group ``4 i + 2 s + t % 2``, and whose nibble 4 + i is the same of row g + 8.

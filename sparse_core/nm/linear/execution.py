@@ -51,7 +51,7 @@ class PreparedWeight:
         self.calls: dict[object, Call] = {}
 
     def follows(self, values: Tensor) -> bool:
-        """Whether a change of the values in place reaches the compressed buffer, as they live in it."""
+        """Return True if a change of the values in place reaches the compressed buffer, as they live in it."""
         return self.buffer is None or self.buffer.data_ptr() == values.data_ptr()
 
     def keep(self, key: object, call: Call) -> None:
@@ -62,7 +62,7 @@ class PreparedWeight:
 
 
 def prepared(weight: PackedNM) -> PreparedWeight:
-    """The plans of a weight, made empty at first."""
+    """Return the plans of a weight, made empty at first."""
     plans = weight.plans.get("cuda")
     if not isinstance(plans, PreparedWeight):
         plans = PreparedWeight()
@@ -71,7 +71,7 @@ def prepared(weight: PackedNM) -> PreparedWeight:
 
 
 def weight_for(method: Method, weight: PackedNM, out_dtype: torch.dtype) -> PackedNM | None:
-    """The weight that a way multiplies with: itself, or padded to whole tiles where it has to be.
+    """Return the weight that a way multiplies with: itself, or padded to whole tiles where it has to be.
 
     Args:
         method: ``"cuda"`` or ``"vendor"``.
@@ -105,7 +105,7 @@ def weight_for(method: Method, weight: PackedNM, out_dtype: torch.dtype) -> Pack
 
 
 def _padded(weight: PackedNM, more_out: int, more_columns: int) -> PackedNM:
-    """The weight with zeros added below and on the right."""
+    """Return the weight with zeros added below and on the right."""
     out, columns = weight.shape
     values = pad(weight.values.detach(), (0, more_columns // 2, 0, more_out))
     positions = torch.tensor([0, 1], dtype=torch.uint8, device=weight.device)
@@ -153,7 +153,7 @@ def prepare(weight: PackedNM, out_dtype: torch.dtype) -> PreparedWeight:
 
 
 def owner_of(values: Tensor, buffer: Tensor | None, metadata: Tensor | None) -> PackedNM | None:
-    """The weight whose plans hold these tensors; compiled code has the tensors only.
+    """Return the weight whose plans hold these tensors; compiled code has the tensors only.
 
     A tensor that is alive shares its address with no other, so the address finds the weight.
 
@@ -176,7 +176,7 @@ def _address(tensor: Tensor | None) -> int:
 
 
 def make_call(choice: LinearChoice, weight: PackedNM, rows: int, epilogue: LinearEpilogue) -> Call:
-    """The product of ``rows`` rows by a given choice.
+    """Return the product of ``rows`` rows by a given choice.
 
     Args:
         choice: method and variant.
@@ -221,7 +221,7 @@ def planned(call: Call, choice: LinearChoice, weight: PackedNM) -> Call:
 
 
 def _padded_call(call: Call, weight: PackedNM, fitting: PackedNM) -> Call:
-    """A product with the padded weight, from inputs and to results of the true sizes."""
+    """Return a product with the padded weight, from inputs and to results of the true sizes."""
     out, columns = weight.shape
     more_out, more_columns = fitting.shape[0] - out, fitting.shape[1] - columns
     version = _version(weight)
@@ -263,7 +263,7 @@ def _dense_call(weight: PackedNM, epilogue: LinearEpilogue) -> Call:
 def dense_int8(
     x: Tensor, matrix: Tensor, bias: Tensor | None, scale: Tensor | None, epilogue: LinearEpilogue
 ) -> Tensor:
-    """The dense int8 product, by cuBLAS where it takes the shapes.
+    """Return the dense int8 product, by cuBLAS where it takes the shapes.
 
     Args:
         x: (rows, in) int8.

@@ -41,7 +41,7 @@ def choose(
     scale: Tensor | None,
     epilogue: LinearEpilogue,
 ) -> LinearChoice:
-    """The measured choice for a row count; measures when there is none yet and that is allowed.
+    """Return the measured choice for a row count; measures when there is none yet and that is allowed.
 
     While a CUDA graph is being captured nothing can be measured, and no kernel be compiled; cuSPARSELt at the
     closest row count or dense is taken then.
@@ -99,7 +99,7 @@ def case_of(weight: PackedNM, rows: int, epilogue: LinearEpilogue, *, unpacks: b
 
 
 def candidates(weight: PackedNM, rows: int, epilogue: LinearEpilogue) -> list[LinearChoice]:
-    """The sparse ways that take this product; empty when none does."""
+    """Return the sparse ways that take this product; empty when none does."""
     out_dtype = epilogue.out_dtype
     found = []
     fitting = execution.weight_for("cuda", weight, out_dtype) if rows <= decode_cuda.MOST_ROWS else None
@@ -164,7 +164,7 @@ _Tensors = tuple[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"]
 
 
 def _possible(choice: LinearChoice, weight: PackedNM, rows: int, out_dtype: torch.dtype) -> bool:
-    """Whether a choice from a table, which may be of another version, takes this product."""
+    """Return True if a choice from a table, which may be of another version, takes this product."""
     if choice.method == "dense":
         return True
     fitting = execution.weight_for(choice.method, weight, out_dtype)
@@ -190,7 +190,7 @@ def _input(rows: int, weight: PackedNM) -> Tensor:
 def _right_call(
     way: LinearChoice, weight: PackedNM, epilogue: LinearEpilogue, tensors: _Tensors, expected: Tensor
 ) -> Call | None:
-    """The call of a way, if its numbers are right."""
+    """Return the call of a way, if its numbers are right."""
     # The result is likely to get this memory again: a way that writes nothing must not find right numbers.
     poison = float("nan") if expected.is_floating_point() else -(2**31)
     torch.empty_like(expected).fill_(poison)
@@ -264,7 +264,7 @@ def _rotated_times(
 
 
 def _copy(weight: PackedNM) -> PackedNM:
-    """The weight with its plans in other memory."""
+    """Return the weight with its plans in other memory."""
     plans = execution.prepared(weight)
     copy = weight.with_values(weight.values.detach().clone())
     copy.plans["cuda"] = execution.PreparedWeight(

@@ -72,7 +72,7 @@ def product(
     out_dtype: torch.dtype,
     impl: str,
 ) -> Tensor:
-    """The public function without gradients and without checks, by a plan if there is one."""
+    """Return the public function without gradients and without checks, by a plan if there is one."""
     if impl == "auto":
         call = find_plan(x, weight, bias, activation, dense, scale, out_dtype)
         if call is not None:
@@ -100,7 +100,7 @@ def multiply(
     out_dtype: torch.dtype,
     impl: str,
 ) -> Tensor:
-    """The public function without gradients and without checks."""
+    """Return the public function without gradients and without checks."""
     if torch.is_autocast_enabled(x.device.type):
         # The operands have one type already, which is that of the result.
         with torch.autocast(x.device.type, enabled=False):

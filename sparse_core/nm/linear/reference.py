@@ -19,7 +19,7 @@ def nm_linear(
     scale: Tensor | None,
     out_dtype: torch.dtype,
 ) -> Tensor:
-    """``activation(x @ weight.T * scale + bias)``; see the public function for shapes."""
+    """Return ``activation(x @ weight.T * scale + bias)``; see the public function for shapes."""
     matrix = weight.to_dense() if dense is None else dense
     if x.dtype != torch.int8:
         return apply_activation(torch.nn.functional.linear(x, matrix, bias), activation)
@@ -35,7 +35,7 @@ def int8_linear(
     scale: Tensor | None,
     out_dtype: torch.dtype,
 ) -> Tensor:
-    """The int8 product with exact sums: float64 holds every sum of fewer than 2^39 products."""
+    """Return the int8 product with exact sums: float64 holds every sum of fewer than 2^39 products."""
     total = x.double() @ matrix.double().T
     if out_dtype == torch.int32:
         return total.to(torch.int32)

@@ -15,7 +15,7 @@ _INT8_RESULTS = (torch.int32, torch.float16, torch.bfloat16)
 
 
 def supports(weight: PackedNM, out_dtype: torch.dtype) -> bool:
-    """Whether the library takes this weight and result type, as far as its documentation says."""
+    """Return True if the library takes this weight and result type, as far as its documentation says."""
     out, columns = weight.shape
     pattern = weight.pattern
     if (pattern.n, pattern.m) != (2, 4) or weight.dtype not in _TYPES or out == 0 or columns == 0:
@@ -58,7 +58,7 @@ def compress_in_place(weight: PackedNM) -> Tensor:
 
 
 def product_of(rows: int, weight: PackedNM, epilogue: LinearEpilogue) -> Product:
-    """The library's description of a product; GELU is not part of it."""
+    """Return the library's description of a product; GELU is not part of it."""
     out, columns = weight.shape
     relu = epilogue.activation == "relu"
     return Product(rows, out, columns, weight.dtype, epilogue.out_dtype, relu, epilogue.scaled)

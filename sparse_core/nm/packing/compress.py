@@ -100,7 +100,7 @@ def _kept(matrix: Tensor, pattern: NMPattern, mask: Tensor | None) -> tuple[Tens
 
 
 def _stored_values(values: Tensor, coding: Coding) -> dict[str, Any]:
-    """The parts of a :class:`CompressedWeight` that come from its values (rows, kept)."""
+    """Return the parts of a :class:`CompressedWeight` that come from its values (rows, kept)."""
     if coding.kind in FLOATS:
         stored = values.to(FLOATS[coding.kind])
         if not bool(stored.isfinite().all()):
@@ -139,7 +139,7 @@ def _check_width(view: MatrixView, pattern: NMPattern, pad: bool, name: str) -> 
 
 
 def _mask_matrix(mask: Tensor, view: MatrixView, pattern: NMPattern, name: str) -> Tensor:
-    """The mask as a matrix of whole groups, with exactly n true in each whole group."""
+    """Return the mask as a matrix of whole groups, with exactly n true in each whole group."""
     if mask.dtype != torch.bool or tuple(mask.shape) != view.shape:
         raise ValueError(
             f"the mask of {name} must be bool of shape {view.shape}, got {mask.dtype} {tuple(mask.shape)}"

@@ -151,7 +151,7 @@ class CompressedWeight(NMWeight):
         return {name: part for name, part in named.items() if part is not None}
 
     def to(self, device: torch.device | str) -> CompressedWeight:
-        """The weight on another device."""
+        """Return the weight on another device."""
         parts: dict[str, Any] = {name: part.to(device) for name, part in self.parts().items()}
         return replace(self, **parts)
 
@@ -171,7 +171,7 @@ class CompressedWeight(NMWeight):
         return dequantise(self._signed(numbers), scale, self.coding.group_size or max(self.kept, 1))
 
     def integers(self) -> Tensor:
-        """(rows, kept) int8 numbers of int8 and int4.
+        """Return (rows, kept) int8 numbers of int8 and int4.
 
         Raises:
             ValueError: another coding.
@@ -188,7 +188,7 @@ class CompressedWeight(NMWeight):
         return ((numbers ^ half).to(torch.int8)) - half
 
     def positions(self, start: int = 0, stop: int | None = None, *, check: bool = True) -> Tensor:
-        """(rows, groups, n) uint8: the place of each kept value within its group.
+        """Return (rows, groups, n) uint8: the place of each kept value within its group.
 
         Raises:
             ValueError: with ``check``, numbers that stand for no choice of n of m.
@@ -201,11 +201,11 @@ class CompressedWeight(NMWeight):
         )
 
     def to_dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The weight in its own shape, zeros included."""
+        """Return the weight in its own shape, zeros included."""
         return self.view.from_matrix(self.rows(dtype=dtype)).contiguous()
 
     def to_packed(self, dtype: torch.dtype = torch.float32) -> PackedNM:
-        """The matrix as :func:`sparse_core.nm.nm_linear` multiplies it, with values of ``dtype``.
+        """Return the matrix as :func:`sparse_core.nm.nm_linear` multiplies it, with values of ``dtype``.
 
         ``torch.int8`` gives the whole numbers of int8 and int4 with a scale a row; multiply the product by
         ``scale``.

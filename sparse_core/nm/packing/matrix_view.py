@@ -55,7 +55,7 @@ class MatrixView:
         return math.prod(self.shape) // self.rows
 
     def to_matrix(self, weight: Tensor) -> Tensor:
-        """(rows, columns) of a weight of ``shape``; a view where the layout allows it."""
+        """Return (rows, columns) of a weight of ``shape``; a view where the layout allows it."""
         if self.layout == "channels_last":
             weight = weight.permute(0, 2, 3, 1)
         elif self.layout == "transposed":
@@ -74,6 +74,6 @@ class MatrixView:
 
 
 def pad_columns(matrix: Tensor, m: int) -> Tensor:
-    """(rows, columns) with zero (false) columns behind it up to a multiple of ``m``."""
+    """Return (rows, columns) with zero (false) columns behind it up to a multiple of ``m``."""
     missing = -matrix.shape[1] % m
     return torch.nn.functional.pad(matrix, (0, missing)) if missing else matrix

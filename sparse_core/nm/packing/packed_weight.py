@@ -101,7 +101,7 @@ class PackedNM(NMWeight):
 
     @classmethod
     def from_torch(cls, tensor: Tensor) -> PackedNM:
-        """The weight of one of torch's semi-structured tensors (``to_sparse_semi_structured``), 2:4.
+        """Return the weight of one of torch's semi-structured tensors (``to_sparse_semi_structured``), 2:4.
 
         torch reads its compressed values by a product with the identity. Numbers stay as they are, but -0
         becomes 0, and an infinity or NaN spoils its row.
@@ -126,7 +126,8 @@ class PackedNM(NMWeight):
         return cls.from_dense(dense)
 
     def to_torch(self) -> SparseSemiStructuredTensor:
-        """The same 2:4 weight as torch's semi-structured tensor, for ``torch.nn.Linear`` and ``torch.mm``.
+        """Return the same 2:4 weight as torch's semi-structured tensor, for ``torch.nn.Linear`` and
+        ``torch.mm``.
 
         Raises:
             ValueError: the pattern is not 2:4, or the weight is not on a GPU.
@@ -155,18 +156,18 @@ class PackedNM(NMWeight):
         return unpack_positions(metadata, self.groups, self.pattern, "slots", check=check)
 
     def to_dense(self) -> Tensor:
-        """(out, in) with zeros where nothing is kept; the gradient flows to ``values``."""
+        """Return (out, in) with zeros where nothing is kept; the gradient flows to ``values``."""
         return self.rows(dtype=self.values.dtype, check=False)
 
     def to_matrix(self) -> NM:
-        """The same weight as ``sparse_core.formats.NM``, for solvers and products."""
+        """Return the same weight as ``sparse_core.formats.NM``, for solvers and products."""
         out, columns = self.shape
         values = self.values.reshape(out, columns // self.pattern.m, self.pattern.n)
         n, m = self.pattern.n, self.pattern.m
         return NM(values, self.index(), self.shape, n=n, m=m, validate=False)
 
     def with_values(self, values: Tensor) -> PackedNM:
-        """The same positions with other values (out, groups * n)."""
+        """Return the same positions with other values (out, groups * n)."""
         return PackedNM(values, self.metadata, self.shape, self.pattern)
 
     def drop_stale_plans(self) -> None:
@@ -176,7 +177,7 @@ class PackedNM(NMWeight):
                 del self.plans[name]
 
     def to(self, target: torch.device | str | torch.dtype) -> PackedNM:
-        """The weight on another device, or with values of another type."""
+        """Return the weight on another device, or with values of another type."""
         if isinstance(target, torch.dtype):
             return self.with_values(self.values.to(target))
         return PackedNM(self.values.to(target), self.metadata.to(target), self.shape, self.pattern)

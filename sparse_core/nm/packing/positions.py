@@ -129,7 +129,8 @@ def unrank(numbers: Tensor, pattern: NMPattern, *, check: bool = True) -> Tensor
 
 @cache
 def choices_of(pattern: NMPattern) -> Tensor:
-    """All choices of n of m in the order of their numbers: (C(m, n), n) uint8. At most 65,536 choices.
+    """Return all choices of n of m in the order of their numbers: (C(m, n), n) uint8. At most 65,536
+    choices.
 
     Raises:
         ValueError: more choices.
@@ -143,14 +144,14 @@ def choices_of(pattern: NMPattern) -> Tensor:
 
 @cache
 def _choices_on(pattern: NMPattern, device: torch.device) -> Tensor:
-    """The table of :func:`choices_of` on a device: copied once, since a copy waits for a GPU."""
+    """Return the table of :func:`choices_of` on a device: copied once, since a copy waits for a GPU."""
     with torch.inference_mode(False):
         return choices_of(pattern).to(device)
 
 
 @cache
 def _binomials(n: int, m: int, device: torch.device) -> Tensor:
-    """(n, m) int64: C(position, slot + 1), cut off at 2^62, which no rank within 62 bits needs."""
+    """Return (n, m) int64: C(position, slot + 1), cut off at 2^62, which no rank within 62 bits needs."""
     largest = 1 << MOST_BITS
     rows = [[min(math.comb(p, slot + 1), largest) for p in range(m)] for slot in range(n)]
     with torch.inference_mode(False):

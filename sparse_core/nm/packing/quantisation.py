@@ -69,7 +69,7 @@ class GroupQuantised(NamedTuple):
     group_size: int
 
     def dequantised(self) -> Tensor:
-        """(rows, count) float32: whole numbers times their scales."""
+        """Return (rows, count) float32: whole numbers times their scales."""
         return dequantise(self.values, self.scale, self.group_size)
 
 
@@ -112,7 +112,7 @@ def quantise_groups(
 
 
 def dequantise(values: Tensor, scale: Tensor, group_size: int) -> Tensor:
-    """(rows, count) whole numbers times (rows, groups) scales, float32."""
+    """Return (rows, count) whole numbers times (rows, groups) scales, float32."""
     count = values.shape[1]
     wide = scale.float()
     if wide.shape[1] == 1:

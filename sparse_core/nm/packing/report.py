@@ -98,7 +98,7 @@ class CompressionReport(Report):
         return self.other_bytes + sum(layer.theory_bytes for layer in self.layers)
 
     def tables(self) -> list[Table | str]:
-        """A row for each layer, the other tensors, the total, and what was left out."""
+        """Return a row for each layer, the other tensors, the total, and what was left out."""
         columns: dict[str, Column] = {
             "layer": lambda layer: layer.name or "(model)",
             "shape": "shape",
@@ -167,7 +167,7 @@ class PackedSizeReport(Report):
         return self.other_bytes + sum(layer.packed_bytes for layer in self.layers)
 
     def tables(self) -> list[Table | str]:
-        """A row for each layer, then the other tensors and the total."""
+        """Return a row for each layer, then the other tensors and the total."""
         sizes: list[tuple[object, object, object, int, int]] = [
             (layer.name or "(model)", layer.shape, layer.pattern, layer.dense_bytes, layer.packed_bytes)
             for layer in self.layers
@@ -211,7 +211,7 @@ def describe_weight(name: str, before: Tensor, weight: CompressedWeight) -> Laye
 
 
 def _kept_entries(weight: CompressedWeight) -> Tensor:
-    """(rows, columns) bool: where a value is stored."""
+    """Return (rows, columns) bool: where a value is stored."""
     rows, groups, m = weight.view.rows, weight.groups, weight.pattern.m
     kept = torch.zeros((rows, groups, m), dtype=torch.bool, device=weight.device)
     kept = kept.scatter(2, weight.positions().long(), True)

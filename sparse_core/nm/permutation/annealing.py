@@ -58,13 +58,13 @@ def anneal(
 
 
 def best_chain(magnitudes: Tensor, order: Tensor, n: int) -> Tensor:
-    """The chain of ``order`` (chains, stripes, m) that keeps most: (stripes, m)."""
+    """Return the chain of ``order`` (chains, stripes, m) that keeps most: (stripes, m)."""
     kept = torch.stack([retained_magnitude(magnitudes[chain], n).sum() for chain in order])
     return order[kept.argmax()]
 
 
 def _swap_gains(magnitudes: Tensor, order: Tensor, n: int) -> Tensor:
-    """(chains, pairs, m * m): gain of exchanging column i of the one stripe for j of the other."""
+    """Return (chains, pairs, m * m): gain of exchanging column i of the one stripe for j of the other."""
     chains, stripes, m = order.shape
     half = stripes // 2
     pairs = torch.stack([order[:, :half], order[:, half:]], dim=2).reshape(-1, 2, m)
@@ -75,7 +75,7 @@ def _swap_gains(magnitudes: Tensor, order: Tensor, n: int) -> Tensor:
 
 
 def _pair_gains(columns: Tensor, n: int) -> Tensor:
-    """(pairs, m, m) of columns (pairs, 2, m, rows)."""
+    """Return (pairs, m, m) of columns (pairs, 2, m, rows)."""
     slots = stripe_slots(columns, n)
     upper = slots.without[:, 0].unsqueeze(2) + added(columns[:, 1], slots.threshold[:, 0])
     lower = slots.without[:, 1].unsqueeze(2) + added(columns[:, 0], slots.threshold[:, 1])

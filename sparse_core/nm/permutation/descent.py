@@ -41,7 +41,7 @@ class Arrangement:
 
 
 def arrange(magnitudes: Tensor, order: Tensor, n: int) -> Arrangement:
-    """The arrangement of ``magnitudes`` (columns, rows) in stripes ``order`` (stripes, m)."""
+    """Return the arrangement of ``magnitudes`` (columns, rows) in stripes ``order`` (stripes, m)."""
     replaced, retained = _replacements(magnitudes, order, n)
     every = torch.arange(len(order), device=order.device)
     return Arrangement(order, retained, replaced, *_best_swaps(order, retained, replaced, every))
@@ -108,7 +108,7 @@ def descend_exhaustively(arrangement: Arrangement, magnitudes: Tensor, n: int) -
 
 
 def canonical_divisions(m: int) -> Tensor:
-    """(C(2m, m) / 2, 2m) int64: every way to divide 2m columns into two stripes, once each."""
+    """Return (C(2m, m) / 2, 2m) int64: every way to divide 2m columns into two stripes, once each."""
     rest = range(1, 2 * m)
     firsts = [(0, *chosen) for chosen in itertools.combinations(rest, m - 1)]
     return torch.tensor([[*first, *(i for i in rest if i not in first)] for first in firsts])
@@ -159,7 +159,7 @@ def _best_swaps(order: Tensor, retained: Tensor, replaced: Tensor, stripes: Tens
 
 
 def _exchanged(arrangement: Arrangement, taken: Tensor) -> Tensor:
-    """The order after the best exchanges between the pairs of stripes ``taken`` (pairs, 2)."""
+    """Return the order after the best exchanges between the pairs of stripes ``taken`` (pairs, 2)."""
     order, m = arrangement.order, arrangement.order.shape[1]
     first, second = taken.unbind(1)
     chosen = arrangement.swap[first, second]

@@ -50,7 +50,7 @@ class ChannelGraph:
                 self.system.lock_all([value], "the forward pass does not use it")
 
     def value_of(self, tensor: Tensor) -> Value:
-        """The axes of a parameter or buffer; those of another tensor are locked."""
+        """Return the axes of a parameter or buffer; those of another tensor are locked."""
         name = self._by_key.get(_key(tensor))
         if name is None:
             lock = "a tensor that is no parameter"

@@ -61,7 +61,7 @@ class PermutationReport(Report):
     tracer: str = "torch.fx"
 
     def tables(self) -> list[Table | str]:
-        """A row for each group."""
+        """Return a row for each group."""
         columns: dict[str, Column] = {
             "channels of": "name",
             "count": "channels",
@@ -227,7 +227,7 @@ class _Worker:
         return torch.cat(parts)
 
     def _columns(self, name: str, variable: int) -> Iterator[Tensor]:
-        """(rows, channels) matrices of a layer in which a permutation moves single columns of groups."""
+        """Return (rows, channels) matrices of a layer in which a permutation moves single columns of groups."""
         layer, tensor = self.layers[name]
         weight = layer.weight.detach()
         if weight.ndim == 4 and weight.shape[2:] != (1, 1) and self.pattern.conv_layout == "unfold":

@@ -169,7 +169,7 @@ class _Search:
         self.bar = bar
 
     def run(self, budget: SearchBudget, escapes: int) -> Tensor:
-        """(stripes, m) columns in stripes."""
+        """Return (stripes, m) columns in stripes."""
         columns = len(self.magnitudes)
         start = torch.arange(columns, device=self.magnitudes.device).reshape(-1, self.m)
         best = self._descend(arrange(self.magnitudes, start, self.n), budget)

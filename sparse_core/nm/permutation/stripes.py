@@ -101,7 +101,7 @@ def matrix_retained(matrix: Tensor, n: int, m: int) -> float:
 
 
 def _largest(stripes: Tensor, count: int) -> list[Tensor]:
-    """The ``count`` largest along the second to last dimension, in falling order."""
+    """Return the ``count`` largest along the second to last dimension, in falling order."""
     m = stripes.shape[-2]
     if m > _NETWORK_LIMIT:
         return list(stripes.topk(count, dim=-2).values.unbind(-2))

@@ -112,7 +112,7 @@ class Allocation(Report):
         return sum(layer.bits_a_weight * layer.weights for layer in self.layers) / self.weights
 
     def tables(self) -> list[Table | str]:
-        """A row for each layer, the total, the sparsity, and what was left out."""
+        """Return a row for each layer, the total, the sparsity, and what was left out."""
         columns: dict[str, Column] = {
             "layer": "name",
             "shape": "shape",
@@ -144,7 +144,7 @@ _INFEASIBLE = 2  # In the result of milp.
 def cheapest(
     options: Sequence[Sequence[LayerAllocation]], target: float, overshoot: float
 ) -> list[LayerAllocation]:
-    """The option of each layer with the least sum of sensitivities: a multiple-choice knapsack.
+    """Return the option of each layer with the least sum of sensitivities: a multiple-choice knapsack.
 
     Args:
         options: what each layer may become.
@@ -191,7 +191,7 @@ class _Program:
         self.one_each = LinearConstraint(choices, 1, 1)
 
     def solved(self, cost: NDArray[np.float64], least: int, most: int) -> list[LayerAllocation] | None:
-        """The cheapest choice that keeps ``least`` to ``most`` weights; None where there is none."""
+        """Return the cheapest choice that keeps ``least`` to ``most`` weights; None where there is none."""
         # Half a unit further: counts are whole, so this allows nothing more, and the solver's tolerance
         # cannot decide.
         bounds = (-(-least // self.unit) - 0.5, most // self.unit + 0.5)

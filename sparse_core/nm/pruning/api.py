@@ -84,7 +84,7 @@ class PruneReport(Report):
         return sum(layer.zeros_after for layer in self.layers) / weights
 
     def tables(self) -> list[Table | str]:
-        """A row for each layer, the total, and what was left out."""
+        """Return a row for each layer, the total, and what was left out."""
         columns: dict[str, Column] = {
             "layer": lambda layer: layer.name or "(model)",
             "shape": "shape",

@@ -21,7 +21,7 @@ WITH_INPUTS = ("wanda", "sparsegpt")
 def as_pattern(
     n_or_pattern: int | Pattern | Mapping[str, Pattern | None], m: int | None
 ) -> Pattern | Mapping[str, Pattern | None]:
-    """The pattern that ``prune(target, n, m)`` or ``prune(target, pattern)`` asks for."""
+    """Return the pattern that ``prune(target, n, m)`` or ``prune(target, pattern)`` asks for."""
     if isinstance(n_or_pattern, int):
         if m is None:
             raise TypeError(
@@ -45,7 +45,7 @@ def writable_layers(
     collecting: bool,
     statistics: Any = None,
 ) -> Selection:
-    """The layers whose weight can be written to.
+    """Return the layers whose weight can be written to.
 
     Args:
         model: its layers are looked at.
@@ -75,12 +75,12 @@ def writable_layers(
 
 
 def plain_weight(module: nn.Module) -> Tensor:
-    """The weight without its gradient, outputs first; writing to it writes to the module."""
+    """Return the weight without its gradient, outputs first; writing to it writes to the module."""
     return outputs_first(module, own_weight(module).detach())
 
 
 def tensor_score(weight: Tensor, score: Any, gradient: Any) -> Method | Tensor:
-    """The method, or the scores of the weight's shape, for one tensor."""
+    """Return the method, or the scores of the weight's shape, for one tensor."""
     if isinstance(score, Tensor):
         return score
     _check_score(score)
@@ -92,7 +92,7 @@ def tensor_score(weight: Tensor, score: Any, gradient: Any) -> Method | Tensor:
 
 
 def model_scores(layers: Mapping[str, nn.Module], score: Any, gradient: Any) -> dict[str, Method | Tensor]:
-    """The method or the scores of each layer."""
+    """Return the method or the scores of each layer."""
     if isinstance(score, Mapping):
         _check_complete("score", score, layers)
         for name, module in layers.items():

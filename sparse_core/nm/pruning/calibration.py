@@ -167,12 +167,16 @@ def _modules(model: nn.Module, layers: Mapping[str, nn.Module] | Iterable[str]) 
 
 
 def _dense_parts(found: Tensor) -> tuple[Tensor, ...]:
-    """The input itself, or the tensors in a nested one: ``nn.TransformerEncoder`` leaves padding out so."""
+    """Return the input itself, or the tensors in a nested one: ``nn.TransformerEncoder`` leaves padding out
+    so.
+    """
     return tuple(part for part in found.unbind() if part.numel()) if found.is_nested else (found,)
 
 
 def _input_matrices(module: nn.Module, found: Tensor) -> Iterator[Tensor]:
-    """The input as (groups, rows, columns) matrices in float32 or better, in pieces that fit into memory."""
+    """Return the input as (groups, rows, columns) matrices in float32 or better, in pieces that fit into
+    memory.
+    """
     exact = found.to(score_dtype(found))
     if not isinstance(module, nn.Conv2d):
         weight = own_weight(module)
@@ -186,7 +190,7 @@ def _input_matrices(module: nn.Module, found: Tensor) -> Iterator[Tensor]:
 
 
 def _unfolded(convolution: nn.Conv2d, images: Tensor) -> Tensor:
-    """The im2col matrix (groups, images * positions, columns) in unfold order."""
+    """Return the im2col matrix (groups, images * positions, columns) in unfold order."""
     mode = "constant" if convolution.padding_mode == "zeros" else convolution.padding_mode
     padded = torch.nn.functional.pad(images, convolution._reversed_padding_repeated_twice, mode=mode)
     columns = torch.nn.functional.unfold(

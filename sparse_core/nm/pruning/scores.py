@@ -17,7 +17,7 @@ def score_dtype(weight: Tensor) -> torch.dtype:
 
 
 def magnitude(weight: Tensor) -> Tensor:
-    """|w|, in float32 or better.
+    """Return |w|, in float32 or better.
 
     Args:
         weight: any shape, real.
@@ -29,7 +29,7 @@ def magnitude(weight: Tensor) -> Tensor:
 
 
 def wanda(weight: Tensor, input_norm: Tensor, *, name: str = "weight") -> Tensor:
-    """|w| · ‖x‖₂ with the norm of the input feature that each weight multiplies.
+    """Return |w| · ‖x‖₂ with the norm of the input feature that each weight multiplies.
 
     Sun, Liu, Bair, Kolter, "A Simple and Effective Pruning Approach for Large Language Models", 2023, eq. 1.
 
@@ -110,7 +110,7 @@ class GradientScore:
             raise ValueError("no layer has a gradient: call update() after backward() and before zero_grad()")
 
     def score(self, name: str) -> Tensor:
-        """The bias-corrected average of one layer, of its weight's shape.
+        """Return the bias-corrected average of one layer, of its weight's shape.
 
         Raises:
             ValueError: the layer is not watched or never had a gradient.

@@ -27,7 +27,7 @@ from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern, Pattern
 
 
 def _conv1d_class(module: nn.Module) -> type[nn.Module] | None:
-    """The class of that name that ``module`` is of or derived from, as parametrised layers are."""
+    """Return the class of that name that ``module`` is of or derived from, as parametrised layers are."""
     return next((kind for kind in type(module).__mro__ if kind.__name__ == "Conv1D"), None)
 
 
@@ -51,7 +51,8 @@ MASKABLE: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d, Conv1D, nn.Multih
 
 
 def outputs_first(module: nn.Module, tensor: Tensor) -> Tensor:
-    """A view of ``tensor`` with outputs first, given in the order of the layer's weight; and the way back.
+    """Return a view of ``tensor`` with outputs first, given in the order of the layer's weight; and the way
+    back.
 
     Args:
         module: the layer.
@@ -67,7 +68,7 @@ def is_plain_linear(module: nn.Module) -> bool:
 
 
 def as_linear(module: nn.Module) -> nn.Module:
-    """The ``nn.Linear`` that computes what a ``Conv1D`` does, with its bias; any other module itself."""
+    """Return the ``nn.Linear`` that computes what a ``Conv1D`` does, with its bias; any other module itself."""
     if not isinstance(module, Conv1D):
         return module
     weight = own_weight(module)
@@ -93,7 +94,7 @@ def selected_layers(
     replacing: bool = False,
     nothing: str = "",
 ) -> Selection:
-    """The layers of ``model`` whose weight can take ``pattern``.
+    """Return the layers of ``model`` whose weight can take ``pattern``.
 
     Args:
         model: any module; it is not changed.

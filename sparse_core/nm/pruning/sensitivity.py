@@ -78,7 +78,7 @@ class SensitivityReport(Report):
     skipped: dict[str, str]
 
     def of(self, name: str, pattern: Pattern) -> LayerSensitivity:
-        """The entry of a layer and pattern.
+        """Return the entry of a layer and pattern.
 
         Raises:
             ValueError: there is none.
@@ -107,7 +107,7 @@ class SensitivityReport(Report):
         return tuple(layer.name for layer in sorted(entries, key=lambda layer: layer.sensitivity))
 
     def tables(self) -> list[Table | str]:
-        """A row for each layer and pattern, what was left out, and the loss."""
+        """Return a row for each layer and pattern, what was left out, and the loss."""
         columns = {
             "layer": "name",
             "shape": "shape",

@@ -179,7 +179,7 @@ def compensate_scale(
 
 
 def _hessian(statistics: InputStatistics, weight: Tensor) -> Tensor:
-    """(groups, columns, columns) float64."""
+    """Return (groups, columns, columns) float64."""
     if statistics.hessian is None:
         raise ValueError(
             "compensation by least squares needs the Hessian: collect_inputs(..., hessian=True), or leave the"

@@ -71,7 +71,7 @@ class DistillationLoss:
         self._hooks = [_watch(module, name, store) for module, name, store in modules]
 
     def __call__(self, student_logits: Tensor, inputs: Any, hard_loss: Tensor) -> Tensor:
-        """The loss of one batch.
+        """Return the loss of one batch.
 
         Args:
             student_logits: (..., classes) from the student's last forward pass.

@@ -46,7 +46,7 @@ class _StraightThrough(torch.autograd.Function):
 
 
 def masked_weight(weight: Tensor, mask: Tensor, estimator: Estimator = "ste", decay: float = 2e-4) -> Tensor:
-    """``weight`` where ``mask`` is true and zero elsewhere, with the gradient of an estimator.
+    """Return ``weight`` where ``mask`` is true and zero elsewhere, with the gradient of an estimator.
 
     ``"fixed"`` is the true gradient: dropped weights get none. ``"ste"`` passes the gradient of the sparse
     weight to all weights (Bengio, Léonard and Courville, "Estimating or Propagating Gradients Through
@@ -84,7 +84,7 @@ class MaskedWeight(nn.Module):
         self.decay = decay
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The sparse weight."""
+        """Return the sparse weight."""
         return masked_weight(weight, self.mask, self.estimator, self.decay)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ class MaskedWeight(nn.Module):
         return weight
 
     def get_extra_state(self) -> Tensor:
-        """(2,) float64: number of the estimator, and decay; a tensor so that safetensors can hold it."""
+        """Return (2,) float64: number of the estimator, and decay; a tensor so that safetensors can hold it."""
         return torch.tensor([_ESTIMATORS.index(self.estimator), self.decay], dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -131,7 +131,7 @@ class MaskedModel:
 
     @property
     def frozen(self) -> bool:
-        """Whether every layer trains with the true gradient of its mask."""
+        """True if every layer trains with the true gradient of its mask."""
         return all(masked.estimator == "fixed" for masked in self._parametrisations().values())
 
     @property
@@ -238,7 +238,7 @@ def attach_masks(
 
 
 def _layer(name: str, mask: Tensor, modules: Mapping[str, nn.Module]) -> nn.Module:
-    """The module to which ``mask`` is attached, after every check."""
+    """Return the module to which ``mask`` is attached, after every check."""
     if name not in modules:
         raise ValueError(f"the model has no layer {name!r}")
     module = modules[name]
@@ -265,7 +265,7 @@ def _check_mask(name: str, mask: Tensor, shape: torch.Size) -> None:
 
 
 def _tied(name: str, sharing: list[Owner]) -> list[nn.Module]:
-    """Every module that holds the weight of a layer."""
+    """Return every module that holds the weight of a layer."""
     for other in sharing:
         if other.key != weight_name(other.module):
             raise ValueError(

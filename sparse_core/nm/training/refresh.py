@@ -116,7 +116,7 @@ class MaskRefresher:
         return self._report(step, flips, sizes, refreshed=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """The step count; masks and whether they are frozen are in the model's state dict."""
+        """Return the step count; masks and whether they are frozen are in the model's state dict."""
         return {"count": self.count}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -28,7 +28,9 @@ class Schedule(Protocol):
     def mask_at(
         self, step: int, name: str, score: Tensor, pattern: Pattern, *, check_nan: bool = True
     ) -> Tensor:
-        """The mask (bool, shape of ``score``) of layer ``name`` at ``step``, on the way to ``pattern``."""
+        """Return the mask (bool, shape of ``score``) of layer ``name`` at ``step``, on the way to
+        ``pattern``.
+        """
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ class ProgressiveSchedule:
         return 1 - (1 - time) ** 3
 
     def pattern_at(self, step: int, pattern: Pattern) -> Pattern:
-        """The pattern at ``step``; for units of groups or rows the final one, used for a share of them."""
+        """Return the pattern at ``step``; for units of groups or rows the final one, used for a share of
+        them.
+        """
         progress = self.progress_at(step)
         if isinstance(pattern, Block):
             return Block(pattern.size, pattern.sparsity * progress)
@@ -79,7 +83,7 @@ class ProgressiveSchedule:
     def mask_at(
         self, step: int, name: str, score: Tensor, pattern: Pattern, *, check_nan: bool = True
     ) -> Tensor:
-        """The mask of a layer at ``step``; see :class:`Schedule`."""
+        """Return the mask of a layer at ``step``; see :class:`Schedule`."""
         mask = pattern_mask(score, self.pattern_at(step, pattern), score, check_nan=check_nan)
         if self.unit == "weights" or isinstance(pattern, Block):
             return mask
@@ -120,7 +124,7 @@ class LayerwiseSchedule:
             raise ValueError(f"order must name each layer once, got {list(self.order)}")
 
     def layers_at(self, step: int) -> tuple[str, ...]:
-        """The layers that are pruned at ``step``."""
+        """Return the layers that are pruned at ``step``."""
         if step >= self.end:
             return tuple(self.order)
         if step < self.begin:
@@ -131,7 +135,7 @@ class LayerwiseSchedule:
     def mask_at(
         self, step: int, name: str, score: Tensor, pattern: Pattern, *, check_nan: bool = True
     ) -> Tensor:
-        """The mask of a layer at ``step``; see :class:`Schedule`.
+        """Return the mask of a layer at ``step``; see :class:`Schedule`.
 
         Raises:
             ValueError: ``order`` does not have the layer.
@@ -156,7 +160,7 @@ def warmup_cosine_factor(step: int, warmup_steps: int, total_steps: int, floor: 
 
 
 def warmup_cosine(optimizer: Optimizer, warmup_steps: int, total_steps: int, floor: float = 0.0) -> LambdaLR:
-    """A torch scheduler with :func:`warmup_cosine_factor`; step it once each training step.
+    """Return a torch scheduler with :func:`warmup_cosine_factor`; step it once each training step.
 
     Args:
         optimizer: its learning rates are the peaks.

@@ -60,7 +60,7 @@ class SparseTrainingLinear(nn.Linear):
 
     @classmethod
     def from_dense(cls, linear: nn.Linear, *, decay: float = 0.0) -> SparseTrainingLinear:
-        """A layer that shares the parameters of ``linear``."""
+        """Return a layer that shares the parameters of ``linear``."""
         layer = cls(
             linear.in_features, linear.out_features, linear.bias is not None, decay=decay, device="meta"
         )
@@ -69,7 +69,8 @@ class SparseTrainingLinear(nn.Linear):
         return layer.train(linear.training)
 
     def mask(self) -> Tensor:
-        """(out, in) bool, what the next forward pass keeps; :class:`SparseLinear` takes it as its mask.
+        """Return (out, in) bool, what the next forward pass keeps; :class:`SparseLinear` takes it as its
+        mask.
 
         Under autocast the weight is rounded first, as in the forward pass, which may break ties differently.
         """
@@ -79,7 +80,7 @@ class SparseTrainingLinear(nn.Linear):
         return transposable_mask(weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x @ pruned(weight).T + bias``.
+        """Return ``x @ pruned(weight).T + bias``.
 
         Args:
             x: (..., in).
@@ -162,7 +163,9 @@ def _runs_sparsely(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 def _pack(
     x: Tensor, weight: Tensor, bias: Tensor | None, decay: float
 ) -> tuple[PackedBoth, LinearChoice, LinearChoice]:
-    """The packed weight and how the products forward and backward are done; measured once for each shape."""
+    """Return the packed weight and how the products forward and backward are done; measured once for each
+    shape.
+    """
     common = (TUNER.settings, weight.device, weight.dtype, x.shape[0])
     ahead = (*common, tuple(weight.shape), bias is not None)
     back = (*common, tuple(weight.shape)[::-1], False)

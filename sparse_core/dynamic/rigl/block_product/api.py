@@ -1,6 +1,6 @@
-"""Products of a weight that has as many blocks in every row of blocks, with gradients.
+"""Products of a weight with the same number of blocks in every block row, with gradients.
 
-In Triton on CUDA, where each block is a product of two tiles; in plain torch elsewhere.
+Triton on CUDA, where each block is a product of two tiles; plain torch elsewhere.
 """
 
 from __future__ import annotations
@@ -21,20 +21,17 @@ BLOCK_PRODUCT: Op[()] = Op("block_product", __package__, by_triton(), by_torch()
 def block_linear(
     x: Tensor, values: Tensor, plan: BlockPlan, bias: Tensor | None = None, *, impl: Impl = "auto"
 ) -> Tensor:
-    """``x @ weight.T + bias`` with gradients for all three; results repeat to the bit.
+    """Return ``x @ weight.T + bias`` (N, rows) with gradients for all three; results repeat bit for bit.
 
     Args:
         x: (N, columns).
         values: (count, cell_rows, cell_columns), same type.
-        plan: of :func:`sparse_core.dynamic.rigl.block_product.plan.plan_blocks`.
+        plan: from :func:`sparse_core.dynamic.rigl.block_product.plan.plan_blocks`.
         bias: (rows,), same type.
-        impl: ``"reference"`` or ``"triton"``; ``"auto"`` is Triton on CUDA where it is installed.
-
-    Returns:
-        (N, rows).
+        impl: ``"reference"`` or ``"triton"``; ``"auto"`` uses Triton on CUDA if it is installed.
 
     Raises:
-        ImplementationError: a named ``impl`` cannot run here.
+        ImplementationError: the named ``impl`` cannot run here.
     """
     chosen = BLOCK_PRODUCT.choose(impl, x.device)
     x = x.contiguous() if chosen == "triton" else x
@@ -45,21 +42,21 @@ def block_linear(
 def block_convolution(
     x: Tensor, values: Tensor, plan: BlockPlan, taps: Taps, bias: Tensor | None = None, *, impl: Impl = "auto"
 ) -> Tensor:
-    """A convolution of one group with zeros around, with gradients for all; results repeat to the bit.
+    """Convolve with zero padding and one group, with gradients for all; results repeat bit for bit.
 
     Args:
         x: (B, C, H, W).
         values: (count, cell_rows, cell_columns), same type.
-        plan: of :func:`sparse_core.dynamic.rigl.block_product.plan.plan_blocks` with ``taps.places``.
+        plan: from :func:`sparse_core.dynamic.rigl.block_product.plan.plan_blocks` with ``taps.places``.
         taps: kernel, stride, padding and dilation.
         bias: (rows,), same type.
         impl: see :func:`block_linear`.
 
     Returns:
-        (B, rows, H', W'), in Triton with channels last in memory.
+        (B, rows, H', W'); in Triton, channels are last in memory.
 
     Raises:
-        ImplementationError: a named ``impl`` cannot run here.
+        ImplementationError: the named ``impl`` cannot run here.
     """
     chosen = BLOCK_PRODUCT.choose(impl, x.device)
     x = x.contiguous(memory_format=torch.channels_last) if chosen == "triton" else x

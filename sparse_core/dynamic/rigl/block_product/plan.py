@@ -1,4 +1,4 @@
-"""Places of the blocks, for products with the weight and with its transpose."""
+"""Block positions for products with a weight and with its transpose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparse_core.dynamic.rigl.grid import Grid
 
 
 class Taps(NamedTuple):
-    """A convolution whose columns are ordered by tap, then by channel.
+    """A convolution with columns ordered by tap, then by channel.
 
     Attributes:
         kernel, stride, padding, dilation: (down, across).
@@ -24,11 +24,11 @@ class Taps(NamedTuple):
 
     @property
     def places(self) -> int:
-        """Taps of the kernel."""
+        """Number of taps of the kernel."""
         return self.kernel[0] * self.kernel[1]
 
     def extent(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Height and width of the result; below 1 where the image is smaller than the kernel."""
+        """Return height and width of the result; below 1 if the image is smaller than the kernel."""
         down, across = (
             (size[axis] + 2 * self.padding[axis] - self.dilation[axis] * (self.kernel[axis] - 1) - 1)
             // self.stride[axis]
@@ -39,14 +39,14 @@ class Taps(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """For each block of features of a result: the weight's blocks that reach it, and where they read.
+    """For each block of result features: the weight's blocks that contribute, and the inputs they read.
 
     Attributes:
-        start: (features in blocks + 1,) int32, where each one's entries begin.
+        start: (feature blocks + 1,) int32, first entry of each feature block.
         block: (count,) int32, number of the weight's block.
-        place: (count,) int32, block of features that it reads.
+        place: (count,) int32, input feature block that it reads.
         tap: (count,) int32, tap of a convolution, else 0.
-        longest: (features in blocks,) int32, those with the most entries first.
+        longest: (feature blocks,) int32, those with the most entries first.
     """
 
     start: Tensor
@@ -57,14 +57,14 @@ class Gather(NamedTuple):
 
 
 class FixedParts(NamedTuple):
-    """What every topology of a grid shares.
+    """Tensors that all topologies of a grid share.
 
     Attributes:
-        start: (rows of blocks + 1,) int32, first block of each row.
+        start: (block rows + 1,) int32, first block of each row.
         number: (count,) int32, 0 to ``count - 1``.
-        rows: (rows of blocks,) int32, their numbers.
+        rows: (block rows,) int32, their numbers.
         zeros: (count,) int32.
-        columns, channels: numbers of all columns and channels of blocks and one more.
+        columns, channels: numbers of all block columns or channels, plus one.
     """
 
     start: Tensor
@@ -76,17 +76,17 @@ class FixedParts(NamedTuple):
 
 
 class BlockPlan(NamedTuple):
-    """Places of the blocks.
+    """Block positions of a topology.
 
     Attributes:
         grid: the cells.
-        column: (count,) int64, column of each block.
-        order: (count,) int64, the blocks by column.
-        lengths: (columns of blocks,) int64, blocks in each column.
-        taps: taps that the columns are ordered by; 1 of a Linear layer.
-        forward: how the result of the weight is gathered.
-        backward: how that of its transpose is.
-        fixed: what every topology shares.
+        column: (count,) int64, block column of each block.
+        order: (count,) int64, the blocks sorted by column.
+        lengths: (block columns,) int64, blocks in each column.
+        taps: number of taps by which columns are ordered; 1 for a Linear layer.
+        forward: gather plan of the product with the weight.
+        backward: gather plan of the product with its transpose.
+        fixed: the parts that all topologies share.
     """
 
     grid: Grid
@@ -100,13 +100,13 @@ class BlockPlan(NamedTuple):
 
 
 def plan_blocks(cells: Tensor, grid: Grid, taps: int = 1, *, like: BlockPlan | None = None) -> BlockPlan:
-    """The plan of a topology; nothing is read back from the device.
+    """Return the plan of a topology; does not wait for the device.
 
     Args:
         cells: (count,) int64, rising.
-        grid: as many blocks in every row of blocks.
-        taps: taps of a convolution, where the columns of blocks are ordered by tap, then by channel.
-        like: another plan of the same grid, whose parts that do not depend on the topology are taken.
+        grid: has the same number of blocks in every block row.
+        taps: taps of a convolution, if block columns are ordered by tap, then by channel.
+        like: another plan of the same grid, whose fixed parts are reused.
     """
     channels = grid.shape[1] // taps
     fixed = like.fixed if like is not None else _fixed_parts(grid, taps, cells.device)

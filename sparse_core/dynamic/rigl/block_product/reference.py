@@ -1,8 +1,7 @@
 """Products with blocks in plain torch: one batched dense product.
 
-The rows of the operand that a row of blocks meets are gathered side by side, so that the product is dense and
-evenly loaded; blocks that are not there cost nothing. The gathering copies the operand once for each block of
-a row.
+Each block row gathers the input rows that it meets, so that the product is dense and evenly loaded; missing
+blocks cost nothing. Gathering copies the input once per block of a row.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from sparse_core.dynamic.rigl.grid import Grid
 
 
 def product(values: Tensor, met: Tensor, plan: BlockPlan) -> Tensor:
-    """(rows, N) of values (count, cell_rows, cell_columns) and what they meet, see :func:`gathered`."""
+    """Return (rows, N) from values (count, cell_rows, cell_columns) and their inputs, see :func:`gathered`."""
     return torch.bmm(_stacked(values, plan.grid), met).reshape(plan.grid.rows, met.shape[2])
 
 
 def of_dense(values: Tensor, gradient: Tensor, plan: BlockPlan) -> Tensor:
-    """(columns, N): the transposed weight times ``gradient`` (rows, N)."""
+    """Return the transposed weight times ``gradient`` (rows, N), (columns, N)."""
     grid = plan.grid
     lines = gradient.reshape(grid.shape[0], grid.cell_rows, gradient.shape[1])
     parts = torch.bmm(_stacked(values, grid).transpose(1, 2), lines)
@@ -29,7 +28,7 @@ def of_dense(values: Tensor, gradient: Tensor, plan: BlockPlan) -> Tensor:
 
 
 def of_values(met: Tensor, gradient: Tensor, plan: BlockPlan) -> Tensor:
-    """(count, cell_rows, cell_columns): ``gradient @ dense.T`` within the blocks."""
+    """Return ``gradient @ dense.T`` within the blocks, (count, cell_rows, cell_columns)."""
     grid = plan.grid
     lines = gradient.reshape(grid.shape[0], grid.cell_rows, gradient.shape[1])
     stacked = torch.bmm(lines, met.transpose(1, 2))
@@ -38,24 +37,25 @@ def of_values(met: Tensor, gradient: Tensor, plan: BlockPlan) -> Tensor:
 
 
 def _stacked(values: Tensor, grid: Grid) -> Tensor:
-    """(rows of blocks, cell_rows, per_row * cell_columns): the blocks of a row side by side."""
+    """Return the blocks of each block row side by side, (block rows, cell_rows, per_row * cell_columns)."""
     blocks = values.reshape(-1, grid.per_row, grid.cell_rows, grid.cell_columns)
     return blocks.transpose(1, 2).reshape(len(blocks), grid.cell_rows, -1)
 
 
 def gathered(dense: Tensor, plan: BlockPlan) -> Tensor:
-    """(rows of blocks, per_row * cell_columns, N): the rows of ``dense`` (columns, N) that each row of blocks
-    meets."""
+    """Return the rows of ``dense`` (columns, N) that each block row meets.
+
+    Their shape is (block rows, per_row * cell_columns, N).
+    """
     grid = plan.grid
     lines = dense.reshape(grid.shape[1], -1).index_select(0, plan.column)
     return lines.reshape(grid.shape[0], grid.per_row * grid.cell_columns, dense.shape[1])
 
 
 def gathered_pixels(x: Tensor, plan: BlockPlan, taps: Taps) -> Tensor:
-    """The same of the pixels of ``x`` (B, C, H, W); only what blocks meet is copied.
+    """Do the same for the pixels of ``x`` (B, C, H, W); copies only the pixels that blocks meet.
 
-    Returns:
-        (rows of blocks, per_row * cell_columns, B * H' * W').
+    The shape is (block rows, per_row * cell_columns, B * H' * W').
     """
     grid = plan.grid
     shifted = _windows(_around(x, taps), taps)
@@ -66,7 +66,7 @@ def gathered_pixels(x: Tensor, plan: BlockPlan, taps: Taps) -> Tensor:
 
 
 def spread_pixels(columns: Tensor, x: Tensor, taps: Taps) -> Tensor:
-    """Sums of (taps * C, B * H' * W') at the pixels of ``x`` that they were taken from."""
+    """Sum ``columns`` (taps * C, B * H' * W') at the pixels of ``x`` from which they were taken."""
     around = torch.zeros_like(_around(x, taps))
     target = _windows(around, taps)
     size = taps.extent((x.shape[2], x.shape[3]))
@@ -84,7 +84,7 @@ def _around(x: Tensor, taps: Taps) -> Tensor:
 
 
 def _windows(x: Tensor, taps: Taps) -> Tensor:
-    """(B, kernel height, kernel width, C, H', W') view of an image with its margins."""
+    """Return a (B, kernel height, kernel width, C, H', W') view of a padded image."""
     size = taps.extent((x.shape[2] - 2 * taps.padding[0], x.shape[3] - 2 * taps.padding[1]))
     frame, channel, down, across = x.stride()
     return x.as_strided(
@@ -102,10 +102,10 @@ def _windows(x: Tensor, taps: Taps) -> Tensor:
 
 
 def _summed(parts: Tensor, plan: BlockPlan) -> Tensor:
-    """(columns of blocks, features): sums of (count, features) by column."""
+    """Sum ``parts`` (count, features) by block column, (block columns, features)."""
     if not parts.is_cuda:
         total = parts.new_zeros(plan.grid.shape[1], parts.shape[1])
         return total.index_add_(0, plan.column, parts)
-    # One thread adds a segment in order: unlike index_add_, the same bits every time.
+    # One thread sums a segment in order: unlike index_add_, this repeats bit for bit.
     ordered = parts.index_select(0, plan.order)
     return torch.segment_reduce(ordered, "sum", lengths=plan.lengths, axis=0, unsafe=True, initial=0.0)

@@ -1,7 +1,7 @@
-"""Few rows times a weight with as many connections in every row, without gradients.
+"""Products of a few rows with a weight that has the same number of connections in every row; no gradients.
 
-For few rows a product takes as long as reading its weight, so that a tenth of the weights is read sooner,
-positions included; for many, tensor cores win by far.
+For a few rows a product is as fast as reading its weight, so a tenth of the weights with their positions is
+read sooner. For many rows tensor cores are far faster.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
-#: More rows than this and a general product takes over.
+#: Above this number of rows a general product is used.
 MOST_ROWS = 16
 
 FAN_IN_PRODUCT: Op[()] = Op("fan_in_product", __package__, by_triton(), by_torch(), gradient=False)
@@ -19,22 +19,19 @@ FAN_IN_PRODUCT: Op[()] = Op("fan_in_product", __package__, by_triton(), by_torch
 def fan_in_product(
     x: Tensor, values: Tensor, columns: Tensor, rows: int, bias: Tensor | None = None, *, impl: Impl = "auto"
 ) -> Tensor:
-    """``x @ weight.T + bias``; results repeat to the bit.
+    """Return ``x @ weight.T + bias`` (N, rows), summed in float32 at least; results repeat bit for bit.
 
     Args:
         x: (N, in), N from 1 to 16.
         values: (rows * per_row,), same type, by row.
         columns: (rows * per_row,) int32.
-        rows: of the weight.
+        rows: rows of the weight.
         bias: (rows,), same type.
-        impl: ``"reference"`` or ``"triton"``; ``"auto"`` is Triton on CUDA where it is installed.
-
-    Returns:
-        (N, rows), summed in float32 at least.
+        impl: ``"reference"`` or ``"triton"``; ``"auto"`` uses Triton on CUDA if it is installed.
 
     Raises:
         ValueError: more rows of ``x``.
-        ImplementationError: a named ``impl`` cannot run here.
+        ImplementationError: the named ``impl`` cannot run here.
     """
     if not 1 <= len(x) <= MOST_ROWS:
         raise ValueError(f"x must have 1 to {MOST_ROWS} rows, got {len(x)}")

@@ -1,4 +1,4 @@
-"""The product of few rows with connections by row, in plain torch."""
+"""The product of a few rows with connections by row, in plain torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def product(x: Tensor, values: Tensor, columns: Tensor, rows: int, bias: Tensor | None) -> Tensor:
-    """(N, rows) of (N, in); see :func:`sparse_core.dynamic.rigl.fan_in.api.fan_in_product`."""
+    """Return (N, rows) for (N, in); see :func:`sparse_core.dynamic.rigl.fan_in.api.fan_in_product`."""
     exact = torch.promote_types(x.dtype, torch.float32)
     met = x.index_select(1, columns).reshape(len(x), rows, -1).to(exact)
     result = (met * values.reshape(rows, -1).to(exact)).sum(dim=2)

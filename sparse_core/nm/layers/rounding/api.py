@@ -25,7 +25,7 @@ QUANTISE_INPUT: Op[torch.dtype, int] = Op(
 
 
 def quantise_input(x: Tensor, scale: Tensor | None = None, *, impl: Impl = "auto") -> tuple[Tensor, Tensor]:
-    """``x / scale`` rounded to int8, half to even, clipped to ±127.
+    """Return ``x / scale`` rounded to int8, half to even, clipped to ±127.
 
     Args:
         x: floating point, any shape and strides.

@@ -16,7 +16,7 @@ _NOT_TRANSPOSED = 0
 
 
 def compress(weight: PackedNM) -> Tensor:
-    """The library's buffer for a 2:4 weight: kept values, then metadata.
+    """Return the library's buffer for a 2:4 weight: kept values, then metadata.
 
     Args:
         weight: (out, in) on CUDA, 16-bit floating point or int8, with sizes that the library takes.
@@ -72,7 +72,7 @@ def compress_dense(weight: Tensor) -> Tensor:
 
 
 def structured(device_index: int, rows: int, columns: int, dtype: torch.dtype) -> ctypes.Array:
-    """A descriptor of a row-major 2:4 matrix.
+    """Return a descriptor of a row-major 2:4 matrix.
 
     Raises:
         CusparseltError: the library refuses the shape.
@@ -95,7 +95,9 @@ def structured(device_index: int, rows: int, columns: int, dtype: torch.dtype) -
 
 @cache
 def layout_matches(device_index: int, dtype: torch.dtype) -> bool:
-    """Whether this version of the library orders metadata as :mod:`.layout` says, found by comparing once."""
+    """Return True if this version of the library orders metadata as :mod:`.layout` says, found by comparing
+    once.
+    """
     device = torch.device("cuda", device_index)
     groups = torch.arange(128 * 64, device=device).reshape(128, 64)
     pairs = torch.tensor([[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]], device=device)

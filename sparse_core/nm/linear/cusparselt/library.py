@@ -107,7 +107,7 @@ class Library:
             raise CusparseltError(f"{name} failed: {self.reason(status)}")
 
     def reason(self, status: int) -> str:
-        """The library's words for a status."""
+        """Return the library's words for a status."""
         text = self.raw.cusparseLtGetErrorString(status)
         return text.decode() if text else f"status {status}"
 
@@ -152,7 +152,7 @@ def load() -> Library:
 
 @cache
 def handle(device_index: int) -> Any:
-    """The library's handle for a device, made once."""
+    """Return the library's handle for a device, made once."""
     library = load()
     result = opaque()
     with torch.cuda.device(device_index):
@@ -173,7 +173,7 @@ CHECKED: dict[tuple[tuple[int, int, int], tuple[int, int], torch.dtype], tuple[i
 
 
 def checked_algorithms(device_index: int, dtype: torch.dtype, offered: int) -> list[int]:
-    """The algorithms that may be tried.
+    """Return the algorithms that may be tried.
 
     Args:
         device_index: the CUDA device.

@@ -48,5 +48,5 @@ def metadata_from_nibbles(nibbles: Tensor, itemsize: int) -> Tensor:
 
 
 def nibbles_from_index(index: Tensor) -> Tensor:
-    """(rows, groups) uint8 from positions (rows, groups, 2)."""
+    """Return (rows, groups) uint8 from positions (rows, groups, 2)."""
     return (index[..., 0] | (index[..., 1] << 2)).to(torch.uint8)

@@ -31,7 +31,8 @@ def prune_and_pack_both(weight: Tensor, *, dense: bool) -> PackedBoth:
 
 
 def transposable_mask(weight: Tensor) -> Tensor:
-    """The mask with two of four in each row and column of every 4x4 tile that keeps the most magnitude.
+    """Return the mask with two of four in each row and column of every 4x4 tile that keeps the most
+    magnitude.
 
     Args:
         weight: (rows, columns), both divisible by 4.
@@ -61,7 +62,9 @@ def transposable_mask(weight: Tensor) -> Tensor:
 
 
 def tile_patterns() -> list[tuple[int, int, int, int]]:
-    """The 90 ways to keep two of four in each row and column of a 4x4 tile, as pair numbers of the rows."""
+    """Return the 90 ways to keep two of four in each row and column of a 4x4 tile, as pair numbers of the
+    rows.
+    """
     patterns = []
     for rows in product(range(6), repeat=4):
         counts = [0] * 4
