@@ -1,1 +1,1 @@
-"""How kernels are declared, compiled, chosen and launched; used by every op of :mod:`sparse_core`."""
+"""Declaration, compilation, choice and launch of kernels; every op of :mod:`sparse_core` uses it."""

@@ -1,12 +1,14 @@
-"""Triton kernels compiled side by side before they are needed, where a list says which these will be.
+"""Parallel compilation of Triton kernels before their first launch, from a list.
 
-Triton compiles a kernel when it is first launched, one after the other: translating Python, LLVM, NVIDIA's
-assembler and, in older versions, a C compiler for the launcher. A list of what a first frame compiled
-elsewhere lets all cores do that at once, into the cache that Triton looks into anyway. What lies compiled
-beside the list (:mod:`sparse_core.kernels.kernel_packs`) is put there, and only its launchers are made. What
-the list lacks is compiled at its launch.
+Triton compiles each kernel at its first launch, one after the other: Python to LLVM to PTX to machine code
+and,
+in older versions, a C compiler for the launcher. A list of the kernels that a first frame compiled elsewhere
+lets
+all cores compile them at once into Triton's cache. Kernels in the pack next to the list
+(:mod:`sparse_core.kernels.kernel_packs`) are copied to the cache, and only their launchers are built. Kernels
+missing from the list are compiled at their launch.
 
-The process that compiles imports the kernels' modules and makes a copy of itself for each kernel::
+The compiling process imports the kernels' modules and forks once per kernel::
 
     python -m sparse_core.kernels.ahead 90 < LIST       # 90: compute capability 9.0
 """
@@ -36,23 +38,23 @@ from sparse_core.common.libraries import module_available
 from sparse_core.kernels.kernel_packs import Job, pack_path, read_pack
 
 _LOG = logging.getLogger(__name__)
-#: Seconds after which the rest is left to be compiled when it is launched.
+#: Seconds after which the remaining kernels are left for their first launch.
 _LONGEST_S = 120.0
 _WARP = 32
-#: Below, compiling what a list has too many of takes as long as it saves.
+#: With fewer cores, compiling kernels that are never launched costs as much as this saves.
 _FEWEST_CORES = 4
 
 
 @cache
 def compile_ahead(listed: Path, device_index: int) -> Future[None]:
-    """Begin to compile the kernels of a list for a GPU, once for each cache of Triton.
+    """Start compiling the kernels of a list for a GPU, once per Triton cache.
 
     Args:
-        listed: what :func:`recorded` gave, as JSON; a pack of them may lie beside it.
-        device_index: of the CUDA device.
+        listed: JSON from :func:`recorded`, possibly with a pack next to it.
+        device_index: CUDA device.
 
     Returns:
-        Done when it is; never fails.
+        A future that completes without an error.
     """
     import torch
 
@@ -101,7 +103,7 @@ def _compile_list(listed: Path, capability: int) -> None:
 
 
 def _compile_beside(entries: list[dict[str, Any]], capability: int) -> None:
-    """By a process of its own, and its copies."""
+    """Compile entries in a separate process, which forks."""
     paths = os.pathsep.join(path for path in sys.path if path)
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
@@ -117,9 +119,9 @@ def _compile_beside(entries: list[dict[str, Any]], capability: int) -> None:
 
 @contextmanager
 def recorded() -> Iterator[list[dict[str, Any]]]:
-    """What Triton compiles within the block: kernel, types, constants and options of each, for a list.
+    """Record what Triton compiles within the block: kernel, types, constants and options, for a list.
 
-    ``seconds`` are those since the one before: as long as it took, at most.
+    ``seconds`` is the time since the entry before, an upper bound of the compile time.
     """
     from triton import knobs
 
@@ -136,7 +138,7 @@ def recorded() -> Iterator[list[dict[str, Any]]]:
                 "signature": data["signature"],
                 "constants": list(zip(data["constant_keys"], data["constant_vals"], strict=True)),
                 "attributes": list(zip(data["attrs_keys"], data["attrs_vals"], strict=True)),
-                # Options as they were given stand behind the types; those of the device are not for others.
+                # The key ends with the options as given; those of this device do not apply to others.
                 "options": ast.literal_eval(data["key"][data["key"].rindex("{") :]),
                 "seconds": round(now - last, 3),
             }
@@ -151,18 +153,13 @@ def recorded() -> Iterator[list[dict[str, Any]]]:
 
 
 def kernel_of(entry: dict[str, Any]) -> Any:
-    """Triton's function of an entry of a list, its module imported."""
+    """Import the module of a list entry and return its Triton function."""
     module, name = entry["kernel"].split(":")
     return getattr(importlib.import_module(module), name)
 
 
 def job_of(entry: dict[str, Any], capability: int) -> Job:
-    """Return an entry of a list as Triton compiles it.
-
-    Args:
-        entry: of :func:`recorded`.
-        capability: compute capability, ten times the major plus the minor number.
-    """
+    """Return the compile job of a list entry for a compute capability (ten times major plus minor)."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, make_backend
 
@@ -177,7 +174,7 @@ def job_of(entry: dict[str, Any], capability: int) -> Job:
 
 
 def _make_launcher(job: Job) -> None:
-    """Compile a kernel into Triton's cache, which needs no GPU, and its launcher, where one is."""
+    """Compile a kernel into Triton's cache; build its launcher if there is a GPU."""
     import torch
 
     compiled = job.compiled()
@@ -188,7 +185,7 @@ def _make_launcher(job: Job) -> None:
 
 
 def _constant(value: Any) -> Any:
-    """As Triton wrote it into JSON, back."""
+    """Convert a constant back from Triton's JSON."""
     import triton.language as tl
 
     if isinstance(value, dict):
@@ -199,12 +196,12 @@ def _constant(value: Any) -> Any:
 
 
 def _tuples(value: Any) -> Any:
-    """Lists within are tuples, which JSON has not."""
+    """Convert nested lists to tuples, which JSON lacks."""
     return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
 
 
 def main() -> int:
-    """Compile the list on the standard input by as many processes as there are cores; 1 if one failed."""
+    """Compile the list on standard input with one process per core; returns 1 if one failed."""
     capability, entries = int(sys.argv[1]), json.load(sys.stdin)
     for entry in entries:
         kernel_of(entry)
@@ -213,7 +210,7 @@ def main() -> int:
         if running == most:
             failed |= os.wait()[1] != 0
             running -= 1
-        # Nothing has started a thread or opened a device yet: a copy is safe.
+        # No thread has started and no device is open yet, so forking is safe.
         if os.fork() == 0:
             _compile_and_end(entry, capability)
         running += 1
@@ -227,7 +224,7 @@ def _cores() -> int:
 
 
 def _compile_and_end(entry: dict[str, Any], capability: int) -> None:
-    """In the copy; what its parent has yet to write or close is not for it."""
+    """Compile in the forked process; exits without running the parent's cleanup."""
     code = 1
     try:
         _make_launcher(job_of(entry, capability))

@@ -1,4 +1,4 @@
-"""Autocast left outside: sparse products and solvers compute in the type of their operands."""
+"""Disable autocast inside sparse products and solvers: they compute in the type of their operands."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _DEVICES = ("cpu", "cuda")
 
 
 def without_autocast(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Return the function with autocast off inside it, forward and backward alike.
+    """Return the function with autocast off inside it, forward and backward.
 
-    Dense products inside would be rounded to the type of autocast, sums of residuals among them, and MKL has
-    no sparse product in half precision at all. Who wants one in half precision passes operands of that type.
+    Autocast would round dense products inside, for example sums of residuals, and MKL has no sparse product
+    in
+    half precision. For half precision, pass operands of that type.
     """
 
     @functools.wraps(function)

@@ -1,7 +1,7 @@
-"""Choices that are measured once: which implementation, algorithm or tiles a case takes on which GPU.
+"""Choices measured once per case and GPU: an implementation, an algorithm or tile sizes.
 
-A choice decides how long something takes. It never decides bits that an op promises: an op whose ways differ
-in rounding says so, and a graph that was captured keeps the choice that it was captured with.
+A choice affects only the time, never results that an op promises: an op documents if its alternatives round
+differently. A captured graph keeps the choice of its capture.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ class TuningSettings:
     """How choices are made.
 
     Attributes:
-        mode: ``"measure"`` times the alternatives at the first call with a new case, which takes from tens of
-            milliseconds to a minute where kernels have to be compiled; ``"table"`` takes what was measured
-            before, and a guess elsewhere.
-        folder: where measurements are kept; ``None``: ``sparsight`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+        mode: ``"measure"`` times the alternatives at the first call of a new case, which takes from tens of
+            milliseconds to a minute if kernels must be compiled. ``"table"`` uses earlier measurements, else
+            a
+            guess.
+        folder: where measurements are stored; by default ``sparsight`` in ``$XDG_CACHE_HOME`` or
+            ``~/.cache``.
     """
 
     mode: Mode
@@ -47,17 +49,19 @@ class TuningSettings:
 class Tuner(Generic[Case, Choice]):
     """The measured choices of one op: shipped ones, then those of this machine, then those of this process.
 
-    A case is a ``NamedTuple`` of strings and integers, the name of the GPU among them. Choices are kept in a
-    file for all processes of a user. A file that is missing, damaged or of another version is measured again,
-    and a folder that cannot be written to is passed over; neither is an error.
+    A case is a ``NamedTuple`` of strings and integers with the name of the GPU. Choices are stored in a file
+    for all processes of a user. A file that is missing, damaged or of another version is measured again, and
+    a
+    read-only folder is skipped; neither is an error.
 
     Args:
-        name: of the file in the cache.
-        version: of cases and choices; other files are ignored.
-        shipped: the file of choices in the package.
-        parse: a choice from its list in a file; may raise ``ValueError``, ``TypeError`` or ``OverflowError``.
-        entry: the list that a choice is written as.
-        mode: outside of :meth:`tuning`.
+        name: name of the cache file.
+        version: version of cases and choices; other files are ignored.
+        shipped: file with the choices in the package.
+        parse: makes a choice from its list in a file; may raise ``ValueError``, ``TypeError`` or
+            ``OverflowError``.
+        entry: makes that list from a choice.
+        mode: mode outside of :meth:`tuning`.
     """
 
     def __init__(
@@ -77,11 +81,7 @@ class Tuner(Generic[Case, Choice]):
 
     @contextmanager
     def tuning(self, mode: Mode = "measure", *, folder: Path | str | None = None) -> Iterator[TuningSettings]:
-        """Choose how choices are made, within a ``with`` block.
-
-        Args:
-            mode: see :class:`TuningSettings`.
-            folder: see :class:`TuningSettings`.
+        """Change mode and folder within a ``with`` block, see :class:`TuningSettings`.
 
         Raises:
             ValueError: an unknown mode.
@@ -99,7 +99,7 @@ class Tuner(Generic[Case, Choice]):
 
     @property
     def file(self) -> Path:
-        """Where measurements of this machine are kept."""
+        """Cache file of this machine."""
         return (self.settings.folder or cache_folder()) / f"{self.name}-{self.version}.json"
 
     def choose(
@@ -110,14 +110,15 @@ class Tuner(Generic[Case, Choice]):
         fallback: Callable[[], Choice],
         measure: Callable[[], Choice] | None,
     ) -> Choice:
-        """Return the known choice, or the one that is measured now and kept.
+        """Return the known choice, or measure and store one.
 
         Args:
-            case: what the choice depends on.
-            usable: whether a known choice, which may be of another release, can run.
-            fallback: a guess for where nothing is known and nothing may be measured: in mode ``"table"``, and
-                while a CUDA graph is being captured.
-            measure: times the alternatives; ``None``: not now.
+            case: key of the choice.
+            usable: returns True if a known choice, possibly of another release, can run.
+            fallback: guess if nothing is known and nothing may be measured: in mode ``"table"``, and during
+                the
+                capture of a CUDA graph.
+            measure: times the alternatives; ``None`` to forbid it now.
         """
         known = self.lookup(case)
         if known is not None and usable(known):
@@ -130,11 +131,11 @@ class Tuner(Generic[Case, Choice]):
         return measured
 
     def lookup(self, case: Case) -> Choice | None:
-        """Return the choice measured for a case, on this machine or shipped; ``None`` when there is none."""
+        """Return the stored choice of a case; ``None`` if there is none."""
         return self._table().get(key_of(case))
 
     def nearest(self, case: Case) -> Choice | None:
-        """Return the choice whose case differs at most in the last number, and least in that."""
+        """Return the choice with the nearest last number and an otherwise equal case."""
         table = self._table()
         prefix = key_of((*case[:-1], ""))
         counts = [key[len(prefix) :] for key in list(table) if key.startswith(prefix)]
@@ -144,7 +145,7 @@ class Tuner(Generic[Case, Choice]):
         return table.get(f"{prefix}{min(found, key=lambda count: abs(count - int(case[-1])))}")
 
     def remember(self, case: Case, choice: Choice) -> None:
-        """Keep a measurement, also on disk."""
+        """Store a measurement, also on disk."""
         self._table()[key_of(case)] = choice
         path = self.file
         try:
@@ -155,7 +156,7 @@ class Tuner(Generic[Case, Choice]):
             return
 
     def read(self, path: Path) -> dict[str, Choice]:
-        """Choices of a file by :func:`key_of` their case; none where it cannot be read."""
+        """Return the choices of a file by :func:`key_of` their case; none if it is unreadable."""
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
             if stored["version"] != self.version:
@@ -165,7 +166,7 @@ class Tuner(Generic[Case, Choice]):
             return {}
 
     def write(self, path: Path, choices: Mapping[str, Choice]) -> None:
-        """Write the file that is shipped or kept, one choice a line so that changes can be read."""
+        """Write choices to a file, one per line so that diffs are readable."""
         lines = [
             f"  {json.dumps(key)}: {json.dumps(list(self._entry(choice)))}"
             for key, choice in sorted(choices.items())
@@ -181,20 +182,20 @@ class Tuner(Generic[Case, Choice]):
 
 
 def key_of(case: tuple[str | int, ...]) -> str:
-    """Return the name of a case in the file."""
+    """Return the key of a case in the file."""
     return "|".join(str(part).removeprefix("torch.") for part in case)
 
 
 @cache
 def device_name(index: int) -> str:
-    """Name of a GPU."""
+    """Return the name of a GPU."""
     return torch.cuda.get_device_name(index)
 
 
 def replay_times(
     graphs: Mapping[Way, torch.cuda.CUDAGraph], device: torch.device, *, rounds: int, calls: int
 ) -> dict[Way, float]:
-    """Median microseconds of a call in graphs of so many calls; replays are interleaved."""
+    """Return the median microseconds per call of graphs of ``calls`` calls; replays are interleaved."""
     samples: dict[Way, list[float]] = {way: [] for way in graphs}
     for _ in range(rounds):
         events = {}
@@ -213,7 +214,7 @@ def replay_times(
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One writer at a time, among threads and processes: each adds to what the others wrote."""
+    """Lock a folder against other writers, in this process and others; each adds to what the others wrote."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

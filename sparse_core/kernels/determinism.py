@@ -1,17 +1,19 @@
-"""Vector mathematics of a CPU, resolved by one thread before several ask for it.
+"""Deterministic vector functions on a CPU: one thread resolves them before several threads call them.
 
-torch computes ``exp``, ``log``, ``sqrt`` and the like with MKL's vector functions, one chunk to a thread. MKL
-chooses the code of such a function at its first call, and where that is made by several threads at once, one
-of them may run a far less accurate variant, for that call alone (seen with float64: errors of 1e-9; described
-in https://github.com/pytorch/pytorch/issues/188792). One call of a single element per function, made here at
-import, settles the choice: the first result of a process is the same as all later ones.
+torch computes ``exp``, ``log``, ``sqrt`` and others with MKL's vector functions, one chunk per thread. MKL
+selects
+the code of a function at its first call. If several threads make that call at once, one of them may run a far
+less accurate variant for that call (float64 errors of 1e-9;
+https://github.com/pytorch/pytorch/issues/188792). So each function is called here once, on a single element,
+at
+import.
 """
 
 from __future__ import annotations
 
 import torch
 
-#: What torch gives to MKL for contiguous tensors on a CPU.
+#: Functions that torch delegates to MKL for contiguous tensors on a CPU.
 VECTOR_FUNCTIONS = (
     "acos",
     "asin",

@@ -1,4 +1,4 @@
-"""What autograd asks of an operation: whether it follows it, and the refusal of a second derivative."""
+"""Helpers for autograd: a test if it records an operation, and the refusal of second derivatives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Backward = Callable[..., Any]
 
 
 def followed(*tensors: Tensor | None) -> bool:
-    """Return True if autograd follows an operation on these tensors, backward or, by a tangent, forward."""
+    """Return True if autograd records an operation on these tensors, in backward or forward mode."""
     present = [tensor for tensor in tensors if tensor is not None]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in present):
         return True
@@ -24,12 +24,13 @@ def followed(*tensors: Tensor | None) -> bool:
 def once_differentiable(backward: Backward) -> Backward:
     """Mark the ``backward`` of an ``autograd.Function`` whose result cannot be differentiated again.
 
-    ``torch.autograd.function.once_differentiable`` refuses only where the incoming gradient itself requires
-    a gradient. That of ``y.sum()`` does not: there the gradient comes back as a constant, and whatever
-    depends on it lacks its second derivative without a word. Here every gradient that is taken with
-    ``create_graph=True`` depends on what it was computed from, the saved inputs among it, and to
-    differentiate it is an error. (Inputs have to be saved as they came: what ``forward`` makes of them leads
-    nowhere.)
+    ``torch.autograd.function.once_differentiable`` raises only if the incoming gradient requires a gradient.
+    For
+    ``y.sum()`` it does not: the gradient becomes a constant, and second derivatives are silently wrong. Here,
+    with
+    ``create_graph=True``, every gradient depends on the saved inputs, and differentiating it raises. Save
+    inputs as
+    they came, because the link to what ``forward`` computes from them is lost.
     """
 
     @functools.wraps(backward)
@@ -53,7 +54,7 @@ def once_differentiable(backward: Backward) -> Backward:
 
 
 class _Refusal(torch.autograd.Function):
-    """The gradient as it is; differentiating it is an error."""
+    """Identity whose derivative raises."""
 
     generate_vmap_rule = True
 

@@ -1,8 +1,9 @@
-"""Triton kernels that were compiled elsewhere, kept in a file beside their list and put where Triton looks.
+"""Packs of Triton kernels compiled elsewhere, stored next to their list and copied into Triton's cache.
 
-What a kernel compiles to follows from its source, its types and constants, Triton's version and the kind of
-device, and from nothing else; a pack holds machine code and Triton's description of it under a hash of these.
-Where one of them has changed, nothing in the pack fits, and Triton compiles as it does without.
+The compiled code depends only on the kernel's source, types and constants, Triton's version and the kind of
+device. A pack stores machine code and Triton's metadata under a hash of these. If one of them changes, no
+entry
+matches, and Triton compiles as usual.
 """
 
 from __future__ import annotations
@@ -18,34 +19,28 @@ from typing import Any, NamedTuple
 
 from sparse_core.common.files import write_file
 
-#: Of a member's name; the rest of it is the kernel's.
+#: Length of the hash at the start of a member's name; the kernel's name follows.
 _HASHED = 32
 
 
 class Binary(NamedTuple):
-    """A compiled kernel.
-
-    Attributes:
-        code: for the device.
-        metadata: JSON, as Triton keeps it.
-    """
+    """Machine code of a kernel, and Triton's metadata as JSON."""
 
     code: bytes
     metadata: bytes
 
 
 def pack_path(listed: Path, capability: int) -> Path:
-    """Return the pack beside a list for this Triton and a compute capability (ten times major plus minor)."""
+    """Return the path of the pack for this Triton and a compute capability (ten times major plus minor)."""
     import triton
 
     return listed.with_name(f"{listed.stem}-sm_{capability}-triton-{triton.__version__}.tar.xz")
 
 
 class Job:
-    """An entry of a list (:func:`sparse_core.kernels.ahead.recorded`) as Triton compiles it for one device.
-
-    Args:
-        source, target, options: as :func:`triton.compile` takes them.
+    """A list entry (:func:`sparse_core.kernels.ahead.recorded`) for one device, as :func:`triton.compile`
+    takes
+    it.
     """
 
     def __init__(self, source: Any, target: Any, options: Any) -> None:
@@ -53,20 +48,20 @@ class Job:
 
     @property
     def name(self) -> str:
-        """In a pack."""
+        """Name in a pack."""
         import triton
 
         said = f"{triton.__version__}-{self.target}-{self.source.hash()}-{self.options.hash()}"
         return f"{hashlib.sha256(said.encode()).hexdigest()[:_HASHED]}-{self.source.name}"
 
     def compiled(self) -> Any:
-        """Triton's kernel, out of its cache or compiled into it."""
+        """Return Triton's kernel, from its cache or compiled into it."""
         import triton
 
         return triton.compile(self.source, target=self.target, options=self.options.__dict__)
 
     def put(self, binary: Binary) -> None:
-        """Put a kernel where Triton looks for it, unless one is there."""
+        """Copy a kernel into Triton's cache unless one is there."""
         from triton.compiler import make_backend
         from triton.compiler.compiler import get_cache_invalidating_env_vars, get_cache_key
         from triton.runtime.cache import get_cache_manager
@@ -87,20 +82,16 @@ class Job:
 
 
 def write_pack(path: Path, jobs: Sequence[Job]) -> int:
-    """Compile and write a pack; the same to the bit for the same kernels.
-
-    Returns:
-        Bytes of the file.
-    """
+    """Compile the jobs, write their pack and return its bytes; repeats bit for bit for the same kernels."""
     binaries = {}
     for job in jobs:
         kernel = job.compiled()
         metadata = kernel.metadata._asdict() | {"target": job.target.__dict__}
-        # The place in a cache, which depends on the build of Triton.
+        # The cache folder depends on the build of Triton.
         del metadata["hash"]
         metadata = json.dumps(metadata, sort_keys=True)
         binaries[job.name] = Binary(kernel.kernel, metadata.encode())
-    # Machine code of one kernel with other constants is alike: side by side, it is stored once.
+    # Variants of one kernel have similar machine code: side by side they compress well.
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as archive:
         for name in sorted(binaries, key=lambda name: (name[_HASHED:], name)):
@@ -114,7 +105,7 @@ def write_pack(path: Path, jobs: Sequence[Job]) -> int:
 
 
 def read_pack(path: Path) -> Mapping[str, Binary]:
-    """Return the kernels of a pack by name; none where there is no such file."""
+    """Return the kernels of a pack by name; none if the file does not exist."""
     if not path.exists():
         return {}
     found: dict[str, dict[str, bytes]] = {}

@@ -1,16 +1,17 @@
-"""Launch plans: a call that was made before makes its launches alone, from C.
+"""Launch plans: repeat the kernel launches of an earlier call from C, without the Python in between.
 
-The device takes 5 µs for a small product and Python 40: checks, the choice of an implementation, Triton's
+The device needs 5 µs for a small product and Python 40: checks, the choice of an implementation, Triton's
 binding of arguments. A :class:`LaunchPlan` skips all of that. It has three parts:
 
-* **key**: shapes, strides, types and options, which decide the kernels and their grids. The owner of the
-  plan (a sparse matrix, an attention pattern, a packed weight) finds it by the key.
+* **key**: shapes, strides, types and options, which determine the kernels and their grids. The owner of the
+  plan (a sparse matrix, an attention pattern, a packed weight) looks it up by the key.
 * **guard**: conditions that every call checks. The plan's device is the current one, addresses are aligned,
   and no fixed tensor has moved. Neither autograd nor ``torch.func`` follows the call.
-* **launches**: kernels, grids and arguments as the driver gets them, and where addresses go in the arguments.
+* **launches**: kernels, grids and arguments as the driver takes them, and where addresses go in the
+arguments.
 
-A call whose guard fails takes the ordinary way, with the same kernels and the same bits. So does every call
-if ``SPARSIGHT_LAUNCH_PLANS=0`` is in the environment, or if no C++ compiler is at hand
+If the guard fails, the call runs as usual, with the same kernels and the same bits. So does every call if
+``SPARSIGHT_LAUNCH_PLANS=0`` is in the environment, or if there is no C++ compiler
 (:mod:`sparse_core.kernels.native`). ``docs/calls.md`` lists what a plan saves for each op.
 """
 
@@ -33,32 +34,32 @@ from sparse_core.kernels import native, nvrtc, torch_internals
 from sparse_core.kernels.torch_internals import perhaps_followed
 
 SWITCH = "SPARSIGHT_LAUNCH_PLANS"
-"""Environment variable; ``0`` keeps new plans from being made."""
+"""Environment variable; ``0`` disables new plans."""
 
 ALIGNMENT = 16
-"""Kernels are compiled, and libraries choose theirs, for addresses that this divides."""
+"""Kernels assume that this divides the addresses of their tensors."""
 
 _SOURCE = Path(__file__).with_name("launch_plan.cpp")
 
-#: ``CUlaunchAttribute`` of programmatic dependent launch: begin while the launch before it ends.
+#: ``CUlaunchAttribute`` of programmatic dependent launch: start before the previous launch ends.
 PROGRAMMATIC = (6).to_bytes(8, "little") + (1).to_bytes(64, "little")
 
 Launcher = Callable[..., None]
-"""Enqueues on a stream (``CUstream`` as an integer) of the current device, with these addresses."""
+"""Launches on a stream (``CUstream`` as an integer) of the current device, with the given addresses."""
 
 Scratch = Callable[[int], tuple[Sequence[int], object]]
-"""Addresses of scratch memory for a stream, and what keeps the memory alive."""
+"""Returns addresses of scratch memory for a stream, and an object that keeps it alive."""
 
 
 class KernelLaunch(NamedTuple):
-    """A launch as the driver gets it.
+    """A kernel launch as the driver takes it.
 
     Attributes:
         function: ``CUfunction`` as an integer.
-        grid, block: in x, y and z.
+        grid, block: sizes in x, y and z.
         shared_bytes: dynamic shared memory.
-        attributes: ``CUlaunchAttribute`` structures, one after the other.
-        arguments: bytes of each argument, in the order of the kernel.
+        attributes: concatenated ``CUlaunchAttribute`` structures.
+        arguments: bytes of each argument, in the kernel's order.
     """
 
     function: int
@@ -70,13 +71,13 @@ class KernelLaunch(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The place of an address in the arguments of a launch.
+    """Position of an address in the arguments of a launch.
 
     Attributes:
-        argument: which argument.
-        offset: byte of the argument.
+        argument: number of the argument.
+        offset: byte within the argument.
         address: number of the launcher's address.
-        shift: bytes that are added to the address.
+        shift: bytes added to the address.
         in_map: True if the argument is a ``CUtensorMap``, whose address the driver replaces.
     """
 
@@ -88,21 +89,21 @@ class Place(NamedTuple):
 
 
 class KernelStep(NamedTuple):
-    """A launch, and where addresses go in its arguments."""
+    """A launch and the places of addresses in its arguments."""
 
     launch: KernelLaunch
     places: tuple[Place, ...]
 
 
 class Bias(NamedTuple):
-    """The bias of a :class:`MatmulStep`, which is an attribute of a descriptor that products share.
+    """The bias of a :class:`MatmulStep`, an attribute of a descriptor that products share.
 
     Attributes:
         function: address of ``cusparseLtMatmulDescSetAttribute``.
         descriptor: address of the descriptor.
-        attribute: number of the bias pointer among attributes.
-        current: address of the word that holds the current bias of the descriptor.
-        address: of the bias that the step needs.
+        attribute: number of the bias pointer among the attributes.
+        current: address of the word that holds the descriptor's current bias.
+        address: address of the bias that the step needs.
     """
 
     function: int
@@ -116,10 +117,10 @@ class MatmulStep(NamedTuple):
     """A call of ``cusparseLtMatmul``.
 
     Attributes:
-        function: its address.
+        function: address of the function.
         pointers: the first nine arguments: handle, plan, alpha, weight, input, beta, C, result and workspace.
-        places: number of a pointer, and number of the launcher's address that replaces it.
-        bias: to be set before, if the product has one.
+        places: pairs of a pointer's number and the number of the launcher's address that replaces it.
+        bias: bias to set before, if the product has one.
     """
 
     function: int
@@ -136,8 +137,8 @@ class LaunchPlan:
 
     Args:
         launcher: takes the addresses of the operands, of the result and of scratch memory.
-        result: of the call, for its layout, type and device.
-        fixed: tensors that the launches read at the addresses of now.
+        result: result of the call; its layout, type and device are reused.
+        fixed: tensors that the launches read at their present addresses.
         scratch: memory that the launches use between them, if any.
         kept: objects that must live as long as the plan.
     """
@@ -161,7 +162,7 @@ class LaunchPlan:
         self._fixed = tuple(tensor.data_ptr() for tensor in fixed)
 
     def with_shape(self, shape: tuple[int, ...]) -> LaunchPlan:
-        """Return the same plan with a result of another shape, contiguous and as large."""
+        """Return the plan with a contiguous result of another shape and the same size."""
         other = copy(self)
         other._shape = torch.Size(shape)
         other._strides = torch.empty(shape, device="meta").stride()
@@ -170,15 +171,11 @@ class LaunchPlan:
     def __call__(self, operands: Sequence[Tensor], fixed: Sequence[Tensor] = ()) -> Tensor | None:
         """Launch for operands whose key is that of the plan.
 
-        Args:
-            operands: whose addresses the launcher takes.
-            fixed: as when the plan was made.
-
         Returns:
-            The result; None if the guard fails, so that the call has to take the ordinary way.
+            The result; None if the guard fails and the call must run as usual.
         """
         index, addresses = self._index, []
-        # First, since tensors under transforms of torch.func have no address.
+        # Checked first, because tensors under transforms of torch.func have no address.
         if torch_internals.current_device() != index or perhaps_followed(*operands, *fixed):
             return None
         for operand in operands:
@@ -187,7 +184,7 @@ class LaunchPlan:
                 return None
             addresses.append(address)
         if fixed:
-            # Python takes 0.3 us to check that both are as long, which the key decides.
+            # strict=True would take 0.3 us, and the key already fixes both lengths.
             for tensor, address in zip(fixed, self._fixed):  # noqa: B905
                 if tensor.data_ptr() != address:
                     return None
@@ -196,26 +193,26 @@ class LaunchPlan:
         if self._scratch is None:
             self._launcher(stream, *addresses, result.data_ptr())
         else:
-            # Held until the launches are enqueued; what a stream does with the memory later comes after them.
+            # Held until the launches are enqueued; later uses of the memory follow on the stream.
             scratch, _held = self._scratch(stream)
             self._launcher(stream, *addresses, result.data_ptr(), *scratch)
         return result
 
 
 def plans_enabled() -> bool:
-    """True unless :data:`SWITCH` is ``0``; read whenever a plan could be made, never while one is used."""
+    """Return True unless :data:`SWITCH` is ``0``; read when a plan could be made, not when one is used."""
     return os.environ.get(SWITCH, "1") != "0"
 
 
 def make_launcher(steps: Sequence[Step], lock: Lock | None = None) -> Launcher | None:
-    """Return a function of a stream and of the addresses that the steps name, which does them in order.
+    """Return a function of a stream and addresses that runs the steps in order.
 
     Args:
-        steps: of the plan.
+        steps: steps of the plan.
         lock: guards state that the steps share with other code.
 
     Returns:
-        None where plans are switched off, or no compiler for the C++ is at hand.
+        None if plans are disabled or there is no C++ compiler.
 
     Raises:
         ValueError: a place lies outside the arguments.
@@ -248,7 +245,7 @@ def make_launcher(steps: Sequence[Step], lock: Lock | None = None) -> Launcher |
 
 @cache
 def available() -> bool:
-    """True if the launcher in C++ can be compiled here, and the driver is NVIDIA's."""
+    """Return True if the C++ launcher can be compiled here and the driver is NVIDIA's."""
     try:
         launcher_class()
     except ImplementationError:
@@ -257,12 +254,12 @@ def available() -> bool:
 
 
 def launcher_class() -> Any:
-    """Return the class in C++; ``ImplementationError`` where it cannot be compiled."""
+    """Return the C++ class; raises ``ImplementationError`` if it cannot be compiled."""
     return native.load_module(_SOURCE).Launcher
 
 
 def described(steps: Sequence[Step]) -> tuple[tuple[object, ...], ...]:
-    """Steps as the class in C++ takes them."""
+    """Return steps as the C++ class takes them."""
     return tuple(
         (*step.launch, tuple(tuple(place) for place in step.places))
         if isinstance(step, KernelStep)

@@ -1,18 +1,18 @@
-"""How Triton kernels are launched: recorded for launch plans, and begun before the launch before them ends.
+"""Launch of Triton kernels: recording for launch plans, and programmatic dependent launch.
 
-A launch plan (:mod:`sparse_core.kernels.launch_plan`) needs the kernels that a call launches, in order, with
-their arguments. So the kernels of products go through :func:`launch`, which runs a kernel and, within
-:func:`record`, keeps what it was given. Memory that one launch of a product writes and the next one reads
-comes from :func:`scratch`, because a plan must know that nobody else uses it.
+A launch plan (:mod:`sparse_core.kernels.launch_plan`) needs the kernels of a call in order, with their
+arguments. So products launch kernels through :func:`launch`, which also records them within :func:`record`.
+Memory that one launch of a product writes and the next one reads comes from :func:`scratch`, because a plan
+must know that nobody else uses it. Kernels of other ops may be launched directly: nothing records them.
+Tests count launches by replacing :func:`launch`.
 
-The kernels of all other ops may be launched either way: nothing records them. Tests count launches by putting
-another function in the place of :func:`launch`.
+With programmatic dependent launch (Hopper and later), the GPU sets up a kernel and fetches its code while
+its predecessor still runs. The kernel must wait until all earlier writes are visible before it touches
+memory that another launch may write or still read. Before that, it may read only memory that no launch
+writes, or that was complete when its predecessor started. A kernel can let its successor start early, too.
 
-With programmatic dependent launch, from Hopper on, a kernel is set up, and its code fetched, while its
-predecessor still runs. Before it touches what another launch may write or still reads, it waits until all
-memory that was written before is visible; until then it may read what no launch writes, or what was complete
-when its predecessor began. It may let its own successor begin early in turn. In a chain of kernels of a few
-microseconds each that saves some 0.3 us a kernel.
+In a chain of kernels that take a few microseconds each,
+this saves about 0.3 us per kernel.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -48,14 +48,14 @@ def begin_next(DEPENDENT: tl.constexpr):
 
 @dataclass(frozen=True, eq=False)
 class RecordedLaunch:
-    """A kernel that was launched.
+    """A launched kernel.
 
     Attributes:
         kernel: Triton's function.
-        compiled: what it was compiled to; None in the interpreter.
-        grid: programs, of up to three dimensions.
-        arguments: in the order in which they were given.
-        options: arguments by name, and Triton's options.
+        compiled: the compiled kernel; None in the interpreter.
+        grid: programs in up to three dimensions.
+        arguments: positional arguments.
+        options: named arguments and Triton's options.
     """
 
     kernel: Any
@@ -65,19 +65,14 @@ class RecordedLaunch:
     options: dict[str, Any]
 
     def without(self, places: tuple[int, ...]) -> RecordedLaunch:
-        """Return the same with None in these places, so that tensors that change are not kept."""
+        """Return the launch with None in these places, to release tensors that change."""
         rest = tuple(None if at in places else one for at, one in enumerate(self.arguments))
         return replace(self, arguments=rest)
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """Launches of a block of code.
-
-    Attributes:
-        launches: in their order.
-        scratch: memory of :func:`scratch` that they used.
-    """
+    """Launches within a block, and the memory from :func:`scratch` that they used."""
 
     launches: list[RecordedLaunch] = field(default_factory=list)
     scratch: list[Tensor] = field(default_factory=list)
@@ -91,7 +86,7 @@ _recorder = _Recorder()
 
 
 def launch(kernel: Any, programs: int | tuple[int, ...], *arguments: Any, **options: Any) -> None:
-    """Run a kernel; tests count launches, or compile instead, by putting another function in its place."""
+    """Run a kernel. Tests replace this function to count launches or to compile only."""
     grid = programs if isinstance(programs, tuple) else (programs,)
     compiled = kernel[grid](*arguments, **options)
     if _recorder.record is not None:
@@ -99,7 +94,7 @@ def launch(kernel: Any, programs: int | tuple[int, ...], *arguments: Any, **opti
 
 
 def scratch(shape: int | tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return memory that one launch of a product writes and a later one reads, and nothing else."""
+    """Return memory that one launch of a product writes and a later one reads."""
     made = torch.empty(shape, dtype=dtype, device=device)
     if _recorder.record is not None:
         _recorder.record.scratch.append(made)
@@ -108,7 +103,7 @@ def scratch(shape: int | tuple[int, ...], dtype: torch.dtype, device: torch.devi
 
 @contextmanager
 def record() -> Iterator[Record]:
-    """Record the kernels that this thread launches by :func:`launch` within the block."""
+    """Record the kernels that this thread launches through :func:`launch` within the block."""
     before, _recorder.record = _recorder.record, Record()
     try:
         yield _recorder.record
@@ -117,11 +112,7 @@ def record() -> Iterator[Record]:
 
 
 def dependent(tensor: Tensor) -> dict[str, bool]:
-    """Arguments of a launch: ``DEPENDENT`` for the kernel, and what Triton needs to know.
-
-    Args:
-        tensor: one that the kernel works on, for its device.
-    """
+    """Return the launch arguments for programmatic dependent launch on the device of ``tensor``."""
     if tensor.is_cuda and _runs_on(tensor.device):
         return {"DEPENDENT": True, "launch_pdl": True}
     return {"DEPENDENT": False}

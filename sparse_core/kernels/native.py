@@ -1,7 +1,8 @@
-"""C++ for the processor at hand, compiled when it is first needed with the compiler of the machine.
+"""C++ for this processor, compiled at first use with the machine's compiler.
 
-For the few loops that need instructions which torch does not use. Without a compiler nothing of it runs, and
-the implementation that would have used it says so. Libraries are kept beside what tuners measured.
+It serves the few loops that need instructions which torch does not use. Without a compiler, the
+implementation
+that needs it reports so. Compiled libraries are stored next to the tuners' measurements.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 
 @cache
 def compiler() -> str | None:
-    """Path of the C++ compiler: ``$CXX``, else ``c++``, ``g++`` or ``clang++``; None without any."""
+    """Return the path of the C++ compiler (``$CXX``, ``c++``, ``g++`` or ``clang++``), or None."""
     named = os.environ.get("CXX")
     names = [named] if named else ["c++", "g++", "clang++"]
     return next((path for path in map(shutil.which, names) if path is not None), None)
@@ -41,14 +42,14 @@ def compiler() -> str | None:
 
 @cache
 def load(source: Path, flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """Return the library of a C++ file.
+    """Compile and load a C++ file.
 
     Args:
-        source: with ``extern "C"`` functions.
-        flags: of the compiler, such as instructions that the caller knows the processor to have.
+        source: has ``extern "C"`` functions.
+        flags: compiler flags, for example instruction sets that the processor has.
 
     Raises:
-        ImplementationError: there is no compiler, or it fails; says what it said.
+        ImplementationError: there is no compiler, or it fails; the message has its output.
     """
     library = _built(source, tuple(flags))
     try:
@@ -58,14 +59,13 @@ def load(source: Path, flags: Sequence[str] = ()) -> ctypes.CDLL:
 
 
 class Beside:
-    """A library that a thread of its own compiles while its users do without: what is quicker compiled, and
-    the same without.
+    """A library that a background thread compiles while its users run slower code with the same results.
 
     Args:
-        source: of the library, see :func:`load`.
-        functions: by name what each returns, and what it takes.
-        instead: what is done without a compiler, for the log.
-        flags: of the compiler.
+        source: C++ file, see :func:`load`.
+        functions: result type and argument types by function name.
+        instead: what runs without a compiler, for the log.
+        flags: compiler flags.
     """
 
     def __init__(
@@ -81,19 +81,17 @@ class Beside:
         self._lock = threading.Lock()
 
     def library(self) -> ctypes.CDLL | None:
-        """Return the library; None before it is compiled, which the first call begins, and without a
-        compiler.
-        """
+        """Return the library; None until it is compiled. The first call starts the compilation."""
         if self._library is None and self._thread is None:
             with self._lock:
                 if self._thread is None:
-                    # A process that ends waits for it: what is half compiled the next one would begin anew.
+                    # No daemon: the process waits for it at exit, or the next one would start over.
                     self._thread = threading.Thread(target=self._compile, name=f"compile {self._source.name}")
                     self._thread.start()
         return self._library
 
     def ready(self) -> bool:
-        """Wait until it is compiled; whether it is there."""
+        """Wait for the compilation; returns True if it succeeded."""
         self.library()
         if self._thread is not None:
             self._thread.join()
@@ -112,19 +110,19 @@ class Beside:
 
 
 def numbers(*values: int) -> ctypes.Array[ctypes.c_int64]:
-    """Whole numbers as functions take them: an array of 64 bits each."""
+    """Return an array of 64-bit integers, as the C++ functions take them."""
     return (ctypes.c_int64 * len(values))(*values)
 
 
 @cache
 def load_module(source: Path) -> ModuleType:
-    """Return the Python module of a C++ file, which is called quicker than through ctypes.
+    """Compile and load a C++ file as a Python module, which has a lower call overhead than ctypes.
 
     Args:
-        source: with the function ``PyInit_NAME``, NAME being the file's; may include ``Python.h``.
+        source: has the function ``PyInit_NAME``, with NAME of the file; may include ``Python.h``.
 
     Raises:
-        ImplementationError: there is no compiler, or it fails (without Python's headers, say).
+        ImplementationError: there is no compiler, or it fails, for example without Python's headers.
     """
     headers = sysconfig.get_path("include", "posix_prefix")
     library = _built(source, (f"-I{headers}", f"-DINTERPRETER={sysconfig.get_config_var('SOABI')}"))
@@ -140,7 +138,7 @@ def load_module(source: Path) -> ModuleType:
 
 
 def _built(source: Path, flags: tuple[str, ...]) -> Path:
-    """Return the shared library of a source, compiled unless it was before."""
+    """Return the shared library of a source; compile it if it is not cached."""
     text = source.read_bytes()
     said = b"\0".join([text, *(flag.encode() for flag in (*_FLAGS, *flags)), platform.machine().encode()])
     name = f"{source.stem}-{hashlib.sha256(said).hexdigest()[:16]}.so"
@@ -151,7 +149,7 @@ def _built(source: Path, flags: tuple[str, ...]) -> Path:
 
 
 def _folder() -> Path:
-    """Where libraries are kept; a folder of this process where that cannot be written."""
+    """Return the cache folder, or a temporary one if it is not writable."""
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -174,7 +172,7 @@ def _compile(source: Path, flags: Sequence[str], library: Path) -> None:
         if done.returncode:
             lines = "\n".join(done.stderr.splitlines()[:5])
             raise ImplementationError(f"{program} cannot compile {source.name}:\n{lines}")
-        # Processes that compile at the same time write the same.
+        # Concurrent processes write identical files.
         os.replace(unfinished, library)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ImplementationError(f"{program} cannot compile {source.name}: {error}") from error

@@ -1,6 +1,6 @@
-"""CUDA C++ kernels compiled when they are first needed, with the compiler library that PyTorch brings along.
+"""CUDA C++ kernels compiled at first use with NVRTC, which PyTorch includes; needs no CUDA toolkit.
 
-For the few kernels that need an instruction which Triton does not emit. Nothing here needs a CUDA toolkit.
+It serves the few kernels that need an instruction which Triton does not emit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from sparse_core.errors import ImplementationError
 
 _POINTER = ctypes.c_void_p
-#: A thread that has not used the device yet.
+#: Status in a thread that has not used the device yet.
 INVALID_CONTEXT = 201
 _DEFAULT_SHARED_BYTES = 48 * 1024
 _MOST_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -43,14 +43,11 @@ class _Config(ctypes.Structure):
 
 
 class Kernel:
-    """A loaded function.
+    """A loaded kernel.
 
     Args:
         function: ``CUfunction`` as an integer.
         driver: the loaded driver library.
-
-    Attributes:
-        function: as given.
     """
 
     def __init__(self, function: int, driver: Any) -> None:
@@ -66,23 +63,20 @@ class Kernel:
         *,
         dependent: bool = False,
     ) -> Callable[[int], None]:
-        """Fix grid and arguments.
+        """Fix grid and arguments; return a function that launches on a stream (``CUstream`` as an integer).
 
         Args:
             grid: blocks in x, y and z.
-            threads: threads of a block.
-            arguments: ctypes objects (``c_void_p``, ``c_int``, ...) in the order of the kernel. They are read
-                at every launch, so that their values may be changed in between.
+            threads: threads per block.
+            arguments: ctypes objects (``c_void_p``, ``c_int``, ...) in the kernel's order. Every launch reads
+                them, so their values may change in between.
             shared_bytes: dynamic shared memory.
-            dependent: the launch may begin while the one before it on the stream ends: the kernel waits for
-                that with ``griddepcontrol.wait`` before it touches what others write or read.
-
-        Returns:
-            A function of the stream (``CUstream`` as an integer) that launches the kernel, or raises
-            ``ImplementationError`` when the driver refuses.
+            dependent: use programmatic dependent launch: the kernel waits with ``griddepcontrol.wait`` for
+                the
+                launch before it.
 
         Raises:
-            ImplementationError: the device has less shared memory.
+            ImplementationError: the device has less shared memory, or the driver refuses a launch.
         """
         if shared_bytes > _DEFAULT_SHARED_BYTES:
             status = self._driver.cuFuncSetAttribute(
@@ -126,7 +120,7 @@ class Kernel:
 
 
 def available() -> bool:
-    """Return True if kernels can be compiled here: a CUDA device and the compiler library are present."""
+    """Return True if there is a CUDA device and the NVRTC library."""
     if not torch.cuda.is_available():
         return False
     try:
@@ -137,16 +131,16 @@ def available() -> bool:
 
 
 def compile_kernel(path: Path, name: str, defines: dict[str, int], device: torch.device) -> Kernel:
-    """Compile ``path`` for the device's architecture and load the function ``name``; done once for each use.
+    """Compile ``path`` for a device and load the function ``name``; cached.
 
     Args:
-        path: the CUDA C++ file; it may not include headers.
-        name: an ``extern "C"`` function.
+        path: CUDA C++ file without includes.
+        name: name of an ``extern "C"`` function.
         defines: preprocessor constants.
         device: a CUDA device.
 
     Raises:
-        ImplementationError: no compiler library, or the compilation fails; the message has the log.
+        ImplementationError: NVRTC is missing, or the compilation fails; the message has the log.
     """
     index = torch.cuda.current_device() if device.index is None else device.index
     return _load(path, name, tuple(sorted(defines.items())), index)
@@ -231,24 +225,24 @@ def driver() -> Any:
 
 
 def entry(name: str) -> int:
-    """Address of a function of the driver, for code in C++ that calls it."""
+    """Return the address of a driver function, for C++ code that calls it."""
     return ctypes.cast(getattr(driver(), name), ctypes.c_void_p).value or 0
 
 
 def settle(status: int, again: Callable[[], int], what: str) -> None:
-    """What a call of the driver came to, which is made again where the thread had no context yet.
+    """Check the status of a driver call; repeat the call if the thread had no context yet.
 
     Raises:
-        ImplementationError: the driver refused it.
+        ImplementationError: the driver refused the call.
     """
     if status == INVALID_CONTEXT:
-        # A call of the runtime makes its context current.
+        # A CUDA runtime call makes the context current.
         torch.cuda.current_stream().query()
         status = again()
     check(status, what)
 
 
 def check(status: int, what: str) -> None:
-    """Raise ``ImplementationError`` where the driver refused something."""
+    """Raise ``ImplementationError`` if the driver reports a failure."""
     if status:
         raise ImplementationError(f"{what} failed with CUDA driver error {status}")

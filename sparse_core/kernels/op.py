@@ -1,13 +1,12 @@
-"""Ops: what implementations each has, what these need, and which one runs.
+"""Ops: their implementations, the requirements of each, and the choice between them.
 
-An op is declared once, beside its public function, with its implementations in the order in which ``"auto"``
+An op is declared once, next to its public function, with its implementations in the order in which ``"auto"``
 tries them. A named implementation that cannot run raises with its reason and never falls back silently::
 
     SOLVE: Op[torch.dtype] = Op("solve", __package__, by_triton(), by_torch(), gradient=True)
     return SOLVE.pick(impl, b.device, b.dtype).solve(matrix, b)
 
-``print(table())`` shows all ops of the modules that are loaded, ``[op.rows() for op in ops()]`` is the same
-for JSON.
+``print(table())`` shows all ops of the loaded modules; ``[op.rows() for op in ops()]`` is the same for JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from sparse_core.common.table import Table
 from sparse_core.errors import ImplementationError
 
 Impl = Literal["auto", "reference", "triton", "vendor"]
-"""What most ops take as ``impl``; a name that an op lacks raises."""
+"""Values of ``impl`` for most ops; an op raises for a name that it lacks."""
 
 Case = TypeVarTuple("Case")
 _OPS: dict[str, Op] = {}
@@ -37,16 +36,16 @@ _HEADS = ("op", "implementation", "auto", "gradient", "needs")
 
 @dataclass(frozen=True)
 class Implementation(Generic[Unpack[Case]]):
-    """One way to run an op.
+    """One implementation of an op.
 
     Attributes:
-        name: what ``impl`` calls it.
-        needs: what it cannot run without, in words.
-        supports: why it cannot run on a kind of device (``"cpu"``) for a case, in words that follow its name;
-            None where it can.
-        auto: kinds of devices on which ``"auto"`` takes it; None: all.
-        prefers: whether ``"auto"`` takes it there for a case; None: wherever it runs.
-        module: that holds it, if not the one of its name in the op's folder.
+        name: its value of ``impl``.
+        needs: its requirements, in words.
+        supports: returns why it cannot run a case on a kind of device (``"cpu"``), in words that follow its
+            name; None if it can.
+        auto: kinds of devices on which ``"auto"`` uses it; None for all.
+        prefers: returns True if ``"auto"`` should use it there for a case; None for always.
+        module: its module, by default the one of its name in the op's folder.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Implementation(Generic[Unpack[Case]]):
 
 
 def by_torch(module: str | None = None) -> Implementation[Unpack[Case]]:
-    """Plain torch, which runs everywhere."""
+    """Declare plain torch, which runs everywhere."""
     return Implementation("reference", module=module)
 
 
@@ -69,10 +68,9 @@ def by_triton(
     prefers: Callable[[str, Unpack[Case]], bool] | None = None,
     module: str | None = None,
 ) -> Implementation[Unpack[Case]]:
-    """Triton kernels: on CUDA, where ``"auto"`` takes them, and on a CPU in Triton's interpreter.
+    """Declare Triton kernels: on CUDA, where ``"auto"`` uses them, or on a CPU in Triton's interpreter.
 
-    Args:
-        needs, supports, prefers, module: what goes beyond that, as in :class:`Implementation`.
+    Arguments add to these conditions, see :class:`Implementation`.
     """
 
     def runs(kind: str, *case: Unpack[Case]) -> str | None:
@@ -89,7 +87,7 @@ def by_triton(
 
 @cache
 def interpreted() -> bool:
-    """Whether Triton's interpreter runs the kernels, which Triton decides when they are defined."""
+    """Return True if Triton's interpreter runs the kernels, which Triton decides at their definition."""
     from triton import JITFunction
 
     from sparse_core.kernels.launches import begin_next
@@ -98,16 +96,13 @@ def interpreted() -> bool:
 
 
 class Op(Generic[Unpack[Case]]):
-    """An operation with several implementations; kept in the table of :func:`ops`.
+    """An operation with several implementations; registered in :func:`ops`.
 
     Args:
-        name: of the public function.
+        name: name of the public function.
         package: folder of the op; an implementation is its module of the same name.
         implementations: in the order in which ``"auto"`` tries them.
-        gradient: whether the op has one.
-
-    Attributes:
-        name, implementations, gradient: as given; the implementations by name.
+        gradient: True if the op has a gradient.
     """
 
     def __init__(
@@ -121,16 +116,17 @@ class Op(Generic[Unpack[Case]]):
         _OPS[name] = self
 
     def choose(self, impl: str, device: torch.device, *case: Unpack[Case]) -> str:
-        """The name of the implementation that runs.
+        """Return the name of the implementation to run.
 
         Args:
-            impl: as the caller got it; ``"auto"`` or a name.
-            device: of the operands.
-            case: what else decides.
+            impl: ``"auto"`` or a name.
+            device: device of the operands.
+            case: further arguments of the implementations' conditions.
 
         Raises:
-            ValueError: no such implementation of any op.
-            ImplementationError: the named one does not exist or cannot run here; the message tells why.
+            ValueError: no op has such an implementation.
+            ImplementationError: this op does not have it, or it cannot run here; the message gives the
+                reason.
         """
         if impl == "auto":
             kind = device.type
@@ -159,18 +155,18 @@ class Op(Generic[Unpack[Case]]):
         raise ValueError(f"impl must be one of {names}; got {impl!r}")
 
     def pick(self, impl: str, device: torch.device, *case: Unpack[Case]) -> ModuleType:
-        """The module of the implementation that runs, see :meth:`choose`."""
+        """Return the module of the implementation to run, see :meth:`choose`."""
         return self.load(self.choose(impl, device, *case))
 
     def reasons(self, device: torch.device, *case: Unpack[Case]) -> dict[str, str | None]:
-        """Why each implementation cannot run; None for those that can."""
+        """Return why each implementation cannot run; None for those that can."""
         return {
             name: None if one.supports is None else one.supports(device.type, *case)
             for name, one in self.implementations.items()
         }
 
     def load(self, name: str) -> ModuleType:
-        """The module of an implementation, imported when it is first asked for."""
+        """Import and return the module of an implementation."""
         module = self._loaded.get(name)
         if module is None:
             path = self.implementations[name].module or f"{self._package}.{name}"
@@ -178,7 +174,7 @@ class Op(Generic[Unpack[Case]]):
         return module
 
     def rows(self) -> list[dict[str, str]]:
-        """A row an implementation, in the order in which ``"auto"`` tries them."""
+        """Return one row per implementation, in the order in which ``"auto"`` tries them."""
         rows = []
         for one in self.implementations.values():
             auto = "anywhere" if one.auto is None else ", ".join(one.auto) or "by name"
@@ -188,11 +184,11 @@ class Op(Generic[Unpack[Case]]):
 
 
 def ops() -> list[Op]:
-    """All ops of the modules that are loaded, by name."""
+    """Return all ops of the loaded modules, by name."""
     return [_OPS[name] for name in sorted(_OPS)]
 
 
 def table() -> Table:
-    """All ops of the modules that are loaded, a row an implementation."""
+    """Return a table of all ops of the loaded modules, one row per implementation."""
     rows = [row for op in ops() for row in op.rows()]
     return Table(_HEADS, [[row[head] for head in _HEADS] for row in rows])

@@ -1,7 +1,8 @@
-"""Operators that ``torch.compile`` keeps whole.
+"""Operators that ``torch.compile`` does not trace into.
 
-``torch.library.custom_op`` wraps each call in checks that cost more of the host than a small product: what a
-compiled program calls is defined here without them.
+``torch.library.custom_op`` adds checks to each call that cost more host time than a small product. The
+operators
+here have none.
 """
 
 from __future__ import annotations
@@ -13,18 +14,15 @@ import torch
 from torch._ops import OpOverload
 
 _NAMESPACE = "sparsight"
-#: Operators live as long as it does.
+#: Keeps the operators registered.
 _LIBRARY = torch.library.Library(_NAMESPACE, "FRAGMENT")
 
 
 def operator(name: str, *, gradient: bool = True) -> Callable[[Callable[..., Any]], OpOverload]:
     """Make an operator of an annotated function; ``torch.library`` registers its fake and its gradient.
 
-    The function changes none of its arguments and returns none of them, nor a view of one: nothing checks it.
-
-    Args:
-        name: within the namespace ``sparsight``.
-        gradient: whether one is registered; else asking for it is an error.
+    The function must not change its arguments, nor return them or a view of one; nothing checks this. With
+    ``gradient=False``, asking for a gradient raises.
     """
 
     def refused(ctx: Any, *gradients: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Steps of a launch plan from Triton kernels that an ordinary call launched.
+"""Steps of a launch plan, made from the Triton kernels that an ordinary call launched.
 
-:func:`sparse_core.kernels.launches.record` keeps the launches of a call. Tensors of the call that change
-(operands, the result, scratch memory) are found among the arguments by their addresses; all others stay.
+:func:`sparse_core.kernels.launches.record` records the launches of a call. Tensors that change between calls
+(operands, the result, scratch memory) are found among the arguments by their addresses; all others are fixed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class BoundLaunch(NamedTuple):
     """A launch without the tensors that change.
 
     Attributes:
-        launch: the rest of it.
-        places: among its arguments, of those tensors.
-        moving: which tensor is in each place, and how many bytes after its begin.
+        launch: the launch with None for these tensors.
+        places: their positions among the arguments.
+        moving: for each place, number of the tensor and byte offset within it.
     """
 
     launch: RecordedLaunch
@@ -38,12 +38,12 @@ def bind(
     """Find the tensors that change among the arguments of launches.
 
     Args:
-        launches: of one call.
-        operands: the call's operands and its result. A launch takes each at most once, and whole.
+        launches: launches of one call.
+        operands: operands and result of the call. A launch takes each at most once, and whole.
         scratch: memory that the launches use between them; a launch may take part of it.
 
     Returns:
-        None if it is not clear which tensor an argument is, or a tensor is in no launch.
+        None if an argument is ambiguous, or a tensor is in no launch.
     """
     found = [_bound(launch, operands, scratch) for launch in launches]
     bound = [one for one in found if one is not None]
@@ -54,7 +54,9 @@ def bind(
 
 
 def same(launches: Sequence[BoundLaunch], others: Sequence[BoundLaunch]) -> bool:
-    """True if two calls read the very same tensors and numbers: nothing was made for one call alone."""
+    """Return True if two calls read the very same tensors and numbers, so that nothing was made for one
+    call.
+    """
     return len(launches) == len(others) and all(
         (one.places, one.moving) == (other.places, other.moving) and _same_launch(one.launch, other.launch)
         for one, other in zip(launches, others, strict=True)
@@ -62,7 +64,7 @@ def same(launches: Sequence[BoundLaunch], others: Sequence[BoundLaunch]) -> bool
 
 
 def make_steps(launches: Sequence[BoundLaunch]) -> list[KernelStep] | None:
-    """Return the launches as the driver gets them; None if Triton's launcher does more than pass them on."""
+    """Return the launches as the driver takes them; None if Triton's launcher does more than pass them on."""
     steps = [_step(one) for one in launches]
     made = [one for one in steps if one is not None]
     return made if len(made) == len(steps) else None
@@ -131,15 +133,14 @@ def _step(bound: BoundLaunch) -> KernelStep | None:
 def describe(
     compiled: Any, grid: tuple[int, int, int], arguments: Sequence[Any]
 ) -> tuple[KernelLaunch, dict[int, int]] | None:
-    """Return a launch as the driver gets it, and which of its arguments each of the function's became.
+    """Return a launch as the driver takes it, and the position of each of the function's arguments in it.
+
+    Returns None if Triton's launcher does more than pass the arguments on.
 
     Args:
-        compiled: what Triton compiled the function to.
-        grid: programs.
-        arguments: of the function, all of them in order, addresses for tensors.
-
-    Returns:
-        None if Triton's launcher does more than to pass them on.
+        compiled: Triton's compiled kernel.
+        grid: number of programs.
+        arguments: all arguments of the function in order, with addresses for tensors.
     """
     types, settings = list(compiled.src.signature.values()), compiled.metadata
     more = ("launch_cooperative_grid", "global_scratch_size", "profile_scratch_size", "tensordesc_meta")
@@ -158,7 +159,7 @@ def describe(
             return None
         where[place] = len(packed)
         packed.append(struct.pack(form, 0 if value is None else value))
-    # After them come addresses of scratch memory, which these kernels do not have.
+    # The rest are addresses of scratch memory, which these kernels do not use.
     packed += [bytes(size) for size in sizes[len(packed) :]]
     if [len(one) for one in packed] != sizes:
         return None

@@ -130,7 +130,7 @@ class PredictedFeedForward(nn.Module):
         return y.reshape(*x.shape[:-1], -1)
 
     def choose(self, rows: Tensor) -> Tensor:
-        """Return the predicted blocks in rising order: (N, keep) int64, or (1, keep) with ``share="batch"``."""
+        """Return the predicted blocks, rising: (N, keep) int64, or (1, keep) with ``share="batch"``."""
         with torch.no_grad():
             scores = torch.sigmoid(self.predictor(rows))
             if self.share == "batch":

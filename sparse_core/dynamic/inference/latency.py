@@ -94,7 +94,7 @@ class LatencyController:
         self._place = {name: at for at, name in enumerate(self.names)}
         self._base = [float(seconds[name]) for name in self.names]
         self.hysteresis, self.patience, self.smoothing = hysteresis, patience, smoothing
-        self._scene, self._free_frames, self._told = 1.0, 0, False
+        self._scene, self._free_frames, self._warned = 1.0, 0, False
         self.switches = 0
         self.set_budget(budget_s)
         self._at = self._first_below(self.budget_s)
@@ -112,7 +112,7 @@ class LatencyController:
         """
         _check(budget_s, f"budget_{self.quantity.symbol}")
         self.budget_s = float(budget_s)
-        self._told = False
+        self._warned = False
 
     def expected(self, level: str) -> float:
         """Return the expected seconds per frame of a level in the current scene.
@@ -130,7 +130,7 @@ class LatencyController:
         """
         wanted = self._first_below(self.budget_s)
         fits = self._base[wanted] * self._scene <= self.budget_s
-        if not fits and not self._told:
+        if not fits and not self._warned:
             quantity = self.quantity
             warnings.warn(
                 f"no level meets {quantity.told(self.budget_s)}: the {quantity.least},"
@@ -139,7 +139,7 @@ class LatencyController:
                 BudgetWarning,
                 stacklevel=2,
             )
-        self._told = not fits
+        self._warned = not fits
         if self._base[self._at] * self._scene > self.budget_s:
             self._go(wanted)
             return self.level

@@ -57,7 +57,7 @@ class Grid:
         return (self.count, self.cell_rows, self.cell_columns) if self.is_blocked else (self.count,)
 
     def by_cell(self, matrix: Tensor) -> Tensor:
-        """Return the score (cell rows, cell columns) of a (rows, columns) matrix: absolute value, or 2-norm."""
+        """Return scores (cell rows, cell columns) of a (rows, columns) matrix: absolute value, or 2-norm."""
         if not self.is_blocked:
             return matrix.abs()
         down, across = self.shape

@@ -142,7 +142,7 @@ class SparseTrainedLayer(nn.Module):
         plan, values = self._present(), self._cast_values(rows.dtype)
         if isinstance(plan, BlockPlan):
             product = block_linear(rows, values, plan, bias)
-        elif self._meets_few(rows):
+        elif self._takes_few_rows(rows):
             return fan_in_product(rows, values, plan.col, self.grid.rows, bias)
         else:
             product = spmm(plan.with_values(values), rows.T).T
@@ -152,7 +152,7 @@ class SparseTrainedLayer(nn.Module):
             product.register_hook(lambda gradient: self._collect(gradient.T @ seen))
         return product
 
-    def _meets_few(self, rows: Tensor) -> bool:
+    def _takes_few_rows(self, rows: Tensor) -> bool:
         """Return True if the gradient-free GPU product for few rows can be used."""
         learns = torch.is_grad_enabled() and (rows.requires_grad or self.values.requires_grad)
         return rows.is_cuda and not learns and self.grid.per_row > 0 and len(rows) <= MOST_ROWS

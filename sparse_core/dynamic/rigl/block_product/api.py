@@ -84,20 +84,20 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, values = ctx.saved_tensors
         plan, wanted = ctx.plan, ctx.needs_input_grad
-        of_x = of_values = None
+        x_grad = values_grad = None
         if ctx.chosen == "triton":
             from sparse_core.dynamic.rigl.block_product import triton
 
             gradient = gradient.contiguous()
-            of_x = triton.transposed_product(gradient, values, plan) if wanted[0] else None
-            of_values = triton.of_values(x, gradient, plan) if wanted[1] else None
+            x_grad = triton.transposed_product(gradient, values, plan) if wanted[0] else None
+            values_grad = triton.value_gradient(x, gradient, plan) if wanted[1] else None
         else:
             lines = gradient.T
-            of_x = reference.of_dense(values, lines, plan).T if wanted[0] else None
+            x_grad = reference.dense_gradient(values, lines, plan).T if wanted[0] else None
             if wanted[1]:
                 met = reference.gathered(x.T.contiguous(), plan)
-                of_values = reference.of_values(met, lines, plan)
-        return of_x, of_values, gradient.sum(dim=0) if wanted[2] else None, None, None
+                values_grad = reference.value_gradient(met, lines, plan)
+        return x_grad, values_grad, gradient.sum(dim=0) if wanted[2] else None, None, None
 
 
 class _Convolution(torch.autograd.Function):
@@ -123,21 +123,21 @@ class _Convolution(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, values = ctx.saved_tensors
         plan, taps, wanted = ctx.plan, ctx.taps, ctx.needs_input_grad
-        of_x = of_values = None
+        x_grad = values_grad = None
         if ctx.chosen == "triton":
             from sparse_core.dynamic.rigl.block_product import triton
 
             gradient = gradient.contiguous(memory_format=torch.channels_last)
-            of_x = triton.transposed_convolution(gradient, values, plan, taps, x) if wanted[0] else None
-            of_values = triton.of_convolution_values(x, gradient, plan, taps) if wanted[1] else None
+            x_grad = triton.transposed_convolution(gradient, values, plan, taps, x) if wanted[0] else None
+            values_grad = triton.convolution_value_gradient(x, gradient, plan, taps) if wanted[1] else None
         else:
             lines = gradient.transpose(0, 1).reshape(plan.grid.rows, -1)
             if wanted[0]:
-                of_x = reference.spread_pixels(reference.of_dense(values, lines, plan), x, taps)
+                x_grad = reference.spread_pixels(reference.dense_gradient(values, lines, plan), x, taps)
             if wanted[1]:
                 met = reference.gathered_pixels(x, plan, taps)
-                of_values = reference.of_values(met, lines, plan)
-        return of_x, of_values, gradient.sum(dim=(0, 2, 3)) if wanted[2] else None, None, None, None
+                values_grad = reference.value_gradient(met, lines, plan)
+        return x_grad, values_grad, gradient.sum(dim=(0, 2, 3)) if wanted[2] else None, None, None, None
 
 
 def _size(x: Tensor) -> tuple[int, int]:

@@ -15,11 +15,11 @@ from sparse_core.dynamic.rigl.grid import Grid
 
 
 def product(values: Tensor, met: Tensor, plan: BlockPlan) -> Tensor:
-    """Return (rows, N) from values (count, cell_rows, cell_columns) and their inputs, see :func:`gathered`."""
+    """Return (rows, N) from values (count, cell_rows, cell_columns) and inputs of :func:`gathered`."""
     return torch.bmm(_stacked(values, plan.grid), met).reshape(plan.grid.rows, met.shape[2])
 
 
-def of_dense(values: Tensor, gradient: Tensor, plan: BlockPlan) -> Tensor:
+def dense_gradient(values: Tensor, gradient: Tensor, plan: BlockPlan) -> Tensor:
     """Return the transposed weight times ``gradient`` (rows, N), (columns, N)."""
     grid = plan.grid
     lines = gradient.reshape(grid.shape[0], grid.cell_rows, gradient.shape[1])
@@ -27,7 +27,7 @@ def of_dense(values: Tensor, gradient: Tensor, plan: BlockPlan) -> Tensor:
     return _summed(parts.reshape(grid.count, -1), plan).reshape(grid.columns, gradient.shape[1])
 
 
-def of_values(met: Tensor, gradient: Tensor, plan: BlockPlan) -> Tensor:
+def value_gradient(met: Tensor, gradient: Tensor, plan: BlockPlan) -> Tensor:
     """Return ``gradient @ dense.T`` within the blocks, (count, cell_rows, cell_columns)."""
     grid = plan.grid
     lines = gradient.reshape(grid.shape[0], grid.cell_rows, gradient.shape[1])
@@ -58,7 +58,7 @@ def gathered_pixels(x: Tensor, plan: BlockPlan, taps: Taps) -> Tensor:
     The shape is (block rows, per_row * cell_columns, B * H' * W').
     """
     grid = plan.grid
-    shifted = _windows(_around(x, taps), taps)
+    shifted = _windows(_padded(x, taps), taps)
     blocks = shifted.unflatten(3, (-1, grid.cell_columns)).permute(1, 2, 3, 4, 0, 5, 6)
     tap, channel = plan.forward.tap.long(), plan.forward.place.long()
     met: Tensor = blocks[tap // taps.kernel[1], tap % taps.kernel[1], channel]
@@ -67,7 +67,7 @@ def gathered_pixels(x: Tensor, plan: BlockPlan, taps: Taps) -> Tensor:
 
 def spread_pixels(columns: Tensor, x: Tensor, taps: Taps) -> Tensor:
     """Sum ``columns`` (taps * C, B * H' * W') at the pixels of ``x`` from which they were taken."""
-    around = torch.zeros_like(_around(x, taps))
+    around = torch.zeros_like(_padded(x, taps))
     target = _windows(around, taps)
     size = taps.extent((x.shape[2], x.shape[3]))
     parts = columns.reshape(*taps.kernel, x.shape[1], len(x), *size).transpose(2, 3)
@@ -78,7 +78,7 @@ def spread_pixels(columns: Tensor, x: Tensor, taps: Taps) -> Tensor:
     return around[:, :, top : top + height, left : left + width]
 
 
-def _around(x: Tensor, taps: Taps) -> Tensor:
+def _padded(x: Tensor, taps: Taps) -> Tensor:
     down, across = taps.padding
     return pad(x, (across, across, down, down))
 

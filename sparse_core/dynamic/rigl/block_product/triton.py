@@ -105,7 +105,7 @@ def transposed_product(gradient: Tensor, values: Tensor, plan: BlockPlan) -> Ten
     return out
 
 
-def of_values(x: Tensor, gradient: Tensor, plan: BlockPlan) -> Tensor:
+def value_gradient(x: Tensor, gradient: Tensor, plan: BlockPlan) -> Tensor:
     """``gradient.T @ x`` within the blocks."""
     return block_gradients(x, gradient, plan, Pixels(), convolves=False)
 
@@ -133,7 +133,7 @@ def transposed_convolution(
     return out.permute(0, 3, 1, 2)
 
 
-def of_convolution_values(x: Tensor, gradient: Tensor, plan: BlockPlan, taps: Taps) -> Tensor:
+def convolution_value_gradient(x: Tensor, gradient: Tensor, plan: BlockPlan, taps: Taps) -> Tensor:
     """Gradient of the blocks of a convolution."""
     pixels = _pixels((x.shape[2], x.shape[3]), (gradient.shape[2], gradient.shape[3]), taps)
     return block_gradients(_lines(x), _lines(gradient), plan, pixels, convolves=True)
