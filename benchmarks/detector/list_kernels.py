@@ -27,8 +27,8 @@ from benchmarks.lib.environment import ROOT
 from benchmarks.lib.scenes import default_data, load_frames
 from perception.detector import Detector
 from perception.run import graph
-from sparse_core.kernels.ahead import job_of, recorded
 from sparse_core.kernels.kernel_packs import pack_path, write_pack
+from sparse_core.kernels.precompile import job_of, recorded
 
 WEIGHTS = ("pointpillars-kitti", "pointpillars-anywhere")
 LISTED = ROOT / "perception" / "run" / "kernels.json"

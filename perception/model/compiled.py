@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from sparse_core.kernels import native
-from sparse_core.kernels.native import numbers
+from sparse_core.kernels.native import int64_array
 
 _NUMBER, _REAL, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
-POINTS = native.Beside(
+POINTS = native.BackgroundLibrary(
     Path(__file__).with_name("points.cpp"),
     {
         "sort_points": (
@@ -83,8 +83,8 @@ def sort_points(
     sorted_, cells = torch.empty_like(points), torch.empty((count, 3), dtype=torch.int32)
     invalid, (pillars, clash) = torch.empty(frames, dtype=torch.int64), (_NUMBER(), _NUMBER())
     kept = library.sort_points(
-        points.data_ptr(), numbers(*sizes), frames, (ctypes.c_float * 6)(*range_m), cell_m, numbers(*shape),
-        numbers(*strides), margin, invalid.data_ptr(), sorted_.data_ptr(), frame_of.data_ptr(),
+        points.data_ptr(), int64_array(*sizes), frames, (ctypes.c_float * 6)(*range_m), cell_m,
+        int64_array(*shape), int64_array(*strides), margin, invalid.data_ptr(), sorted_.data_ptr(), frame_of.data_ptr(),
         row_of.data_ptr(), unsorted.data_ptr(), counts.data_ptr(), keys.data_ptr(), cells.data_ptr(),
         ctypes.byref(pillars), ctypes.byref(clash),
     )  # fmt: skip

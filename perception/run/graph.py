@@ -27,8 +27,8 @@ from perception.stages.neck import list_reach, work_share
 from perception.stages.report import Reported, ReportLayout, ReportRules, fixed_report
 from sparse_core.common.libraries import module_available
 from sparse_core.errors import CapacityWarning
-from sparse_core.kernels.ahead import compile_ahead
 from sparse_core.kernels.op import Impl
+from sparse_core.kernels.precompile import compile_ahead
 
 Overflow = Literal["grow", "warn"]
 

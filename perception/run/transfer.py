@@ -28,7 +28,7 @@ _MANY = 1 << 17
 _POINT_BYTES = 16
 
 _NUMBER, _POINTER = ctypes.c_int64, ctypes.c_void_p
-_COPIES = native.Beside(
+_COPIES = native.BackgroundLibrary(
     Path(__file__).with_name("transfer.cpp"),
     {
         "send_clouds": (_NUMBER, [_POINTER, *[_NUMBER] * 5, _POINTER, _NUMBER, _NUMBER]),
@@ -57,7 +57,7 @@ def prepare() -> None:
 
 @cache
 def _entries() -> ctypes.Array[ctypes.c_int64]:
-    return native.numbers(*map(nvrtc.entry, _ENTRIES))
+    return native.int64_array(*map(nvrtc.driver_address, _ENTRIES))
 
 
 def _compiled(device: torch.device) -> ctypes.CDLL | None:
@@ -175,7 +175,7 @@ class InputBlock:
             given += (cloud.data_ptr(), cloud.shape[0])
         stream = torch_internals.raw_stream(self._device.index) if copying is None else copying.cuda_stream
         blocks = (host._address, self._address, 4 * self._first, _POINT_BYTES * self._room)
-        listed, threads = native.numbers(*given), torch.get_num_threads()
+        listed, threads = native.int64_array(*given), torch.get_num_threads()
         return _done(library.send_clouds(_entries(), stream, *blocks, listed, len(clouds), threads))
 
     def _copied_by_torch(self, host: InputBlock, clouds: Sequence[Tensor]) -> None:

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 Backward = Callable[..., Any]
 
 
-def followed(*tensors: Tensor | None) -> bool:
+def needs_autograd(*tensors: Tensor | None) -> bool:
     """Return True if autograd records an operation on these tensors, in backward or forward mode."""
     present = [tensor for tensor in tensors if tensor is not None]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in present):

@@ -38,10 +38,7 @@ def pack_path(listed: Path, capability: int) -> Path:
 
 
 class Job:
-    """A list entry (:func:`sparse_core.kernels.ahead.recorded`) for one device, as :func:`triton.compile`
-    takes
-    it.
-    """
+    """An entry of a kernel list for one device, as :func:`triton.compile` takes it."""
 
     def __init__(self, source: Any, target: Any, options: Any) -> None:
         self.source, self.target, self.options = source, target, options

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from sparse_core.errors import ImplementationError
 from sparse_core.kernels import native, nvrtc, torch_internals
-from sparse_core.kernels.torch_internals import perhaps_followed
+from sparse_core.kernels.torch_internals import may_need_autograd
 
 SWITCH = "SPARSIGHT_LAUNCH_PLANS"
 """Environment variable; ``0`` disables new plans."""
@@ -176,7 +176,7 @@ class LaunchPlan:
         """
         index, addresses = self._index, []
         # Checked first, because tensors under transforms of torch.func have no address.
-        if torch_internals.current_device() != index or perhaps_followed(*operands, *fixed):
+        if torch_internals.current_device() != index or may_need_autograd(*operands, *fixed):
             return None
         for operand in operands:
             address = operand.data_ptr()
@@ -221,9 +221,9 @@ def make_launcher(steps: Sequence[Step], lock: Lock | None = None) -> Launcher |
         return None
     moves_maps = any(place.in_map for step in steps if isinstance(step, KernelStep) for place in step.places)
     call = launcher_class()(
-        nvrtc.entry("cuLaunchKernelEx"),
-        nvrtc.entry("cuTensorMapReplaceAddress") if moves_maps else 0,
-        described(steps),
+        nvrtc.driver_address("cuLaunchKernelEx"),
+        nvrtc.driver_address("cuTensorMapReplaceAddress") if moves_maps else 0,
+        step_tuples(steps),
     )
 
     def run(stream: int, *addresses: int) -> None:
@@ -231,7 +231,7 @@ def make_launcher(steps: Sequence[Step], lock: Lock | None = None) -> Launcher |
         if status < 0:
             raise ImplementationError(f"cusparseLtMatmul failed with status {-status}")
         if status:
-            nvrtc.settle(status, lambda: call(stream, *addresses), "a kernel launch")
+            nvrtc.check_with_retry(status, lambda: call(stream, *addresses), "a kernel launch")
 
     if lock is None:
         return run
@@ -258,7 +258,7 @@ def launcher_class() -> Any:
     return native.load_module(_SOURCE).Launcher
 
 
-def described(steps: Sequence[Step]) -> tuple[tuple[object, ...], ...]:
+def step_tuples(steps: Sequence[Step]) -> tuple[tuple[object, ...], ...]:
     """Return steps as the C++ class takes them."""
     return tuple(
         (*step.launch, tuple(tuple(place) for place in step.places))

@@ -58,7 +58,7 @@ def load(source: Path, flags: Sequence[str] = ()) -> ctypes.CDLL:
         raise ImplementationError(f"{library} cannot be loaded ({error}): remove it") from error
 
 
-class Beside:
+class BackgroundLibrary:
     """A library that a background thread compiles while its users run slower code with the same results.
 
     Args:
@@ -109,7 +109,7 @@ class Beside:
         self._library = library
 
 
-def numbers(*values: int) -> ctypes.Array[ctypes.c_int64]:
+def int64_array(*values: int) -> ctypes.Array[ctypes.c_int64]:
     """Return an array of 64-bit integers, as the C++ functions take them."""
     return (ctypes.c_int64 * len(values))(*values)
 

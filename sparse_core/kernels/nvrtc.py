@@ -90,7 +90,9 @@ class Kernel:
         def run(stream: int) -> None:
             status = launch(stream)
             if status:
-                settle(status, lambda: launch(stream), f"a kernel launch with {len(kept)} arguments")
+                check_with_retry(
+                    status, lambda: launch(stream), f"a kernel launch with {len(kept)} arguments"
+                )
 
         return run
 
@@ -224,12 +226,12 @@ def driver() -> Any:
     return library
 
 
-def entry(name: str) -> int:
+def driver_address(name: str) -> int:
     """Return the address of a driver function, for C++ code that calls it."""
     return ctypes.cast(getattr(driver(), name), ctypes.c_void_p).value or 0
 
 
-def settle(status: int, again: Callable[[], int], what: str) -> None:
+def check_with_retry(status: int, again: Callable[[], int], what: str) -> None:
     """Check the status of a driver call; repeat the call if the thread had no context yet.
 
     Raises:

@@ -45,10 +45,10 @@ def tracing() -> bool:
     return torch._C._get_tracing_state() is not None
 
 
-def perhaps_followed(*tensors: Tensor) -> bool:
+def may_need_autograd(*tensors: Tensor) -> bool:
     """Return True if autograd, a transform of ``torch.func`` or a tangent may follow these tensors.
 
-    Faster than :func:`sparse_core.kernels.gradients.followed`: False is certain, True is not.
+    Faster than :func:`sparse_core.kernels.gradients.needs_autograd`: False is certain, True is not.
     """
     if transforms_active() or forward_ad._current_level >= 0:
         return True

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sparse_core.formats import CSR, SparseMatrix
 from sparse_core.formats.validation import VALUE_DTYPES
-from sparse_core.kernels.gradients import followed
+from sparse_core.kernels.gradients import needs_autograd
 
 #: Types that solvers and factorisations compute in.
 WORKING_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
@@ -68,7 +68,7 @@ def check_dense(dense: Tensor, name: str, device: torch.device) -> None:
 def gradient_needed(*operands: SparseMatrix | Tensor) -> bool:
     """Whether autograd follows an operation on these matrices and tensors, backward or forward."""
     parts = [one._value_tensors() if isinstance(one, SparseMatrix) else (one,) for one in operands]
-    return followed(*(tensor for tensors in parts for tensor in tensors))
+    return needs_autograd(*(tensor for tensors in parts for tensor in tensors))
 
 
 def tracked_values(matrix: SparseMatrix) -> Tensor | None:

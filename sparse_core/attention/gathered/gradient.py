@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sparse_core.attention.gathered import triton as kernels
 from sparse_core.attention.operands import AttentionResult
-from sparse_core.kernels.gradients import followed, once_differentiable
+from sparse_core.kernels.gradients import needs_autograd, once_differentiable
 from sparse_core.kernels.operators import operator
 
 
@@ -17,7 +17,7 @@ def gathered_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, *, scale:
     """See the public function."""
     if torch.compiler.is_compiling():
         return AttentionResult(*gathered_attention_op(q, k, v, index, scale))
-    if followed(q, k, v):
+    if needs_autograd(q, k, v):
         return AttentionResult(*_GatheredAttention.apply(q, k, v, index, scale))
     return kernels.forward(q, k, v, index, scale)
 

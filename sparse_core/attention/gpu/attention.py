@@ -16,7 +16,7 @@ from sparse_core.attention.gpu.plan import Lists, WorkList, lists_of
 from sparse_core.attention.operands import AttentionOptions, AttentionResult, AttentionShape
 from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.errors import ImplementationError
-from sparse_core.kernels.gradients import followed, once_differentiable
+from sparse_core.kernels.gradients import needs_autograd, once_differentiable
 
 _ONE = 2**32
 
@@ -36,7 +36,7 @@ def attend(
     """Compute the public function of operands and options that were checked."""
     if options.dropout_p and options.seed is None:
         options = options._replace(seed=drawn_seed())
-    needs_gradient = followed(q, k, v)
+    needs_gradient = needs_autograd(q, k, v)
     lists = lists_of(pattern)
     transposed = None
     if needs_gradient and (k.requires_grad or v.requires_grad):

@@ -16,7 +16,7 @@ from sparse_core.attention.gpu.plan import Lists
 from sparse_core.attention.operands import AttentionShape, default_scale
 from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.kernels.launch_plan import LaunchPlan, plans_enabled
-from sparse_core.kernels.torch_internals import perhaps_followed
+from sparse_core.kernels.torch_internals import may_need_autograd
 
 
 def attend_by_plan(
@@ -42,7 +42,7 @@ def attend_by_plan(
         out = known((q, k, v))
         return ordinary() if out is None else out
     out = ordinary()
-    if known is None and not perhaps_followed(q, k, v):
+    if known is None and not may_need_autograd(q, k, v):
         plan = _make_plan(q, k, v, lists, scale) if plans_enabled() else None
         lists.keep_launch(key, plan or False)
     return out

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats.assemble.common import Assembled, Assembly
-from sparse_core.kernels.gradients import followed
+from sparse_core.kernels.gradients import needs_autograd
 from sparse_core.kernels.op import Impl, Implementation, Op, by_torch, by_triton
 
 _INT32_MAX = torch.iinfo(torch.int32).max
@@ -108,7 +108,7 @@ class _GatherGradient(torch.autograd.Function):
 
 
 def _assemble(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], impl: Impl) -> Assembly:
-    target = followed(values)
+    target = needs_autograd(values)
     arguments = (row.contiguous(), col.contiguous(), values.detach().contiguous(), shape)
     chosen = ASSEMBLE_CSR.choose(impl, row.device, len(row), shape)
     if chosen == "triton":

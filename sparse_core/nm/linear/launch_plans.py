@@ -17,7 +17,7 @@ from torch.nn.functional import linear
 
 from sparse_core.kernels import torch_internals
 from sparse_core.kernels.launch_plan import ALIGNMENT, Launcher, LaunchPlan, Scratch
-from sparse_core.kernels.torch_internals import perhaps_followed
+from sparse_core.kernels.torch_internals import may_need_autograd
 
 #: Sizes that come once have no plan.
 _CALLS_BEFORE = 2
@@ -139,7 +139,7 @@ class LayerPlan:
         if (
             x.get_device() != self._index
             or torch_internals.current_device() != self._index
-            or perhaps_followed(x, *self._fixed)
+            or may_need_autograd(x, *self._fixed)
         ):
             return None
         if self._matrix is not None:

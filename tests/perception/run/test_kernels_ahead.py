@@ -14,8 +14,8 @@ import pytest
 
 from perception.run import graph
 from sparse_core.common.libraries import module_available
-from sparse_core.kernels.ahead import job_of, kernel_of
 from sparse_core.kernels.kernel_packs import pack_path, read_pack
+from sparse_core.kernels.precompile import job_of, kernel_of
 
 pytestmark = pytest.mark.skipif(not module_available("triton"), reason="needs triton")
 ROOT = Path(graph.__file__).parents[2]
@@ -47,7 +47,7 @@ def test_the_shipped_pack_is_of_these_sources() -> None:
 def compiled(given: list[dict[str, Any]], folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "TRITON_CACHE_DIR": str(folder), "TRITON_INTERPRET": "0"}
     return subprocess.run(
-        [sys.executable, "-m", "sparse_core.kernels.ahead", "90"],
+        [sys.executable, "-m", "sparse_core.kernels.precompile", "90"],
         input=json.dumps(given),
         capture_output=True,
         text=True,

@@ -135,7 +135,7 @@ class Driver:
         addresses = (
             ctypes.cast(getattr(self.library, name), ctypes.c_void_p).value or 0 for name in FUNCTIONS
         )
-        self.entries = native.numbers(*addresses)
+        self.entries = native.int64_array(*addresses)
         # A library is loaded once, and keeps its numbers.
         for name, start in (("copies", 0), ("failing", -1)):
             ctypes.c_int64.in_dll(self.library, name).value = start
@@ -144,7 +144,7 @@ class Driver:
         self, host: Tensor, device: Tensor, clouds: Sequence[Tensor], room: int, threads: int = 1
     ) -> int:
         first = 4 * (-(-len(clouds) // 4) * 4)
-        listed = native.numbers(*(one for cloud in clouds for one in (cloud.data_ptr(), len(cloud))))
+        listed = native.int64_array(*(one for cloud in clouds for one in (cloud.data_ptr(), len(cloud))))
         blocks = (host.data_ptr(), device.data_ptr(), first, 16 * room)
         status: int = self.copies.send_clouds(self.entries, 5, *blocks, listed, len(clouds), threads)
         return status

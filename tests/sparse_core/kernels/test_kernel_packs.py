@@ -34,7 +34,7 @@ ENTRY = {
 PACK = """
 import json, sys
 from pathlib import Path
-from sparse_core.kernels.ahead import job_of
+from sparse_core.kernels.precompile import job_of
 from sparse_core.kernels.kernel_packs import pack_path, write_pack
 listed = Path(sys.argv[1])
 jobs = [job_of(entry, 90) for entry in json.loads(listed.read_text())]
@@ -43,7 +43,7 @@ write_pack(pack_path(listed, 90), jobs)
 COMPILE = """
 import sys
 from pathlib import Path
-from sparse_core.kernels.ahead import _compile_list
+from sparse_core.kernels.precompile import _compile_list
 _compile_list(Path(sys.argv[1]), 90)
 """
 

@@ -206,7 +206,7 @@ def test_no_launcher_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None
 
 def made(receiver: ctypes.CDLL, *steps: Step) -> Callable[..., int]:
     entries = (ctypes.cast(one, ctypes.c_void_p).value for one in (receiver.receive, receiver.move))
-    found: Callable[..., int] = launch_plan.launcher_class()(*entries, launch_plan.described(steps))
+    found: Callable[..., int] = launch_plan.launcher_class()(*entries, launch_plan.step_tuples(steps))
     return found
 
 
@@ -282,7 +282,7 @@ def test_a_bias_is_set_where_another_was_set(receiver: ctypes.CDLL) -> None:
 
 
 def test_a_lock_is_held_while_steps_are_done(receiver: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "entry", lambda name: 1)
+    monkeypatch.setattr(nvrtc, "driver_address", lambda name: 1)
     function = ctypes.cast(receiver.multiply, ctypes.c_void_p).value or 0
     lock = Lock()
     run = make_launcher([MatmulStep(function, (1,) * 9, ())], lock)
@@ -324,12 +324,12 @@ def test_wrong_arguments_are_refused(receiver: ctypes.CDLL) -> None:
     with pytest.raises(TypeError, match="tuple"):
         kind(1, 1, (7,))
     with pytest.raises(ValueError, match="tensor maps"):
-        kind(1, 0, launch_plan.described([KernelStep(described, (Place(0, 0, 0, 0, True),))]))
+        kind(1, 0, launch_plan.step_tuples([KernelStep(described, (Place(0, 0, 0, 0, True),))]))
 
 
 def test_statuses_become_errors(receiver: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = ctypes.cast(receiver.receive, ctypes.c_void_p).value
-    monkeypatch.setattr(nvrtc, "entry", lambda name: entry)
+    monkeypatch.setattr(nvrtc, "driver_address", lambda name: entry)
     function = ctypes.cast(receiver.multiply, ctypes.c_void_p).value or 0
     run = make_launcher([MatmulStep(function, (0,) * 9, ())])
     assert run is not None

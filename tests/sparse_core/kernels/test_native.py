@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparse_core.kernels import native
-from sparse_core.kernels.native import Beside, numbers
+from sparse_core.kernels.native import BackgroundLibrary, int64_array
 
 ADDS = 'extern "C" long long add(const long long* two) { return two[0] + two[1]; }'
 FUNCTIONS = {"add": (ctypes.c_int64, [ctypes.c_void_p])}
@@ -20,11 +20,11 @@ def test_it_is_there_once_it_is_compiled(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(native, "_folder", lambda: tmp_path)
     source = tmp_path / "adds.cpp"
     source.write_text(ADDS)
-    beside = Beside(source, FUNCTIONS, "added by hand")
+    beside = BackgroundLibrary(source, FUNCTIONS, "added by hand")
     assert beside.ready()
     library = beside.library()
     assert library is not None
-    assert library.add(numbers(1 << 40, 2)) == (1 << 40) + 2
+    assert library.add(int64_array(1 << 40, 2)) == (1 << 40) + 2
 
 
 def test_what_cannot_be_compiled_is_done_without_and_said(
@@ -33,7 +33,7 @@ def test_what_cannot_be_compiled_is_done_without_and_said(
     monkeypatch.setattr(native, "_folder", lambda: tmp_path)
     source = tmp_path / "broken.cpp"
     source.write_text("no C++")
-    beside = Beside(source, FUNCTIONS, "added by hand")
+    beside = BackgroundLibrary(source, FUNCTIONS, "added by hand")
     with caplog.at_level(logging.INFO, logger=native.__name__):
         assert not beside.ready()
     assert beside.library() is None

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from sparse_core.kernels import native
-from sparse_core.kernels.native import numbers
+from sparse_core.kernels.native import int64_array
 
 _NUMBER, _COST, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
-PLANNING = native.Beside(
+PLANNING = native.BackgroundLibrary(
     Path(__file__).with_name("planning.cpp"),
     {
         "plan_taps": (
@@ -100,13 +100,13 @@ def plan_taps(
     taps = len(offsets)
     order = torch.empty(count, dtype=torch.int64)
     sets = np.empty(count, np.uint16)
-    frequent = numbers(*offsets)
+    frequent = int64_array(*offsets)
     gathered = torch.empty((count, taps), dtype=torch.int32)
     in_order = torch.empty_like(cells) if inputs is None else cells
     library.plan_taps(
-        cells.data_ptr(), count, axes, numbers(*multiply), numbers(*strides), margin, numbers(*offsets),
-        taps, rows.data_ptr(), -1 if inputs is None else inputs, order.data_ptr(), sets.ctypes.data, frequent,
-        gathered.data_ptr(), in_order.data_ptr(),
+        cells.data_ptr(), count, axes, int64_array(*multiply), int64_array(*strides), margin,
+        int64_array(*offsets), taps, rows.data_ptr(), -1 if inputs is None else inputs, order.data_ptr(),
+        sets.ctypes.data, frequent, gathered.data_ptr(), in_order.data_ptr(),
     )  # fmt: skip
     return PlannedTaps(TapOrder(order, sets, tuple(frequent)), gathered, in_order)
 
@@ -136,8 +136,8 @@ def plan_reached(
         taps, places = taps * size, places * wide
     reached = torch.empty((min(places, taps * len(cells)), cells.shape[1]), dtype=torch.int64)
     made = library.plan_reached(
-        cells.data_ptr(), *cells.shape, numbers(*kernel_size), numbers(*stride), numbers(*padding),
-        numbers(*shape), batch_size, reached.data_ptr(),
+        cells.data_ptr(), *cells.shape, int64_array(*kernel_size), int64_array(*stride),
+        int64_array(*padding), int64_array(*shape), batch_size, reached.data_ptr(),
     )  # fmt: skip
     return reached[:made]
 
@@ -175,7 +175,7 @@ def plan_blocks(
     starts, used = np.empty(count + 1, np.int64), np.empty(count, np.int64)
     rows = torch.empty(count * taps, dtype=torch.int32)
     blocks = library.plan_blocks(
-        ordered.sets.ctypes.data, numbers(*ordered.taps), gathered.data_ptr(), count, taps, size,
+        ordered.sets.ctypes.data, int64_array(*ordered.taps), gathered.data_ptr(), count, taps, size,
         row_cost is not None, row_cost or 0.0, starts.ctypes.data, used.ctypes.data, rows.data_ptr(),
     )  # fmt: skip
     return PlannedBlocks(starts[: blocks + 1].tolist(), used[:blocks].tolist(), rows)
@@ -221,7 +221,7 @@ def plan_rows(
     rows = torch.empty((batch_size, height + above + below, width + left + right), dtype=torch.int32)
     library.plan_rows(
         cells.data_ptr(), len(cells), empty.data_ptr(), others, batch_size, height, width,
-        numbers(above, below, left, right), rows.data_ptr(),
+        int64_array(above, below, left, right), rows.data_ptr(),
     )  # fmt: skip
     return rows
 
@@ -270,9 +270,9 @@ def plan_tiles(
     height, width = 1 << bits[0], 1 << bits[1]
     most = min(len(cells), batch_size * counts[0] * counts[1])
     reads = torch.empty((height + 2) * (width + 2) * most, dtype=torch.int32)
-    places, made = torch.empty(len(cells), dtype=torch.int32), numbers(0, 0)
+    places, made = torch.empty(len(cells), dtype=torch.int32), int64_array(0, 0)
     library.plan_tiles(
-        cells.data_ptr(), len(cells), batch_size, numbers(*counts), numbers(*bits), rows.data_ptr(),
-        numbers(*strides), origin, channels, most_read, reads.data_ptr(), places.data_ptr(), made,
+        cells.data_ptr(), len(cells), batch_size, int64_array(*counts), int64_array(*bits), rows.data_ptr(),
+        int64_array(*strides), origin, channels, most_read, reads.data_ptr(), places.data_ptr(), made,
     )  # fmt: skip
     return PlannedTiles(reads, places, *made)

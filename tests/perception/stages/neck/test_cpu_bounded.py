@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from compiled_beside import same, with_and_without
+from background_library import same, with_and_without
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor

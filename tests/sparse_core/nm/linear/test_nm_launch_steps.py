@@ -65,7 +65,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
     monkeypatch.setattr(cusparselt, "handle", lambda index: cusparselt.opaque())
     monkeypatch.setattr(cusparselt, "structured", lambda *sizes: cusparselt.opaque())
     monkeypatch.setattr(torch_internals, "raw_stream", lambda index: 77)
-    monkeypatch.setattr(nvrtc, "entry", lambda name: 1)
+    monkeypatch.setattr(nvrtc, "driver_address", lambda name: 1)
     memory = torch.empty(64, dtype=torch.uint8)
     monkeypatch.setattr(cusparselt, "workspace", lambda index, stream, size: memory)
     return raw

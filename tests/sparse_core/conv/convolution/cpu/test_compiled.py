@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from compiled_beside import same, with_and_without
+from background_library import same, with_and_without
 from drawn_cells import some_cells
 from hypothesis import given, settings
 from hypothesis import strategies as st

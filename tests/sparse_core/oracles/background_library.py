@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparse_core.kernels.native import Beside
+from sparse_core.kernels.native import BackgroundLibrary
 
 #: Whether it is there at each of some calls, over and over.
 _TURNS = ([True, False], [False, True], [False, False, True])
 
 
-def with_and_without(beside: Beside, function: Callable[[], Any]) -> tuple[Any, Any]:
+def with_and_without(beside: BackgroundLibrary, function: Callable[[], Any]) -> tuple[Any, Any]:
     """What a function gives with the library and without, which must be the same when they take turns."""
     assert beside.ready()
     library = beside.library()

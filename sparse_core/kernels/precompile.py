@@ -10,7 +10,7 @@ missing from the list are compiled at their launch.
 
 The compiling process imports the kernels' modules and forks once per kernel::
 
-    python -m sparse_core.kernels.ahead 90 < LIST       # 90: compute capability 9.0
+    python -m sparse_core.kernels.precompile 90 < LIST       # 90: compute capability 9.0
 """
 
 from __future__ import annotations
