@@ -84,9 +84,9 @@ def sort_points(
     invalid, (pillars, clash) = torch.empty(frames, dtype=torch.int64), (_NUMBER(), _NUMBER())
     kept = library.sort_points(
         points.data_ptr(), int64_array(*sizes), frames, (ctypes.c_float * 6)(*range_m), cell_m,
-        int64_array(*shape), int64_array(*strides), margin, invalid.data_ptr(), sorted_.data_ptr(), frame_of.data_ptr(),
-        row_of.data_ptr(), unsorted.data_ptr(), counts.data_ptr(), keys.data_ptr(), cells.data_ptr(),
-        ctypes.byref(pillars), ctypes.byref(clash),
+        int64_array(*shape), int64_array(*strides), margin, invalid.data_ptr(), sorted_.data_ptr(),
+        frame_of.data_ptr(), row_of.data_ptr(), unsorted.data_ptr(), counts.data_ptr(), keys.data_ptr(),
+        cells.data_ptr(), ctypes.byref(pillars), ctypes.byref(clash),
     )  # fmt: skip
     if clash.value:
         return None
