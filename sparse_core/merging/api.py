@@ -1,4 +1,4 @@
-"""Merging state dicts in memory."""
+"""Merge state dicts in memory."""
 
 from __future__ import annotations
 
@@ -33,35 +33,38 @@ def merge(
     rescale: bool | Rescale | None = None,
     **options: float | bool,
 ) -> dict[str, Tensor]:
-    """Add task vectors to a base.
+    """Add task vectors to a base model.
 
-    The formulas and defaults are mergekit's: ``task_arithmetic`` adds the weighted vectors; ``ties`` trims
-    each to its largest magnitudes, elects a sign for each position and takes the weighted mean of those that
-    have it (so one weight for all changes nothing: ``scale`` does); ``dare`` (``dare_linear``) drops at
-    random and rescales; ``dare_ties`` drops at random and elects; ``breadcrumbs`` and ``breadcrumbs_ties``
-    drop the largest and smallest; ``della_linear`` and ``della`` drop at random, small magnitudes more
-    probably, and ``della`` elects; ``linear`` is the weighted mean of the models; ``slerp`` goes from the
-    base along the sphere towards its one vector's model, by ``weight``; ``nuslerp`` along the sphere from one
-    of two vectors to the other, by the share of the second weight; ``model_stock`` goes from the base towards
-    the mean by the angles between the vectors; ``karcher`` is the mean of the models on the sphere; ``sce``
-    weighs vectors by what they changed; ``passthrough`` is the one model times its ``weight``.
+    Formulas and defaults are mergekit's:
+
+    - ``task_arithmetic`` adds the weighted vectors.
+    - ``ties`` trims each vector to its largest magnitudes, elects a sign per position and takes the weighted
+      mean of the values with that sign. One common weight changes nothing; use ``scale``.
+    - ``dare`` (``dare_linear``) drops at random and rescales; ``dare_ties`` also elects.
+    - ``breadcrumbs`` and ``breadcrumbs_ties`` drop the largest and smallest magnitudes.
+    - ``della_linear`` and ``della`` drop at random, small magnitudes more often; ``della`` elects.
+    - ``linear`` is the weighted mean of the models, ``karcher`` their mean on the sphere.
+    - ``slerp`` interpolates on the sphere from the base to one model, by ``weight``. ``nuslerp`` interpolates
+      between two vectors, by the share of the second weight.
+    - ``model_stock`` moves from the base towards the mean by the angles between the vectors.
+    - ``sce`` weighs vectors by their change; ``passthrough`` scales one model by its ``weight``.
 
     Args:
-        base: state dict or module; its whole-number tensors are copied.
-        vectors: of :meth:`TaskVector.between`, or deltas by name.
+        base: state dict or module; its integer tensors are copied.
+        vectors: from :meth:`TaskVector.between`, or deltas by name.
         method: see above.
-        weight: of all vectors, or one for each.
+        weight: one for all vectors, or one for each.
         density: share of each delta to keep, in (0, 1]; one for all or for each. For ``ties``, ``dare*``,
             ``breadcrumbs*`` and ``della*``.
-        seed: of the random shares of ``dare*`` and ``della*``.
+        seed: seed of the random shares of ``dare*`` and ``della*``.
         scale: factor of the merged delta (lambda).
         normalize: divide by the weights that took part; by default for ``ties``, ``della`` and ``linear``.
-        elect: the sign with the larger ``mass``, or the one of more vectors (``count``).
+        elect: elect the sign with the larger ``mass``, or the sign of more vectors (``count``).
         gamma: share of the largest magnitudes that ``breadcrumbs*`` drop.
-        epsilon: for ``della*``: how far probabilities to be kept lie from ``density`` at most.
-        rescale: ``"probability"`` divides what is kept by the probability to be kept, as in the paper on
-            DARE; ``"l1"`` gives it the sum of magnitudes of the whole delta, as mergekit does. True is the
-            former for ``dare*`` and the latter for others; by default true for ``dare*`` and ``della*``.
+        epsilon: largest distance of ``della*``'s keep probabilities from ``density``.
+        rescale: ``"probability"`` divides kept values by their keep probability, as in the DARE paper;
+            ``"l1"`` restores the sum of magnitudes of the whole delta, as mergekit does. True is the former
+            for ``dare*`` and the latter for others; by default true for ``dare*`` and ``della*``.
         options: settings of one method, by mergekit's names: ``select_topk`` (1.0) of ``sce``,
             ``filter_wise`` (False) of ``model_stock``, ``nuslerp_flatten`` (True) and ``nuslerp_row_wise``
             (False), ``max_iter`` (10) and ``tol`` (1e-5) of ``karcher``.
@@ -103,7 +106,7 @@ def merge(
             merged[name] = value.clone()
             continue
         labels = [f"vector {number}, tensor {name!r}," for number in range(len(deltas))]
-        # A linear merge of models is one of deltas, but for what follows below.
+        # A linear merge of models equals one of deltas, except for the case below.
         models = chosen.takes_models and chosen.name != "linear"
         shares = [
             Share(
@@ -125,7 +128,7 @@ def merge(
         base_value = value if chosen.base != "unused" else None
         merged[name] = merge_one(base_value, shares, rule, name=name, out=out)
     if chosen.name == "linear" and not rule.divides:
-        # Without division the base counts as often as the models weigh, not once.
+        # Without division the base counts with the sum of the weights, not once.
         extra = math.fsum(weights) * scale - 1
         for name, value in merged.items():
             if value.is_floating_point():
@@ -150,7 +153,7 @@ def _check_vectors(base: Mapping[str, Tensor], deltas: Sequence[Mapping[str, Ten
 def _each(
     value: float | Sequence[float], count: int, what: str, least: float | None, most: float | None
 ) -> list[float]:
-    """One number for each vector."""
+    """Return one number per vector."""
     listed = [float(value)] * count if isinstance(value, int | float) else [float(entry) for entry in value]
     if len(listed) != count:
         raise ValueError(f"{what}: {len(listed)} numbers for {count} vectors")

@@ -1,4 +1,4 @@
-"""Console command ``sparsight-merge``: a recipe in, a merged model out."""
+"""Console command ``sparsight-merge``: merge models by a recipe."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit status: 0 fine, 2 bad usage or input."""
+    """Run the command; returns the exit status: 0 success, 2 bad usage or input."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.recipe is None and options.task_vector is None:
@@ -148,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _size(text: str) -> int:
-    """Bytes of ``500M``, ``5G`` or a plain number."""
+    """Parse bytes: ``500M``, ``5G`` or a plain number."""
     unit = text[-1:].upper() if text[-1:].isalpha() else ""
     try:
         found = int(float(text[: len(text) - len(unit)]) * _UNITS[unit])

@@ -1,4 +1,4 @@
-"""Linear mode connectivity: the loss on the way from one model to another."""
+"""Linear mode connectivity: the loss on the line between two models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PathLoss(Report):
 
     Attributes:
         positions: from 0 at the first model to 1 at the second.
-        losses: there.
+        losses: loss at each position.
     """
 
     positions: tuple[float, ...]
@@ -35,9 +35,9 @@ class PathLoss(Report):
 
     @property
     def barrier(self) -> float:
-        """How far the loss rises above the straight line between both ends (Frankle et al. 2020).
+        """Height of the loss above the straight line between both ends (Frankle et al. 2020).
 
-        Zero or little means that both lie in one basin, where averages work.
+        If it is near zero, both models lie in one basin, where averages work.
         """
         first, last = self.losses[0], self.losses[-1]
         pairs = zip(self.positions, self.losses, strict=True)
@@ -49,7 +49,7 @@ class PathLoss(Report):
         return min(zip(self.losses, self.positions, strict=True))[1]
 
     def tables(self) -> list[Table | str]:
-        """Return a row for each position, and the barrier."""
+        """Return one row per position, and the barrier."""
         pairs = zip(self.positions, self.losses, strict=True)
         rows = [(cell(place, ".3f"), cell(loss, ".4f")) for place, loss in pairs]
         return [Table(("position", "loss"), rows), f"barrier {self.barrier:.4f}"]
@@ -66,17 +66,17 @@ def loss_along_path(
     prepare: Callable[[nn.Module], object] | None = None,
     progress: bool = False,
 ) -> PathLoss:
-    """Measure the loss of models between two.
+    """Measure the loss of models on the line between two models.
 
     Args:
-        model: the network; a copy of it is filled, so it stays as it is.
-        first: state dict at position 0; its whole-number tensors are used throughout.
+        model: the network; a copy of it is evaluated.
+        first: state dict at position 0; its integer tensors are used throughout.
         second: state dict at position 1.
-        loss: of a model in evaluation mode, smaller is better.
-        points: how many, evenly spaced, both ends included.
-        prepare: called with each model before its loss, for instance to collect the statistics of batch norms
-            anew, which averages of weights need.
-        progress: show a bar.
+        loss: loss of a model in evaluation mode, smaller is better.
+        points: number of evenly spaced positions, both ends included.
+        prepare: called with each model before its loss, for example to collect the batch-norm statistics that
+            averaged weights need.
+        progress: show a progress bar.
 
     Raises:
         ValueError: fewer than two points, models with other tensors, or a loss that is not finite.
@@ -111,13 +111,13 @@ def save_path_picture(
     ends: Sequence[str] = ("first model", "second model"),
     title: str = "Loss along the path",
 ) -> Path:
-    """Draw losses along a path as a PNG.
+    """Plot losses along a path as a PNG.
 
     Args:
-        path: of the file.
-        curves: by the name in the legend.
+        path: file to write.
+        curves: losses by name in the legend.
         ends: names of the models at both ends.
-        title: above the picture.
+        title: title of the plot.
 
     Raises:
         ImportError: matplotlib is not installed.

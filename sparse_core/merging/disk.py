@@ -1,4 +1,4 @@
-"""Merging models on disk tensor by tensor, so that none of them has to fit into memory."""
+"""Merge models on disk tensor by tensor, so that none of them has to fit into memory."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from sparse_core.merging.task_vector import TaskVector, check_same_tensors
 
 @dataclass(frozen=True)
 class MergeReport(Report):
-    """What was merged, or would be.
+    """Result of a merge or a dry run.
 
     Attributes:
         out: file or folder written.
-        method: name of the way to merge.
+        method: name of the method.
         base: path of the base, if any.
-        models: paths of the models merged into it.
-        tensors: how many.
-        parameters: numbers that were merged.
-        copied: tensors taken over from the base because they hold whole numbers.
-        nbytes: of the tensors written.
-        files: names of the files with weights.
-        layers: that gradients run over.
-        notes: what the recipe asks for and does not happen.
+        models: paths of the merged models.
+        tensors: number of tensors.
+        parameters: number of merged parameters.
+        copied: number of integer tensors copied from the base.
+        nbytes: bytes of the tensors written.
+        files: names of the weight files.
+        layers: number of layers over which gradients run.
+        notes: settings of the recipe that have no effect.
         written: False for a dry run.
     """
 
@@ -61,7 +61,7 @@ class MergeReport(Report):
     written: bool
 
     def tables(self) -> list[Table | str]:
-        """What was merged, line by line."""
+        """Return the result as lines of text."""
         rows = [
             ["method", self.method],
             ["base", self.base or "-"],
@@ -78,7 +78,7 @@ class MergeReport(Report):
 
 
 class _Models(NamedTuple):
-    """The opened models: the one whose tensors set names and shapes, the base if any, and the others."""
+    """The open models: the one that sets names and shapes, the base if any, and the others."""
 
     pattern: ModelOnDisk
     base: ModelOnDisk | None
@@ -95,25 +95,23 @@ def merge_files(
     dry_run: bool = False,
     progress: bool = False,
 ) -> MergeReport:
-    """Merge models on disk as a recipe says.
+    """Merge models on disk by a recipe.
 
-    One tensor of each model is mapped at a time, and each merged tensor is written at once: memory holds the
-    largest tensor of the result, whatever the size of the models. Nothing appears at ``out`` before all of it
-    is written.
+    One tensor of each model is mapped at a time, and each merged tensor is written at once: memory holds only
+    the largest tensor of the result. ``out`` appears only when it is complete.
 
     Args:
-        recipe: of :func:`~sparse_core.merging.recipes.recipe.load_recipe`.
+        recipe: from :func:`~sparse_core.merging.recipes.recipe.load_recipe`.
         out: a ``*.safetensors`` file or a folder; by default the recipe's. A folder gets shards with an index
-            where one file would be larger than ``max_shard_bytes``, and the base's configuration and
-            tokenizer files.
+            if one file would exceed ``max_shard_bytes``, and the base's configuration and tokenizer files.
         max_shard_bytes: largest size of a file, unless one tensor is larger.
-        overwrite: replace what is at ``out``.
-        dry_run: check the recipe and the models' headers, and write nothing.
-        progress: show a bar on standard error.
+        overwrite: replace an existing ``out``.
+        dry_run: check the recipe and the models' headers without writing.
+        progress: show a progress bar on standard error.
 
     Raises:
-        FileNotFoundError: a model that is not there.
-        FileExistsError: ``out`` exists and ``overwrite`` is not given.
+        FileNotFoundError: a model does not exist.
+        FileExistsError: ``out`` exists and ``overwrite`` is not set.
         ValueError: models with other tensors or shapes, damaged files, NaN or infinity, settings that do not
             fit.
     """
@@ -180,16 +178,16 @@ def make_task_vector(
     group: int = 128,
     progress: bool = False,
 ) -> VectorFileReport:
-    """Write what fine-tuning added to a base as a task vector file, tensor by tensor.
+    """Write the difference of a tuned model from its base as a task vector file, tensor by tensor.
 
     Args:
         base: model on disk.
         tuned: model on disk, tuned from it.
         out: file to write.
         density: share of the largest magnitudes of each tensor to keep, in (0, 1].
-        values: as of :func:`~sparse_core.merging.files.vector_files.save_task_vector`, and so ``group``.
-        group: numbers to a scale.
-        progress: show a bar on standard error.
+        values: see :func:`~sparse_core.merging.files.vector_files.save_task_vector`.
+        group: numbers per scale.
+        progress: show a progress bar on standard error.
     """
     before, after = open_model(base), open_model(tuned)
     check_same_tensors(_shapes(before), _shapes(after), str(tuned), str(base))
@@ -263,7 +261,7 @@ def _result_kind(recipe: Recipe, kind: TensorKind) -> TensorKind:
 
 
 def _merged(recipe: Recipe, models: _Models, name: str, kind: TensorKind, layers: int) -> Tensor:
-    """One tensor of the result; whole numbers come from the base."""
+    """Return one tensor of the result; integer tensors come from the base."""
     if not kind.dtype.is_floating_point:
         return models.pattern.read(name)
     out = torch.empty(kind.shape, dtype=kind.dtype)
@@ -280,7 +278,7 @@ def _merged(recipe: Recipe, models: _Models, name: str, kind: TensorKind, layers
         values = model.read(name)
         alone = model.is_delta or recipe.method.takes_models
         delta = Delta(values, None if alone else base, label=label)
-        # Where no filter fits, a model has no part in this tensor.
+        # A model without a matching filter does not contribute to this tensor.
         shares.append(
             Share(
                 delta,
@@ -295,7 +293,7 @@ def _merged(recipe: Recipe, models: _Models, name: str, kind: TensorKind, layers
 
 
 def _factor(recipe: Recipe) -> tuple[str, float]:
-    """Return the parameter that weighs a model, and what it is where none is given."""
+    """Return the name and default of the parameter that weighs a model."""
     if "scale" in recipe.method.parameters:
         return "scale", 1.0
     return ("t" if "t" in recipe.method.parameters else "weight"), 0.0

@@ -1,4 +1,4 @@
-"""New weights for a module that is in use, with no forward pass that sees half of them."""
+"""Replacement of a module's weights in use, so that no forward pass mixes old and new ones."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sparse_core.merging.task_vector import check_same_tensors
 class HotSwap:
     """Swaps the weights of a module between its forward passes.
 
-    Hooks on the module count the forward passes under way, in any thread. A swap waits until they are done,
-    new ones wait until the swap is done, and so each pass sees one set of weights.
+    Hooks on the module count the running forward passes of all threads. A swap waits until they end, and new
+    passes wait until the swap ends, so each pass sees one set of weights.
 
     Args:
-        module: called as a whole, ``module(x)``; submodules called on their own are not guarded.
-        copy: write into the module's own tensors, which CUDA graphs and optimisers need; without it the
-            module refers to the new tensors, where type and device fit, which takes no time and no memory.
+        module: called as a whole, ``module(x)``; direct calls of submodules are not guarded.
+        copy: write into the module's own tensors, which CUDA graphs and optimisers need. Otherwise the module
+            refers to the new tensors if type and device fit, without time or memory.
     """
 
     def __init__(self, module: nn.Module, *, copy: bool = False) -> None:
@@ -39,20 +39,20 @@ class HotSwap:
 
     @torch.no_grad()
     def swap(self, state: Mapping[str, Tensor]) -> None:
-        """Put other weights in; all of them or, when they do not fit, none.
+        """Replace all weights, or none if they do not fit.
 
         Args:
-            state: for every tensor of the module's state dict one of its shape.
+            state: one tensor of the same shape for each tensor of the module's state dict.
 
         Raises:
             ValueError: other tensors or shapes.
-            RuntimeError: called within a forward pass of the module, which would wait for itself.
+            RuntimeError: called within a forward pass of the module, which would deadlock.
         """
         if getattr(self._depth, "value", 0):
             raise RuntimeError("swap was called within a forward pass of the module: call it after the pass")
         own = self.module.state_dict(keep_vars=True)
         check_same_tensors(shapes_of(own), shapes_of(state), "the new state", "the module")
-        # Whatever moves or converts is done before anybody has to wait.
+        # Move and convert before anything has to wait.
         ready = {name: state[name].detach().to(value.device, value.dtype) for name, value in own.items()}
         with self._state:
             while self._swapping:
@@ -72,7 +72,7 @@ class HotSwap:
                 self._state.notify_all()
 
     def close(self) -> None:
-        """Take the hooks off; the weights stay as they are."""
+        """Remove the hooks; the weights stay."""
         for hook in self._hooks:
             hook.remove()
 
@@ -86,7 +86,7 @@ class HotSwap:
         depth = getattr(self._depth, "value", 0)
         if depth == 0:
             with self._state:
-                # A waiting swap goes first, or a busy module would never be swapped.
+                # A waiting swap goes first, or a busy module would never swap.
                 while self._swapping:
                     self._state.wait()
                 self._running += 1

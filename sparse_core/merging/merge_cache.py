@@ -1,4 +1,4 @@
-"""Merged weights kept by recipe, made ahead in the background, and swapped into a running module."""
+"""Cache of merged weights by recipe, prefetched in the background, and swapped into a running module."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Combination:
     """A recipe for vectors that a cache knows by name.
 
     Attributes:
-        weights: (name, weight) of each vector; a mapping is taken too. Their order does not matter.
-        method: as of :func:`~sparse_core.merging.api.merge`, and so are the rest.
+        weights: (name, weight) of each vector, in any order; a mapping works too.
+        method: method of :func:`~sparse_core.merging.api.merge`, which documents the other fields too.
         density: share of each delta to keep.
         scale: factor of the merged delta.
         normalize: divide by the weights that took part.
-        elect: mass or count.
-        gamma: share of the largest that breadcrumbs drop.
-        seed: of random shares.
+        elect: ``mass`` or ``count``.
+        gamma: share of the largest magnitudes that breadcrumbs drop.
+        seed: seed of random shares.
     """
 
     weights: tuple[tuple[str, float], ...] | Mapping[str, float]
@@ -57,15 +57,15 @@ class Combination:
 
 
 class MergeCacheStatistics(NamedTuple):
-    """What a cache did so far.
+    """Statistics of a cache.
 
     Attributes:
-        hits: requests answered from memory, or by a merge already under way.
+        hits: requests answered from memory, or by a merge in progress.
         misses: requests that had to merge.
-        prefetched: merges made ahead.
-        evictions: merges dropped for room.
-        entries: merges held.
-        nbytes: their size.
+        prefetched: merges made in advance.
+        evictions: merges dropped to make room.
+        entries: merges held now.
+        nbytes: bytes of these.
     """
 
     hits: int
@@ -77,14 +77,14 @@ class MergeCacheStatistics(NamedTuple):
 
 
 class MergeCache:
-    """Merged state dicts by combination; the least recently used go first when the budget is full.
+    """Merged state dicts by combination; evicts the least recently used if the budget is full.
 
-    Safe to use from several threads: a combination that several ask for at once is merged once.
+    Thread-safe: concurrent requests for one combination share one merge.
 
     Args:
-        base: state dict or module; its tensors are referred to, so leave them as they are.
+        base: state dict or module. Its tensors are referenced, so do not change them.
         vectors: task vectors by name.
-        budget_bytes: how large the merged tensors may be together.
+        budget_bytes: largest total size of merged tensors.
 
     Raises:
         ValueError: a budget below 1 byte, or no vectors.
@@ -107,7 +107,7 @@ class MergeCache:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="merge-prefetch")
 
     def get(self, combination: Combination) -> Mapping[str, Tensor]:
-        """Return the merged state dict; do not write to its tensors, others get the same.
+        """Return the merged state dict. Do not write to its tensors, because they are shared.
 
         Raises:
             ValueError: an unknown vector, or numbers that do not fit the method.
@@ -117,22 +117,22 @@ class MergeCache:
         return self._get(combination, "misses")
 
     def prefetch(self, combinations: Iterable[Combination]) -> list[Future[None]]:
-        """Merge ahead in the background, one after the other.
+        """Merge in the background, one after the other.
 
         Returns:
-            A future for each; ``result()`` waits, and raises what the merge raised.
+            One future per combination; ``result()`` waits and raises the merge's error.
         """
         return [self._pool.submit(self._prefetch, combination) for combination in combinations]
 
     def prefetch_common(self, count: int) -> list[Future[None]]:
-        """Merge ahead what was asked for most often and is not held: ``count`` combinations at most."""
+        """Merge the ``count`` most requested combinations that are not held, in the background."""
         with self._lock:
             missing = [found for found, _ in self._asked.most_common() if found not in self._held]
         return self.prefetch(missing[:count])
 
     @property
     def statistics(self) -> MergeCacheStatistics:
-        """What happened so far."""
+        """Statistics so far."""
         with self._lock:
             counts = self._counts
             return MergeCacheStatistics(
@@ -155,7 +155,7 @@ class MergeCache:
             self._sizes.clear()
 
     def close(self) -> None:
-        """Stop making merges ahead, after the one under way."""
+        """Stop the background merges after the current one."""
         self._pool.shutdown(cancel_futures=True)
 
     def __enter__(self) -> MergeCache:

@@ -1,4 +1,4 @@
-"""The ways to merge: their names, what they take, and what they assume when nothing is said."""
+"""Merge methods: names, requirements and defaults."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Base = Literal["needed", "optional", "unused"]
 
 @dataclass(frozen=True)
 class Method:
-    """One way to merge.
+    """One merge method.
 
     Attributes:
-        name: as in recipes.
-        sparsifier: what is dropped from each delta.
-        elects: whether each position agrees on a sign first and leaves out those that differ (TIES).
-        normalises: whether sums are divided by the weights that took part, unless the caller says.
-        combine: how what is left is put together.
-        base: whether there is one; ``"unused"`` where it is a model like the others.
-        whole: whether models are merged even where there is a base, and not their differences from it.
-        parameters: of a model, different for each and for each tensor.
-        settings: of the whole merge.
-        least: models beside the base.
-        most: models beside the base; ``None`` for any number.
+        name: name in recipes.
+        sparsifier: how numbers of each delta are dropped.
+        elects: True if each position elects a sign and drops values of the other sign (TIES).
+        normalises: default for dividing sums by the weights that took part.
+        combine: how the remaining values are combined.
+        base: need of a base; ``"unused"`` if it is a model like the others.
+        whole: True if models are merged even with a base, instead of their differences from it.
+        parameters: settings per model and tensor.
+        settings: settings of the whole merge.
+        least: smallest number of models besides the base.
+        most: largest number of models besides the base; ``None`` for any.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Method:
 def _sparse(
     name: str, sparsifier: Sparsifier, *more: str, elects: bool = False, normalises: bool = False
 ) -> Method:
-    """Return a method that adds up what is left of each delta."""
+    """Return a method that sums the remaining values of each delta."""
     settings = ["normalize", "lambda", "rescale"]
     settings += ["seed"] if sparsifier in ("random", "ranked") else []
     settings += ["consensus"] if elects else []
@@ -59,7 +59,7 @@ def _sparse(
     return Method(name, sparsifier, elects, normalises, parameters=parameters, settings=tuple(settings))
 
 
-#: By name. Defaults follow mergekit's, so that its recipes mean the same here.
+#: Methods by name, with mergekit's defaults, so that its recipes mean the same here.
 METHODS = {
     method.name: method
     for method in (
@@ -92,7 +92,7 @@ _NOT_HERE = {"arcee_fusion", "multislerp", "nearswap", "ram", "ramplus_tl"}
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
-    """`` (did you mean 'x'?)`` for a misspelt word, or nothing."""
+    """Return `` (did you mean 'x'?)`` for a misspelt word, or an empty string."""
     found = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.5)
     return f" (did you mean {found[0]!r}?)" if found else ""
 

@@ -1,4 +1,4 @@
-"""What all models of a merge share: its method, and settings that are checked here for recipes and calls."""
+"""Rule of a merge: its method and common settings, validated for recipes and calls."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Rule:
     """How a tensor is merged; the same for all models.
 
     Attributes:
-        method: what is dropped and whether signs are elected.
+        method: the merge method.
         scale: factor of the merged delta (lambda).
-        normalize: divide by the weights that took part; None as the method does.
-        elect: the sign with the larger mass of weighted deltas, or that of more models.
-        rescale: what is kept of a delta is divided by its probability to be kept, or multiplied so that its
-            sum of magnitudes is that of the whole delta.
-        seed: of random shares.
+        normalize: divide by the weights that took part; None for the method's default.
+        elect: elect the sign of the larger mass of weighted deltas, or that of more models.
+        rescale: divide kept values by their keep probability, or scale them to the sum of magnitudes of the
+            whole delta.
+        seed: seed of random shares.
         options: settings of one method only, see :data:`OPTIONS`.
     """
 
@@ -39,11 +39,11 @@ class Rule:
 
     @property
     def divides(self) -> bool:
-        """Whether sums are divided by the weights that took part."""
+        """True if sums are divided by the weights that took part."""
         return self.method.normalises if self.normalize is None else self.normalize
 
     def option(self, name: str) -> Any:
-        """A setting of one method only, or its default."""
+        """Return a setting of one method only, or its default."""
         return self.options.get(name, OPTIONS[name].default)
 
 
@@ -59,7 +59,7 @@ def _is_number(value: Any) -> bool:
 
 _YES_OR_NO = ("true or false", lambda value: isinstance(value, bool))
 
-#: Settings of one method only, by mergekit's names: default, what is expected, and a check of it.
+#: Settings of one method only, by mergekit's names: default, description and check.
 OPTIONS = {
     "filter_wise": _Option(False, *_YES_OR_NO),
     "nuslerp_flatten": _Option(True, *_YES_OR_NO),
@@ -73,7 +73,7 @@ OPTIONS = {
 
 
 def read_options(method: Method, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Settings of one method only, checked.
+    """Return the validated settings of one method only.
 
     Raises:
         ValueError: the method has no such setting, or it is out of range.
@@ -92,7 +92,7 @@ def read_options(method: Method, given: Mapping[str, Any], where: str) -> dict[s
 
 
 def _as_number(value: Any, default: Any) -> Any:
-    """Text that reads as a number as one, as ``1e-6`` is text to YAML."""
+    """Return numeric text such as ``1e-6``, which YAML reads as text, as a number."""
     if isinstance(value, str) and not isinstance(default, bool):
         with suppress(ValueError):
             return float(value)
@@ -100,17 +100,17 @@ def _as_number(value: Any, default: Any) -> Any:
 
 
 def read_rescale(method: Method, value: Any, where: str, *, on: Rescale, default: bool) -> Rescale:
-    """How what is kept is rescaled.
+    """Return how kept values are rescaled.
 
     Args:
-        method: decides what is possible.
+        method: determines the valid values.
         value: true, false, one of :data:`Rescale`, or ``None``.
         where: for errors.
-        on: what ``true`` means.
-        default: what ``None`` means.
+        on: meaning of ``true``.
+        default: meaning of ``None``.
 
     Raises:
-        ValueError: something else, or a probability where nothing is drawn at one probability.
+        ValueError: another value, or ``probability`` for a method without one keep probability.
     """
     if value is None:
         value = default

@@ -1,4 +1,4 @@
-"""Task vectors: what fine-tuning added to a base, as something to add, scale, negate, trim and merge."""
+"""Task vectors: what fine-tuning added to a base, to add, scale, negate, trim and merge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def state_of(model: State, what: str = "the model") -> dict[str, Tensor]:
     """Return the tensors of a state dict or module by name.
 
     Raises:
-        TypeError: neither of them, or an entry that is no tensor.
+        TypeError: neither of them, or an entry that is not a tensor.
     """
     state = model.state_dict() if isinstance(model, nn.Module) else model
     if not isinstance(state, Mapping):
@@ -36,11 +36,7 @@ def check_same_tensors(
 ) -> None:
     """Raise ``ValueError`` unless two models have tensors of the same names and shapes.
 
-    Args:
-        expected: shapes by name.
-        found: shapes by name.
-        whose: how the error names the model that was found.
-        of_what: how it names the model that is expected.
+    ``whose`` names the model with the shapes ``found`` in the error, ``of_what`` the expected one.
     """
     difference = state_difference(expected, found, owner=of_what)
     if difference is not None:
@@ -57,16 +53,16 @@ class TaskVector:
     Vectors add, subtract, scale and negate: ``base + a - b / 2`` is ``(a - 0.5 * b).apply(base)``.
 
     Attributes:
-        deltas: by name, floating point; whole-number tensors of a model have none.
+        deltas: floating-point differences by name; integer tensors of a model have none.
     """
 
     deltas: dict[str, Tensor]
 
     @classmethod
     def between(cls, base: State, tuned: State) -> TaskVector:
-        """Return the vector that leads from a base to a model tuned from it.
+        """Return the vector from a base to a model tuned from it.
 
-        Differences are computed in float32, or float64 where a tensor is.
+        Differences are computed in float32, or float64 if a tensor is.
 
         Raises:
             ValueError: other tensors or shapes, or NaN or infinity in one.
@@ -85,7 +81,7 @@ class TaskVector:
         return cls(deltas)
 
     def apply(self, base: State, scale: float = 1.0) -> dict[str, Tensor]:
-        """Return the base plus ``scale`` times the vector, in the base's types; the base is not changed."""
+        """Return the base plus ``scale`` times the vector, in the base's types; the base does not change."""
         before = state_of(base, "the base")
         floating = {name: tuple(value.shape) for name, value in before.items() if value.is_floating_point()}
         check_same_tensors(floating, self._shapes(), "the task vector", "the base")
@@ -114,11 +110,11 @@ class TaskVector:
         return self * (1 / divisor)
 
     def __neg__(self) -> TaskVector:
-        """Return the vector that unlearns."""
+        """Return the vector that unlearns the task."""
         return self * -1.0
 
     def trim(self, density: float) -> TaskVector:
-        """Only the largest magnitudes of each tensor (TIES' first step): exact counts, ties by position.
+        """Keep the largest magnitudes of each tensor (TIES' first step): exact counts, ties by position.
 
         Args:
             density: share to keep, in (0, 1].
@@ -127,7 +123,7 @@ class TaskVector:
         return self._kept(lambda name, delta: largest(delta, density))
 
     def breadcrumbs(self, density: float, gamma: float = 0.01) -> TaskVector:
-        """Without the largest and the smallest magnitudes of each tensor.
+        """Drop the largest and the smallest magnitudes of each tensor.
 
         Args:
             density: share to keep, in (0, 1].
@@ -139,13 +135,13 @@ class TaskVector:
         return self._kept(lambda name, delta: band(delta, density, gamma))
 
     def dare(self, density: float, *, seed: int = 0, rescale: bool = True, number: int = 0) -> TaskVector:
-        """Return a random share of the numbers, divided by that share so that the expectation stays.
+        """Keep a random share of the numbers, divided by that share so that the expectation stays.
 
         Args:
-            density: probability to stay, in (0, 1].
-            seed: of the choice, with the names of the tensors.
+            density: probability to keep a number, in (0, 1].
+            seed: seed of the choice, with the names of the tensors.
             rescale: divide by the probability.
-            number: of the vector among those that use the same seed, so that each drops others.
+            number: number of the vector among those with the same seed, so that each drops others.
         """
         _check_share(density, "density")
         made = self._kept(lambda name, delta: random_share(density, seed=seed, vector=number, name=name))
@@ -159,7 +155,7 @@ class TaskVector:
             keep = rule(name, delta)
             made[name] = kept = value.clone(memory_format=torch.contiguous_format)
             if keep is not None:
-                # In the type to compute in: a threshold need not have a neighbour in 16 bits.
+                # In the compute type, because a 16-bit type may not represent the threshold.
                 flat, buffer = kept.view(-1), delta.buffer()
                 for start, stop in spans(0, flat.numel(), piece_size(flat.device)):
                     flat[start:stop] = keep(delta.read(start, stop, buffer), start)
@@ -167,17 +163,17 @@ class TaskVector:
 
     @property
     def numel(self) -> int:
-        """Numbers of all tensors."""
+        """Number of elements of all tensors."""
         return sum(value.numel() for value in self.deltas.values())
 
     @property
     def nnz(self) -> int:
-        """How many of them are not zero."""
+        """Number of non-zero elements."""
         return sum(int(torch.count_nonzero(value)) for value in self.deltas.values())
 
     @property
     def density(self) -> float:
-        """Share of numbers that are not zero."""
+        """Share of non-zero elements."""
         return self.nnz / self.numel if self.numel else 0.0
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
-"""Merges whose result is a linear combination of the inputs with factors from their dot products.
+"""Merges that are linear combinations of the inputs with factors from their dot products.
 
-NuSLERP, model stock and Karcher means need nothing of the tensors but lengths and angles. One pass adds up
-all dot products in float64, piece by piece; another adds up the inputs with the factors found. So memory
-holds a piece of each model, however large they are.
+NuSLERP, model stock and Karcher means need only lengths and angles of the tensors. One pass sums all dot
+products in float64, piece by piece; another sums the inputs with the resulting factors. So memory holds one
+piece of each model, however large they are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from sparse_core.merging.arithmetic.pieces import Delta, compute_dtype, piece_size, spans
 from sparse_core.merging.arithmetic.sums import require_fit
 
-#: Factors (rows, inputs), float64, from the dot products (rows, inputs, inputs) of each row.
+#: Function from the dot products (rows, inputs, inputs) to the factors (rows, inputs), float64.
 Factors = Callable[[Tensor], Tensor]
 
 
@@ -29,15 +29,11 @@ def combine_span(
     rows: int = 1,
     name: str = "",
 ) -> None:
-    """Write ``base + Σ factor · input`` with factors from the inputs' dot products.
+    """Write ``base + Σ factor · input`` to ``out``, with factors from the inputs' dot products.
 
-    Args:
-        base: of the inputs' size; None for zeros.
-        inputs: two or more of one size.
-        factors: see :data:`Factors`.
-        out: contiguous; flat order as the inputs'.
-        rows: how many equal parts, one after the other, are combined each by its own factors.
-        name: of the tensor, for errors.
+    ``rows`` equal parts of the flat tensor are combined, each with its own factors. Without a base it is
+    zero.
+    ``name`` names the tensor in errors.
 
     Raises:
         ValueError: NaN or infinity among the inputs, or a result that the output's type cannot hold.
@@ -70,7 +66,7 @@ def combine_span(
 
 
 def _pieces(first: int, last: int, width: int, size: int) -> Iterator[tuple[int, int]]:
-    """Flat spans: rows that fit together at once, a longer one in pieces."""
+    """Yield flat spans: several rows if they fit at once, else pieces of a row."""
     if last - first > 1:
         return iter([(first * width, last * width)])
     return spans(first * width, last * width, size)
@@ -90,10 +86,9 @@ def _lengths(products: Tensor) -> Tensor:
 
 
 def nuslerp_factors(t: float) -> Factors:
-    """Spherical interpolation of two inputs without the cut at small angles (mergekit's NuSLERP).
+    """Return the factors of mergekit's NuSLERP: spherical interpolation without a cut at small angles.
 
-    Args:
-        t: place on the path, 0 for the first.
+    ``t`` is the position on the path, 0 for the first input.
     """
 
     def factors(products: Tensor) -> Tensor:
@@ -111,10 +106,10 @@ def nuslerp_factors(t: float) -> Factors:
 
 
 def model_stock_factors(products: Tensor) -> Tensor:
-    """Model stock (Jang, Yun and Han 2024, eq. 8): how far to go from the base to the mean of the models.
+    """Return the factors of model stock (Jang, Yun and Han 2024, eq. 8), between base and mean.
 
-    t = k cos / (1 + (k - 1) cos) with the mean cosine between k differences from the base; 0 where that has
-    no finite value.
+    t = k cos / (1 + (k - 1) cos) with the mean cosine between k differences from the base; 0 if that is not
+    finite.
     """
     models = products.shape[1]
     length = _lengths(products)
@@ -131,12 +126,10 @@ def model_stock_factors(products: Tensor) -> Tensor:
 
 
 def karcher_factors(max_iter: int, tol: float) -> Factors:
-    """Return the point on the sphere with the least sum of squared angles to all inputs, times their mean
-    length.
+    """Return the factors of the Karcher mean on the sphere, times the inputs' mean length.
 
-    Args:
-        max_iter: steps along the mean of the tangents (Karcher 1977; Afsari 2011).
-        tol: lengths, angles and steps below it count as zero.
+    It minimises the sum of squared angles to all inputs (Karcher 1977; Afsari 2011), in at most ``max_iter``
+    steps. Lengths, angles and steps below ``tol`` count as zero.
     """
 
     def factors(products: Tensor) -> Tensor:
@@ -153,7 +146,7 @@ def _karcher(products: Tensor, max_iter: int, tol: float) -> Tensor:
     inverse = torch.where(valid, 1 / lengths, 0.0)
     unit = products * inverse[:, None] * inverse
     share = valid.to(products.dtype) / valid.sum()
-    # The point is Σ point · unit vector; its dot product with them is unit @ point.
+    # The point is a combination of unit vectors; its dot products with them are unit @ point.
     point = share.clone()
     size = _norm(unit, point)
     if size < tol:

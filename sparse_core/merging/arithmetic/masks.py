@@ -1,4 +1,4 @@
-"""Which numbers of a delta take part: the largest, a band of magnitudes, or a random share."""
+"""Selection of a delta's numbers: the largest, a band of magnitudes, or a random share."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from sparse_core.merging.arithmetic.thresholds import (
     magnitude_thresholds,
 )
 
-#: Sets to zero in place what is dropped, given a piece and the position of its first number.
+#: Zeroes the dropped numbers in place, given a piece and the position of its first number.
 Keep = Callable[[Tensor, int], Tensor]
 _RANGE = 1 << 32
 
 
 def largest(delta: Delta, density: float) -> Keep | None:
-    """Trimming of TIES (Yadav et al. 2023): the share of the largest magnitudes; None where that is all."""
+    """Return TIES trimming (Yadav et al. 2023) to the largest magnitudes; None if nothing is dropped."""
     return largest_of_each([delta], [density])[0]
 
 
 def largest_of_each(deltas: Sequence[Delta], densities: Sequence[float]) -> list[Keep | None]:
-    """:func:`largest` of deltas of one size, which a GPU finds together."""
+    """Return :func:`largest` for deltas of one size; a GPU finds them together."""
     counts = [kept_count(density, delta.count) for delta, density in zip(deltas, densities, strict=True)]
     return [
         None if found.kept >= delta.count else found.apply
@@ -46,18 +46,16 @@ class _Band:
 
     def __call__(self, piece: Tensor, start: int) -> Tensor:
         top = self.upper.apply(piece.clone(), start)
-        # Exact: a number minus itself, or minus zero.
+        # Exact: subtracts the number itself, or zero.
         return self.lower.apply(piece, start).sub_(top)
 
 
 def band(delta: Delta, density: float, gamma: float) -> Keep | None:
-    """Model breadcrumbs (Davari and Belilovsky 2024): without the largest and the smallest magnitudes.
+    """Return the selection of model breadcrumbs (Davari and Belilovsky 2024), without extremes.
 
-    Args:
-        delta: any.
-        density: share that is kept.
-        gamma: share of the largest that are dropped, less where ``density`` would not be reached; as many of
-            the smallest are dropped as it takes.
+    It keeps the share ``density``. It drops the share ``gamma`` of the largest magnitudes, less if
+    ``density``
+    would not be reached, and fills up with the smallest.
     """
     count = delta.count
     keep = kept_count(density, count)
@@ -69,33 +67,34 @@ def band(delta: Delta, density: float, gamma: float) -> Keep | None:
 
 
 def _stream(seed: int, vector: int, name: str) -> np.random.PCG64DXSM:
-    """Random bits that depend on nothing else."""
+    """Return random bits that depend only on the arguments."""
     words = np.frombuffer(hashlib.sha256(name.encode()).digest()[:16], dtype="<u4")
     return np.random.PCG64DXSM(np.random.SeedSequence((seed, vector, *map(int, words))))
 
 
 def _draw(bits: np.random.PCG64DXSM, count: int) -> np.ndarray:
-    """Numbers from 0 to 2³² - 1, of which the generator gives two at a time."""
+    """Return integers from 0 to 2³² - 1; the generator produces two at a time."""
     drawn: np.ndarray = bits.random_raw(-(-count // 2)).astype("<u8", copy=False).view("<u4")[:count]
     return drawn
 
 
 def random_words(seed: int, vector: int, name: str, count: int) -> np.ndarray:
-    """Return the first numbers from 0 to 2³² - 1 of the stream that :class:`RandomShare` reads."""
+    """Return the first integers from 0 to 2³² - 1 of the stream that :class:`RandomShare` reads."""
     return _draw(_stream(seed, vector, name), count)
 
 
 class RandomShare:
-    """Dropping of DARE (Yu et al. 2024): each number stays with a probability, decided by a seed.
+    """Dropping of DARE (Yu et al. 2024): each number is kept with a probability.
 
-    The bits depend on the seed, the number of the vector, the name of the tensor and the position in it, on
-    nothing else: neither on the order of tensors nor on how they are cut into pieces.
+    The random bits depend only on the seed, the vector's number, the tensor's name and the position in it.
+    They
+    do not depend on the order of tensors or on their division into pieces.
 
     Args:
-        density: probability to stay, in (0, 1].
-        seed: any whole number from 0.
+        density: probability to keep, in (0, 1].
+        seed: integer from 0.
         vector: number of the task vector in the merge.
-        name: of the tensor.
+        name: name of the tensor.
     """
 
     def __init__(self, density: float, *, seed: int, vector: int, name: str) -> None:
@@ -106,11 +105,11 @@ class RandomShare:
 
     @property
     def probability(self) -> float:
-        """Exactly how probable it is that a number stays; dividing by it preserves the expectation."""
+        """Exact probability to keep a number; dividing by it preserves the expectation."""
         return self._limit / _RANGE
 
     def for_thread(self) -> RandomShare:
-        """Return the same choice with a state of its own, since a thread goes its own way through the
+        """Return the same selection with its own state, since each thread reads another part of the
         tensor.
         """
         twin = copy.copy(self)
@@ -119,7 +118,7 @@ class RandomShare:
         return twin
 
     def __call__(self, piece: Tensor, start: int) -> Tensor:
-        """Drop from one piece, which starts at an even position and, but for the last, is of even length."""
+        """Drop from one piece that starts at an even position; only the last may have an odd length."""
         if start != self._position:
             self._bits.advance((start - self._position) // 2)
         self._position = start + piece.numel() + piece.numel() % 2
@@ -128,27 +127,21 @@ class RandomShare:
 
 
 def random_share(density: float, *, seed: int, vector: int, name: str) -> RandomShare | None:
-    """:class:`RandomShare`, or None where everything stays."""
+    """Return a :class:`RandomShare`, or None if everything is kept."""
     return None if density >= 1 else RandomShare(density, seed=seed, vector=vector, name=name)
 
 
 def ranked_share(
     delta: Delta, shape: torch.Size, density: float, epsilon: float, *, seed: int, vector: int, name: str
 ) -> Keep | None:
-    """Dropping of DELLA (Deep, Bhardwaj and Poria 2024): larger magnitudes of a row stay more probably.
+    """Return DELLA's dropping (Deep, Bhardwaj and Poria 2024): larger magnitudes are kept more often.
 
-    Probabilities rise evenly with the rank, from ``density - epsilon`` to ``density + epsilon``, over the
-    second dimension of a tensor, or over the whole vector. None where everything stays.
-
-    Args:
-        delta: flat.
-        shape: of the tensor.
-        density: mean probability.
-        epsilon: half the range of the probabilities.
-        seed, vector, name: as of :class:`RandomShare`.
+    Probabilities rise linearly with the rank, from ``density - epsilon`` to ``density + epsilon``. Ranks run
+    over
+    the second dimension of a tensor, or over a whole vector. None if everything is kept.
 
     Raises:
-        ValueError: a probability would not lie between 0 and 1.
+        ValueError: a probability would not be between 0 and 1.
     """
     if density >= 1 or not delta.count:
         return None
@@ -172,7 +165,7 @@ def ranked_share(
 
 
 def sums_of_magnitudes(delta: Delta, keep: Keep) -> tuple[float, float]:
-    """Σ |number| of a delta and of what is kept of it, the same whatever the number of threads."""
+    """Return Σ |number| of a delta and of its kept part; independent of the number of threads."""
     if isinstance(keep, RandomShare):
         keep = keep.for_thread()
     buffer = delta.buffer()

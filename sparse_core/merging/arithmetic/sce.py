@@ -1,4 +1,4 @@
-"""SCE: positions that vary most between models, models weighed by what they changed, signs by consensus.
+"""SCE: select the positions of largest variance, weigh models by their change, elect signs.
 
 Wan et al., "FuseChat: Knowledge Fusion of Chat Models", 2024, section 3.2: select, calculate, erase.
 """
@@ -16,14 +16,14 @@ from sparse_core.merging.arithmetic.thresholds import Threshold, magnitude_thres
 
 
 class _Variance(Delta):
-    """Population variance over models at each position, read like a delta."""
+    """Population variance over models at each position, with the interface of a delta."""
 
     def __init__(self, deltas: Sequence[Delta]) -> None:
         super().__init__(
             deltas[0].values, label=deltas[0].label, dtype=compute_dtype(*(d.values for d in deltas))
         )
         self.deltas = deltas
-        # Marks the numbers as computed ones: nothing may take ``values`` for them.
+        # Marks the numbers as computed, so that nothing uses ``values`` instead.
         self.base = self.values
         size = min(self.count, piece_size(self.device))
         self.rows = torch.empty(len(deltas), size, dtype=self.dtype, device=self.device)
@@ -49,15 +49,10 @@ def _variance(rows: Tensor, out: Tensor) -> Tensor:
 def fuse_tensor(
     base: Tensor, deltas: Sequence[Delta], select_topk: float, out: Tensor, *, name: str = ""
 ) -> None:
-    """Write the base plus the fused deltas.
+    """Write the base plus the fused deltas to ``out``.
 
-    Args:
-        base: floating point.
-        deltas: of the models, of the base's size.
-        select_topk: share of the positions with any variance that is kept, the most varying ones; the first
-            positions among equals. All positions at 1.
-        out: contiguous, of the base's size.
-        name: of the tensor, for errors.
+    ``select_topk`` is the share of the varying positions to keep, those of largest variance; the first ones
+    among equals. ``name`` names the tensor in errors.
 
     Raises:
         ValueError: NaN or infinity among the inputs, or a result that the output's type cannot hold.
@@ -85,7 +80,7 @@ def fuse_tensor(
 
 
 def _selected(deltas: Sequence[Delta], share: float) -> tuple[Delta, Threshold] | None:
-    """Variance and the threshold above which positions are kept; None for all."""
+    """Return the variance and the threshold above which positions are kept; None to keep all."""
     if share >= 1:
         return None
     variance = _Variance(deltas)
@@ -104,7 +99,7 @@ def _rows(
     stop: int,
     dtype: torch.dtype,
 ) -> Tensor:
-    """Return (models, numbers): the deltas with zeros where nothing is selected."""
+    """Return the deltas (models, numbers), zero at positions that are not selected."""
     rows = torch.empty(len(deltas), stop - start, dtype=dtype, device=deltas[0].device)
     for delta, row in zip(deltas, rows, strict=True):
         delta.require_finite(delta.read(start, stop, row))

@@ -1,4 +1,4 @@
-"""One tensor of several models merged into one."""
+"""Merge one tensor of several models by weighted sums."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sparse_core.merging.arithmetic.masks import (
 from sparse_core.merging.arithmetic.pieces import Delta, compute_dtype, in_threads, piece_size, ranges, spans
 from sparse_core.merging.rules import Rule
 
-#: Directions closer than this are interpolated on the straight line, where the sphere divides by nearly zero.
+#: Closer directions are interpolated linearly, because the spherical formula divides by nearly zero.
 _PARALLEL = 0.9995
 #: Sums of magnitudes below this are not rescaled, as in mergekit.
 _TINY_SUM = 1e-7
@@ -31,15 +31,15 @@ _TINY_SUM = 1e-7
 
 @dataclass(frozen=True)
 class Share:
-    """What one model contributes to a tensor.
+    """Contribution of one model to a tensor.
 
     Attributes:
-        delta: its difference from the base, or the model itself where models are merged.
-        weight: factor; the place on the path for slerp.
-        density: share of the numbers that is kept.
+        delta: its difference from the base, or the model itself if models are merged.
+        weight: factor; the position on the path for slerp.
+        density: share of the numbers to keep.
         gamma: share of the largest magnitudes that breadcrumbs drop.
-        epsilon: how far probabilities of DELLA lie from the density at most.
-        number: of the task vector, for its random mask.
+        epsilon: largest distance of DELLA's keep probabilities from the density.
+        number: number of the task vector, for its random mask.
     """
 
     delta: Delta
@@ -54,7 +54,7 @@ class Share:
 class _Contribution:
     share: Share
     keep: Keep | None
-    #: Weight with the rescaling of what is kept; normalising divides by the weight alone.
+    #: Weight times the rescaling of kept numbers; normalising divides by the weight alone.
     factor: float
 
     def for_thread(self) -> _Contribution:
@@ -73,10 +73,9 @@ def merge_tensor(
     Args:
         base: floating point; None for a sum of the models themselves.
         shares: one or more, of the base's size.
-        rule: the method and what all share.
-        name: of the tensor: for random masks and errors.
-        out: where the result goes, shaped like the base; its type decides the result's. By default new and
-            like the base.
+        rule: the method and its common settings.
+        name: name of the tensor, for random masks and errors.
+        out: result of the base's shape and any type; by default new and like the base.
 
     Raises:
         ValueError: NaN or infinity among the inputs, or a result that the output's type cannot hold.
@@ -104,7 +103,7 @@ def merge_tensor(
 def _parts(
     shares: Sequence[Share], rule: Rule, name: str, shape: torch.Size, device: torch.device
 ) -> list[_Contribution]:
-    """What each share keeps: on a CPU found side by side, on a GPU together."""
+    """Return the kept part of each share: computed in threads on a CPU, together on a GPU."""
     keeps: list[Keep | None]
     count = shape.numel()
     if rule.method.sparsifier == "largest" and device.type != "cpu":
@@ -128,7 +127,7 @@ def _parts(
 
 
 def _l1_factor(share: Share, keep: Keep | None) -> float:
-    """What gives the kept numbers the sum of magnitudes of all; 1 where either sum is nearly zero."""
+    """Return the factor that restores the sum of magnitudes; 1 if a sum is nearly zero."""
     if keep is None:
         return 1.0
     before, after = sums_of_magnitudes(share.delta, keep)
@@ -151,7 +150,7 @@ def _keep(share: Share, rule: Rule, name: str, shape: torch.Size) -> Keep | None
 
 
 class _Summing:
-    """Weighted sums of the deltas."""
+    """Weighted sum of the deltas."""
 
     def __init__(
         self, parts: Sequence[_Contribution], rule: Rule, count: int, dtype: torch.dtype, device: torch.device
@@ -170,13 +169,13 @@ class _Summing:
 
 
 class _Electing:
-    """The sign of each position elected, and the sum or mean of the deltas that have it (TIES)."""
+    """Sign election per position, and the sum or mean of the deltas with that sign (TIES)."""
 
     def __init__(
         self, parts: Sequence[_Contribution], rule: Rule, count: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.parts, self.rule, self.device = [part.for_thread() for part in parts], rule, device
-        # The pieces of all models are needed twice; they stay in the cache if they are small.
+        # The pieces of all models are read twice; small ones stay in the cache.
         shape = (len(parts), min(count, piece_size(device)))
         self.rows = torch.empty(shape, dtype=dtype, device=device)
         self.total, self.sign, self.weights = (
@@ -192,11 +191,11 @@ class _Electing:
             if part.factor != 1:
                 row.mul_(part.factor)
             total.add_(row if self.rule.elect == "mass" else torch.sign(row, out=sign))
-        # A sum that starts at +0 never ends at -0, so this is -1 below zero and 1 elsewhere.
+        # A sum that starts at +0 never becomes -0, so this is -1 below zero and 1 elsewhere.
         torch.copysign(self.one, total, out=sign)
         total.zero_()
         if self.device.type != "cpu":
-            # Fewer and larger operations, with the same results.
+            # The same with fewer and larger operations.
             self.rows[:, :count].mul_(sign).clamp_min_(0)
             for row in rows:
                 total.add_(row)
@@ -206,7 +205,7 @@ class _Electing:
             if self.rule.divides:
                 weights.add_(row.sign_(), alpha=part.share.weight)
         if self.rule.divides:
-            # Where no delta has the sign, the sum is zero; weights of both signs may cancel.
+            # The sum is zero if no delta has the sign, or if weights of both signs cancel.
             least = min(part.share.weight for part in self.parts)
             total.div_(weights.clamp_min_(least) if least > 0 else weights.masked_fill_(weights == 0, 1))
         return total.mul_(sign if self.rule.scale == 1 else sign.mul_(self.rule.scale))
@@ -215,7 +214,7 @@ class _Electing:
 def require_fit(
     total: Tensor, dtype: torch.dtype, shares: Sequence[Share], base: Tensor | None, name: str
 ) -> None:
-    """Raise when a piece of the result is not finite, naming the input that is to blame."""
+    """Raise if a piece of the result is not finite; the error names the input that causes it."""
     if total.numel() == 0:
         return
     low, high = torch.stack(torch.aminmax(total)).tolist()
@@ -236,16 +235,12 @@ def require_fit(
 def slerp_tensor(
     first: Tensor, second: Delta, t: float, *, name: str = "", out: Tensor | None = None
 ) -> Tensor:
-    """Spherical interpolation of one tensor taken as one long vector (Shoemake 1985).
+    """Interpolate one flattened tensor on the sphere (Shoemake 1985), from ``first`` (t = 0) to ``second``
+    (t =
+    1).
 
-    Directions within 1.8 degrees of each other, and zero vectors, are interpolated on the straight line.
-
-    Args:
-        first: what ``t`` of 0 gives.
-        second: what ``t`` of 1 gives, as a :class:`Delta` without a base; of the same size.
-        t: place on the path.
-        name: of the tensor, for errors.
-        out: as of :func:`merge_tensor`.
+    Directions within 1.8 degrees, and zero vectors, are interpolated linearly. ``second`` is a :class:`Delta`
+    without a base.
     """
     result = torch.empty_like(first, memory_format=torch.contiguous_format) if out is None else out
     ours, merged = Delta(first, label=f"the base, tensor {name!r},"), result.view(-1)

@@ -1,4 +1,4 @@
-"""One tensor merged by any method."""
+"""Merge one tensor with any method."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from sparse_core.merging.rules import Rule
 
 
 def merge_one(base: Tensor | None, shares: Sequence[Share], rule: Rule, *, name: str, out: Tensor) -> Tensor:
-    """Merge one tensor of all models.
+    """Merge one tensor of all models into ``out``, in its type.
 
     Args:
-        base: floating point; None where the method has none, or the recipe gives none.
-        shares: of each model: its difference from the base, or the model itself where the method merges
-            models or there is no base.
-        rule: the method and what all share.
-        name: of the tensor: for random masks and errors.
-        out: contiguous; where the result goes, in its own type.
+        base: floating point; None if the method or the recipe has none.
+        shares: each model's difference from the base, or the model itself if the method merges models or
+            there
+            is no base.
+        rule: the method and its common settings.
+        name: name of the tensor, for random masks and errors.
+        out: contiguous.
 
     Raises:
         ValueError: NaN or infinity among the inputs, a result that the output's type cannot hold, or settings
@@ -60,7 +61,7 @@ def merge_one(base: Tensor | None, shares: Sequence[Share], rule: Rule, *, name:
 def _by_rows(
     base: Tensor | None, deltas: Sequence[Delta], rule: Rule, factors: Factors, name: str, out: Tensor
 ) -> Tensor:
-    """Return the tensor as one vector, or each row along its last dimension, or along its first, by itself."""
+    """Merge the tensor as one vector, or row by row along its last or first dimension."""
     stock = rule.method.combine == "model_stock"
     by_rows = rule.option("filter_wise") if stock else not rule.option("nuslerp_flatten")
     rows = out.numel() // out.shape[-1] if by_rows and out.ndim > 1 and out.numel() else 1

@@ -1,8 +1,8 @@
-"""The largest magnitudes of a tensor, found by their threshold instead of by a sort.
+"""The largest magnitudes of a tensor, found by their threshold instead of a sort.
 
-An evenly spaced sample tells between which two magnitudes the threshold must lie, one pass counts what is
-above and gathers the one or two per cent in between, and a partial sort of those gives the exact value. Where
-the sample misleads, the bracket is widened and the pass repeated, so the result never depends on it.
+An evenly spaced sample gives a bracket for the threshold. One pass counts the magnitudes above it and gathers
+the one or two per cent within, and a partial sort of those gives the exact value. If the sample misleads, the
+bracket is widened and the pass repeated, so the result never depends on it.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from torch import Tensor
 
 from sparse_core.merging.arithmetic.pieces import Delta, piece_size, spans
 
-#: Up to here the whole tensor is partially sorted at once.
+#: Smaller tensors are partially sorted as a whole.
 _SMALL = 1 << 17
 _SAMPLE = 1 << 16
-#: Numbers of several tensors whose thresholds a GPU finds at once.
+#: Total size of tensors whose thresholds a GPU finds at once.
 _TOGETHER = 1 << 25
-#: Standard deviations of a rank in the sample that the bracket covers on both sides.
+#: Half width of the bracket in standard deviations of a rank in the sample.
 _SIGMAS = 6.0
 
 
 class Threshold(NamedTuple):
-    """Which numbers are the largest: those above ``value``, and of those just as large the first ones.
+    """Threshold of the largest magnitudes; ties are kept up to a position.
 
     Attributes:
-        value: magnitude; infinite when nothing is kept.
-        cut: flat position; numbers of magnitude ``value`` are kept before it and dropped from it on.
-        kept: how many numbers that is.
+        value: magnitude; infinite if nothing is kept.
+        cut: flat position; magnitudes equal to ``value`` are kept before it and dropped from it on.
+        kept: how many numbers are kept.
     """
 
     value: float
@@ -41,12 +41,7 @@ class Threshold(NamedTuple):
     kept: int
 
     def apply(self, piece: Tensor, start: int) -> Tensor:
-        """Set to zero, in place, what is not kept.
-
-        Args:
-            piece: flat, as large as you like.
-            start: position of its first number in the whole tensor.
-        """
+        """Zero the dropped numbers of a flat piece in place; ``start`` is its position in the tensor."""
         before = min(max(self.cut - start, 0), piece.numel())
         if before:
             _shrink(piece[:before], _just_below(self.value, piece.dtype))
@@ -56,19 +51,15 @@ class Threshold(NamedTuple):
 
 
 def kept_count(density: float, count: int) -> int:
-    """How many of ``count`` numbers a density keeps: rounded down, at least one.
+    """Return how many of ``count`` numbers a density keeps: rounded down, at least one.
 
-    A product that misses a whole number only by rounding counts as that number (0.29 of 100 is 29).
+    Rounding errors do not count: 0.29 of 100 is 29.
     """
     return min(count, max(1, math.floor(density * count + 1e-6))) if count else 0
 
 
 def magnitude_threshold(delta: Delta, keep: int) -> Threshold:
     """Return the threshold that keeps exactly the ``keep`` largest magnitudes; ties go to lower positions.
-
-    Args:
-        delta: any floating-point difference.
-        keep: how many; none for 0, all for as many as there are or more.
 
     Raises:
         ValueError: NaN or infinity among the numbers.
@@ -83,7 +74,7 @@ def magnitude_threshold(delta: Delta, keep: int) -> Threshold:
         return _of_all(delta, keep)
     low, high = _bracket(delta, keep)
     found = _scan(delta, low, high)
-    # A sample can mislead; these brackets cannot fail.
+    # The last bracket always holds the threshold, even if the sample misleads.
     if found.above >= keep:
         found = _scan(delta, high, math.inf)
     elif found.above + found.inside < keep:
@@ -100,7 +91,7 @@ def magnitude_threshold(delta: Delta, keep: int) -> Threshold:
 
 
 def magnitude_thresholds(deltas: Sequence[Delta], keeps: Sequence[int]) -> list[Threshold]:
-    """:func:`magnitude_threshold` of deltas of one size; on a GPU as many as fit together."""
+    """Return :func:`magnitude_threshold` for deltas of one size; on a GPU as many at once as fit."""
     if deltas[0].device.type == "cpu":
         return [magnitude_threshold(delta, keep) for delta, keep in zip(deltas, keeps, strict=True)]
     found: list[Threshold] = []
@@ -126,18 +117,18 @@ def _of_all(delta: Delta, keep: int) -> Threshold:
 
 
 def _on_device(deltas: Sequence[Delta], keep: int) -> list[Threshold]:
-    """Thresholds of deltas of one size and type by torch's selection of the largest, no sort on a GPU.
+    """Return thresholds of deltas of one size and type from torch's top-k selection.
 
-    All at once, because a GPU spends longer on starting work than on doing it; read back once.
+    All at once and read back once, because a GPU spends longer starting work than doing it.
     """
     count = deltas[0].count
     sizes = torch.stack([_read_whole(delta) for delta in deltas]).abs_()
-    # Whichever side of the threshold has fewer numbers.
+    # Select on the side of the threshold with fewer numbers.
     if 2 * keep <= count:
         values = sizes.topk(keep, sorted=False).values.amin(dim=1)
     else:
         values = sizes.topk(count - keep + 1, largest=False, sorted=False).values.amax(dim=1)
-    # Counts are exact in float64, and so are thresholds of either type.
+    # float64 holds counts and thresholds exactly.
     above, ties = ((rule(sizes, values[:, None])).sum(dim=1) for rule in (torch.gt, torch.eq))
     facts = torch.stack([fact.double() for fact in (sizes.amax(dim=1), values, above, ties)], dim=1)
     found = []
@@ -150,7 +141,7 @@ def _on_device(deltas: Sequence[Delta], keep: int) -> list[Threshold]:
 
 
 def _read_whole(delta: Delta) -> Tensor:
-    """Return all numbers: the delta itself where it is there already."""
+    """Return all numbers; the delta's own tensor if it needs no computation."""
     if delta.base is None and delta.values.dtype == delta.dtype:
         return delta.values
     whole = delta.buffer(delta.count)
@@ -160,7 +151,7 @@ def _read_whole(delta: Delta) -> Tensor:
 
 
 def _bracket(delta: Delta, keep: int) -> tuple[float, float]:
-    """Two magnitudes that the threshold most probably lies between."""
+    """Return two magnitudes that most probably enclose the threshold."""
     sizes = np.sort(delta.sample(_SAMPLE).abs().numpy())
     delta.require_finite(torch.from_numpy(sizes))
     share = keep / delta.count
@@ -173,7 +164,7 @@ def _bracket(delta: Delta, keep: int) -> tuple[float, float]:
 
 
 class _Scan(NamedTuple):
-    """How many magnitudes are above a bracket and within it, and those within where they differ."""
+    """Counts of magnitudes above and within a bracket, and the magnitudes within if they differ."""
 
     above: int
     inside: int
@@ -186,7 +177,7 @@ def _scan(delta: Delta, low: float, high: float) -> _Scan:
     above = inside = 0
     parts = []
     for start, stop in spans(0, delta.count):
-        # numpy compares, counts and gathers faster than torch in pieces of this size.
+        # numpy is faster than torch on pieces of this size.
         sizes = delta.read(start, stop, buffer).abs_().numpy()
         delta.require_finite_number(float(sizes.max()))
         top = np.greater(sizes, high, out=over[: stop - start])
@@ -200,7 +191,7 @@ def _scan(delta: Delta, low: float, high: float) -> _Scan:
 
 
 def _position_of_tie(delta: Delta, value: float, number: int) -> int:
-    """Position of the ``number``-th magnitude that equals ``value``, counted from 1."""
+    """Return the position of the ``number``-th magnitude equal to ``value``, counted from 1."""
     buffer = delta.buffer()
     for start, stop in spans(0, delta.count):
         places = np.flatnonzero((delta.read(start, stop, buffer).abs_() == value).numpy())
@@ -211,11 +202,11 @@ def _position_of_tie(delta: Delta, value: float, number: int) -> int:
 
 
 def _shrink(piece: Tensor, value: float) -> None:
-    """Zero what is not larger than ``value``; one pass."""
+    """Zero magnitudes up to ``value`` in one pass."""
     torch.hardshrink(piece, value, out=piece)
 
 
 def _just_below(value: float, dtype: torch.dtype) -> float:
-    """Return the largest magnitude of a type that is smaller; 0 for 0, since zeros stay zeros either way."""
+    """Return the next smaller magnitude of a type; 0 for 0, since zeros stay zero."""
     kind = np.float64 if dtype == torch.float64 else np.float32
     return float(np.nextafter(kind(value), kind(0)))

@@ -1,8 +1,8 @@
-"""Positions and values of a sparse tensor in few bytes.
+"""Compact encoding of a sparse tensor's positions and values.
 
-Positions are stored in the smallest of three forms: a bitmap, or the gaps between them in four or eight bits
-(the largest number of those bits means "that far and no entry yet"). At 10 % density four-bit gaps take about
-0.51 bits a number of the tensor; the entropy is 0.47.
+Positions use the smallest of three forms: a bitmap, or the gaps between them in four or eight bits, where the
+largest number means "skip that many without an entry". At 10 % density four-bit gaps take about 0.51 bits per
+number of the tensor; the entropy is 0.47.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class StoredValues(NamedTuple):
     """Encoded values.
 
     Attributes:
-        data: uint8 (two int4 a byte, the first in the low half), int8, float16 or float32.
-        scale: (groups,) float32 factors; none for float32.
+        data: uint8 (two int4 per byte, the first in the low half), int8, float16 or float32.
+        scale: (groups,) float32 factors; empty for float32.
     """
 
     data: Tensor
@@ -33,7 +33,7 @@ class StoredValues(NamedTuple):
 
 
 def encode_positions(positions: np.ndarray, count: int) -> tuple[PositionCode, np.ndarray]:
-    """Form and uint8 data of rising positions below ``count``, with the fewest bytes; ``all`` has none."""
+    """Return the smallest form of rising positions below ``count``, and its uint8 data; ``all`` has none."""
     if len(positions) == count:
         return "all", np.empty(0, np.uint8)
     gaps = np.diff(positions, prepend=-1) - 1
@@ -58,7 +58,7 @@ def encode_positions(positions: np.ndarray, count: int) -> tuple[PositionCode, n
 
 
 def decode_positions(code: str, data: np.ndarray, entries: int, count: int) -> np.ndarray:
-    """Positions of :func:`encode_positions` as int64.
+    """Undo :func:`encode_positions`; returns int64 positions.
 
     Raises:
         ValueError: unknown code, or data that do not hold ``entries`` positions below ``count``.
@@ -85,13 +85,11 @@ def decode_positions(code: str, data: np.ndarray, entries: int, count: int) -> n
 
 
 def encode_values(values: Tensor, code: ValueCode, group: int) -> StoredValues:
-    """Encode numbers; each group of them has a factor of its own, and zeros stay zero.
+    """Encode finite floating-point values (N,) with one factor per ``group`` of them; zeros stay zero.
 
-    Args:
-        values: (N,) floating point, finite.
-        code: int4 and int8 are rounded to the nearest step of the group's largest magnitude over 7 or 127;
-            float16 stores them over the group's largest magnitude, so that small deltas keep their digits.
-        group: numbers to a factor.
+    int4 and int8 round to steps of the group's largest magnitude over 7 or 127. float16 divides by the
+    group's
+    largest magnitude first, so that small deltas keep their digits.
     """
     plain = values.float()
     if code == "float32":
@@ -100,7 +98,7 @@ def encode_values(values: Tensor, code: ValueCode, group: int) -> StoredValues:
     padded = torch.nn.functional.pad(plain, (0, groups * group - len(plain))).view(groups, group)
     scale = padded.abs().amax(dim=1) if groups else torch.empty(0, dtype=torch.float32)
     steps = _LARGEST_INTEGER.get(code, 1)
-    # The smallest normal number keeps the quotient finite for groups of zeros or of tiny numbers.
+    # The smallest normal number keeps the quotient finite for groups of zeros or tiny numbers.
     scale = (scale / steps).clamp_min(torch.finfo(torch.float32).tiny)
     relative = (padded / scale[:, None]).flatten()[: len(plain)]
     if code == "float16":
@@ -113,7 +111,7 @@ def encode_values(values: Tensor, code: ValueCode, group: int) -> StoredValues:
 
 
 def decode_values(stored: StoredValues, code: str, group: int, entries: int) -> Tensor:
-    """Numbers of :func:`encode_values` as float32.
+    """Undo :func:`encode_values`; returns float32.
 
     Raises:
         ValueError: unknown code, or data of another length.

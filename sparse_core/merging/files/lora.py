@@ -1,4 +1,4 @@
-"""A model on disk with a LoRA adapter of PEFT added to its weights as they are read."""
+"""LoRA adapters of PEFT, added to a model's weights as they are read from disk."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sparse_core.merging.files.tensor_files import TensorFileReader
 
 _PREFIX = "base_model.model."
 _PAIRS = ((".lora_A.weight", ".lora_B.weight"), (".lora_embedding_A", ".lora_embedding_B"))
-#: Fields that change what an adapter computes in ways that are not followed.
+#: Unsupported fields that change what an adapter computes.
 _NOT_FOLLOWED = ("use_dora", "use_qalora", "lora_bias", "megatron_config", "layer_replication")
 
 
 class _Pair(NamedTuple):
-    """Names of both factors in the adapter's file, and what their product is multiplied by."""
+    """Names of both factors in the adapter's file, and the factor of their product."""
 
     down: str
     up: str
@@ -29,18 +29,19 @@ class _Pair(NamedTuple):
 
 
 class LoraAdapter:
-    """What an adapter adds to, or puts in the place of, tensors of a model (Hu et al. 2021).
+    """Additions to, or replacements of, a model's tensors by an adapter (Hu et al. 2021).
 
-    A weight (out, in) becomes ``weight + alpha / r · B @ A``, with ``alpha / sqrt(r)`` where the adapter's
-    configuration says ``use_rslora``.
+    A weight (out, in) becomes ``weight + alpha / r · B @ A``, with ``alpha / sqrt(r)`` if the adapter's
+    configuration sets ``use_rslora``.
 
     Args:
-        folder: with ``adapter_config.json`` and ``adapter_model.safetensors``, as PEFT writes it.
+        folder: holds ``adapter_config.json`` and ``adapter_model.safetensors``, as PEFT writes them.
 
     Raises:
         FileNotFoundError: one of them is missing.
-        ValueError: of another kind than LoRA, damaged, or with tensors or options that are not followed;
-            names the file and the field.
+        ValueError: another kind than LoRA, damaged, or with unsupported tensors or options; names the file
+            and
+            the field.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -74,11 +75,8 @@ class LoraAdapter:
             self._whole[name.removeprefix(_PREFIX).replace(".modules_to_save", "")] = name
 
     def check(self, shapes: dict[str, tuple[int, ...]], base: str) -> None:
-        """Raise ``ValueError`` unless every tensor fits one of the model's.
-
-        Args:
-            shapes: of the model's tensors.
-            base: what errors call it.
+        """Raise ``ValueError`` unless every tensor of the adapter fits ``shapes``, those of the model
+        ``base``.
         """
         for name in (*self._pairs, *self._whole):
             if name not in shapes:
@@ -90,9 +88,7 @@ class LoraAdapter:
                 )
 
     def apply(self, name: str, value: Tensor) -> Tensor:
-        """Return the tensor with the adapter: float32 or better where something is added; others as they
-        are.
-        """
+        """Return the tensor with the adapter added in float32 or better; unaffected tensors unchanged."""
         if name in self._whole:
             return self._reader.read(self._whole[name])
         if name not in self._pairs:
@@ -127,7 +123,7 @@ class LoraAdapter:
         return config
 
     def _scale(self, config: dict[str, Any], module: str, rank: int) -> float:
-        """alpha / r, or alpha / sqrt(r), of a module."""
+        """Return the factor of a module: alpha / r, or alpha / sqrt(r)."""
         alpha = _of_pattern(config.get("alpha_pattern"), module, config.get("lora_alpha"))
         if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
             raise ValueError(f"{self._config_file}: lora_alpha: expected a number, got {alpha!r}")
@@ -137,7 +133,7 @@ class LoraAdapter:
 
 
 def _of_pattern(patterns: Any, module: str, default: Any) -> Any:
-    """PEFT's rule: the first key that the end of the module's name matches, as a regular expression."""
+    """Return the value of the first pattern that matches the end of the module's name (PEFT's rule)."""
     for key, value in (patterns or {}).items():
         if re.fullmatch(rf"(.*\.)?({key})", module):
             return value

@@ -17,13 +17,13 @@ INDEX_NAME = "model.safetensors.index.json"
 
 
 class ModelOnDisk(Protocol):
-    """What merging needs of a model.
+    """Interface of a model for merging.
 
     Attributes:
-        path: as it was given.
+        path: path as the user gave it.
         tensors: type and shape by name.
-        places: all files and folders that it is read from.
-        is_delta: whether it holds differences from a base.
+        places: all files and folders from which it is read.
+        is_delta: True if it holds differences from a base.
     """
 
     path: Path
@@ -32,16 +32,11 @@ class ModelOnDisk(Protocol):
     is_delta: bool
 
     def read(self, name: str) -> Tensor:
-        """One tensor on the CPU."""
+        """Return one tensor on the CPU."""
 
 
 class FolderModel:
-    """Weights in safetensors files.
-
-    Args:
-        path: as of :func:`open_model`.
-        shards: the file of each tensor, already opened.
-    """
+    """Weights in open safetensors files."""
 
     is_delta = False
 
@@ -52,17 +47,12 @@ class FolderModel:
         self.tensors = {name: shard.tensors[name].kind for name, shard in shards.items()}
 
     def read(self, name: str) -> Tensor:
-        """One tensor, mapped from its file."""
+        """Return one tensor, mapped from its file."""
         return self._shards[name].read(name)
 
 
 class AdaptedModel:
-    """A model whose tensors are read with a LoRA added.
-
-    Args:
-        base: the model.
-        adapter: of the model's tensors.
-    """
+    """A model with a LoRA adapter that is added as tensors are read."""
 
     is_delta = False
 
@@ -76,7 +66,7 @@ class AdaptedModel:
         self._base, self._adapter = base, adapter
 
     def read(self, name: str) -> Tensor:
-        """One tensor; float32 where the LoRA is added to a narrower type."""
+        """Return one tensor; float32 if the LoRA is added to a narrower type."""
         return self._adapter.apply(name, self._base.read(name))
 
 
@@ -85,10 +75,10 @@ def open_model(path: str | os.PathLike[str]) -> ModelOnDisk:
 
     Args:
         path: a ``.safetensors`` file, an index of shards, a task vector file, a folder with one of them, or
-            ``MODEL+LORA`` with the folder of an adapter, as mergekit writes it.
+            ``MODEL+LORA`` with an adapter's folder, mergekit's syntax.
 
     Raises:
-        FileNotFoundError: nothing there, no weights in it, or a shard missing.
+        FileNotFoundError: no such path, no weights in it, or a shard is missing.
         ValueError: truncated or damaged; names the file and the field.
     """
     place = Path(path)

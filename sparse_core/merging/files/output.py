@@ -1,4 +1,4 @@
-"""Where a merged model goes: shards, their index, and the files of its base."""
+"""Output of a merged model: shards, their index, and companion files of its base."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from sparse_core.merging.files.models import INDEX_NAME
 from sparse_core.merging.files.tensor_files import TensorKind
 
-#: What belongs to a model beside its weights, copied from the base's folder.
+#: Companion files of a model's weights, copied from the base's folder.
 _COMPANIONS = (
     "config.json",
     "generation_config.json",
@@ -25,7 +25,7 @@ _COMPANIONS = (
 
 
 def plan_shards(kinds: dict[str, TensorKind], place: Path, most: int) -> dict[str, list[str]]:
-    """Names of the tensors in each file, the wider types first, as the format's alignment wants."""
+    """Return the tensor names of each file, wider types first, as the format's alignment requires."""
     groups: list[list[str]] = [[]]
     filled = 0
     for name, kind in kinds.items():
@@ -47,14 +47,14 @@ def plan_shards(kinds: dict[str, TensorKind], place: Path, most: int) -> dict[st
 
 
 def write_index(folder: Path, shards: dict[str, list[str]], nbytes: int) -> None:
-    """Write the index of shards: which file holds which tensor."""
+    """Write the index of shards: the file of each tensor."""
     weight_map = {name: file for file, shard in shards.items() for name in shard}
     index = {"metadata": {"total_size": nbytes}, "weight_map": weight_map}
     (folder / INDEX_NAME).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
 def copy_companions(source: Path, folder: Path) -> None:
-    """Copy configuration and tokenizer files where the source is a folder."""
+    """Copy configuration and tokenizer files if the source is a folder."""
     if source.is_dir():
         for pattern in _COMPANIONS:
             for file in source.glob(pattern):

@@ -1,8 +1,10 @@
 """Safetensors files read and written one tensor at a time.
 
-The safetensors library maps or holds whole files; here a tensor is mapped while it is used and written as
-soon as it is made, so that models larger than memory pass through. The format is eight bytes with the length
-of a header, the header in JSON, and the tensors' bytes (https://huggingface.co/docs/safetensors).
+The safetensors library holds or maps whole files. Here a tensor is mapped while it is used and written when
+it
+is made, so models may exceed memory. The format is eight bytes with the length of a header, the header in
+JSON,
+and the tensors' bytes (https://huggingface.co/docs/safetensors).
 """
 
 from __future__ import annotations
@@ -37,19 +39,15 @@ _NAMES = {
 }
 _CODES = {dtype: name for name, dtype in _NAMES.items()}
 _LARGEST_HEADER = 100_000_000
-#: Characters that an entry of the header needs beside its name, at most: type, shape, offsets.
+#: Most characters of a header entry besides its name: type, shape, offsets.
 _ENTRY = 200
-#: Up to so many bytes of tensors are moved up to the header where less room was needed.
+#: If the header needs less room, tensors of up to this many bytes are moved up to it.
 _MOVED = 1 << 26
 _CHUNK = 1 << 20
 
 
 def dtype_named(dtype: torch.dtype) -> str:
-    """Return the format's name of a type, such as ``BF16``.
-
-    Raises:
-        ValueError: the format has none.
-    """
+    """Return the format's name of a type, for example ``BF16``; ``ValueError`` if there is none."""
     if dtype not in _CODES:
         raise ValueError(f"safetensors files hold no {str(dtype).removeprefix('torch.')}")
     return _CODES[dtype]
@@ -63,12 +61,12 @@ class TensorKind(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its numbers."""
+        """Bytes of the numbers."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 class TensorInfo(NamedTuple):
-    """What a file says about a tensor: its kind, and the place of its first byte in the file."""
+    """Header entry of a tensor: its kind, and the offset of its first byte."""
 
     kind: TensorKind
     offset: int
@@ -77,8 +75,7 @@ class TensorInfo(NamedTuple):
 class TensorFileReader:
     """A safetensors file whose tensors are mapped into memory one at a time.
 
-    Args:
-        path: of the file; its header and size are checked here, so a truncated file fails at once.
+    The header and the file's size are checked at once, so a truncated file fails early.
 
     Raises:
         FileNotFoundError: no such file.
@@ -119,7 +116,7 @@ class TensorFileReader:
             )
 
     def read(self, name: str) -> Tensor:
-        """Return a tensor, mapped from the file; changes stay in memory. Freed with the last reference."""
+        """Map a tensor from the file; changes stay in memory. The map ends with the last reference."""
         kind, offset = self.tensors[name]
         if kind.nbytes == 0:
             return torch.empty(kind.shape, dtype=kind.dtype)
@@ -147,13 +144,14 @@ def _info(name: str, entry: Any, data_start: int) -> TensorInfo:
 class TensorFileWriter:
     """A safetensors file to which tensors are added one after the other.
 
-    Room for the header is left at the front and filled when the file is closed; until then it is no valid
-    file, so write beside the target and rename (:func:`sparse_core.common.files.replacing`).
+    Room for the header is left at the front and filled at the end. Until then the file is invalid, so write
+    to
+    a temporary file and rename it (:func:`sparse_core.common.files.replacing`).
 
     Args:
-        path: of the file; replaced.
-        names: of the tensors that may be added.
-        metadata_room: characters for metadata.
+        path: file to replace.
+        names: names of the tensors that may be added.
+        metadata_room: characters reserved for metadata.
     """
 
     def __init__(self, path: Path, names: list[str], *, metadata_room: int = 1000) -> None:
@@ -172,7 +170,7 @@ class TensorFileWriter:
         code = dtype_named(plain.dtype)
         padding = -self._position % plain.dtype.itemsize
         if padding:
-            # The format allows no gaps; callers add wider types first.
+            # The format allows no gaps, so callers add wider types first.
             raise ValueError(f"tensor {name!r} of {code} must be written before narrower ones")
         if plain.numel():
             self._file.write(plain.reshape(-1).view(torch.uint8).numpy().data)
@@ -181,7 +179,7 @@ class TensorFileWriter:
         self._entries[name] = {"dtype": code, "shape": list(plain.shape), "data_offsets": offsets}
 
     def close(self, metadata: Mapping[str, str]) -> None:
-        """Write the header; the file is valid from here on."""
+        """Write the header, which makes the file valid."""
         header = json.dumps({"__metadata__": dict(metadata), **self._entries}, separators=(",", ":")).encode()
         if len(header) > self._room:
             self._file.close()

@@ -1,8 +1,9 @@
-"""Task vectors on disk: only the numbers that are not zero, in a few bits each.
+"""Task vectors on disk: only non-zero numbers, in a few bits each.
 
 A safetensors file with the header fields ``format`` ("sparsight-task-vector"), ``version`` ("1") and
-``tensors`` (JSON by name: shape, dtype of the delta, how positions and values are stored, entries, numbers
-to a scale). For tensor ``x`` it holds ``x.values``, ``x.scale`` and ``x.positions``.
+``tensors``. The latter is JSON by name: shape, dtype of the delta, coding of positions and values, entries,
+and
+numbers per scale. For tensor ``x`` the file holds ``x.values``, ``x.scale`` and ``x.positions``.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ _RECORD = 300
 
 
 class VectorFileReport(NamedTuple):
-    """What was written.
+    """Size of a written task vector file.
 
     Attributes:
-        path: of the file.
-        entries: stored numbers.
+        path: the file.
+        entries: number of stored numbers.
         numel: numbers of the dense vector.
-        nbytes: of the file.
+        nbytes: bytes of the file.
         dense_float32: bytes of the dense vector in float32; half of that in float16 or bfloat16.
     """
 
@@ -57,13 +58,13 @@ class VectorFileReport(NamedTuple):
 def save_task_vector(
     vector: TaskVector, path: str | os.PathLike[str], *, values: ValueCode = "int8", group: int = 128
 ) -> VectorFileReport:
-    """Write a task vector; an existing file is replaced only once the new one is complete.
+    """Write a task vector; an existing file is replaced only when the new one is complete.
 
     Args:
-        vector: usually trimmed first; zeros take no room but for their share of the positions.
-        path: of the file, usually ``*.safetensors``.
-        values: how numbers are stored; only ``float32`` is exact.
-        group: numbers to a scale.
+        vector: usually trimmed first, because zeros take almost no room.
+        path: file to write, usually ``*.safetensors``.
+        values: storage of the numbers; only ``float32`` is exact.
+        group: numbers per scale.
 
     Raises:
         FileNotFoundError: the folder does not exist.
@@ -81,15 +82,9 @@ def write_task_vector(
     group: int = 128,
     done: Callable[[str], object] = lambda name: None,
 ) -> VectorFileReport:
-    """Write a task vector whose deltas are made one at a time, so that it need not fit into memory.
+    """Write a task vector whose ``delta(name)`` is computed one at a time, so it may exceed memory.
 
-    Args:
-        names: of the tensors.
-        delta: makes one by its name.
-        path: as of :func:`save_task_vector`, and so ``values`` and ``group``.
-        values: form of the numbers.
-        group: numbers to a scale.
-        done: called with each name that is written.
+    ``values`` and ``group`` are those of :func:`save_task_vector`. ``done`` is called with each written name.
     """
     file, order = Path(path), list(names)
     if values not in VALUE_CODES:
@@ -121,7 +116,7 @@ def _write(
     positions = np.flatnonzero(flat.numpy() if flat.dtype != torch.bfloat16 else flat.float().numpy())
     stored = encode_values(flat[torch.from_numpy(positions)], values, group)
     form, placed = encode_positions(positions, flat.numel())
-    # Everything as bytes: types of several widths in one file would have to be sorted by width.
+    # Everything is stored as bytes, because the format wants several types sorted by width.
     for part, data in (("scale", stored.scale), ("values", stored.data), ("positions", placed)):
         plain = data if isinstance(data, Tensor) else torch.from_numpy(data)
         writer.add(f"{name}.{part}", plain.contiguous().view(torch.uint8))
@@ -136,10 +131,7 @@ def _write(
 
 
 class TaskVectorReader:
-    """A task vector file, in the place of a model: its deltas are decoded one at a time.
-
-    Args:
-        path: written by :func:`save_task_vector`.
+    """A task vector file with the interface of a model; its deltas are decoded one at a time.
 
     Raises:
         FileNotFoundError: no such file.
@@ -170,10 +162,8 @@ class TaskVectorReader:
         self._records = records
 
     def read(self, name: str) -> Tensor:
-        """One delta, dense and on the CPU.
-
-        Raises:
-            ValueError: the stored parts do not fit each other.
+        """Return one delta, dense and on the CPU; ``ValueError`` if its stored parts do not fit each
+        other.
         """
         record, (dtype, shape) = self._records[name], self.tensors[name]
         try:
@@ -193,7 +183,7 @@ class TaskVectorReader:
 
 
 def _typed(raw: Tensor, dtype: torch.dtype) -> Tensor:
-    """Bytes as numbers; copied where they do not lie as the type wants."""
+    """View bytes as numbers; copies them if they are not aligned."""
     return (raw.clone() if raw.data_ptr() % dtype.itemsize else raw).view(dtype)
 
 

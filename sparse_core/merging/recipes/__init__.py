@@ -1,1 +1,1 @@
-"""Recipes of merges in YAML, and their parameters."""
+"""Merge recipes in YAML and their parameters."""

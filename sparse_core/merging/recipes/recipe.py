@@ -1,4 +1,4 @@
-"""Recipes: what to merge and how, in YAML as users of mergekit write it."""
+"""Merge recipes: models, method and settings, in mergekit's YAML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparse_core.merging.recipes.settings import Setting, check_fields, read_dty
 from sparse_core.merging.rules import Rule
 
 _TOP = ("merge_method", "base_model", "models", "slices", "parameters", "dtype", "out_dtype", "out")
-#: Fields of mergekit that change nothing here, with the reason that is told.
+#: Fields of mergekit without an effect here, with the reason that is reported.
 _IGNORED_TOP = {
     "tokenizer_source": "tokenizer files are copied from the base",
     "tokenizer": "tokenizer files are copied from the base",
@@ -28,12 +28,7 @@ _IGNORED_TOP = {
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A model of a recipe.
-
-    Attributes:
-        path: as written.
-        parameters: its own settings by name.
-    """
+    """A model of a recipe: its path, and its own settings by name."""
 
     path: str
     parameters: Mapping[str, Setting] = field(default_factory=dict)
@@ -41,17 +36,17 @@ class ModelEntry:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to merge and how.
+    """Models to merge, method and settings.
 
     Attributes:
         rule: method, normalisation, scale, seed.
-        models: those that are merged; the base is not among them where differences from it are.
-        base: path of the base; None where the method has none.
+        models: models to merge, without the base if differences from it are merged.
+        base: path of the base; None if the method has none.
         parameters: settings for all models.
-        dtype: of the result; None for the base's.
-        out: where it goes; None where the caller says.
-        notes: what the recipe asks for and is ignored, in words.
-        layer_range: of a recipe with slices, to be checked against the models.
+        dtype: type of the result; None for the base's.
+        out: output path; None if the caller gives it.
+        notes: settings that are ignored, in words.
+        layer_range: layers of a recipe with slices, to be checked against the models.
     """
 
     rule: Rule
@@ -65,11 +60,11 @@ class Recipe:
 
     @property
     def method(self) -> Method:
-        """The way to merge."""
+        """The merge method."""
         return self.rule.method
 
     def setting(self, entry: ModelEntry, parameter: str, name: str, layers: int, default: float) -> float:
-        """Return a parameter of a model for a tensor: the model's own, else the recipe's, else the default."""
+        """Return a parameter of a model for a tensor: the model's own, the recipe's, or the default."""
         for parameters in (entry.parameters, self.parameters):
             if parameter in parameters:
                 found = parameters[parameter].at(name, layers)
@@ -78,14 +73,14 @@ class Recipe:
         return default
 
     def rule_for(self, name: str, layers: int) -> Rule:
-        """Return the rule for a tensor: with its own scale where the recipe's lambda differs over them."""
+        """Return the rule for a tensor, with its own scale if the recipe's lambda varies over tensors."""
         if "lambda" not in self.parameters:
             return self.rule
         found = self.parameters["lambda"].at(name, layers)
         return replace(self.rule, scale=1.0 if found is None else found)
 
     def unused(self, names: Collection[str]) -> list[str]:
-        """What has no effect on tensors of these names, or leaves some of them out, in words."""
+        """Return, in words, which settings have no effect on these tensors, or skip some of them."""
         notes = []
         own = [(f"{entry.path}: parameters", entry.parameters) for entry in self.models]
         for label, parameters in (("parameters", self.parameters), *own):
@@ -111,8 +106,7 @@ def load_recipe(path: str | os.PathLike[str]) -> Recipe:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: not YAML, or not a recipe; names the file and the field, and the nearest name of a
-            misspelt one.
+        ValueError: not YAML, or not a recipe; names the file, the field and the nearest valid name.
     """
     file = Path(path)
     if not file.is_file():
@@ -125,15 +119,7 @@ def load_recipe(path: str | os.PathLike[str]) -> Recipe:
 
 
 def parse_recipe(values: Any, where: str = "recipe") -> Recipe:
-    """Return a recipe from what YAML holds.
-
-    Args:
-        values: a mapping.
-        where: what errors call it.
-
-    Raises:
-        ValueError: as of :func:`load_recipe`.
-    """
+    """Return a recipe from parsed YAML; errors call it ``where``, see :func:`load_recipe`."""
     if not isinstance(values, dict):
         found = "nothing: the file is empty" if values is None else type(values).__name__
         raise ValueError(f"{where}: expected a mapping with merge_method and models, got {found}")
@@ -177,7 +163,7 @@ def parse_recipe(values: Any, where: str = "recipe") -> Recipe:
 
 
 def _listed(values: dict[str, Any], where: str) -> tuple[list[Any], tuple[int, int] | None]:
-    """Entries of ``models``, or of the single slice that mergekit's users write for whole models."""
+    """Return the entries of ``models``, or of a single slice over whole models."""
     if ("models" in values) == ("slices" in values):
         raise ValueError(f"{where}: expected models (or slices with one entry), and not both")
     if "models" in values:
@@ -228,7 +214,7 @@ def _models(
     if method.base == "needed" and base is None:
         raise ValueError(f"{where}: base_model is missing: {method.name} needs one")
     if method.base == "unused" and base is not None and all(entry.path != base for entry in models):
-        # As in mergekit, for which it is a model like the others.
+        # As in mergekit, the base is a model like the others here.
         models.append(ModelEntry(base))
     if not models:
         raise ValueError(f"{where}: models: nothing to merge beside the base")
@@ -254,7 +240,7 @@ def _require_parameters(recipe: Recipe, where: str) -> None:
 
 
 def _path(value: Any, where: str) -> str:
-    """Return a path as text, or mergekit's ``{path: …}`` and ``{model: {path: …}, lora: {path: …}}``."""
+    """Return a path from text or mergekit's ``{path: …}`` and ``{model: {path: …}, lora: {path: …}}``."""
     if isinstance(value, dict) and "model" in value:
         check_fields(value, {"model", "lora"}, where)
         lora = value.get("lora")

@@ -1,4 +1,4 @@
-"""Parameters of a recipe: numbers, gradients over the layers, and values by filters on tensors' names."""
+"""Recipe parameters: numbers, gradients over the layers, and values by tensor-name filters."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ _LAYER = re.compile(r"(?:^|\.)(\d+)\.")
 
 
 def layer_position(name: str, layers: int) -> float:
-    """Where on a gradient a tensor is, from 0 in the first layer to 1 in the last; as in mergekit.
+    """Return the position of a tensor on a gradient, from 0 in the first layer to 1 in the last, as
+    mergekit.
 
-    Args:
-        name: its first number between dots counts as the layer; tensors outside the layers (embeddings, last
-            norm, head) lie at 0, a single layer at 1.
-        layers: how many there are.
+    The first number between dots in ``name`` is its layer. Tensors outside the ``layers`` (embeddings, last
+    norm, head) are at 0, a single layer is at 1.
     """
     found = _LAYER.search(name)
     if found is None:
@@ -31,23 +30,23 @@ def layer_position(name: str, layers: int) -> float:
 
 
 def count_layers(names: Iterable[str]) -> int:
-    """One more than the largest layer number among the names of tensors; 0 without layers."""
+    """Return the largest layer number among the names of tensors plus one; 0 without layers."""
     return max((int(found[1]) + 1 for name in names if (found := _LAYER.search(name))), default=0)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A parameter of a recipe.
+    """A parameter of a recipe: (filter, values) choices in order.
 
-    Attributes:
-        choices: (filter, values) in their order; the first filter that is part of a tensor's name, or none,
-            applies. Several values are interpolated over the layers.
+    The first filter that is part of a tensor's name, or None, applies. Several values are interpolated over
+    the
+    layers.
     """
 
     choices: tuple[tuple[str | None, tuple[float, ...]], ...]
 
     def at(self, name: str, layers: int) -> float | None:
-        """Return the value for a tensor; None when no filter fits."""
+        """Return the value for a tensor; None if no filter fits."""
         for part, values in self.choices:
             if part is None or part in name:
                 place = min(layer_position(name, layers), 1.0) * (len(values) - 1)
@@ -57,39 +56,34 @@ class Setting:
         return None
 
     def before(self, later: Setting | None) -> Setting:
-        """This setting, and ``later`` for tensors that no filter of it fits."""
+        """Return this setting, with ``later`` for tensors that no filter of it fits."""
         return self if later is None else Setting(self.choices + later.choices)
 
     @property
     def constant(self) -> float | None:
-        """The number, where it is one for all tensors."""
+        """The number, if it is the same for all tensors."""
         only = self.choices[0]
         return only[1][0] if only[0] is None and len(only[1]) == 1 else None
 
     def filters(self) -> list[str]:
-        """Parts of names that values are restricted to."""
+        """Name parts to which values are restricted."""
         return [part for part, _ in self.choices if part is not None]
 
 
 class Limits(NamedTuple):
-    """Numbers that a parameter may have.
-
-    Attributes:
-        words: for errors.
-        allow: whether a finite number is one of them.
-    """
+    """Valid numbers of a parameter: words for errors, and a test of finite numbers."""
 
     words: str
     allow: Callable[[float], bool]
 
 
 def read_setting(value: Any, where: str, limits: Limits | None = None) -> Setting:
-    """Return a setting from a recipe: a number, a list of them, or ``{filter, value}`` or a list of such.
+    """Parse a setting: a number, a list of them, or ``{filter, value}`` or a list of such.
 
     Args:
-        value: as YAML gives it; text that reads as a number counts as one, as ``1e-3`` is text to YAML.
-        where: the file and field, for errors.
-        limits: of the numbers; any finite one without.
+        value: value from YAML; numeric text such as ``1e-3``, which YAML reads as text, is a number.
+        where: file and field, for errors.
+        limits: valid numbers; by default any finite one.
 
     Raises:
         ValueError: something else, or a number out of range; names the field.
@@ -139,7 +133,7 @@ def _number(value: Any, where: str, limits: Limits | None) -> float:
 _IGNORED = {"int8_mask": "masks never take up memory here"}
 _TENSOR = {name for method in METHODS.values() for name in method.parameters}
 _GLOBAL = {name for method in METHODS.values() for name in method.settings}
-#: Parameters of mergekit's methods that are not offered here.
+#: Unsupported parameters of mergekit's methods.
 _OTHERS = {"normalize_weights", "eps"}
 _DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "float16", "bfloat16")}
 _LIMITS = {
@@ -153,17 +147,17 @@ _LIMITS = {
 def read_parameters(
     values: Any, method: Method, where: str, notes: list[str], *, own: bool
 ) -> tuple[dict[str, Setting], dict[str, Any]]:
-    """Settings for each tensor, and values for the whole merge.
+    """Return the settings per tensor, and the values for the whole merge.
 
     Args:
-        values: what the recipe has under ``parameters``.
-        method: decides which are known.
-        where: the file and field, for errors.
-        notes: what is passed over is added here.
-        own: whether these are a model's own.
+        values: the recipe's ``parameters``.
+        method: determines which are known.
+        where: file and field, for errors.
+        notes: receives ignored parameters.
+        own: True for a model's own parameters.
 
     Raises:
-        ValueError: unknown names, numbers out of range, or one for the whole merge among a model's own.
+        ValueError: unknown names, numbers out of range, or a setting of the whole merge among a model's own.
     """
     if values is None:
         return {}, {}
@@ -186,7 +180,7 @@ def read_parameters(
         elif name in _TENSOR:
             settings[name] = read_setting(value, f"{where}.{name}", _LIMITS.get(name))
         elif name == "lambda" and not own:
-            # One number is part of the rule; what differs from tensor to tensor is a setting.
+            # A single number is part of the rule; values that vary over tensors are a setting.
             found = read_setting(value, f"{where}.{name}")
             if found.constant is None:
                 settings[name] = found
@@ -202,10 +196,10 @@ def read_parameters(
 
 
 def read_rule(method: Method, general: dict[str, Any], where: str) -> Rule:
-    """What all tensors share, from the values for the whole merge.
+    """Return the rule that all tensors share, from the values for the whole merge.
 
-    ``rescale`` means what it means to mergekit: what is kept of a delta gets the sum of magnitudes of all. It
-    is on by default where something is drawn at random.
+    ``rescale`` is mergekit's: kept values are scaled to the sum of magnitudes of the whole delta. It is on by
+    default if numbers are drawn at random.
     """
     if "normalize" in general and not isinstance(general["normalize"], bool):
         raise ValueError(f"{where}.normalize: expected true or false, got {general['normalize']!r}")
@@ -237,7 +231,7 @@ def read_rule(method: Method, general: dict[str, Any], where: str) -> Rule:
 
 
 def read_dtype(values: dict[str, Any], where: str, notes: list[str]) -> torch.dtype | None:
-    """Return the type of the result; None where the recipe leaves it to the base."""
+    """Return the type of the result; None if the recipe leaves it to the base."""
     chosen = None
     for key in ("dtype", "out_dtype"):
         name = values.get(key)
@@ -256,7 +250,7 @@ def read_dtype(values: dict[str, Any], where: str, notes: list[str]) -> torch.dt
 
 
 def check_fields(values: dict[str, Any], known: Collection[str], where: str) -> None:
-    """Raise ``ValueError`` for a field that is not known, with the nearest that is."""
+    """Raise ``ValueError`` for an unknown field; suggests the nearest name."""
     for name in values:
         if name not in known:
             raise ValueError(f"{where}: unknown field {name!r}{nearest(name, known)}")
