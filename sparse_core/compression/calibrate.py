@@ -155,7 +155,7 @@ def _prune(
         total += wide.double().sum(dim=0)
         count += len(rows)
     if not count:
-        raise ValueError(f"layer {name or '(model)'} got empty inputs: calibrate with others")
+        raise ValueError(f"layer {name or '(model)'} got empty inputs: calibrate with other inputs")
     hessian *= 2 / count
     missing = -view.columns % pattern.m
     before = view.to_matrix(weight.detach()).float().clone()

@@ -112,8 +112,8 @@ class IncrementalMask:
         pattern = NMPattern(*state["pattern"])
         if pattern != self.pattern or state["mask"].shape != self.mask.shape:
             raise ValueError(
-                f"the state is of {pattern} {tuple(state['mask'].shape)}, this mask of {self.pattern}"
-                f" {tuple(self.mask.shape)}"
+                f"the state has {pattern} and shape {tuple(state['mask'].shape)}, this mask {self.pattern}"
+                f" and shape {tuple(self.mask.shape)}"
             )
         self.average = state["average"].to(self.average).clone()
         self.mask = state["mask"].to(self.mask).clone()

@@ -150,7 +150,10 @@ class MaskCache:
             return found
         mask = make()
         if mask.device != _numbered(device):
-            raise ValueError(f"the mask made for {pattern_id!r} is on {mask.device}, asked for on {device}")
+            raise ValueError(
+                f"the mask made for {pattern_id!r} is on {mask.device}"
+                f" but {device} was requested: create it there"
+            )
         self.put(pattern_id, mask)
         return mask
 

@@ -81,7 +81,7 @@ def compress_model(
     def obstacle(name: str, module: nn.Module) -> str | None:
         settings = _settings(name, pattern, coding)
         if settings is None:
-            return "the pattern or coding leaves it out"
+            return "the pattern or coding skips it"
         return _obstacle(module, settings[0], pad)
 
     selection = choose_layers(
@@ -136,14 +136,14 @@ def _settings(
 
 def _obstacle(module: nn.Module, pattern: NMPattern | None, pad: bool) -> str | None:
     if is_parametrised(module):
-        return "its weight is parametrised: bake it in first (MaskedModel.remove, remove_parametrizations)"
+        return "its weight is parametrised: call MaskedModel.remove or remove_parametrizations first"
     if isinstance(module, (nn.ConvTranspose2d, *SPARSE_CONVOLUTIONS)) and module.groups != 1:
         return "a sparse or transposed convolution of several groups"
     weight = module.weight
     assert isinstance(weight, Tensor)
     columns = len(weight) if isinstance(module, nn.ConvTranspose2d) else weight[0].numel()
     if pattern is not None and columns % pattern.m and not pad:
-        return f"its input dimension {columns} is not divisible by m={pattern.m} (pad=True takes it)"
+        return f"its input dimension {columns} is not divisible by m={pattern.m} (use pad=True)"
     return None
 
 

@@ -31,7 +31,7 @@ _HEAD_START_CYCLES = 200_000
 
 @dataclass(frozen=True)
 class TuningSettings:
-    """How choices are made.
+    """Settings of the measurement.
 
     Attributes:
         mode: ``"measure"`` times the alternatives at the first call of a new case, which takes from tens of

@@ -55,7 +55,7 @@ def load(source: Path, flags: Sequence[str] = ()) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(library))
     except OSError as error:
-        raise ImplementationError(f"{library} cannot be loaded ({error}): remove it") from error
+        raise ImplementationError(f"{library} cannot be loaded ({error}): delete the file") from error
 
 
 class BackgroundLibrary:
@@ -128,12 +128,12 @@ def load_module(source: Path) -> ModuleType:
     library = _built(source, (f"-I{headers}", f"-DINTERPRETER={sysconfig.get_config_var('SOABI')}"))
     described = importlib.util.spec_from_file_location(source.stem, library)
     if described is None or described.loader is None:
-        raise ImplementationError(f"{library} is no module of Python: remove it")
+        raise ImplementationError(f"{library} is not a Python module: delete the file")
     module = importlib.util.module_from_spec(described)
     try:
         described.loader.exec_module(module)
     except ImportError as error:
-        raise ImplementationError(f"{library} cannot be loaded ({error}): remove it") from error
+        raise ImplementationError(f"{library} cannot be loaded ({error}): delete the file") from error
     return module
 
 

@@ -137,7 +137,9 @@ class Op(Generic[Unpack[Case]]):
                     and (supports is None or supports(kind, *case) is None)
                 ):
                     return name
-            raise ImplementationError(f"{self.name}: nothing runs on {device}: {self.reasons(device, *case)}")
+            raise ImplementationError(
+                f"{self.name}: no implementation runs on {device}: {self.reasons(device, *case)}"
+            )
         self.check(impl)
         supports = self.implementations[impl].supports
         reason = None if supports is None else supports(device.type, *case)

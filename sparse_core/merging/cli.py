@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--threads must be at least 1, got {options.threads}")
     if options.seed is not None and options.seed < 0:
         parser.error(f"--seed must be at least 0, got {options.seed}")
-    # Told to stop, it tidies up as if interrupted.
+    # SIGTERM cleans up like Ctrl+C.
     in_main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, _interrupt) if in_main else None
     try:

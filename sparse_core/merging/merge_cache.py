@@ -229,8 +229,8 @@ class MergeCache:
                     self._counts["evictions"] += 1
                 return
         warnings.warn(
-            f"a merge of {size:,} bytes is larger than the cache's budget of {self._budget:,} and is made"
-            " anew each time: raise budget_bytes",
+            f"a merge of {size:,} bytes is larger than the cache's budget of {self._budget:,} and is"
+            " computed at every request: raise budget_bytes",
             CapacityWarning,
             stacklevel=4,
         )

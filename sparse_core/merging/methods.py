@@ -105,10 +105,10 @@ def find_method(name: str) -> Method:
     """
     known = _OTHER_NAMES.get(name, name) if isinstance(name, str) else name
     if isinstance(known, str) and known in _NOT_HERE:
-        raise ValueError(f"mergekit's {name} is not offered here; known are {', '.join(METHODS)}")
+        raise ValueError(f"mergekit's {name} is not supported; known methods: {', '.join(METHODS)}")
     if not isinstance(known, str) or known not in METHODS:
         raise ValueError(
             f"unknown method {name!r}{nearest(name, [*METHODS, *_OTHER_NAMES])};"
-            f" known are {', '.join(METHODS)}"
+            f" known methods: {', '.join(METHODS)}"
         )
     return METHODS[known]

@@ -16,7 +16,7 @@ Rescale = Literal["none", "probability", "l1"]
 
 @dataclass(frozen=True)
 class Rule:
-    """How a tensor is merged; the same for all models.
+    """Rule by which a tensor is merged, the same for all models.
 
     Attributes:
         method: the merge method.
@@ -122,7 +122,8 @@ def read_rescale(method: Method, value: Any, where: str, *, on: Rescale, default
         )
     if value == "probability" and method.sparsifier != "random":
         raise ValueError(
-            f"{where}: {method.name} keeps nothing by one probability: 'l1' restores the sum of magnitudes"
+            f"{where}: {method.name} has no single keep probability: use 'l1', which"
+            " restores the sum of magnitudes"
         )
     found: Rescale = value
     return found

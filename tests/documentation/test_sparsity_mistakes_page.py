@@ -39,7 +39,7 @@ def test_examples_run_and_show_what_the_page_says(capsys: pytest.CaptureFixture[
     printed = []
     torch.manual_seed(0)
     # Another test of this process may have been told already.
-    product._say_once.cache_clear()
+    product._warn_once.cache_clear()
     for block in blocks:
         exec(compile(block, "sparsity-mistakes.md", "exec"), names)
         printed.append(capsys.readouterr().out)

@@ -50,7 +50,7 @@ class EnergyMeter:
             self._counters, self.sources = [domain.read_j for domain in domains], tuple(map(str, domains))
             self.least_s = _RAPL_LEAST_S
         else:
-            raise EnergyUnavailableError(f"nothing counts the energy of device {str(chosen)!r}")
+            raise EnergyUnavailableError(f"no energy counter exists for device {str(chosen)!r}")
 
     def __call__(self) -> float:
         """Return the joules so far; never less than before.
@@ -95,8 +95,8 @@ def _domains(root: Path) -> list[_Domain]:
     ]
     if not folders:
         raise EnergyUnavailableError(
-            f"the energy of this CPU cannot be read: {root} has no intel-rapl:*/energy_uj of a package; it"
-            " takes Linux with the module intel_rapl_msr, on the machine itself and not in a virtual one"
+            f"the energy of this CPU cannot be read: {root} has no intel-rapl:*/energy_uj of a"
+            " package. Load the Linux module intel_rapl_msr; virtual machines have no energy counters"
         )
     return [_Domain(folder) for folder in folders]
 

@@ -81,7 +81,7 @@ class LatencyController:
         quantity: Quantity = SECONDS,
     ) -> None:
         if not seconds:
-            raise ValueError(f"needs at least one level with its expected {quantity.name} a frame")
+            raise ValueError(f"needs at least one level with its expected {quantity.name} per frame")
         for name, expected in seconds.items():
             _check(expected, f"{quantity.name} of level {name!r}")
         if not 0 <= hysteresis < 1 or patience < 1 or not 0 < smoothing <= 1:
@@ -203,7 +203,7 @@ def measure_levels(
         ValueError: no levels or no repeats.
     """
     if not levels or repeats < 1 or warm_up < 0:
-        raise ValueError(f"needs levels and repeats, got {len(levels)} levels, {repeats} and {warm_up} turns")
+        raise ValueError(f"needs levels and repeats, got {len(levels)} levels, {repeats=}, {warm_up=}")
     read = time.perf_counter if clock is None else clock
     samples: dict[str, list[float]] = {name: [] for name in levels}
     for turn in range(warm_up + repeats):

@@ -148,12 +148,12 @@ def _unfit(
     if type(module) not in (nn.Linear, nn.Conv2d):
         if is_parametrised(module):
             return "its weight is parametrised: torch.nn.utils.parametrize.remove_parametrizations first"
-        return f"{type(module).__name__} computes something else than its class, or is read without a call"
+        return f"{type(module).__name__} may not compute what its base class does"
     if isinstance(module, nn.Conv2d):
         if module.groups != 1:
             return "grouped convolution"
         if module.padding_mode != "zeros" or isinstance(module.padding, str):
-            return "padding must be numbers of zeros"
+            return "padding must be numeric and filled with zeros"
     rows, columns = module.weight.shape[0], module.weight[0].numel()
     r, c = block_size if isinstance(block_size, tuple) else (block_size, block_size)
     if structure == "block" and (rows % r or columns % c):

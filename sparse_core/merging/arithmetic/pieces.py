@@ -16,8 +16,7 @@ from torch import Tensor
 
 Result = TypeVar("Result")
 #: Numbers in a piece on a CPU. Even, because random bits are drawn in pairs. Just below the size from which
-#: torch splits an operation over threads, which would synchronize after each one; threads get ranges of pieces
-#: instead.
+#: torch splits an operation over threads, which synchronize after each one; threads get ranges of pieces.
 PIECE = (1 << 15) - 2
 _GPU_PIECE = 1 << 24
 #: Smaller tensors are not split over threads.

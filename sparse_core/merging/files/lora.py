@@ -50,7 +50,7 @@ class LoraAdapter:
         weights = folder / "adapter_model.safetensors"
         for file in (self._config_file, weights):
             if not file.is_file():
-                raise FileNotFoundError(f"{file}: no such file; a LoRA is a folder as PEFT writes it")
+                raise FileNotFoundError(f"{file}: no such file; give the adapter's folder as PEFT writes it")
         self._reader = TensorFileReader(weights)
         config = self._read_config()
         self._pairs: dict[str, _Pair] = {}
@@ -61,7 +61,7 @@ class LoraAdapter:
             module = down.removesuffix(ends[0])
             up = module + ends[1]
             if up not in names:
-                raise ValueError(f"{weights}: {down} is there without {up}")
+                raise ValueError(f"{weights}: {down} has no counterpart {up}")
             embedding = ends == _PAIRS[1]
             scale = self._scale(
                 config, module.removeprefix(_PREFIX), self._reader.tensors[down].kind.shape[0]
@@ -71,7 +71,7 @@ class LoraAdapter:
             del names[down], names[up]
         for name in names:
             if ".lora_" in name or not name.startswith(_PREFIX):
-                raise ValueError(f"{weights}: tensor {name!r} is none that a LoRA of PEFT has")
+                raise ValueError(f"{weights}: tensor {name!r} does not belong to a PEFT LoRA")
             self._whole[name.removeprefix(_PREFIX).replace(".modules_to_save", "")] = name
 
     def check(self, shapes: dict[str, tuple[int, ...]], base: str) -> None:
@@ -105,7 +105,7 @@ class LoraAdapter:
         up, down = (self._reader.tensors[factor].kind.shape for factor in (pair.up, pair.down))
         if len(up) != 2 or len(down) != 2 or up[1] != down[0]:
             raise ValueError(
-                f"{self.path}: the factors of {name!r} have shapes {up} and {down}, no product of matrices"
+                f"{self.path}: the factors of {name!r} have shapes {up} and {down}, which do not multiply"
             )
         return (down[1], up[0]) if pair.turned else (up[0], down[1])
 
@@ -113,13 +113,15 @@ class LoraAdapter:
         try:
             config = json.loads(self._config_file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"{self._config_file}: no JSON ({error})") from error
+            raise ValueError(f"{self._config_file}: not valid JSON ({error})") from error
         if not isinstance(config, dict) or config.get("peft_type") != "LORA":
             kind = config.get("peft_type") if isinstance(config, dict) else type(config).__name__
             raise ValueError(f"{self._config_file}: peft_type: expected LORA, got {kind!r}")
         for field in _NOT_FOLLOWED:
             if config.get(field):
-                raise ValueError(f"{self._config_file}: {field} is not followed: merge it by PEFT first")
+                raise ValueError(
+                    f"{self._config_file}: {field} is not supported: merge the adapter with PEFT first"
+                )
         return config
 
     def _scale(self, config: dict[str, Any], module: str, rank: int) -> float:

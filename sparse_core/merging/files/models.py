@@ -95,7 +95,7 @@ def open_model(path: str | os.PathLike[str]) -> ModelOnDisk:
     if place.name.endswith(".json"):
         return _open_index(place, place)
     if place.suffix in (".bin", ".pt", ".pth", ".ckpt"):
-        raise ValueError(f"{place}: pickled weights are not read: save them as safetensors first")
+        raise ValueError(f"{place}: pickled weights are not supported: convert them to safetensors")
     reader = TensorFileReader(place)
     if reader.metadata.get("format") == FORMAT:
         return TaskVectorReader(place)
@@ -136,10 +136,10 @@ def _open_index(place: Path, index: Path) -> FolderModel:
     shards = {}
     for name, file in named.items():
         if Path(file).name != file:
-            raise ValueError(f"{index}: weight_map: {file!r} is not a file beside the index")
+            raise ValueError(f"{index}: weight_map: {file!r} is not a file in the index's folder")
         if file not in readers:
             readers[file] = TensorFileReader(index.parent / file)
         if name not in readers[file].tensors:
-            raise ValueError(f"{index}: weight_map says that {name!r} is in {file}, and it is not")
+            raise ValueError(f"{index}: weight_map lists {name!r} in {file}, which lacks it")
         shards[name] = readers[file]
     return FolderModel(place, shards)

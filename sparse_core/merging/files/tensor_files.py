@@ -49,7 +49,7 @@ _CHUNK = 1 << 20
 def dtype_named(dtype: torch.dtype) -> str:
     """Return the format's name of a type, for example ``BF16``; ``ValueError`` if there is none."""
     if dtype not in _CODES:
-        raise ValueError(f"safetensors files hold no {str(dtype).removeprefix('torch.')}")
+        raise ValueError(f"safetensors files do not support {str(dtype).removeprefix('torch.')}")
     return _CODES[dtype]
 
 
@@ -91,7 +91,7 @@ class TensorFileReader:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _LARGEST_HEADER):
                 raise ValueError(
-                    f"{self.path}: truncated, or no safetensors file: its header should take {length:,} bytes"
+                    f"{self.path}: truncated, or not a safetensors file: its header needs {length:,} bytes"
                     f" and the file has {size:,}"
                 )
             raw = file.read(length)
@@ -100,7 +100,7 @@ class TensorFileReader:
         try:
             header = json.loads(raw)
             if not isinstance(header, dict):
-                raise ValueError("the header is no JSON object")
+                raise ValueError("the header is not a JSON object")
             self.metadata = dict(header.pop("__metadata__", None) or {})
             for name, entry in header.items():
                 self.tensors[name] = _info(name, entry, 8 + length)
@@ -111,7 +111,7 @@ class TensorFileReader:
         end = max((info.offset + info.kind.nbytes for info in self.tensors.values()), default=8 + length)
         if end > size:
             raise ValueError(
-                f"{self.path}: truncated: the header tells of {end:,} bytes and the file has {size:,};"
+                f"{self.path}: truncated: the header describes {end:,} bytes, the file has {size:,};"
                 " write or download it again"
             )
 
@@ -183,7 +183,7 @@ class TensorFileWriter:
         header = json.dumps({"__metadata__": dict(metadata), **self._entries}, separators=(",", ":")).encode()
         if len(header) > self._room:
             self._file.close()
-            raise ValueError(f"the header needs {len(header)} bytes and {self._room} were set aside")
+            raise ValueError(f"the header needs {len(header)} bytes, but only {self._room} are reserved")
         least = -(-len(header) // 8) * 8
         if least < self._room and self._position <= _MOVED:
             for start in range(0, self._position, _CHUNK):

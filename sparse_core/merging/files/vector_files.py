@@ -147,7 +147,7 @@ class TaskVectorReader:
         header = self._file.metadata
         if header.get("format") != FORMAT:
             raise ValueError(
-                f"{path}: format is {header.get('format')!r}, not {FORMAT!r}: no task vector file"
+                f"{path}: format is {header.get('format')!r}, not {FORMAT!r}: not a task vector file"
             )
         if header.get("version") != VERSION:
             raise ValueError(f"{path}: version is {header.get('version')!r}, this release reads {VERSION!r}")

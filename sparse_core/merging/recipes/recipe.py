@@ -114,7 +114,7 @@ def load_recipe(path: str | os.PathLike[str]) -> Recipe:
     try:
         values = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file}: no valid YAML: {error}") from error
+        raise ValueError(f"{file}: not valid YAML: {error}") from error
     return parse_recipe(values, str(file))
 
 
@@ -165,7 +165,7 @@ def parse_recipe(values: Any, where: str = "recipe") -> Recipe:
 def _listed(values: dict[str, Any], where: str) -> tuple[list[Any], tuple[int, int] | None]:
     """Return the entries of ``models``, or of a single slice over whole models."""
     if ("models" in values) == ("slices" in values):
-        raise ValueError(f"{where}: expected models (or slices with one entry), and not both")
+        raise ValueError(f"{where}: expected either models or slices with one entry")
     if "models" in values:
         models = values["models"]
         if not isinstance(models, list) or not models:
@@ -173,9 +173,7 @@ def _listed(values: dict[str, Any], where: str) -> tuple[list[Any], tuple[int, i
         return models, None
     slices = values["slices"]
     if not isinstance(slices, list) or len(slices) != 1 or not isinstance(slices[0], dict):
-        raise ValueError(
-            f"{where}: slices: only one slice over whole models is merged; layers are not restacked"
-        )
+        raise ValueError(f"{where}: slices: only one slice over whole models is supported")
     check_fields(slices[0], {"sources", "parameters"}, f"{where}: slices[0]")
     sources = slices[0].get("sources")
     if not isinstance(sources, list) or not sources:
@@ -206,7 +204,7 @@ def _models(
             raise ValueError(f"{here}: model is missing")
         path = _path(entry["model"], f"{here}.model")
         settings, _ = read_parameters(entry.get("parameters"), method, f"{here}.parameters", notes, own=True)
-        # mergekit lists the base among the models of a merge of deltas; it contributes nothing.
+        # mergekit lists the base among the models of a merge of deltas; its delta is zero.
         if path == base and method.base != "unused":
             notes += [f"{name} of {path} is ignored: it is the base" for name in settings if name != "t"]
         else:
@@ -214,22 +212,22 @@ def _models(
     if method.base == "needed" and base is None:
         raise ValueError(f"{where}: base_model is missing: {method.name} needs one")
     if method.base == "unused" and base is not None and all(entry.path != base for entry in models):
-        # As in mergekit, the base is a model like the others here.
+        # mergekit treats the base as a model like the others here.
         models.append(ModelEntry(base))
     if not models:
-        raise ValueError(f"{where}: models: nothing to merge beside the base")
-    beside = "" if method.base == "unused" else " beside the base"
+        raise ValueError(f"{where}: models: no model to merge besides the base")
+    extra = "" if method.base == "unused" else " besides the base"
     if len(models) < method.least or (method.most is not None and len(models) > method.most):
         wanted = f"{method.least}" if method.least == method.most else f"at least {method.least}"
         wanted = wanted if method.most != 1 else "one model"
-        raise ValueError(f"{where}: models: {method.name} takes {wanted}{beside}, got {len(models)}")
+        raise ValueError(f"{where}: models: {method.name} takes {wanted}{extra}, got {len(models)}")
     return tuple(models)
 
 
 def _require_parameters(recipe: Recipe, where: str) -> None:
     if recipe.method.name == "slerp" and "t" not in recipe.parameters:
         raise ValueError(
-            f"{where}: parameters.t is missing: slerp needs the place between base (0) and model (1)"
+            f"{where}: parameters.t is missing: slerp needs the position between base (0) and model (1)"
         )
     for index, entry in enumerate(recipe.models if "weight" in recipe.method.parameters else ()):
         if "weight" not in entry.parameters and "weight" not in recipe.parameters:

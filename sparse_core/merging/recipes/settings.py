@@ -170,8 +170,7 @@ def read_parameters(
             notes.append(f"{name} is ignored: {_IGNORED[name]}")
         elif name not in allowed:
             if name in _TENSOR | _GLOBAL | _OTHERS:
-                # mergekit passes over parameters that a method does not take; so do recipes written for
-                # several.
+                # mergekit ignores parameters that a method does not take; recipes rely on it.
                 notes.append(f"{name} is ignored: {method.name} has no such parameter")
                 continue
             raise ValueError(
@@ -188,7 +187,7 @@ def read_parameters(
                 general[name] = found.constant
         elif own:
             raise ValueError(
-                f"{where}: {name!r} is one value for the whole merge: put it under the recipe's parameters"
+                f"{where}: {name!r} applies to the whole merge: move it to the recipe's parameters"
             )
         else:
             general[name] = value

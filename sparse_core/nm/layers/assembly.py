@@ -110,7 +110,7 @@ def coded_model(model: nn.Module) -> CompressedModel:
             settings[name] = layer.settings
         seen.add(layer)
     if not weights:
-        raise ValueError("the model holds no packed layer: sparsify puts them in")
+        raise ValueError("the model has no packed layer: convert it with sparsify first")
     stored, others = split_tied(state)
     return CompressedModel(weights, stored, tied={**tied, **others}, settings=settings)
 

@@ -212,7 +212,9 @@ class CompressedConv2d(CompressedLayer):
                 f" {tuple(convolution.weight.shape)}"
             )
         if convolution.padding_mode != "zeros":
-            raise ValueError(f"padding_mode={convolution.padding_mode!r}: only zeros can be compressed")
+            raise ValueError(
+                f"padding_mode={convolution.padding_mode!r}: only padding_mode='zeros' is supported"
+            )
         super().__init__(weight, convolution.bias, tile_rows=tile_rows, train_codebook=train_codebook)
         self.stride = convolution.stride
         self.padding = convolution.padding

@@ -216,7 +216,7 @@ def densify(model: nn.Module, *, inplace: bool = True) -> nn.Module:
         model = copy.deepcopy(model)
     packed = packed_layers(model)
     if not packed:
-        raise ValueError("the model holds no packed layer: sparsify puts them in")
+        raise ValueError("the model has no packed layer: convert it with sparsify first")
     model = replace_modules(model, {layer: _dense(layer) for layer in packed.values()})
     restore_fused_layers(model)
     return model
@@ -277,7 +277,7 @@ def _quantised(
     name: str, layer: CodedLayer, statistics: Mapping[str, InputStatistics] | None
 ) -> SparseLinearInt8:
     if not isinstance(layer, SparseLinear):
-        raise ValueError(f"layer {name or '(model)'}: quantise=True needs n:m, there is no int8 for blocks")
+        raise ValueError(f"layer {name or '(model)'}: quantise=True needs an n:m pattern, not blocks")
     return layer.quantise(None if statistics is None else statistics.get(name))
 
 

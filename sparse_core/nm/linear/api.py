@@ -72,7 +72,7 @@ def nm_linear(
         if impl not in ("auto", "reference", "dense"):
             raise ImplementationError(
                 f"torch.func, forward-mode derivatives, torch.jit.trace and exports to ONNX cannot follow"
-                f" impl={impl!r}: use impl='auto', which takes plain torch there"
+                f" impl={impl!r}: use impl='auto', which runs plain torch"
             )
         return reference.nm_linear(
             x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=result

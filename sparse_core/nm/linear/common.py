@@ -80,7 +80,7 @@ def check_operands(
         )
     if x.dtype != torch.int8:
         if scale is not None:
-            raise ValueError("scale dequantises an int8 product; the weight is " + str(weight.dtype))
+            raise ValueError("scale needs an int8 weight; the weight is " + str(weight.dtype))
         if out_dtype not in (None, x.dtype):
             raise ValueError(f"out_dtype={out_dtype} needs an int8 weight; x is {x.dtype}")
         return x.dtype
@@ -108,9 +108,11 @@ def _check_int8(
         raise ValueError(f"scale must be float32 of shape {(out,)}, got {scale.dtype} {tuple(scale.shape)}")
     result = out_dtype or default_result(torch.int8, scale)
     if result not in INT8_RESULTS:
-        raise TypeError(f"an int8 product gives {', '.join(map(str, INT8_RESULTS))}, not {result}")
+        raise TypeError(
+            f"out_dtype of an int8 product must be {', '.join(map(str, INT8_RESULTS))}, got {result}"
+        )
     if result == torch.int32 and (scale is not None or bias is not None or activation is not None):
-        raise ValueError("an int32 result is the plain sum: leave out scale, bias and activation")
+        raise ValueError("an int32 result takes no scale, bias or activation: choose another out_dtype")
     return result
 
 

@@ -112,7 +112,7 @@ def multiply(
         chosen = "reference"
     if impl != "auto" or chosen != "vendor":
         if impl == "auto" and chosen != "cpu":
-            _say_once(device.type)
+            _warn_once(device.type)
         impl = chosen
     if impl == "cpu" and x.numel():
         return cpu.nm_linear(x, weight, bias, activation=activation)
@@ -174,11 +174,11 @@ def _kind(tensor: Tensor | None) -> tuple[object, ...] | None:
 
 
 @cache
-def _say_once(device_type: str) -> None:
+def _warn_once(device_type: str) -> None:
     warnings.warn(
-        f"packed n:m weights are unpacked for every such product on this {device_type} device: they save"
-        " memory, not time (2:4 weights of 16 bits or int8 are faster on NVIDIA GPUs of compute capability"
-        " 8.0 on, and of float32, for few rows, on processors with AVX-512)",
+        f"packed n:m weights are unpacked for every such product on this {device_type} device, which saves"
+        " memory but no time. Fast are 16-bit or int8 2:4 weights on NVIDIA GPUs of compute capability 8.0 or"
+        " more, and float32 2:4 weights with few rows on processors with AVX-512",
         UnpackedWarning,
         stacklevel=4,
     )

@@ -60,10 +60,7 @@ def fit_codebook(
     nonzero = exact != 0
     wanted = entries - zero
     if not wanted and bool(nonzero.any()):
-        raise ValueError(
-            "a codebook of 1 entry cannot hold zero and other values: entries=2 or more, as some kept values"
-            " are zero"
-        )
+        raise ValueError("a codebook of 1 entry cannot hold zero and other values: use entries=2 or more")
     weights = _importance(importance, values)[nonzero]
     # Equal values are counted together: k-means on the distinct ones gives the same with less work.
     distinct, place = torch.unique(exact[nonzero], return_inverse=True)
@@ -185,6 +182,6 @@ def _check(values: Tensor, entries: int) -> None:
         raise ValueError(f"a codebook has 1 to {MOST_ENTRIES} entries, got {entries}")
     if entries > values.numel():
         raise ValueError(
-            f"a codebook of {entries} entries is larger than the {values.numel()} values that it stands for:"
+            f"a codebook of {entries} entries is larger than the {values.numel()} values:"
             " use fewer entries, or store the values"
         )

@@ -66,10 +66,10 @@ class Coding:
             if text.startswith("codebook"):
                 return cls("codebook", entries=int(text.removeprefix("codebook")))
         except ValueError as error:
-            raise ValueError(f"{text!r} is no way to store values: {error}") from error
+            raise ValueError(f"{text!r} is not a coding: {error}") from error
         raise ValueError(
-            f"{text!r} is no way to store values: float64, float32, float16, bfloat16, int8, int4, int4/64"
-            " (a scale for each 64 values) or codebook16 are"
+            f"{text!r} is not a coding: use float64, float32, float16, bfloat16, int8, int4, int4/64"
+            " (a scale for each 64 values) or codebook16"
         )
 
     @property

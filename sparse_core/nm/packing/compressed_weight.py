@@ -177,7 +177,7 @@ class CompressedWeight(NMWeight):
             ValueError: another coding.
         """
         if self.coding.kind not in INTEGER_BITS:
-            raise ValueError(f"values are stored as {self.coding}, not as whole numbers")
+            raise ValueError(f"values are stored as {self.coding}, not as integers")
         return self._signed(unpack_bits(self.values, self.kept, self.value_bits))
 
     def _signed(self, numbers: Tensor) -> Tensor:
@@ -220,7 +220,7 @@ class CompressedWeight(NMWeight):
                 " layers need whole groups"
             )
         if dtype == torch.int8 and self.coding.group_size is not None:
-            raise ValueError("scales of groups cannot be taken out of an int8 product")
+            raise ValueError("int8 packing needs one scale per row, not scales per group")
         values = self.integers() if dtype == torch.int8 else self.kept_values().to(dtype)
         pattern = NMPattern(self.pattern.n, self.pattern.m)
         return PackedNM(values, pack_index(self.positions(), pattern), self.matrix_shape, pattern)

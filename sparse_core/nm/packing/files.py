@@ -135,7 +135,9 @@ def _read(file: Path, found: TensorFile) -> CompressedFile:
     stored = {*tensors, *(weight_key(name) for name in weights)}
     for name, source in tied.items():
         if name in stored or source not in stored:
-            raise ValueError(f"{file}: tied: {name!r} is said to be {source!r}; write the file again")
+            raise ValueError(
+                f"{file}: tied: {name!r} refers to {source!r}, which is missing; write the file again"
+            )
     return CompressedFile(CompressedModel(weights, tensors, tied=tied, settings=settings), extra)
 
 

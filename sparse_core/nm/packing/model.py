@@ -101,7 +101,7 @@ class CompressedModel:
         """
         difference = state_difference(expected, self.shapes())
         if difference is not None:
-            raise ValueError(f"the compressed model is of another network: {difference}")
+            raise ValueError(f"the compressed model belongs to another network: {difference}")
 
     def load_into(self, model: nn.Module) -> nn.Module:
         """Write the unpacked weights and all other tensors into a dense model.

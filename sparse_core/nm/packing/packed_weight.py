@@ -119,7 +119,7 @@ class PackedNM(NMWeight):
                 f" makes; got {type(tensor).__name__}: a dense weight is packed by from_dense"
             )
         if tensor.dtype == torch.int8:
-            raise TypeError("torch reads no int8 from its semi-structured tensors: keep the dense weight")
+            raise TypeError("torch cannot read int8 from its semi-structured tensors: keep the dense weight")
         dense = tensor.detach().to_dense()
         if not bool(dense.isfinite().all()):
             raise ValueError("the tensor holds infinity or NaN, which torch cannot read from its own layout")

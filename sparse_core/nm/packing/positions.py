@@ -35,8 +35,8 @@ def index_bits(pattern: NMPattern, coding: IndexCoding) -> int:
         return pattern.n * slot_bits(pattern)
     if pattern.index_bits > MOST_BITS:
         raise ValueError(
-            f"{pattern} has 2^{pattern.entropy_bits:.0f} choices a group, more than {MOST_BITS} bits can tell"
-            " apart: use index='slots', or smaller groups"
+            f"{pattern} has 2^{pattern.entropy_bits:.0f} choices per group, more than {MOST_BITS} bits can"
+            " encode: use index='slots', or smaller groups"
         )
     return pattern.index_bits
 
@@ -81,7 +81,7 @@ def unpack_positions(
         slots = unpack_bits(packed, groups * pattern.n, slot_bits(pattern))
         index = slots.reshape(len(packed), groups, pattern.n)
         if check and not _are_choices(index, pattern):
-            raise ValueError(f"the positions are no choice of {pattern.n} of {pattern.m}: damaged")
+            raise ValueError(f"the positions are not a choice of {pattern.n} of {pattern.m}: damaged")
         return index
     return unrank(unpack_bits(packed, groups, bits), pattern, check=check)
 
@@ -112,7 +112,7 @@ def unrank(numbers: Tensor, pattern: NMPattern, *, check: bool = True) -> Tensor
     choices = math.comb(pattern.m, pattern.n)
     if check and numbers.numel() and int(numbers.max()) >= choices:
         raise ValueError(
-            f"{pattern} has {choices} choices a group, got number {int(numbers.max())}: the data is damaged"
+            f"{pattern} has {choices} choices per group, got number {int(numbers.max())}: the data is damaged"
         )
     if choices <= 1 << 16:
         return _choices_on(pattern, numbers.device)[numbers.long()]

@@ -138,8 +138,8 @@ def permute_model(
             for variable, order in reversed(undo):
                 worker.apply(variable, order.argsort())
             raise RuntimeError(
-                f"an output of {type(model).__name__} changed by {beyond[0]:.3g}, more than rounding can;"
-                " the permutation was taken back. Is the forward pass random, or does its code depend on"
+                f"an output of {type(model).__name__} changed by {beyond[0]:.3g}, more than rounding explains;"
+                " the permutation was reverted. Is the forward pass random, or does its code depend on"
                 " channel numbers?"
             )
     change = max((change for change, _ in changes), default=0.0)

@@ -29,7 +29,7 @@ def as_pattern(
             )
         return NMPattern(n_or_pattern, m)
     if m is not None:
-        raise TypeError("m goes with a number n; a pattern has its own")
+        raise TypeError("m is only valid with a number n; a pattern has its own m")
     if not isinstance(n_or_pattern, NMPattern | Block | Mapping):
         raise TypeError(
             f"the pattern must be NMPattern, Block, n and m, or a dictionary; got {n_or_pattern!r}"
@@ -58,7 +58,7 @@ def writable_layers(
 
     def obstacle(name: str, module: nn.Module) -> str | None:
         if is_parametrised(module):
-            return "its weight is parametrised: take the parametrisation off, or set its masks"
+            return "its weight is parametrised: remove the parametrisation, or set its masks"
         if collecting and module in projections:
             return "nn.MultiheadAttention reads its weight without calling it: its inputs are unknown"
         if isinstance(module, nn.MultiheadAttention) and (
@@ -135,7 +135,9 @@ def check_inputs(
             f"score={score!r} needs inputs: calibration=batches, or statistics=collect_inputs(…)"
         )
     if sequential and (calibration is None or statistics is not None):
-        raise ValueError("sequential pruning collects its own statistics: give calibration and no statistics")
+        raise ValueError(
+            "sequential pruning collects its own statistics: give calibration instead of statistics"
+        )
     if score == "sparsegpt":
         for name in layers:
             wanted = pattern[name] if isinstance(pattern, Mapping) else pattern

@@ -215,6 +215,6 @@ def _check_reached(wanted: Mapping[str, nn.Module], sums: Mapping[str, _Sums]) -
     missing = [name for name in wanted if name not in sums]
     if missing:
         raise ValueError(
-            f"no batch reached {', '.join(repr(name) for name in missing)}: leave these layers out by select."
+            f"no batch reached {', '.join(repr(name) for name in missing)}: exclude these layers with select."
             " (nn.MultiheadAttention reads the weight of its out_proj without calling it.)"
         )

@@ -252,7 +252,7 @@ class _Terms:
         unused = [name for name, gradient in zip(names, gradients, strict=True) if gradient is None]
         if unused:
             raise ValueError(
-                f"the loss does not depend on layers {', '.join(unused)}: leave them out by select="
+                f"the loss does not depend on layers {', '.join(unused)}: exclude them with select="
             )
         for name, gradient in zip(names, gradients, strict=True):
             self.gradients[name] += gradient.detach()

@@ -68,7 +68,7 @@ def prune_weight(
     """
     source = weight.detach()
     if options.compensate and not bool(source.isfinite().all()):
-        raise ValueError(f"{name} has NaN or infinite values: no scale compensates for what they lose")
+        raise ValueError(f"{name} has NaN or infinite values: compensation needs finite values")
     if isinstance(options.score, str) and options.score == "sparsegpt":
         pruned = _by_sparsegpt(source, pattern, options, name)
     else:

@@ -87,7 +87,7 @@ class DistillationLoss:
             RuntimeError: called after :meth:`close`.
         """
         if self._pairs and not self._hooks:
-            raise RuntimeError("this DistillationLoss is closed: its hooks on the features are removed")
+            raise RuntimeError("this DistillationLoss is closed: create a new one")
         self.teacher.eval()
         with torch.no_grad():
             teacher_logits = call_model(self.teacher, inputs)

@@ -169,7 +169,7 @@ def test_state_goes_on_to_the_bit() -> None:
     for step in steps[3:]:
         assert torch.equal(first.update(step).mask, second.update(step).mask)
     assert torch.equal(first.average, second.average)
-    with pytest.raises(ValueError, match="the state is of 2:4"):
+    with pytest.raises(ValueError, match="the state has 2:4"):
         IncrementalMask(repeated_mask(NMPattern(1, 4), (4, 8)), NMPattern(1, 4)).load_state_dict(
             first.state_dict()
         )

@@ -81,7 +81,7 @@ def test_reports_say_everything(network: nn.Module) -> None:
     assert report is not None
     text = str(report)
     assert "bits a weight" in text
-    assert "the pattern or coding leaves it out" in text
+    assert "the pattern or coding skips it" in text
     assert [layer.pattern for layer in report.layers] == ["2:4", "1:4", "dense"]
     values = json.loads(json.dumps(report.to_json()))
     assert values["stored_bytes"] == report.stored_bytes < values["dense_bytes"]
@@ -95,7 +95,7 @@ def test_widths_are_skipped_or_padded(network: nn.Module) -> None:
     compressed = compress_model(network, NMPattern(2, 4), "int8")
     assert compressed.report is not None
     assert compressed.report.skipped["5"] == (
-        "its input dimension 10 is not divisible by m=4 (pad=True takes it)"
+        "its input dimension 10 is not divisible by m=4 (use pad=True)"
     )
     assert "5" in compress_model(network, NMPattern(2, 4), "int8", pad=True).weights
 
@@ -235,5 +235,5 @@ def test_tied_tensors_are_stored_once_and_stay_tied(coding: str, tmp_path: Path)
 def test_a_tie_to_nothing_is_named(tmp_path: Path) -> None:
     compressed = compress_model(Tied())
     compressed.tied["head.weight"] = "nowhere"
-    with pytest.raises(ValueError, match=r"tied: 'head\.weight' is said to be 'nowhere'"):
+    with pytest.raises(ValueError, match=r"tied: 'head\.weight' refers to 'nowhere'"):
         load_compressed(save_compressed(compressed, tmp_path / "tied.safetensors"))

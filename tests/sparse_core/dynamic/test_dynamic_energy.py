@@ -62,7 +62,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(EnergyUnavailableError, match=r"intel-rapl:1/energy_uj: there is no such file"):
         meter()
-    with pytest.raises(EnergyUnavailableError, match="nothing counts the energy of device 'meta'"):
+    with pytest.raises(EnergyUnavailableError, match="no energy counter exists for device 'meta'"):
         EnergyMeter("meta")
 
 

@@ -225,7 +225,7 @@ def test_damaged_and_absent_models(folder: Path) -> None:
     (folder / "a/pytorch_model.bin").write_bytes(b"")
     with pytest.raises(FileNotFoundError, match="save them as safetensors first"):
         open_model(folder / "a")
-    with pytest.raises(ValueError, match="pickled weights are not read"):
+    with pytest.raises(ValueError, match="pickled weights"):
         open_model(folder / "a/pytorch_model.bin")
     with pytest.raises(FileNotFoundError, match="download them first"):
         open_model("organisation/model-7b")
@@ -233,7 +233,7 @@ def test_damaged_and_absent_models(folder: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"part-1\.safetensors: no such file"):
         open_model(folder / "b")
     (folder / "b" / INDEX_NAME).write_text('{"weight_map": {"x": "../a/model.safetensors"}}')
-    with pytest.raises(ValueError, match="is not a file beside the index"):
+    with pytest.raises(ValueError, match="is not a file in the index's folder"):
         open_model(folder / "b")
     (folder / "b" / INDEX_NAME).write_text("{}")
     with pytest.raises(ValueError, match="weight_map is missing or damaged"):
@@ -308,7 +308,7 @@ def test_writer_refuses_what_the_format_cannot_hold(tmp_path: Path) -> None:
             writer.add("b", torch.ones(1))
         with pytest.raises(ValueError, match="was written already"):
             writer.add("a", torch.ones(1))
-        with pytest.raises(ValueError, match="hold no complex64"):
+        with pytest.raises(ValueError, match="complex64"):
             writer.add("b", torch.ones(1, dtype=torch.complex64))
 
 

@@ -236,7 +236,7 @@ def test_bad_arguments() -> None:
         merge(base, [vector], "ties", select_topk=0.5)
     with pytest.raises(ValueError, match="tol: expected a number above 0, got 0"):
         merge(base, [vector], "karcher", tol=0)
-    with pytest.raises(ValueError, match="rescale: ties keeps nothing by one probability"):
+    with pytest.raises(ValueError, match="rescale: ties has no single keep probability"):
         merge(base, [vector], "ties", rescale="probability")
     with pytest.raises(ValueError, match=r"epsilon must be from 0 to 0\.5, got 1"):
         merge(base, [vector], "della", epsilon=1)

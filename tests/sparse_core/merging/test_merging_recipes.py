@@ -160,7 +160,7 @@ def test_rescale_means_what_it_means_to_mergekit() -> None:
     [
         ([], "expected a mapping with merge_method and models, got list"),
         (None, "got nothing: the file is empty"),
-        (changed(merge_method="nearswap"), "merge_method: mergekit's nearswap is not offered here"),
+        (changed(merge_method="nearswap"), "merge_method: mergekit's nearswap is not supported"),
         (changed(merge_method=["ties"]), r"unknown method \['ties'\]"),
         (changed(parameters={"weight": True}), "expected a number or a list of numbers, got True"),
         (changed(merge_method="breadcrumbs", parameters={"gamma": 1}), "from 0 to below 1, got 1"),
@@ -169,9 +169,9 @@ def test_rescale_means_what_it_means_to_mergekit() -> None:
         (changed(merge_method="teis"), r"merge_method: unknown method 'teis' \(did you mean 'ties'\?\)"),
         (changed(merge_method="dare_tie"), "did you mean 'dare_ties'"),
         (changed(base_model=...), "base_model is missing: ties needs one"),
-        (changed(models=...), "expected models"),
+        (changed(models=...), "expected either models"),
         (changed(models=[]), "models: expected a list"),
-        (changed(models=[{"model": "base"}]), "nothing to merge beside the base"),
+        (changed(models=[{"model": "base"}]), "no model to merge besides the base"),
         (changed(models=["a"]), r"models\[0\]: expected a mapping with 'model', got 'a'"),
         (changed(models=[{"modle": "a"}]), r"models\[0\]: unknown field 'modle' \(did you mean 'model'\?\)"),
         (changed(models=[{"parameters": {}}]), r"models\[0\]: model is missing"),
@@ -208,7 +208,7 @@ def test_rescale_means_what_it_means_to_mergekit() -> None:
             "parameters.seed: expected a whole number from 0",
         ),
         (changed(parameters={"rescale": "l2"}), r"parameters.rescale: expected true or false \(or one of"),
-        (changed(parameters={"rescale": "probability"}), "ties keeps nothing by one probability: 'l1'"),
+        (changed(parameters={"rescale": "probability"}), "ties has no single keep probability: use 'l1'"),
         (changed(merge_method="della", parameters={"epsilon": 0.5}), "from 0 to below 0.5, got 0.5"),
         (changed(merge_method="sce", parameters={"select_topk": 2}), "select_topk: expected a number from 0"),
         (changed(merge_method="karcher", parameters={"max_iter": 1.5}), "expected a whole number from 0"),
@@ -218,9 +218,9 @@ def test_rescale_means_what_it_means_to_mergekit() -> None:
         ),
         (
             changed(merge_method="model_stock", models=[{"model": "a"}]),
-            "model_stock takes at least 2 beside the base, got 1",
+            "model_stock takes at least 2 besides the base, got 1",
         ),
-        (changed(merge_method="nuslerp", models=[{"model": "a"}]), "nuslerp takes 2 beside the base, got 1"),
+        (changed(merge_method="nuslerp", models=[{"model": "a"}]), "nuslerp takes 2 besides the base, got 1"),
         (changed(merge_method="passthrough"), "passthrough takes one model, got 3"),
         (
             changed(merge_method="linear", models=[{"model": "a", "parameters": {"weight": 1}}]),
@@ -230,11 +230,11 @@ def test_rescale_means_what_it_means_to_mergekit() -> None:
         (changed(dtype="bfloat17"), r"dtype: unknown type 'bfloat17' \(did you mean 'bfloat16'\?\)"),
         (
             changed(models=[{"model": "a", "parameters": {"weight": 1, "lambda": 2}}]),
-            "'lambda' is one value for the whole merge",
+            "'lambda' applies to the whole merge",
         ),
-        (changed(merge_method="slerp"), "slerp takes one model beside the base, got 2"),
+        (changed(merge_method="slerp"), "slerp takes one model besides the base, got 2"),
         (changed(merge_method="slerp", models=[{"model": "a"}], parameters={}), "parameters.t is missing"),
-        (changed(slices=[]), "expected models"),
+        (changed(slices=[]), "expected either models"),
         (changed(models=..., slices=[{}, {}]), "only one slice over whole models"),
         (
             changed(
@@ -262,5 +262,5 @@ def test_files_that_are_no_recipes(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such recipe"):
         load_recipe(tmp_path / "absent.yaml")
     (tmp_path / "bad.yaml").write_text("models: [")
-    with pytest.raises(ValueError, match=r"bad\.yaml: no valid YAML"):
+    with pytest.raises(ValueError, match=r"bad\.yaml: not valid YAML"):
         load_recipe(tmp_path / "bad.yaml")

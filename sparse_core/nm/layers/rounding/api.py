@@ -43,7 +43,7 @@ def quantise_input(x: Tensor, scale: Tensor | None = None, *, impl: Impl = "auto
         ImplementationError: a named ``impl`` cannot run here.
     """
     if not x.is_floating_point():
-        raise TypeError(f"x must be floating point, it is rounded to int8 here; got {x.dtype}")
+        raise TypeError(f"x must be floating point to be rounded to int8, got {x.dtype}")
     # Compilers fuse the plain steps with what stands around them.
     if impl == "auto" and torch.compiler.is_compiling():
         impl = "reference"

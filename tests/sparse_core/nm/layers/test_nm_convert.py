@@ -264,7 +264,7 @@ def test_quantised_conversion_and_activation() -> None:
     assert isinstance(model[0], nn.Sequential)
     assert not model[0].training
     torch.testing.assert_close(model(x), fused, rtol=0.05, atol=0.05)
-    with pytest.raises(ValueError, match="layer 0: quantise=True needs n:m"):
+    with pytest.raises(ValueError, match="layer 0: quantise=True needs an n:m"):
         sparsify(nn.Sequential(nn.Linear(32, 32)), Block(8, 0.5), quantise=True)
     with pytest.raises(ValueError, match="statistics names layers"):
         sparsify(oracle, quantise=True, statistics={"9": statistics["0"]})

@@ -203,7 +203,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         ("0", {"layer": {"kind": "nm", "dtype": "torch.int3"}}, "dtype of a layer cannot be 'torch.int3'"),
         ("0", {"layer": {"kind": "nm", "activation": "tanh"}}, "activation of a layer cannot be 'tanh'"),
         ("0", {"layer": {"kind": "int8", "input_scale": 0}}, "input_scale of a layer cannot be 0"),
-        ("0", {"layer": {"kind": "int8"}}, "values are stored as float32, not as whole numbers"),
+        ("0", {"layer": {"kind": "int8"}}, "values are stored as float32, not as integers"),
         ("0", {"m": 5}, "layer 0: (index|values) must be"),
         ("2", {"blocks": 7}, "layer 2: blocks of 7x7 do not fit"),
         ("2", {"shape": [64]}, "layer 2: blocks of 16x16 do not fit"),

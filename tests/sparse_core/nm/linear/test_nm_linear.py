@@ -262,9 +262,9 @@ def test_implementations_by_name() -> None:
 
 @pytest.fixture
 def _unsaid() -> Iterator[None]:
-    product._say_once.cache_clear()
+    product._warn_once.cache_clear()
     yield
-    product._say_once.cache_clear()
+    product._warn_once.cache_clear()
 
 
 @pytest.mark.usefixtures("_unsaid")

@@ -98,16 +98,16 @@ def test_auto_takes_it_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         product.cpu, "nm_linear", lambda x, weight, bias, activation: calls.append(len(x)) or x[:, :4]
     )
-    product._say_once.cache_clear()
+    product._warn_once.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         nm_linear(torch.ones(cpu.MOST_INSTEAD_OF_UNPACKING, 16), packed)
         nm_linear(torch.ones(cpu.MOST_ROWS, 16), packed, dense=packed.to_dense())
     for rows, dense in ((cpu.MOST_ROWS, packed.to_dense()), (cpu.MOST_INSTEAD_OF_UNPACKING, None)):
-        product._say_once.cache_clear()
+        product._warn_once.cache_clear()
         with pytest.warns(product.UnpackedWarning):
             nm_linear(torch.ones(rows + 1, 16), packed, dense=dense)
-    product._say_once.cache_clear()
+    product._warn_once.cache_clear()
     assert calls == [cpu.MOST_INSTEAD_OF_UNPACKING, cpu.MOST_ROWS]
 
 

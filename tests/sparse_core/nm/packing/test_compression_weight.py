@@ -134,5 +134,5 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(ValueError, match="two or more dimensions"):
         compress(weight[0])
     for text in ("int5", "codebook0", "codebookx", "int4/0", "int8/x", ""):
-        with pytest.raises(ValueError, match=r"is no way to store values|1 to 256 entries"):
+        with pytest.raises(ValueError, match=r"is not a coding|1 to 256 entries"):
             Coding.parse(text)

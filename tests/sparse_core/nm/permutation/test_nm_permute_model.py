@@ -323,14 +323,14 @@ def test_untraceable_model_is_left_alone() -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
 
-def test_random_forward_pass_is_taken_back() -> None:
+def test_random_forward_pass_is_reverted() -> None:
     def forward(self: Any, x: Tensor) -> Tensor:
         # Drops numbers in evaluation too.
         return self.last(F.dropout(self.first(x), 0.5))
 
     model = Functional(forward, first=nn.Linear(8, 16), last=nn.Linear(16, 8))
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(RuntimeError, match="taken back"):
+    with pytest.raises(RuntimeError, match="reverted"):
         permute_model(model, torch.randn(3, 8))
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 

@@ -332,7 +332,7 @@ def test_weights_that_are_not_finite_are_named_before_any_change(
     with pytest.raises(ValueError, match="weight of layer 'grouped' has NaN or infinite"):
         prune(model, NMPattern(2, 4), **options)
     assert torch.equal(model.head.weight, head)
-    with pytest.raises(ValueError, match="no scale compensates"):
+    with pytest.raises(ValueError, match="compensation needs finite values"):
         prune(torch.tensor([[1.0, 2.0, float("inf"), 0.0]]), 2, 4, compensate=True)
 
 
@@ -340,7 +340,7 @@ def test_bad_arguments() -> None:
     weight = random(4, 8)
     with pytest.raises(TypeError, match="needs m too"):
         prune(weight, 2)
-    with pytest.raises(TypeError, match="m goes with a number n"):
+    with pytest.raises(TypeError, match="m is only valid"):
         prune(weight, NMPattern(2, 4), 4)
     with pytest.raises(TypeError, match="pattern must be NMPattern"):
         prune(weight, "2:4")  # type: ignore[call-overload]
