@@ -1,7 +1,8 @@
 """2:4 and N:M sparsity: scores, masks, permutation, training, and layers that run it.
 
-The usual way: ``prune`` a model (or train it with ``attach_masks`` and ``MaskRefresher``), then ``sparsify``
-it, which replaces its Linear layers by :class:`SparseLinear`.
+Typical use: ``prune`` a model (or train it with ``attach_masks`` and ``MaskRefresher``), then ``sparsify``
+it,
+which replaces its Linear layers by :class:`SparseLinear`.
 """
 
 from sparse_core.common.surgery import Selection

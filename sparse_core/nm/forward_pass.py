@@ -1,4 +1,4 @@
-"""Run a model on a batch of any usual form, in evaluation mode."""
+"""Run a model on a batch of any common form, in evaluation mode."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ from torch import nn
 
 
 def call_model(model: nn.Module, batch: Any) -> Any:
-    """What the model returns for one batch.
-
-    Args:
-        model: any module.
-        batch: a mapping is given as keyword arguments, a tuple or list as positional ones, and anything else,
-            such as a tensor, as the only argument.
-    """
+    """Call a model with a mapping as keyword arguments, a tuple or list as positional ones, or one value."""
     if isinstance(batch, Mapping):
         return model(**batch)
     if isinstance(batch, tuple | list):
@@ -26,7 +20,7 @@ def call_model(model: nn.Module, batch: Any) -> Any:
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Put ``model`` into evaluation mode, and each of its modules back into its own mode at the end."""
+    """Put a model into evaluation mode; restore the mode of each module at the end."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""Masks that keep the n best of each m neighbouring weights, or the best blocks."""
+"""Masks that keep the best n of each m neighbouring weights, or the best blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparse_core.nm.pattern import (
     weight_matrix,
 )
 
-# Up to here every weight is compared with every other of its group; beyond, groups are sorted.
+# Up to this size of a group all pairs of weights are compared; larger groups are sorted.
 COMPARED_GROUP = 8
 
 
@@ -30,24 +30,24 @@ def nm_mask(
     conv_layout: ConvLayout = "unfold",
     check_nan: bool = True,
 ) -> Tensor:
-    """Exactly ``n`` true entries in each group of ``m`` along the input dimension: those with the best score.
+    """Return a mask that keeps the ``n`` best scores in each group of ``m`` along the input dimension.
 
-    Of equal scores the lower position is kept, so the mask is the same on every device.
+    Ties go to the lower position, so the mask is the same on every device.
 
     Args:
         weight: (out, in) or (out, in, kernel height, kernel width), floating point or integer.
-        n: weights kept in each group.
-        m: weights in a group.
-        score: ``"magnitude"``, or a real tensor of the weight's shape; larger is kept, infinities are fine.
+        n: weights to keep per group.
+        m: weights per group.
+        score: ``"magnitude"``, or a real tensor of the weight's shape; larger is kept, infinities are valid.
         conv_layout: order of a convolution's input dimension, see :class:`NMPattern`.
-        check_nan: look for NaN, which waits for the device; without it NaN ranks as minus infinity.
+        check_nan: raise on NaN, which waits for the device; otherwise NaN ranks as minus infinity.
 
     Returns:
         Bool tensor of the weight's shape.
 
     Raises:
         TypeError: complex ``weight`` or ``score``.
-        ValueError: n:m impossible or not dividing the input dimension, another shape of ``score``, or NaN.
+        ValueError: an invalid n:m, m does not divide the input dimension, another shape of ``score``, or NaN.
     """
     NMPattern(n, m, conv_layout)
     ranked = _ranked(weight, score, check_nan=check_nan)
@@ -65,14 +65,13 @@ def block_mask(
     *,
     conv_layout: ConvLayout = "unfold",
 ) -> Tensor:
-    """Keep the blocks with the largest sum of squared scores; at least one.
+    """Return a mask of the blocks with the largest sum of squared scores; at least one.
 
-    The last blocks of a row or column may be cut off by the edge of the matrix. Of equal blocks the first
-    in row-major order is kept.
+    The edge of the matrix may cut the last blocks. Ties go to the first block in row-major order.
 
     Args:
         weight: (out, in) or (out, in, kernel height, kernel width).
-        block: size of the blocks and share to drop; ``round(density * blocks)`` are kept.
+        block: block size and share to drop; ``round(density * blocks)`` are kept.
         score: ``"magnitude"``, or a real tensor of the weight's shape.
         conv_layout: order of a convolution's input dimension, see :class:`NMPattern`.
 
@@ -104,12 +103,13 @@ def check_nm(
     """Raise unless ``tensor`` is n:m along the input dimension.
 
     Args:
-        tensor: a mask (bool), which must keep exactly ``n`` in each group, or a weight, which may have at
-            most ``n`` nonzeros; (out, in) or (out, in, kernel height, kernel width).
-        n: weights kept in each group.
-        m: weights in a group.
+        tensor: a bool mask, which must keep exactly ``n`` per group, or a weight, which may have at most
+            ``n``
+            nonzeros; (out, in) or (out, in, kernel height, kernel width).
+        n: weights to keep per group.
+        m: weights per group.
         conv_layout: order of a convolution's input dimension, see :class:`NMPattern`.
-        name: how the error calls the tensor; ``"mask"`` or ``"weight"`` without it.
+        name: name in errors; ``"mask"`` or ``"weight"`` by default.
 
     Raises:
         ValueError: a group has another number; the message names the first row and group.
@@ -133,7 +133,7 @@ def check_nm(
 
 
 def _ranked(weight: Tensor, score: Tensor | str, *, check_nan: bool) -> Tensor:
-    """Return the scores to compare: a real tensor of the weight's shape without NaN."""
+    """Return the scores to compare: real, of the weight's shape, without NaN."""
     if weight.is_complex():
         raise TypeError(f"weight must be real, got {weight.dtype}")
     if isinstance(score, Tensor):
@@ -145,7 +145,7 @@ def _ranked(weight: Tensor, score: Tensor | str, *, check_nan: bool) -> Tensor:
         if ranked.is_complex():
             raise TypeError(f"score must be real, got {ranked.dtype}")
     elif score == "magnitude":
-        # The most negative int8 has no absolute value of its own type.
+        # The absolute value of the most negative int8 needs a wider type.
         plain = weight.detach()
         name, ranked = "weight", (plain if plain.is_floating_point() else plain.to(torch.float64)).abs()
     else:
@@ -165,7 +165,7 @@ def _ranked(weight: Tensor, score: Tensor | str, *, check_nan: bool) -> Tensor:
 
 
 def _best_by_comparison(groups: Tensor, n: int) -> Tensor:
-    """Return (out, groups, m) bool with the n best of each group, by counting what goes before each entry."""
+    """Return a bool (out, groups, m) with the n best of each group, by counting better entries."""
     m = groups.shape[2]
     columns = groups.unbind(dim=2)
     before = [torch.zeros_like(column, dtype=torch.uint8) for column in columns]
@@ -178,9 +178,9 @@ def _best_by_comparison(groups: Tensor, n: int) -> Tensor:
 
 
 def _best_by_sorting(groups: Tensor, n: int) -> Tensor:
-    """As :func:`_best_by_comparison`, by a stable sort."""
+    """Return the result of :func:`_best_by_comparison` by a stable sort."""
     if groups.is_floating_point():
-        groups = groups + 0.0  # A radix sort would tell -0.0 from 0.0.
+        groups = groups + 0.0  # A radix sort distinguishes -0.0 from 0.0.
     order = torch.sort(groups, dim=2, descending=True, stable=True).indices[:, :, :n]
     return torch.zeros_like(groups, dtype=torch.bool).scatter_(2, order, True)
 
@@ -192,16 +192,9 @@ def pattern_mask(
     *,
     check_nan: bool = True,
 ) -> Tensor:
-    """Return the best mask of ``weight``'s shape that fits ``pattern``.
+    """Return the best mask of the weight's shape for a pattern; all true for ``None`` (dense).
 
-    Args:
-        weight: (out, in) or (out, in, kernel height, kernel width).
-        pattern: n:m, blocks, or ``None`` for dense (all true).
-        score: ``"magnitude"`` or a tensor of the weight's shape; larger is kept.
-        check_nan: look for NaN in n:m masks, which waits for the device.
-
-    Returns:
-        Bool tensor of the weight's shape.
+    ``score`` and ``check_nan`` are those of :func:`nm_mask`.
 
     Raises:
         TypeError: another kind of pattern.
@@ -217,7 +210,7 @@ def pattern_mask(
 
 
 def fits(weight: Tensor, pattern: NMPattern) -> bool:
-    """Return True if (out, in) has at most n nonzeros in each group; waits for the device."""
+    """Return True if (out, in) has at most n nonzeros per group; waits for the device."""
     out, columns = weight.shape
     nonzeros = (weight != 0).reshape(out, columns // pattern.m, pattern.m).sum(dim=2)
     return not bool((nonzeros > pattern.n).any())

@@ -1,4 +1,4 @@
-"""Which sparsity is wanted: n of m neighbouring weights, or whole blocks."""
+"""Sparsity patterns: n of m neighbouring weights, or whole blocks."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ ConvLayout = Literal["unfold", "channels_last"]
 class NMPattern:
     """At most ``n`` nonzeros in each group of ``m`` neighbouring weights along the input dimension.
 
-    ``sparse_core.formats.NM`` is a matrix stored this way; this is only the pattern.
+    This is only the pattern; ``sparse_core.formats.NM`` is a matrix stored this way.
 
     Args:
-        n: weights kept in each group.
-        m: weights in a group, at most 256.
+        n: weights to keep per group.
+        m: weights per group, at most 256.
         conv_layout: order of the input dimension of a convolution's weight (O, I, kh, kw). ``"unfold"`` is
-            the im2col order of ``torch.nn.functional.unfold``, (I, kh, kw); ``"channels_last"`` is
-            (kh, kw, I), the im2col order of channels-last tensors, in which a group lies within a tap.
+            the im2col order of ``torch.nn.functional.unfold``, (I, kh, kw). ``"channels_last"`` is (kh, kw,
+            I),
+            the im2col order of channels-last tensors, in which a group lies within a tap.
 
     Raises:
-        TypeError: n or m is not a whole number; :meth:`parse` reads ``"2:4"``.
+        TypeError: n or m is not an integer; :meth:`parse` reads ``"2:4"``.
         ValueError: not 1 <= n <= m <= 256, or an unknown layout.
     """
 
@@ -50,7 +51,7 @@ class NMPattern:
 
     @classmethod
     def parse(cls, text: str) -> NMPattern:
-        """Read ``"2:4"``.
+        """Parse ``"2:4"``.
 
         Raises:
             ValueError: not of the form n:m.
@@ -72,12 +73,12 @@ class NMPattern:
 
     @property
     def index_bits(self) -> int:
-        """Whole bits that say which n of m a group keeps: ⌈log2 C(m, n)⌉."""
+        """Whole bits per group for the positions: ⌈log2 C(m, n)⌉."""
         return (math.comb(self.m, self.n) - 1).bit_length()
 
     @property
     def entropy_bits(self) -> float:
-        """Lower bound of bits a group when all choices are equally likely: log2 C(m, n)."""
+        """Lower bound of the bits per group if all choices are equally likely: log2 C(m, n)."""
         return math.log2(math.comb(self.m, self.n))
 
     def __str__(self) -> str:
@@ -90,11 +91,11 @@ TWO_FOUR = NMPattern(2, 4)
 
 @dataclass(frozen=True)
 class Block:
-    """Whole square blocks of weights are kept or dropped.
+    """Square blocks of weights that are kept or dropped as a whole.
 
     Args:
         size: rows and columns of a block.
-        sparsity: share of the blocks that are dropped, 0 to below 1.
+        sparsity: share of the blocks to drop, 0 to below 1.
 
     Raises:
         ValueError: ``size`` is not 8, 16, 32 or 64, or ``sparsity`` is out of range.
@@ -122,15 +123,9 @@ Pattern = NMPattern | Block
 
 
 def weight_matrix(weight: Tensor, conv_layout: ConvLayout = "unfold", *, name: str = "weight") -> Tensor:
-    """Return the weight of a Linear or Conv2d as the matrix that multiplies an im2col input.
+    """Return the weight of a Linear or Conv2d as the matrix (out, columns) that multiplies an im2col input.
 
-    Args:
-        weight: (out, in) or (out, in, kernel height, kernel width).
-        conv_layout: order of the columns for a convolution, see :class:`NMPattern`.
-        name: how errors call the tensor.
-
-    Returns:
-        (out, columns); a view where the layout allows it.
+    It is a view if the layout allows it. ``name`` names the tensor in errors.
 
     Raises:
         ValueError: neither two- nor four-dimensional.
@@ -147,7 +142,7 @@ def weight_matrix(weight: Tensor, conv_layout: ConvLayout = "unfold", *, name: s
 
 
 def weight_from_matrix(matrix: Tensor, shape: tuple[int, ...], conv_layout: ConvLayout = "unfold") -> Tensor:
-    """Undo :func:`weight_matrix`: give ``matrix`` (out, columns) the weight's ``shape`` again."""
+    """Undo :func:`weight_matrix`: return ``matrix`` (out, columns) in the weight's ``shape``."""
     if len(shape) == 2 or conv_layout == "unfold":
         return matrix.reshape(shape)
     out, channels, height, width = shape
@@ -155,7 +150,7 @@ def weight_from_matrix(matrix: Tensor, shape: tuple[int, ...], conv_layout: Conv
 
 
 def check_groups(columns: int, m: int, *, name: str = "weight") -> None:
-    """Raise ``ValueError`` unless the input dimension consists of whole groups."""
+    """Raise ``ValueError`` unless m divides the input dimension."""
     if columns % m:
         raise ValueError(
             f"the input dimension of {name} is {columns}, which is not divisible by m={m}:"

@@ -1,4 +1,4 @@
-"""Choose which weights stay: scores, one-shot pruning, sensitivities and the allocation of patterns."""
+"""Selection of weights to keep: scores, one-shot pruning, sensitivities and the allocation of patterns."""
 
 from sparse_core.nm.pruning.api import LayerReport, PruneReport, prune
 

@@ -1,4 +1,4 @@
-"""Choose n:m for each layer, so that a model reaches a sparsity at the least total sensitivity."""
+"""Choose n:m for each layer so that a model reaches a sparsity at the lowest total sensitivity."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class LayerAllocation:
 
     Attributes:
         name: dotted name.
-        shape: of the weight.
+        shape: shape of the weight.
         pattern: n:m, or ``None`` for dense.
-        kept: weights that are kept.
+        kept: number of kept weights.
         value_bits: bits of one kept value, those of the layer's dtype.
         sensitivity: cost of the pattern.
     """
@@ -46,7 +46,7 @@ class LayerAllocation:
 
     @property
     def weights(self) -> int:
-        """Weights of the dense layer."""
+        """Number of weights of the dense layer."""
         return math.prod(self.shape)
 
     @property
@@ -56,17 +56,17 @@ class LayerAllocation:
 
     @property
     def index_bits(self) -> int:
-        """Whole bits per group for the positions of kept weights; 0 for dense."""
+        """Whole bits per group for positions; 0 for dense."""
         return 0 if self.pattern is None else self.pattern.index_bits
 
     @property
     def entropy_bits(self) -> float:
-        """Lower bound of the bits a group; 0 for dense."""
+        """Lower bound of the position bits per group; 0 for dense."""
         return 0.0 if self.pattern is None else self.pattern.entropy_bits
 
     @property
     def bits_a_weight(self) -> float:
-        """Bits of values and indices for each weight of the dense layer."""
+        """Bits of values and positions per weight of the dense layer."""
         index = 0.0 if self.pattern is None else self.pattern.index_bits / self.pattern.m
         return self.density * self.value_bits + index
 
@@ -76,9 +76,9 @@ class Allocation(Report):
     """A pattern for each layer.
 
     Attributes:
-        layers: in the model's order.
-        target: sparsity that was asked for.
-        skipped: other modules with weights, and why they do not count.
+        layers: layers in the model's order.
+        target: requested sparsity.
+        skipped: reasons for the modules with weights that do not count.
     """
 
     layers: tuple[LayerAllocation, ...]
@@ -88,12 +88,12 @@ class Allocation(Report):
 
     @property
     def patterns(self) -> dict[str, NMPattern | None]:
-        """The pattern of each layer by name; ``None`` is dense."""
+        """Pattern of each layer by name; ``None`` is dense."""
         return {layer.name: layer.pattern for layer in self.layers}
 
     @property
     def weights(self) -> int:
-        """Weights of all layers together."""
+        """Number of weights of all layers."""
         return sum(layer.weights for layer in self.layers)
 
     @property
@@ -103,16 +103,16 @@ class Allocation(Report):
 
     @property
     def sensitivity(self) -> float:
-        """Sum over the layers."""
+        """Sum of the layers' sensitivities."""
         return sum(layer.sensitivity for layer in self.layers)
 
     @property
     def bits_a_weight(self) -> float:
-        """Mean over all weights."""
+        """Mean bits per weight."""
         return sum(layer.bits_a_weight * layer.weights for layer in self.layers) / self.weights
 
     def tables(self) -> list[Table | str]:
-        """Return a row for each layer, the total, the sparsity, and what was left out."""
+        """Return one row per layer, the total, the sparsity, and the skipped modules."""
         columns: dict[str, Column] = {
             "layer": "name",
             "shape": "shape",
@@ -138,26 +138,24 @@ class Allocation(Report):
 RELATIVE_GAP = 1e-7
 """Proof that HiGHS is asked for; none at all takes it minutes for hundreds of layers and changes nothing."""
 
-_INFEASIBLE = 2  # In the result of milp.
+_INFEASIBLE = 2  # Status of milp for an infeasible program.
 
 
 def cheapest(
     options: Sequence[Sequence[LayerAllocation]], target: float, overshoot: float
 ) -> list[LayerAllocation]:
-    """Return the option of each layer with the least sum of sensitivities: a multiple-choice knapsack.
+    """Return the option of each layer with the lowest total sensitivity: a multiple-choice knapsack.
 
-    Args:
-        options: what each layer may become.
-        target: sparsity that is reached at least.
-        overshoot: share of the weights that may be dropped beyond it; where no choice is that close, the
-            closest ones are compared.
+    The result drops at least ``target`` of the weights and at most ``overshoot`` more. If no choice is that
+    close,
+    the closest ones are compared.
 
     Raises:
         ValueError: the target cannot be reached.
     """
     total = sum(layer[0].weights for layer in options)
     least = sum(min(option.kept for option in layer) for layer in options)
-    # A thousandth of a weight more, so that targets such as 0.7 are met by exactly seven tenths.
+    # A thousandth of a weight of tolerance, so that exactly seven tenths meet a target of 0.7.
     budget = math.floor((1 - target) * total + 1e-3)
     if least > budget:
         raise ValueError(
@@ -178,11 +176,11 @@ def cheapest(
 
 
 class _Program:
-    """One option for each layer, with bounds for the weights that are kept altogether."""
+    """Integer program: one option per layer, with bounds for the total number of kept weights."""
 
     def __init__(self, options: Sequence[Sequence[LayerAllocation]]) -> None:
         self.options = [option for layer in options for option in layer]
-        # In units of the greatest common divisor, so that numbers are small.
+        # In units of the greatest common divisor, to keep numbers small.
         self.unit = math.gcd(*(option.kept for option in self.options))
         self.kept = np.array([option.kept // self.unit for option in self.options], dtype=np.float64)
         layer_of = np.repeat(np.arange(len(options)), [len(layer) for layer in options])
@@ -191,9 +189,9 @@ class _Program:
         self.one_each = LinearConstraint(choices, 1, 1)
 
     def solved(self, cost: NDArray[np.float64], least: int, most: int) -> list[LayerAllocation] | None:
-        """Return the cheapest choice that keeps ``least`` to ``most`` weights; None where there is none."""
-        # Half a unit further: counts are whole, so this allows nothing more, and the solver's tolerance
-        # cannot decide.
+        """Return the cheapest choice that keeps ``least`` to ``most`` weights; None if there is none."""
+        # Counts are integers, so bounds half a unit wider allow nothing more and absorb the solver's
+        # tolerance.
         bounds = (-(-least // self.unit) - 0.5, most // self.unit + 0.5)
         found = milp(
             cost,
@@ -241,37 +239,42 @@ def allocate(
     overshoot: float = OVERSHOOT,
     select: Select = None,
 ) -> Allocation:
-    """Choose a pattern for each layer: the least total sensitivity at ``target_sparsity`` or more.
+    """Choose a pattern for each layer: the lowest total sensitivity at ``target_sparsity`` or more.
 
-    Solved as an integer program (one candidate a layer, at most so many kept weights altogether) by HiGHS
-    through ``scipy.optimize.milp``; the total is proven to be within 1e-7 of the least. The sensitivities of
-    layers are taken to add up.
-
-    The reasons for this cost and for the bound are in decision 7.
+    HiGHS solves it as an integer program through ``scipy.optimize.milp``: one candidate per layer, and a
+    bound
+    on the total number of kept weights. The total is within 1e-7 of the optimum. Sensitivities of layers are
+    assumed to add up. Decision 7 explains this cost and the bound.
 
     Args:
-        model: any module; it is not changed.
+        model: any module; it does not change.
         target_sparsity: share of zeros among the weights of the selected layers, 0 to below 1. A layer that
-            no candidate divides stays dense and counts.
-        candidates: patterns to choose from; ``None``, dense, is one only if listed.
+            no
+            candidate divides stays dense and counts.
+        candidates: patterns to choose from; ``None``, dense, only if listed.
         sensitivity: cost of a layer under a pattern: a report of :func:`layer_sensitivity`, or numbers by
-            name and pattern. Without it, the squares of the weights that magnitude pruning drops as a share
-            of the layer's squares. Dense costs nothing.
-        conservative: layers that keep at least ``conservative_density``; :func:`attention_and_ends` names
-            the usual ones.
-        conservative_density: for these layers, 0 to 1.
-        overshoot: how much sparser than the target the model may become, as a share of the weights. Where
-            the layers are so few or large that no choice is that close, the closest ones are compared.
-        select: which layers, see :data:`sparse_core.common.surgery.Select`; the others do not count.
+            name
+            and pattern. By default, the squares of the weights that magnitude pruning drops, as a share of
+            the
+            layer's squares. Dense costs nothing.
+        conservative: layers that keep at least ``conservative_density``; :func:`attention_and_ends` returns
+            the
+            usual ones.
+        conservative_density: minimum density of these layers, 0 to 1.
+        overshoot: largest excess over the target, as a share of the weights. If layers are so few or large
+            that
+            no choice is that close, the closest ones are compared.
+        select: layers to prune, see :data:`sparse_core.common.surgery.Select`; others do not count.
 
     Returns:
-        The choice; printing it gives a table.
+        The allocation; printing it gives a table.
 
     Raises:
         TypeError: a candidate that is not n:m.
         ValueError: the target or ``overshoot`` is out of range, the target cannot be reached (the message
-            gives the largest that can), a layer has no candidate, a sensitivity is missing, negative or NaN,
-            or nothing matches.
+            gives
+            the largest that can), a layer has no candidate, a sensitivity is missing, negative or NaN, or
+            nothing matches.
     """
     if not 0 <= target_sparsity < 1:
         raise ValueError(f"target_sparsity must be at least 0 and below 1, got {target_sparsity}")
@@ -291,13 +294,13 @@ def allocate(
 def attention_and_ends(
     model: nn.Module, *, select: Select = None, attention: str | None = ATTENTION, ends: int = 1
 ) -> tuple[str, ...]:
-    """Layers that pruning usually hurts most: attention projections, and the first and last layers.
+    """Return the layers that pruning usually hurts most: attention projections, first and last layers.
 
     Args:
         model: any module.
-        select: which layers, as for :func:`allocate`.
+        select: layers to consider, as for :func:`allocate`.
         attention: regular expression for names of attention layers; ``None`` for none.
-        ends: layers at each end, in the order in which the model defines them.
+        ends: number of layers at each end, in the model's order.
 
     Returns:
         Names in the model's order, for ``allocate(conservative=…)``.
@@ -324,7 +327,7 @@ def _checked(candidates: Sequence[NMPattern | None]) -> tuple[NMPattern | None, 
 
 
 def _careful(layers: Mapping[str, nn.Module], conservative: Conservative | None) -> set[str]:
-    """Names of the layers with a minimum density."""
+    """Return the names of the layers with a minimum density."""
     if conservative is None:
         return set()
     if isinstance(conservative, str):
@@ -344,7 +347,7 @@ def _options(
     sensitivity: Sensitivities | None,
     least_density: float,
 ) -> list[LayerAllocation]:
-    """What this layer may become."""
+    """Return the valid options of a layer."""
     weight = weight_parameter(module).detach()
     columns = weight[0].numel()
     fitting = [candidate for candidate in candidates if candidate is None or columns % candidate.m == 0]

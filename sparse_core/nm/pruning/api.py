@@ -1,4 +1,4 @@
-"""``prune``: set all but the best weights of a tensor or of a model's layers to zero."""
+"""Pruning of a tensor or of a model's layers: zero all but the best weights."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class LayerReport:
     """One pruned layer.
 
     Attributes:
-        name: dotted name; ``""`` where the model itself is the layer.
-        shape: of its weight.
+        name: dotted name; ``""`` if the model itself is the layer.
+        shape: shape of its weight.
         pattern: n:m or blocks.
-        method: score that chose the weights.
+        method: score that selected the weights.
         kept_magnitude: Σ|w| of the kept weights over Σ|w| of all, before pruning; 1 for an all-zero weight.
-        zeros_before: zeros among the weights before pruning.
-        zeros_after: and after.
+        zeros_before: number of zeros before pruning.
+        zeros_after: number of zeros after pruning.
         damping_used: SparseGPT's damping as a share of the mean diagonal; ``None`` for other methods.
-        note: what else happened; mostly empty.
+        note: further remarks; usually empty.
     """
 
     name: str
@@ -58,18 +58,18 @@ class LayerReport:
 
     @property
     def weights(self) -> int:
-        """Number of weights, zero or not."""
+        """Number of weights."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class PruneReport(Report):
-    """What :func:`sparse_core.nm.pruning.prune` did to a model; ``str(report)`` is a table.
+    """Result of :func:`sparse_core.nm.pruning.prune` for a model; ``str(report)`` is a table.
 
     Attributes:
-        layers: pruned layers, in the order in which they were pruned.
-        skipped: why each other layer was left out.
-        masks: bool tensor of the weight's shape by layer name, true where a weight is kept.
+        layers: pruned layers in the order of pruning.
+        skipped: reason for each layer that was not pruned.
+        masks: bool masks of the weights' shapes by layer name; true where a weight is kept.
     """
 
     layers: list[LayerReport]
@@ -84,7 +84,7 @@ class PruneReport(Report):
         return sum(layer.zeros_after for layer in self.layers) / weights
 
     def tables(self) -> list[Table | str]:
-        """Return a row for each layer, the total, and what was left out."""
+        """Return one row per layer, the total, and the skipped layers."""
         columns: dict[str, Column] = {
             "layer": lambda layer: layer.name or "(model)",
             "shape": "shape",
@@ -157,29 +157,34 @@ def prune(
     damping: float = 0.01,
     progress: bool = False,
 ) -> Tensor | PruneReport:
-    """Set all but the best weights to zero: of a tensor (a new one is returned) or of a model in place.
+    """Zero all but the best weights: of a tensor, returned as a new one, or of a model in place.
 
     Args:
-        target: a weight (out, in) or (out, in, kernel height, kernel width), or a model whose Linear and
-            Conv2d layers are pruned, ``in_proj_weight`` of ``nn.MultiheadAttention`` (where no inputs have to
-            be collected), and ``Conv1D`` of transformers, whose weight is (in, out) with groups along in.
-            Other matrices, as of recurrent layers and fused experts, are listed in ``report.skipped``. A
-            model's weights are only written to, so optimisers keep working; to keep the zeros while training
-            attach ``report.masks``.
+        target: a weight (out, in) or (out, in, kernel height, kernel width), or a model. Pruned are Linear
+            and
+            Conv2d layers, ``in_proj_weight`` of ``nn.MultiheadAttention`` (unless inputs must be collected),
+            and
+            ``Conv1D`` of transformers, whose weight is (in, out) with groups along in. ``report.skipped``
+            lists
+            other matrices, for example of recurrent layers and fused experts. Weights are changed in place,
+            so
+            optimisers keep working; attach ``report.masks`` to keep the zeros during training.
         n_or_pattern: ``NMPattern``, ``Block``, n followed by ``m``, or for a model a pattern by layer name.
-        m: weights in a group, where ``n_or_pattern`` is n.
+        m: weights per group if ``n_or_pattern`` is n.
         score: ``"magnitude"``; ``"gradient"``, |w|·|gradient|; ``"wanda"``; ``"sparsegpt"``, which also
-            changes the kept weights; or scores of the weight's shape (a dictionary by name for a model).
-        statistics: of :func:`collect_inputs` for Wanda and SparseGPT (for a tensor one of its values).
-        gradient: for a model a :class:`GradientScore`, or none for the gradients that are there now; for a
-            tensor its gradient.
-        calibration: batches from which statistics are collected where none are given; models only.
-        sequential: collect the statistics of each layer after the layers before it are pruned, as in the
-            SparseGPT paper; runs the batches once for each layer and holds them in memory.
-        select: which layers of a model, see :data:`sparse_core.common.surgery.Select`.
-        compensate: scale each output row, see :func:`compensate_scale`: by least squares where the inputs'
-            Hessian is known, else so that its norm stays.
-        damping: of SparseGPT.
+            changes
+            kept weights; or scores of the weight's shape (a dictionary by name for a model).
+        statistics: result of :func:`collect_inputs` for Wanda and SparseGPT (for a tensor one of its values).
+        gradient: for a model a :class:`GradientScore`, by default the current gradients; for a tensor its
+            gradient.
+        calibration: batches from which missing statistics are collected; models only.
+        sequential: collect each layer's statistics after the layers before it are pruned, as in the SparseGPT
+            paper. Runs the batches once per layer and holds them in memory.
+        select: layers of a model to prune, see :data:`sparse_core.common.surgery.Select`.
+        compensate: scale each output row, see :func:`compensate_scale`: by least squares if the inputs'
+            Hessian
+            is known, otherwise to restore its norm.
+        damping: damping of SparseGPT.
         progress: show progress bars.
 
     Returns:
@@ -188,10 +193,10 @@ def prune(
     Raises:
         TypeError: an argument of another type, or SparseGPT with blocks.
         ValueError: nothing matches, inputs or gradients are missing, or scores are NaN: all found before any
-            layer is changed. Or a Hessian cannot be factored: layers before that one are pruned already.
+            layer changes. Or a Hessian cannot be factored; layers before that one are already pruned.
 
     Warns:
-        CalibrationWarning: SparseGPT needed more damping, or more inputs.
+        CalibrationWarning: SparseGPT needed more damping or more inputs.
     """
     pattern = as_pattern(n_or_pattern, m)
     if isinstance(target, Tensor):
@@ -229,7 +234,7 @@ def prune(
 
 
 class _Inputs:
-    """Where the statistics of each layer come from, and the order in which layers are pruned."""
+    """Statistics of each layer, and the order in which layers are pruned."""
 
     def __init__(
         self,
@@ -245,7 +250,7 @@ class _Inputs:
         self._batches: list[Any] | None = None
 
     def collect(self, calibration: Iterable[Any], *, hessian: bool, sequential: bool) -> None:
-        """Collect statistics now, or for sequential pruning only the order of the layers."""
+        """Collect statistics now; for sequential pruning only the order of the layers."""
         self.hessian = hessian
         if sequential:
             self._batches = list(calibration)
@@ -257,7 +262,7 @@ class _Inputs:
         self.order = list(self._statistics)
 
     def of(self, name: str) -> InputStatistics | None:
-        """Statistics of one layer, collected now if pruning is sequential; ``None`` where there are none."""
+        """Return the statistics of a layer, collected now if pruning is sequential; ``None`` without any."""
         if self._batches is None:
             return self._statistics.get(name)
         only = {name: self.layers[name]}

@@ -1,4 +1,4 @@
-"""The arguments of ``prune``, checked before any weight is changed."""
+"""Validation of the arguments of ``prune`` before any weight changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WITH_INPUTS = ("wanda", "sparsegpt")
 def as_pattern(
     n_or_pattern: int | Pattern | Mapping[str, Pattern | None], m: int | None
 ) -> Pattern | Mapping[str, Pattern | None]:
-    """Return the pattern that ``prune(target, n, m)`` or ``prune(target, pattern)`` asks for."""
+    """Return the pattern of ``prune(target, n, m)`` or ``prune(target, pattern)``."""
     if isinstance(n_or_pattern, int):
         if m is None:
             raise TypeError(
@@ -45,14 +45,11 @@ def writable_layers(
     collecting: bool,
     statistics: Any = None,
 ) -> Selection:
-    """Return the layers whose weight can be written to.
+    """Return the layers whose weight can be changed in place.
 
-    Args:
-        model: its layers are looked at.
-        pattern: see :func:`selected_layers`.
-        select: and this too.
-        collecting: statistics will be collected: leave out what is multiplied without being called.
-        statistics: those that are given already and will be needed, by name; ``None`` where none are.
+    With ``collecting``, modules that read a weight without a call are skipped, because their inputs cannot be
+    collected; so are layers missing in the given ``statistics``. ``pattern`` and ``select`` are those of
+    :func:`selected_layers`.
     """
     projections = {module.out_proj for module in model.modules() if isinstance(module, nn.MultiheadAttention)}
 
@@ -75,7 +72,7 @@ def writable_layers(
 
 
 def plain_weight(module: nn.Module) -> Tensor:
-    """Return the weight without its gradient, outputs first; writing to it writes to the module."""
+    """Return the detached weight, outputs first; writing to it changes the module."""
     return outputs_first(module, own_weight(module).detach())
 
 
@@ -125,7 +122,7 @@ def check_inputs(
     calibration: Iterable[Any] | None,
     sequential: bool,
 ) -> None:
-    """Raise unless the score has the statistics or batches that it needs, and fits the patterns."""
+    """Raise unless the score has its statistics or batches and fits the patterns."""
     if statistics is not None:
         _check_complete("statistics", statistics, layers)
         for name, module in layers.items():

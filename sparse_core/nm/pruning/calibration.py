@@ -1,4 +1,4 @@
-"""Statistics of the inputs of each layer on a few batches: norms of features and second moments."""
+"""Statistics of each layer's inputs on a few batches: feature norms and second moments."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from sparse_core.nm.forward_pass import call_model, evaluation_mode
 from sparse_core.nm.pruning.scores import score_dtype
 from sparse_core.nm.pruning.selection import Conv1D
 
-# Elements of an unfolded convolution input that are held at a time: 256 MiB of float32.
+# Elements of an unfolded convolution input held in memory at once: 256 MiB of float32.
 UNFOLDED_ELEMENTS = 1 << 26
 
 
 @dataclass(frozen=True)
 class InputStatistics:
-    """Sums over the rows of a layer's input matrix: of the im2col matrix for a convolution.
+    """Sums over the rows of a layer's input matrix; the im2col matrix of a convolution.
 
-    Columns are in unfold order (in, kernel height, kernel width) whatever layout a pattern has. A grouped
-    convolution has one set of columns a group, with a leading dimension of groups.
+    Columns are in unfold order (in, kernel height, kernel width), whatever the pattern's layout. A grouped
+    convolution has a leading dimension of groups.
 
     Attributes:
-        rows: how many input rows were seen.
+        rows: number of input rows seen.
         sum_of_squares: (columns,) or (groups, columns) float64.
-        largest: () largest absolute input, of the type in which sums are computed; without im2col's padding.
-        hessian: 2/rows · XᵀX, (columns, columns) or (groups, columns, columns), float32 or float64; the
-            Hessian of the mean squared output error. ``None`` unless it was asked for.
+        largest: () largest absolute input, without im2col's padding.
+        hessian: 2/rows · XᵀX, (columns, columns) or (groups, columns, columns), float32 or float64: the
+            Hessian
+            of the mean squared output error. ``None`` unless requested.
     """
 
     rows: int
@@ -41,7 +42,7 @@ class InputStatistics:
 
     @property
     def norm(self) -> Tensor:
-        """‖x‖₂ of each column, float64; what :func:`sparse_core.nm.pruning.scores.wanda` takes."""
+        """‖x‖₂ of each column, float64, for :func:`sparse_core.nm.pruning.scores.wanda`."""
         return self.sum_of_squares.sqrt()
 
 
@@ -53,17 +54,17 @@ def collect_inputs(
     hessian: bool = False,
     progress: bool = False,
 ) -> dict[str, InputStatistics]:
-    """Run ``batches`` through the model and add up what reaches each of ``layers``.
+    """Run ``batches`` through the model and accumulate statistics of the inputs of ``layers``.
 
-    The model runs in evaluation mode without gradients and is left as it was. Tensors of a batch are moved
-    to the device of the model's first parameter.
+    The model runs in evaluation mode without gradients and is restored. Tensors of a batch are moved to the
+    device of the model's first parameter.
 
     Args:
         model: any module.
-        batches: a tensor is given as the only argument, a tuple or list as positional and a mapping as
+        batches: a tensor is passed as the only argument, a tuple or list as positional and a mapping as
             keyword arguments.
         layers: Linear, Conv2d and transformers' Conv1D modules of the model, or their names.
-        hessian: also compute the second moments, columns² numbers a layer.
+        hessian: also compute the second moments, columns² numbers per layer.
         progress: show a progress bar.
 
     Returns:
@@ -109,7 +110,7 @@ def collect_inputs(
 
 
 class _Sums:
-    """Running sums of one layer; everything stays on the device until the end."""
+    """Running sums of one layer, on its device."""
 
     def __init__(self, hessian: bool) -> None:
         self.hessian = hessian
@@ -128,7 +129,7 @@ class _Sums:
         self.rows += matrix.shape[1]
 
     def see(self, found: Tensor) -> None:
-        """Keep the largest absolute value."""
+        """Update the largest absolute value."""
         if found.numel():
             largest = found.to(score_dtype(found)).abs().amax()
             self.largest = largest if self.largest is None else torch.maximum(self.largest, largest)
@@ -167,16 +168,12 @@ def _modules(model: nn.Module, layers: Mapping[str, nn.Module] | Iterable[str]) 
 
 
 def _dense_parts(found: Tensor) -> tuple[Tensor, ...]:
-    """Return the input itself, or the tensors in a nested one: ``nn.TransformerEncoder`` leaves padding out
-    so.
-    """
+    """Return the input, or the tensors of a nested one, by which ``nn.TransformerEncoder`` drops padding."""
     return tuple(part for part in found.unbind() if part.numel()) if found.is_nested else (found,)
 
 
 def _input_matrices(module: nn.Module, found: Tensor) -> Iterator[Tensor]:
-    """Return the input as (groups, rows, columns) matrices in float32 or better, in pieces that fit into
-    memory.
-    """
+    """Yield the input as (groups, rows, columns) matrices in float32 or better, in pieces that fit memory."""
     exact = found.to(score_dtype(found))
     if not isinstance(module, nn.Conv2d):
         weight = own_weight(module)

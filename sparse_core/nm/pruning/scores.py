@@ -12,19 +12,12 @@ from sparse_core.nm.pruning.selection import MASKABLE
 
 
 def score_dtype(weight: Tensor) -> torch.dtype:
-    """Type in which scores of ``weight`` are computed: float64 for float64, else float32."""
+    """Return the type of a weight's scores: float64 for float64, else float32."""
     return torch.float64 if weight.dtype == torch.float64 else torch.float32
 
 
 def magnitude(weight: Tensor) -> Tensor:
-    """Return |w|, in float32 or better.
-
-    Args:
-        weight: any shape, real.
-
-    Returns:
-        Score of the same shape.
-    """
+    """Return |w| of a real weight, float32 or better."""
     return weight.detach().to(score_dtype(weight)).abs()
 
 
@@ -35,12 +28,12 @@ def wanda(weight: Tensor, input_norm: Tensor, *, name: str = "weight") -> Tensor
 
     Args:
         weight: (out, in) or (out, in, kernel height, kernel width).
-        input_norm: (columns,), one for each column of the im2col matrix in unfold order (in, kernel height,
-            kernel width); (groups, columns) for a grouped convolution. ``InputStatistics.norm`` has it.
-        name: how errors call the layer.
+        input_norm: (columns,), one per column of the im2col matrix in unfold order (in, kernel height, kernel
+            width); (groups, columns) for a grouped convolution. See ``InputStatistics.norm``.
+        name: name of the layer in errors.
 
     Returns:
-        Score of the weight's shape, float32 or better; does not depend on ``conv_layout``.
+        Score of the weight's shape, float32 or better; independent of ``conv_layout``.
 
     Raises:
         ValueError: the sizes do not fit, or a norm is negative or not finite.
@@ -69,12 +62,13 @@ class GradientScore:
     >>> prune(model, NMPattern(2, 4), score="gradient", gradient=score)
 
     Molchanov et al., "Importance Estimation for Neural Network Pruning", CVPR 2019, eq. 8 without the square.
-    Zero bias of the start is corrected as in Adam.
+    The
+    bias towards zero at the start is corrected as in Adam.
 
     Args:
-        model: its layers are watched; where a weight is parametrised, the tensor that is trained.
-        select: which layers, see :data:`sparse_core.common.surgery.Select`.
-        momentum: share of the old average that stays, 0 to below 1; 0 keeps only the last update.
+        model: its layers are watched; for a parametrised weight, the trained tensor.
+        select: layers to watch, see :data:`sparse_core.common.surgery.Select`.
+        momentum: share of the old average to keep, 0 to below 1; 0 keeps only the last update.
 
     Raises:
         ValueError: ``momentum`` out of range, or no layer.
@@ -89,7 +83,7 @@ class GradientScore:
         self._updates: dict[str, int] = {}
 
     def update(self) -> None:
-        """Take in the gradients that are there now; a layer without one keeps its average.
+        """Add the current gradients to the average; a layer without one keeps its average.
 
         Raises:
             ValueError: no layer has a gradient.
@@ -110,7 +104,7 @@ class GradientScore:
             raise ValueError("no layer has a gradient: call update() after backward() and before zero_grad()")
 
     def score(self, name: str) -> Tensor:
-        """Return the bias-corrected average of one layer, of its weight's shape.
+        """Return the bias-corrected average of a layer, in its weight's shape.
 
         Raises:
             ValueError: the layer is not watched or never had a gradient.
@@ -121,7 +115,7 @@ class GradientScore:
         return self._averages[name] / (1 - self.momentum ** self._updates[name])
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that :meth:`load_state_dict` needs to go on."""
+        """Return the state from which :meth:`load_state_dict` resumes."""
         return {
             "momentum": self.momentum,
             "updates": dict(self._updates),
@@ -129,7 +123,7 @@ class GradientScore:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state_dict`.
+        """Resume from :meth:`state_dict`.
 
         Raises:
             ValueError: a layer is unknown or has another shape.

@@ -1,8 +1,10 @@
-"""Choose the layers that a pattern applies to, and find their weight matrices.
+"""Select the layers for a pattern and find their weight matrices.
 
-``nn.Linear`` and ``nn.Conv2d`` have ``weight`` with outputs first. ``nn.MultiheadAttention`` has the
-projections of queries, keys and values one below the other in ``in_proj_weight``. ``Conv1D`` of the package
-transformers (GPT-2 and its relatives) is a linear layer whose ``weight`` is (in, out).
+``nn.Linear`` and ``nn.Conv2d`` have ``weight`` with outputs first. ``nn.MultiheadAttention`` stacks the
+projections
+of queries, keys and values in ``in_proj_weight``. ``Conv1D`` of the package transformers (GPT-2 and its
+relatives)
+is a linear layer whose ``weight`` is (in, out).
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ from sparse_core.nm.pattern import TWO_FOUR, Block, NMPattern, Pattern
 
 
 def _conv1d_class(module: nn.Module) -> type[nn.Module] | None:
-    """Return the class of that name that ``module`` is of or derived from, as parametrised layers are."""
+    """Return the class named Conv1D that ``module`` is or derives from, as parametrised layers do."""
     return next((kind for kind in type(module).__mro__ if kind.__name__ == "Conv1D"), None)
 
 
 class _ByStructure(type):
-    """``isinstance`` by what a module looks like: the package it comes from need not be installed."""
+    """``isinstance`` by a module's structure, so that its package need not be installed."""
 
     def __instancecheck__(cls, module: object) -> bool:
         if not isinstance(module, nn.Module) or _conv1d_class(module) is None:
@@ -43,32 +45,26 @@ class _ByStructure(type):
 
 
 class Conv1D(nn.Module, metaclass=_ByStructure):
-    """``isinstance`` holds for a ``Conv1D`` of transformers: that name, ``nf`` outputs, weight (in, nf)."""
+    """Stands for ``Conv1D`` of transformers in ``isinstance``: that name, ``nf`` outputs, weight (in, nf)."""
 
 
-#: Layers that ``prune`` takes, and masks may be attached to.
+#: Layers that ``prune`` supports and that may have masks.
 MASKABLE: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d, Conv1D, nn.MultiheadAttention)
 
 
 def outputs_first(module: nn.Module, tensor: Tensor) -> Tensor:
-    """Return a view of ``tensor`` with outputs first, given in the order of the layer's weight; and the way
-    back.
-
-    Args:
-        module: the layer.
-        tensor: of its weight's shape: the weight itself, a mask, scores.
-    """
+    """Return a view of ``tensor``, of the shape of the layer's weight, with outputs first; or the reverse."""
     return tensor.T if isinstance(module, Conv1D) else tensor
 
 
 def is_plain_linear(module: nn.Module) -> bool:
-    """Return True if a Linear or Conv1D layer computes what its class does; derived classes may not."""
+    """Return True if a layer computes what Linear or Conv1D does; derived classes may not."""
     kind = nn.Linear if isinstance(module, nn.Linear) else _conv1d_class(module)
     return kind is not None and type(module).forward is kind.forward
 
 
 def as_linear(module: nn.Module) -> nn.Module:
-    """Return the ``nn.Linear`` that computes what a ``Conv1D`` does, with its bias; any other module itself."""
+    """Return an ``nn.Linear`` with the weight and bias of a ``Conv1D``; any other module itself."""
     if not isinstance(module, Conv1D):
         return module
     weight = own_weight(module)
@@ -94,20 +90,19 @@ def selected_layers(
     replacing: bool = False,
     nothing: str = "",
 ) -> Selection:
-    """Return the layers of ``model`` whose weight can take ``pattern``.
+    """Return the layers of ``model`` whose weight fits ``pattern``.
 
     Args:
-        model: any module; it is not changed.
-        pattern: n:m or blocks for all layers, or one for each name; a name that is missing or has ``None``
-            stays dense.
-        select: which layers, see :data:`sparse_core.common.surgery.Select`.
-        types: classes to look for; subclasses count.
+        model: any module; it does not change.
+        pattern: n:m or blocks for all layers, or one by name; a missing name or ``None`` stays dense.
+        select: layers to consider, see :data:`sparse_core.common.surgery.Select`.
+        types: classes to look for, with subclasses.
         rule, replacing: see :func:`sparse_core.common.surgery.choose_layers`.
-        nothing: what the error begins with when there is none.
+        nothing: start of the error if there is none.
 
     Raises:
         TypeError: ``pattern`` is something else.
-        ValueError: nothing is left, an unknown name in ``pattern``, or not a regular expression.
+        ValueError: no layer is left, an unknown name in ``pattern``, or an invalid regular expression.
     """
     check_names(model, pattern, "pattern")
 
@@ -131,12 +126,12 @@ def selected_layers(
 def magnitude_masks(
     model: nn.Module, pattern: Pattern | Mapping[str, Pattern | None] = TWO_FOUR, *, select: Select = None
 ) -> dict[str, Tensor]:
-    """Masks of the largest weights for every selected layer; the model is not changed.
+    """Return masks of the largest weights for every selected layer; the model does not change.
 
     Args:
         model: any module.
-        pattern: n:m or blocks for all layers, or one for each name.
-        select: which layers, see :data:`sparse_core.common.surgery.Select`.
+        pattern: n:m or blocks for all layers, or one by name.
+        select: layers to mask, see :data:`sparse_core.common.surgery.Select`.
 
     Returns:
         Bool masks by dotted name, for :func:`sparse_core.nm.training.attach_masks`.

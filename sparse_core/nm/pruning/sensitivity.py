@@ -1,4 +1,4 @@
-"""Predict how much the loss rises if a layer is pruned: Taylor terms of first and second order."""
+"""Predict the increase of the loss if a layer is pruned: Taylor terms of first and second order."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Hessian = Literal["fisher", "exact"]
 
 @dataclass(frozen=True)
 class LayerSensitivity:
-    """Taylor terms of one layer under one pattern; Δw is the pruned minus the present weight.
+    """Taylor terms of one layer under one pattern; Δw is the pruned minus the current weight.
 
     Attributes:
         name: dotted name of the layer.
-        pattern: what it would be pruned to.
-        shape: of its weight.
+        pattern: pattern of the pruning.
+        shape: shape of its weight.
         first: Σ g·Δw, the signed first-order change of the loss.
-        first_absolute: Σ |g·Δw|, which terms of opposite sign do not cancel.
-        second: ½ Δwᵀ H Δw; 0 where only the first order was asked for.
+        first_absolute: Σ |g·Δw|, in which opposite signs do not cancel.
+        second: ½ Δwᵀ H Δw; 0 if only the first order was requested.
     """
 
     name: str
@@ -45,12 +45,12 @@ class LayerSensitivity:
 
     @property
     def predicted(self) -> float:
-        """Predicted change of the loss: both terms added."""
+        """Predicted change of the loss: the sum of both terms."""
         return self.first + self.second
 
     @property
     def sensitivity(self) -> float:
-        """``first_absolute + |second|``: what rankings and :func:`allocate` use, never negative.
+        """``first_absolute + |second|``, the non-negative measure of rankings and :func:`allocate`.
 
         Near a minimum the signed first order cancels, so it ranks layers badly.
         """
@@ -62,12 +62,12 @@ class SensitivityReport(Report):
     """Result of :func:`layer_sensitivity`.
 
     Attributes:
-        layers: one entry for each layer and pattern that fits it, in the model's order.
+        layers: one entry per layer and fitting pattern, in the model's order.
         order: 1 or 2.
-        hessian: where the second order comes from.
-        batches: number of batches averaged over.
+        hessian: source of the second order.
+        batches: number of batches averaged.
         loss: mean loss of the unpruned model.
-        skipped: layers without an entry, and why.
+        skipped: reasons for the layers without an entry.
     """
 
     layers: tuple[LayerSensitivity, ...]
@@ -89,13 +89,13 @@ class SensitivityReport(Report):
         raise ValueError(f"the report has no entry for layer {name!r} under {pattern}")
 
     def ranking(self, pattern: Pattern | None = None) -> tuple[str, ...]:
-        """Layer names, the least sensitive first.
+        """Return layer names, least sensitive first.
 
         Args:
-            pattern: which entries; may be left out when the report has a single pattern.
+            pattern: entries to rank; optional if the report has a single pattern.
 
         Raises:
-            ValueError: the report has several patterns and none is named, or not the one that is.
+            ValueError: the report has several patterns and none is given, or lacks the given one.
         """
         patterns = list(dict.fromkeys(layer.pattern for layer in self.layers))
         if pattern is None and len(patterns) > 1:
@@ -107,7 +107,7 @@ class SensitivityReport(Report):
         return tuple(layer.name for layer in sorted(entries, key=lambda layer: layer.sensitivity))
 
     def tables(self) -> list[Table | str]:
-        """Return a row for each layer and pattern, what was left out, and the loss."""
+        """Return one row per layer and pattern, the skipped layers, and the loss."""
         columns = {
             "layer": "name",
             "shape": "shape",
@@ -122,7 +122,7 @@ class SensitivityReport(Report):
         return [Table.of(self.layers, columns), left_out(self.skipped), loss]
 
 
-# How torch refuses the second derivative of one of its kernels, and of an autograd.Function.
+# torch's errors for the second derivative of its kernels and of an autograd.Function.
 _ONCE_DIFFERENTIABLE = ("is not implemented", "differentiate twice")
 
 LossFunction = Callable[[nn.Module, Any], Tensor]
@@ -143,34 +143,40 @@ def layer_sensitivity(
     """Predict the change of the loss when one layer at a time is pruned by magnitude.
 
     The first order is that of Molchanov et al., "Importance Estimation for Neural Network Pruning" (2019),
-    summed over a layer. The second adds ½ Δwᵀ H Δw ("Optimal Brain Damage", LeCun, Denker and Solla 1990)
-    with all terms within the layer. ``"fisher"`` takes for H the mean of g gᵀ over batches, which costs
-    nothing more and is the empirical Fisher matrix when a batch is one sample; with batches of B samples it
-    is about B times too small. ``"exact"`` multiplies by the Hessian itself: one more backward pass for each
-    layer, pattern and batch, through a loss that must be twice differentiable. Torch's fused kernels of
-    ``scaled_dot_product_attention`` are not: run ``"exact"`` under
-    ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)``, or take ``"fisher"``.
+    summed
+    over a layer. The second order adds ½ Δwᵀ H Δw within the layer ("Optimal Brain Damage", LeCun, Denker and
+    Solla 1990).
 
-    The model runs in evaluation mode; its mode, parameters and gradients are left as they were.
+    - ``"fisher"`` uses the mean of g gᵀ over batches for H at no extra cost. It is the empirical Fisher
+    matrix if a
+      batch is one sample, and about B times too small for batches of B samples.
+    - ``"exact"`` multiplies by the Hessian itself: one more backward pass per layer, pattern and batch,
+    through a
+      loss that must be twice differentiable. Torch's fused kernels of ``scaled_dot_product_attention`` are
+      not: use
+      ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` or ``"fisher"``.
+
+    The model runs in evaluation mode; its mode, parameters and gradients are restored.
 
     Args:
         model: any module.
-        loss_fn: gives the mean loss of a batch.
-        batches: anything that ``loss_fn`` takes; each counts the same.
+        loss_fn: returns the mean loss of a batch.
+        batches: arguments of ``loss_fn``; each counts the same.
         patterns: one or several; a layer gets an entry for each that fits.
         order: 1 or 2.
-        hessian: of the second order.
-        select: which layers, see :data:`sparse_core.common.surgery.Select`.
-        progress: show a bar over the batches.
+        hessian: source of the second order.
+        select: layers to measure, see :data:`sparse_core.common.surgery.Select`.
+        progress: show a progress bar over the batches.
 
     Returns:
         The report; printing it gives a table.
 
     Raises:
-        TypeError: something else than a pattern.
-        ValueError: bad ``order`` or ``hessian``, no patterns, no batches, no layer that fits, a loss that is
-            not one finite number, one that does not depend on a layer's weight, or with ``"exact"`` one that
-            torch cannot differentiate twice.
+        TypeError: not a pattern.
+        ValueError: invalid ``order`` or ``hessian``, no patterns, no batches, or no layer that fits. Or the
+            loss
+            is not one finite number, does not depend on a layer's weight, or with ``"exact"`` cannot be
+            differentiated twice.
     """
     wanted = (patterns,) if isinstance(patterns, NMPattern | Block) else tuple(dict.fromkeys(patterns))
     if order not in (1, 2):
@@ -195,7 +201,7 @@ def layer_sensitivity(
 def _fitting_weights(
     model: nn.Module, patterns: Sequence[Pattern], select: Select
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Weights by name that fit at least one pattern, and why the others are left out."""
+    """Return weights by name that fit at least one pattern, and reasons for the others."""
 
     def obstacle(name: str, module: nn.Module) -> str | None:
         columns = weight_parameter(module)[0].numel()
@@ -219,7 +225,7 @@ Changes = Mapping[str, Mapping[Pattern, Tensor]]
 
 
 class _Terms:
-    """Sums over batches, kept on the device until the end."""
+    """Sums over batches, on the device until the end."""
 
     def __init__(self, weights: Mapping[str, Tensor], changes: Changes, *, exact: bool) -> None:
         self.weights = weights
@@ -264,7 +270,7 @@ class _Terms:
         self.count += 1
 
     def _bend(self, name: str, slope: Tensor, change: Tensor) -> Tensor:
-        """Δwᵀ H Δw by differentiating g·Δw once more."""
+        """Return Δwᵀ H Δw by differentiating g·Δw once more."""
         if not slope.requires_grad:  # The loss is linear in this weight.
             return torch.zeros_like(slope)
         try:
@@ -281,14 +287,14 @@ class _Terms:
         return torch.zeros_like(slope) if product is None else _dot(product, change)
 
     def mean_loss(self) -> float:
-        """Over the batches."""
+        """Return the mean over the batches."""
         loss = float(self.loss) / self.count
         if not math.isfinite(loss):
             raise ValueError(f"the mean loss is {loss}: the model or a batch is not finite")
         return loss
 
     def entries(self, *, second_order: bool) -> tuple[LayerSensitivity, ...]:
-        """Means over the batches, read from the device in one transfer for each layer and pattern."""
+        """Return means over the batches, read from the device in one transfer per layer and pattern."""
         if not self.count:
             raise ValueError("batches is empty: sensitivity needs at least one batch")
         found = []
@@ -304,7 +310,7 @@ class _Terms:
 
 
 def _changes(weight: Tensor, patterns: Sequence[Pattern]) -> dict[Pattern, Tensor]:
-    """Return the change of the weight by magnitude pruning, for every pattern that fits it."""
+    """Return the change of the weight by magnitude pruning for every pattern that fits it."""
     columns = weight[0].numel()
     weight = weight.detach()
     return {
@@ -324,7 +330,7 @@ def _wide(tensor: Tensor) -> torch.dtype:
 
 @contextmanager
 def _differentiable(weights: Sequence[Tensor]) -> Iterator[None]:
-    """Gradients for the weights, also where they are not trained; undone afterwards."""
+    """Enable gradients of the weights, even frozen ones; restored at the end."""
     trainable = [weight.requires_grad for weight in weights]
     try:
         for weight in weights:

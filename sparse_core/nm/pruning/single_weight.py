@@ -1,4 +1,4 @@
-"""Prune one weight: choose the mask by a score, change or scale what stays."""
+"""Prune one weight: choose the mask by a score, then change or scale the kept weights."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Method = Literal["magnitude", "wanda", "sparsegpt"]
 
 @dataclass(frozen=True)
 class PruneOptions:
-    """What one weight is pruned by.
+    """Options for pruning one weight.
 
     Attributes:
         score: a method, or scores of the weight's shape.
         statistics: inputs of the layer, for Wanda, SparseGPT and compensation.
-        compensate: scale the rows that stay.
-        damping: of SparseGPT.
+        compensate: scale the rows of kept weights.
+        damping: damping of SparseGPT.
     """
 
     score: Method | Tensor = "magnitude"
@@ -39,10 +39,10 @@ class PrunedWeight:
     """A pruned weight.
 
     Attributes:
-        weight: of the shape and type of the original, zero where ``mask`` is false.
+        weight: zero where ``mask`` is false, of the original's shape and type.
         mask: bool, true where a weight is kept.
-        damping_used: of SparseGPT, as a share of the mean diagonal; ``None`` for other methods.
-        note: what else happened; mostly empty.
+        damping_used: SparseGPT's damping as a share of the mean diagonal; ``None`` for other methods.
+        note: further remarks; usually empty.
     """
 
     weight: Tensor
@@ -54,13 +54,7 @@ class PrunedWeight:
 def prune_weight(
     weight: Tensor, pattern: Pattern, options: PruneOptions, *, name: str = "weight"
 ) -> PrunedWeight:
-    """Prune one weight; the original stays as it is.
-
-    Args:
-        weight: (out, in) or (out, in, kernel height, kernel width).
-        pattern: n:m or blocks.
-        options: score and what it needs.
-        name: how errors and warnings call the layer.
+    """Return a weight pruned to a pattern; ``name`` names the layer in errors and warnings.
 
     Raises:
         TypeError: SparseGPT with blocks.
@@ -97,7 +91,7 @@ def _by_sparsegpt(weight: Tensor, pattern: Pattern, options: PruneOptions, name:
     hessian = _statistics(options, name).hessian
     if hessian is None:
         raise ValueError(f"SparseGPT needs the Hessian of layer {name!r}: collect_inputs(…, hessian=True)")
-    # Each group of a convolution sees its own inputs.
+    # Each group of a convolution has its own inputs.
     hessians = hessian.reshape(-1, *hessian.shape[-2:])
     if len(weight) % len(hessians):
         raise ValueError(f"{len(hessians)} groups of statistics do not divide {len(weight)} rows of {name!r}")
@@ -137,23 +131,24 @@ def _statistics(options: PruneOptions, name: str) -> InputStatistics:
 def compensate_scale(
     weight: Tensor, mask: Tensor, statistics: InputStatistics | None = None, *, pruned: Tensor | None = None
 ) -> Tensor:
-    """Factors for the rows of ``weight * mask``.
+    """Return factors for the rows of ``weight * mask``.
 
     Without statistics a factor restores the row's Euclidean norm. With them it is the least-squares optimum
-    a = (w H vᵀ) / (v H vᵀ) for v = w * mask and H = 2/rows · XᵀX: no other factor brings the outputs on those
-    inputs closer. The factor of a row that is or becomes zero is 1.
+    a = (w H vᵀ) / (v H vᵀ) for v = w * mask and H = 2/rows · XᵀX, the factor that best restores the outputs
+    on
+    those inputs. Rows that are or become zero have factor 1.
 
     Args:
         weight: (out, in) or (out, in, kernel height, kernel width), before pruning.
         mask: bool of the same shape.
         statistics: inputs of the layer with their Hessian.
-        pruned: the weight after pruning, where it is not ``weight * mask``.
+        pruned: the weight after pruning, if it is not ``weight * mask``.
 
     Returns:
         (out,) factors, float32, or float64 for a float64 weight.
 
     Raises:
-        ValueError: shapes that do not fit, or statistics without a Hessian.
+        ValueError: shapes do not fit, or the statistics have no Hessian.
     """
     if mask.shape != weight.shape:
         raise ValueError(f"mask must have the weight's shape {tuple(weight.shape)}, got {tuple(mask.shape)}")
@@ -162,7 +157,7 @@ def compensate_scale(
             f"pruned must have the weight's shape {tuple(weight.shape)}, got {tuple(pruned.shape)}"
         )
     dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
-    # float64 because the factor is a ratio of sums that may nearly cancel.
+    # float64, because the factor is a ratio of sums that may nearly cancel.
     before = weight.detach().to(torch.float64).flatten(1)
     after = (weight.detach() * mask if pruned is None else pruned.detach()).to(torch.float64).flatten(1)
     if statistics is None:
@@ -179,7 +174,7 @@ def compensate_scale(
 
 
 def _hessian(statistics: InputStatistics, weight: Tensor) -> Tensor:
-    """Return (groups, columns, columns) float64."""
+    """Return the Hessian (groups, columns, columns), float64."""
     if statistics.hessian is None:
         raise ValueError(
             "compensation by least squares needs the Hessian: collect_inputs(..., hessian=True), or leave the"

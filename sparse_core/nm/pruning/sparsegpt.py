@@ -1,4 +1,4 @@
-"""One-shot n:m pruning in which the kept weights make up for the dropped ones."""
+"""One-shot n:m pruning in which the kept weights compensate for the dropped ones."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from sparse_core.nm.masks import nm_mask
 from sparse_core.nm.pattern import NMPattern, check_groups, weight_from_matrix, weight_matrix
 from sparse_core.nm.pruning.scores import score_dtype
 
-# A failed factorisation is tried again with ten times the damping, at most this often.
+# Number of retries of a failed factorisation, each with ten times the damping.
 RETRIES = 8
-# Where damping starts when 0 was asked for and fails.
+# Damping of the first retry if 0 was requested.
 LEAST_DAMPING = 1e-6
 
 
 class CalibrationWarning(UserWarning):
-    """Calibration inputs did not determine the weights; the message says what was done instead."""
+    """Calibration inputs did not determine the weights; the message gives the fallback."""
 
 
 class SparseGPTResult(NamedTuple):
-    """What :func:`sparsegpt` returns.
+    """Result of :func:`sparsegpt`.
 
     Attributes:
-        weight: of the shape and type of the input, zero where ``mask`` is false.
-        mask: bool, exactly n true a group.
+        weight: zero where ``mask`` is false, of the input's shape and type.
+        mask: bool, exactly n true per group.
         damping_used: share of the mean diagonal that was added to the Hessian.
-        attempts: factorisations tried; 1 where the first succeeded.
-        loss: () mean over input rows of the squared change of the layer's output, in float64.
+        attempts: number of factorisations tried.
+        loss: () mean over input rows of the squared change of the layer's output, float64.
     """
 
     weight: Tensor
@@ -50,25 +50,27 @@ def sparsegpt(
     rows: int | None = None,
     name: str = "weight",
 ) -> SparseGPTResult:
-    """Prune ``weight`` to n:m; after each column the remaining columns take over its error.
+    """Prune ``weight`` to n:m; after each column the remaining columns compensate for its error.
 
     Frantar, Alistarh, "SparseGPT: Massive Language Models Can Be Accurately Pruned in One-Shot", ICML 2023,
-    algorithm 1 with the n:m rule of section 3.4: in each group the n weights of largest w²/[U]ⱼⱼ² stay, where
-    UᵀU is the inverse Hessian and U upper triangular. Inputs that are always zero say nothing about their
-    weights: these are dropped first, by magnitude, and keep their values where a group has room for them.
+    algorithm 1 with the n:m rule of section 3.4: each group keeps the n weights of largest w²/[U]ⱼⱼ², where
+    UᵀU is
+    the inverse Hessian and U upper triangular. Inputs that are always zero do not determine their weights:
+    these
+    are dropped first, by magnitude, and keep their values if a group has room for them.
 
     Args:
         weight: (out, in) or (out, in, kernel height, kernel width).
         hessian: (columns, columns) in unfold order, see ``InputStatistics.hessian``.
-        pattern: n and m, and the order in which a convolution's columns are grouped and pruned.
+        pattern: n, m and the column order of a convolution.
         damping: share of the mean diagonal added to the diagonal.
-        block_size: columns between updates of all later ones, rounded to a multiple of m; changes rounding
-            only.
-        rows: of the inputs that the Hessian was made of; too few are reported.
-        name: how errors and warnings call the layer.
+        block_size: columns between updates of all later ones, rounded to a multiple of m; affects only
+            rounding.
+        rows: number of inputs behind the Hessian, to warn if they are too few.
+        name: name of the layer in errors and warnings.
 
     Returns:
-        See :class:`SparseGPTResult`. Computed in float32, or float64 where weight or Hessian has it.
+        See :class:`SparseGPTResult`. Computed in float32, or float64 if weight or Hessian has it.
 
     Raises:
         TypeError: ``pattern`` is not n:m.
@@ -76,8 +78,9 @@ def sparsegpt(
             cannot be factored with any damping tried.
 
     Warns:
-        CalibrationWarning: more than ``damping`` was needed, ``rows`` are fewer than the inputs that are not
-            always zero, or a group has to keep weights of inputs that are.
+        CalibrationWarning: more than ``damping`` was needed, there are fewer ``rows`` than non-zero inputs,
+            or a
+            group has to keep weights of inputs that are always zero.
     """
     matrix, second = _checked(weight, hessian, pattern, damping, name)
     dead = second.diagonal() == 0
@@ -101,7 +104,7 @@ def sparsegpt(
 def _checked(
     weight: Tensor, hessian: Tensor, pattern: NMPattern, damping: float, name: str
 ) -> tuple[Tensor, Tensor]:
-    """Matrix and Hessian in the pattern's order of columns and in the type of the computation."""
+    """Return matrix and Hessian in the pattern's column order and the type of the computation."""
     if not isinstance(pattern, NMPattern):
         raise TypeError(f"SparseGPT prunes to n:m patterns, got {pattern!r} for {name}")
     if damping < 0:
@@ -126,7 +129,7 @@ def _checked(
 
 
 def _inverse_factor(hessian: Tensor, dead: Tensor, damping: float, name: str) -> tuple[Tensor, float, int]:
-    """Upper U with UᵀU the inverse of the damped Hessian, the damping, and the attempts it took."""
+    """Return upper U with UᵀU the inverse of the damped Hessian, the damping, and the attempts."""
     columns = len(hessian)
     live = hessian.diagonal()[~dead]
     mean = live.mean() if len(live) else torch.ones((), dtype=hessian.dtype, device=hessian.device)
@@ -151,7 +154,7 @@ def _inverse_factor(hessian: Tensor, dead: Tensor, damping: float, name: str) ->
 
 
 def _check_calibration(matrix: Tensor, dead: Tensor, rows: int | None, pattern: NMPattern, name: str) -> None:
-    """Warn where the calibration inputs leave weights undetermined."""
+    """Warn if the calibration inputs leave weights undetermined."""
     columns, count = len(dead), int(dead.sum())
     if rows is not None and rows < columns - count:
         warnings.warn(
@@ -188,7 +191,7 @@ def _warn(name: str, damping: float, used: float, attempts: int) -> None:
 def _sweep(
     matrix: Tensor, upper: Tensor, dead: Tensor, pattern: NMPattern, size: int
 ) -> tuple[Tensor, Tensor]:
-    """Go over the columns in blocks of ``size``; returns the pruned matrix and its mask."""
+    """Prune the columns in blocks of ``size``; returns the pruned matrix and its mask."""
     left = matrix.clone()
     pruned = torch.zeros_like(matrix)
     mask = torch.zeros_like(matrix, dtype=torch.bool)
@@ -201,7 +204,7 @@ def _sweep(
             if column % pattern.m == 0:
                 group = slice(column, column + pattern.m)
                 score = (block[:, group] / factor.diagonal()[group]).square()
-                # Weights of inputs that are always zero come after all others, the largest first.
+                # Weights of inputs that are always zero rank after all others, the largest first.
                 unknown = -1 / (1 + block[:, group].abs())
                 score = torch.where(dead[begin + column : begin + column + pattern.m], unknown, score)
                 mask[:, begin + column : begin + column + pattern.m] = nm_mask(

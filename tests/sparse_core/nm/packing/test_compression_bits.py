@@ -96,7 +96,7 @@ def test_two_four_takes_three_bits_a_group() -> None:
 def test_numbers_that_are_no_choice_are_damage() -> None:
     with pytest.raises(ValueError, match="6 choices per group, got number 7"):
         unpack_positions(torch.tensor([[7]], dtype=torch.uint8), 1, NMPattern(2, 4), "combinatorial")
-    with pytest.raises(ValueError, match="no choice of 2 of 4"):
+    with pytest.raises(ValueError, match="not a choice of 2 of 4"):
         unpack_positions(torch.tensor([[0]], dtype=torch.uint8), 1, NMPattern(2, 4), "slots")
     with pytest.raises(ValueError, match="must rise"):
         pack_positions(torch.tensor([[[2, 1]]], dtype=torch.uint8), NMPattern(2, 4))
