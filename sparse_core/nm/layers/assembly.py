@@ -1,4 +1,4 @@
-"""Put layers with coded weights into a model, and read coded weights off its layers."""
+"""Insert layers with coded weights into a model, and read coded weights from its layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sparse_core.nm.pruning.selection import Conv1D, as_linear
 
 
 class _Options(NamedTuple):
-    """How layers without settings run, see :func:`compressed_layers`."""
+    """Options of layers that unpack their weights, see :func:`compressed_layers`."""
 
     tile_rows: int
     execution: Execution
@@ -36,22 +36,23 @@ def compressed_layers(
     execution: Execution = "tiled",
     train_codebook: bool = False,
 ) -> nn.Module:
-    """Put layers with coded weights in the place of the Linear and Conv2d layers of those names.
+    """Replace the Linear and Conv2d layers of a model by layers with coded weights.
 
-    Layers that shared a weight when the model was compressed share it again. Layers of ``sparsify`` are made
-    again, on the device and in the floating-point type of those in ``model``.
-
-    Other compressed weights (sparse and transposed convolutions) and all other tensors are unpacked into the
-    model. A layer that ``execution="nm"`` does not fit runs tiled. Nothing is changed when the weights
-    do not fit.
+    Layers that shared a weight at compression share it again. Layers made by ``sparsify`` are restored, on
+    the device
+    and in the floating-point type of those in ``model``. Other compressed weights (sparse and transposed
+    convolutions)
+    and all other tensors are unpacked into the model. A layer that ``execution="nm"`` does not fit runs
+    tiled. The model
+    does not change if the weights do not fit.
 
     Args:
-        model: built like the one that was compressed, changed in place; its optimiser must be made again.
-        compressed: of such a model.
-        tile_rows, execution, train_codebook: of the layers that unpack their weights.
+        model: built like the compressed one, changed in place; create its optimiser again.
+        compressed: compressed form of such a model.
+        tile_rows, execution, train_codebook: options of the layers that unpack their weights.
 
     Returns:
-        The model, or the new layer where the model was one layer.
+        The model, or the new layer if the model was one layer.
 
     Raises:
         ValueError: the compressed model is of another network.
@@ -84,7 +85,7 @@ def compressed_layers(
 
 
 def coded_model(model: nn.Module) -> CompressedModel:
-    """Return the weights that layers of ``model`` hold coded, and all other tensors; they share its memory.
+    """Return the coded weights of a model's layers, and all other tensors, without a copy.
 
     Raises:
         ValueError: no such layer, or a state dict that holds more than tensors.
@@ -116,7 +117,7 @@ def coded_model(model: nn.Module) -> CompressedModel:
 
 
 def _dense_shapes(model: nn.Module, compressed: CompressedModel) -> dict[str, tuple[int, ...]]:
-    """Return the shapes that the model's state dict has with dense weights, outputs first."""
+    """Return the shapes of the model's state dict with dense weights, outputs first."""
     shapes = shapes_of(model.state_dict())
     for name, module in model.named_modules(remove_duplicate=False):
         key = weight_key(name)
@@ -137,7 +138,7 @@ def _layer(
     old: nn.Module,
     options: _Options,
 ) -> CodedLayer | None:
-    """Return the layer that takes the place of ``old``; ``None`` where its weight has to be unpacked."""
+    """Return the layer that replaces ``old``; ``None`` if its weight must be unpacked."""
     dense = old.to_dense() if isinstance(old, CodedLayer) else as_linear(old)
     if settings is not None:
         if not isinstance(dense, nn.Linear):
@@ -200,7 +201,7 @@ def _share_tied(
     new: dict[nn.Module, CodedLayer],
     options: _Options,
 ) -> None:
-    """Add layers whose weight is that of a coded one: of the same kind, over the same stored parts."""
+    """Add layers that are tied to a coded weight: the same kind of layer, with the same stored parts."""
     names = {weight_key(name): name for name in modules}
     for key, source in compressed.tied.items():
         if key not in names or source not in names:
@@ -213,7 +214,7 @@ def _share_tied(
         twin = _layer(name, weight, settings, old, options)
         if twin is None or type(twin) is not type(first):
             continue
-        # Layers with int8 inputs have scales of their own.
+        # Each layer with int8 inputs has its own scale.
         if not isinstance(twin, SparseLinearInt8):
             share_weight(twin, first)
         new[old] = twin

@@ -1,4 +1,4 @@
-"""A linear layer of which whole blocks of weights are kept, run by the block-sparse product."""
+"""A linear layer that keeps whole blocks of weights, run by the block-sparse product."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from sparse_core.nm.pattern import Block
 
 
 class BlockSparseLinear(CodedLayer):
-    """``x @ weight.T + bias`` with a weight stored in blocks; takes the place of ``nn.Linear``.
+    """``x @ weight.T + bias`` with a weight stored in blocks; replaces ``nn.Linear``.
 
-    Every number of a stored block trains; the blocks stay where they are. The product is
+    Every number of a stored block trains; the blocks keep their positions. The product is
     :func:`sparse_core.linalg.spmm` of the weight with the transposed input.
 
     Args:
@@ -42,11 +42,11 @@ class BlockSparseLinear(CodedLayer):
         in_features, out_features: as in ``nn.Linear``.
         block_size: rows and columns of a block.
         values: (blocks, block_size, block_size).
-        row_ptr, col: where the blocks are, see :class:`sparse_core.formats.BSR`.
+        row_ptr, col: positions of the blocks, see :class:`sparse_core.formats.BSR`.
         bias: (out,) or ``None``.
 
     Raises:
-        ValueError: blocks that are not square, or a bias of another size.
+        ValueError: blocks are not square, or a bias of another size.
     """
 
     values: nn.Parameter
@@ -73,14 +73,14 @@ class BlockSparseLinear(CodedLayer):
     def from_dense(
         cls, linear: nn.Linear, block: Block, *, mask: Tensor | None = None, impl: Impl = "auto"
     ) -> BlockSparseLinear:
-        """Keep the blocks of a Linear layer, which stays as it is.
+        """Keep the blocks of a Linear layer, which does not change.
 
         Args:
-            linear: any sizes; blocks at the edges may be cut off. A parametrised weight is taken as computed.
-            block: size, and the share of blocks to drop where there is no mask.
-            mask: (out, in) bool, constant within each block. Without it, a weight in which at most the
-                wanted number of blocks holds a nonzero is taken as it is, of another the blocks with the
-                largest sum of squares are kept.
+            linear: any sizes; the edge may cut blocks. A parametrised weight is evaluated.
+            block: block size, and the share of blocks to drop if there is no mask.
+            mask: (out, in) bool, constant within each block. By default, a weight with few enough nonzero
+                blocks is
+                kept as it is; otherwise the blocks with the largest sum of squares are kept.
             impl: see the class.
 
         Raises:
@@ -100,17 +100,14 @@ class BlockSparseLinear(CodedLayer):
         return cls(matrix.with_values(values), linear.bias, impl=impl).train(linear.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``x @ weight.T + bias``.
+        """Return ``x @ weight.T + bias`` (..., out), contiguous.
 
         Args:
             x: (..., in), any strides; under autocast cast to its type like the weight.
 
-        Returns:
-            (..., out), contiguous.
-
         Raises:
             ValueError: another number of features, or another device.
-            TypeError: another type than that of the weight.
+            TypeError: another type than the weight's.
         """
         if x.is_nested:
             return through_parts(self, x)
@@ -131,7 +128,7 @@ class BlockSparseLinear(CodedLayer):
 
     @property
     def matrix(self) -> BSR:
-        """The weight as it is multiplied, with what products prepare for it; gradients reach ``values``."""
+        """Weight as it is multiplied, with cached preparations of products; gradients reach ``values``."""
         if self._matrix is None or self._matrix.values is not self.values:
             shape = (self.out_features, self.in_features)
             self._matrix = BSR(self.row_ptr, self.col, self.values, shape, validate=False)
@@ -139,7 +136,7 @@ class BlockSparseLinear(CodedLayer):
 
     @property
     def weight(self) -> Tensor:
-        """(out, in) with zeros where no block is, unpacked anew; gradients reach ``values``."""
+        """Dense (out, in) weight, unpacked at each access; gradients reach ``values``."""
         return self.matrix.to_dense()
 
     @property
@@ -160,7 +157,7 @@ class BlockSparseLinear(CodedLayer):
         )
 
     def extra_repr(self) -> str:
-        """Sizes and blocks, as ``print(model)`` shows them."""
+        """Return sizes and blocks for ``print(model)``."""
         size = self.block_size
         total = -(-self.out_features // size) * -(-self.in_features // size)
         return (
@@ -173,7 +170,7 @@ class BlockSparseLinear(CodedLayer):
         return torch.tensor([LAYER_FORMAT, self.block_size, self.out_features, self.in_features])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Check that a stored state belongs to this format and size.
+        """Check that a stored state has this format and size.
 
         Raises:
             ValueError: another version, block size or shape.
@@ -199,7 +196,7 @@ class BlockSparseLinear(CodedLayer):
         self._matrix = None
 
     def _check_structure(self, row_ptr: Tensor | None, col: Tensor | None, *, name: str) -> None:
-        """Kernels take stored indices for granted; missing or resized ones are reported by torch."""
+        """Validate stored indices, which kernels do not check; torch reports missing or resized ones."""
         if row_ptr is None or col is None or row_ptr.device.type == "meta":
             return
         if row_ptr.shape != self.row_ptr.shape or col.shape != self.col.shape:
@@ -222,14 +219,14 @@ class BlockSparseLinear(CodedLayer):
 
 
 def _blocks(mask: Tensor, size: int) -> Tensor:
-    """Return (block rows, block columns) bool: blocks with a true entry."""
+    """Return (block rows, block columns) bool, true for blocks with a true entry."""
     rows, columns = mask.shape
     padded = nn.functional.pad(mask, (0, -columns % size, 0, -rows % size))
     return padded.reshape(-(-rows // size), size, -(-columns // size), size).any(dim=3).any(dim=1)
 
 
 def _nonzero_blocks(weight: Tensor, size: int) -> Tensor:
-    """Return (out, in) bool: true in the blocks that hold a nonzero."""
+    """Return (out, in) bool, true in blocks with a nonzero."""
     found = _blocks(weight != 0, size)
     spread = found.repeat_interleave(size, 0).repeat_interleave(size, 1)
     return spread[: weight.shape[0], : weight.shape[1]]
@@ -250,9 +247,7 @@ def _check_mask(mask: Tensor, weight: Tensor, size: int) -> None:
 
 
 def _gather(weight: Tensor, matrix: BSR) -> Tensor:
-    """Return (blocks, size, size): what ``weight`` has in the stored blocks of ``matrix``, zero beyond the
-    edge.
-    """
+    """Return the entries of ``weight`` in the stored blocks of ``matrix``, zero beyond the edge."""
     size = matrix.block_size[0]
     rows, columns = weight.shape
     padded = nn.functional.pad(weight, (0, -columns % size, 0, -rows % size))

@@ -1,4 +1,4 @@
-"""The base of all layers with a coded weight: casting, the form for files, and the way back to dense."""
+"""Base of all layers with a coded weight: casting, the form for files, and the dense form."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sparse_core.nm.packing.model import LayerSettings
 
 
 class CodedLayer(nn.Module):
-    """Base of the layers that hold a coded weight in the place of a dense one.
+    """Base of the layers that hold a coded instead of a dense weight.
 
     Attributes:
-        pinned: names of tensors whose type is part of the coding: a cast of the model leaves it.
+        pinned: names of tensors whose type is part of the coding, so that a cast of the model skips them.
         values: kept values, as the coding stores them.
         bias: (out,) or ``None``.
     """
@@ -28,17 +28,17 @@ class CodedLayer(nn.Module):
 
     @property
     def coded(self) -> CompressedWeight | BlockWeight:
-        """The weight as files hold it; shares memory with the layer where the coding is the same."""
+        """Weight as files hold it; shares memory with the layer if the coding is the same."""
         raise NotImplementedError
 
     @property
     def settings(self) -> LayerSettings | None:
-        """How files describe the layer; ``None`` for one that unpacks its weight."""
+        """Description of the layer in files; ``None`` for one that unpacks its weight."""
         return None
 
     @property
     def weight(self) -> Tensor:
-        """The dense weight, unpacked anew."""
+        """Dense weight, unpacked at each access."""
         raise NotImplementedError
 
     def to_dense(self) -> nn.Module:
@@ -62,17 +62,17 @@ class CodedLayer(nn.Module):
         return self
 
     def _note_cast(self, dtype: torch.dtype) -> None:
-        """Take in that the model was cast to a type that the pinned tensors do not have."""
+        """Record a cast of the model to a type that the pinned tensors do not have."""
 
 
 def own_copy(tensor: Tensor) -> Tensor:
-    """Return a contiguous copy without history that may be trained, also when made in inference mode."""
+    """Return a contiguous, detached copy that can be trained, even if made in inference mode."""
     with torch.inference_mode(False), torch.no_grad():
         return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def own_bias(bias: Tensor | None, out: int) -> nn.Parameter | None:
-    """Return a copy of a bias (out,), trained if it is; ``ValueError`` for another shape."""
+    """Return a copy of a bias (out,) with its ``requires_grad``; ``ValueError`` for another shape."""
     if bias is None:
         return None
     if tuple(bias.shape) != (out,):
@@ -90,12 +90,7 @@ def dense_linear(weight: Tensor, bias: Tensor | None, *, requires_grad: bool, tr
 
 
 def through_parts(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Apply a layer that works row by row to a nested tensor; the layout stays, gradients pass.
-
-    Args:
-        layer: (rows, in) to (rows, out).
-        x: nested, (batch, rows of each, in).
-    """
+    """Apply a function of (rows, in) to a nested tensor; keeps the layout and passes gradients."""
     parts = x.unbind()
     lengths = [len(part) for part in parts]
     rows = layer(torch.cat(parts))

@@ -26,7 +26,7 @@ TILE_ROWS = 256
 
 
 class CompressedLayer(CodedLayer):
-    """Base of the two layers: the parts of the weight as buffers, and its tiles."""
+    """Base of the two layers: the weight's parts as buffers, and its tiles."""
 
     pinned: ClassVar[tuple[str, ...]] = PARTS
 
@@ -42,7 +42,7 @@ class CompressedLayer(CodedLayer):
             raise ValueError("a transposed convolution has no compressed layer: unpack its weight")
         if bias is not None and tuple(bias.shape) != (weight.view.rows,):
             raise ValueError(f"bias must have shape {(weight.view.rows,)}, got {tuple(bias.shape)}")
-        # Once here and for every state that is loaded, so that no call has to wait for a GPU.
+        # Checked once here and for every loaded state, so that calls never wait for a GPU.
         weight.check()
         self.tile_rows = tile_rows
         self._frame = weight
@@ -57,7 +57,7 @@ class CompressedLayer(CodedLayer):
 
     @property
     def compressed(self) -> CompressedWeight:
-        """The weight as it is stored now; gradients reach a trained codebook."""
+        """Compressed weight; gradients reach a trained codebook."""
         parts = {name: cast("Tensor | None", getattr(self, name)) for name in PARTS}
         return replace(self._frame, **cast(Any, parts))
 
@@ -68,7 +68,7 @@ class CompressedLayer(CodedLayer):
 
     @property
     def weight(self) -> Tensor:
-        """The dense weight, unpacked anew, float32."""
+        """Dense float32 weight, unpacked at each access."""
         return self.compressed.to_dense()
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
@@ -84,7 +84,7 @@ class CompressedLayer(CodedLayer):
         return None if self.bias is None else self.bias[start:stop].to(dtype)
 
     def _joined(self, x: Tensor, tiles: Iterator[tuple[int, int]], dim: int) -> Tensor:
-        """Results of all tiles; where gradients are wanted tiles are unpacked again on the way back."""
+        """Return the results of all tiles; with gradients, the backward pass unpacks tiles again."""
         trains = torch.is_grad_enabled() and (
             x.requires_grad or any(parameter.requires_grad for parameter in self.parameters())
         )
@@ -109,15 +109,15 @@ class CompressedLinear(CompressedLayer):
     """``x @ weight.T + bias`` with a compressed weight.
 
     Args:
-        weight: of a Linear layer.
+        weight: weight of a Linear layer.
         bias: (out,); copied.
         tile_rows: output rows unpacked together.
         execution: see :data:`Execution`.
         train_codebook: make the centroids of a codebook a parameter. Gradients reach the input and the bias
-            whatever the coding.
+            for any coding.
 
     Raises:
-        ValueError: arguments that do not fit the weight, or ``"nm"`` for a dense or padded one.
+        ValueError: arguments do not fit the weight, or ``"nm"`` for a dense or padded one.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class CompressedLinear(CompressedLayer):
         self._packed_version = -1
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (..., in) floating point to (..., out) of the same type."""
+        """Return (..., out) for floating-point (..., in), in the same type."""
         if self.execution == "nm":
             bias = self._bias_of(0, self.out_features, x.dtype)
             return nm_linear(x, self._packed_weight(x.dtype), bias)
@@ -159,7 +159,9 @@ class CompressedLinear(CompressedLayer):
         return dense_linear(weight, self.bias, requires_grad=False, training=self.training)
 
     def _packed_weight(self, dtype: torch.dtype) -> PackedNM:
-        """Kept until type, device or codebook change; never while the codebook is trained."""
+        """Return the packed weight, cached until type, device or codebook change; not if the codebook
+        trains.
+        """
         weight = self.compressed
         if weight.centroids is not None and weight.centroids.requires_grad and torch.is_grad_enabled():
             return weight.to_packed(dtype)
@@ -181,7 +183,7 @@ class CompressedLinear(CompressedLayer):
         super()._load_from_state_dict(*arguments, **options)
 
     def extra_repr(self) -> str:
-        """Sizes and coding, as ``print(model)`` shows them."""
+        """Return sizes and coding for ``print(model)``."""
         return f"in={self.in_features}, out={self.out_features}, {self._describe()}, {self.execution}"
 
 
@@ -189,13 +191,13 @@ class CompressedConv2d(CompressedLayer):
     """A convolution with a compressed weight.
 
     Args:
-        weight: of the convolution.
-        convolution: whose stride, padding, dilation, groups and bias are taken.
+        weight: weight of the convolution.
+        convolution: provides stride, padding, dilation, groups and bias.
         tile_rows: output channels unpacked together.
         train_codebook: make the centroids of a codebook a parameter.
 
     Raises:
-        ValueError: arguments that do not fit the weight, or padding other than zeros.
+        ValueError: arguments do not fit the weight, or padding other than zeros.
     """
 
     def __init__(
@@ -241,8 +243,8 @@ class CompressedConv2d(CompressedLayer):
         return dense.train(self.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (B, C, H, W) or (C, H, W) floating point to the convolution of the same type."""
-        # A tile of a grouped convolution is one group, so that it reads one set of channels.
+        """Return the convolution of floating-point (B, C, H, W) or (C, H, W), in the same type."""
+        # A tile of a grouped convolution is one group, so it reads one set of channels.
         rows = self.tile_rows if self.groups == 1 else self.out_channels // self.groups
         return self._joined(x, self._tiles(rows), dim=-3)
 
@@ -256,7 +258,7 @@ class CompressedConv2d(CompressedLayer):
         return F.conv2d(x, weight, bias, self.stride, self.padding, self.dilation)
 
     def extra_repr(self) -> str:
-        """Sizes and coding, as ``print(model)`` shows them."""
+        """Return sizes and coding for ``print(model)``."""
         return (
             f"{self.in_channels}, {self.out_channels}, kernel_size={self._frame.view.shape[2:]},"
             f" stride={self.stride}, padding={self.padding}, groups={self.groups}, {self._describe()}"

@@ -31,17 +31,17 @@ from sparse_core.nm.pruning.selection import (
 
 @dataclass(frozen=True)
 class ConvertedLayer:
-    """One layer that is packed now.
+    """One packed layer.
 
     Attributes:
-        name: dotted name; ``""`` where the model itself is the layer.
+        name: dotted name; ``""`` if the model itself is the layer.
         shape: out, in.
         pattern: n:m or blocks.
         kind: class of the new layer.
-        bytes_before: of the dense weight.
-        bytes_after: of the packed weight with its indices and scales.
+        bytes_before: bytes of the dense weight.
+        bytes_after: bytes of the packed weight with its positions and scales.
         kept_magnitude: Σ|w| of the kept weights over Σ|w| before; 1 for an all-zero weight.
-        note: what else happened; mostly empty.
+        note: further remarks; usually empty.
     """
 
     name: str
@@ -56,12 +56,12 @@ class ConvertedLayer:
 
 @dataclass(frozen=True)
 class SkippedLayer:
-    """One layer that stays as it is.
+    """One layer that was not converted.
 
     Attributes:
-        name: dotted name; ``""`` where the model itself is the layer.
+        name: dotted name; ``""`` if the model itself is the layer.
         kind: its class.
-        reason: why it was left out.
+        reason: why it was skipped.
     """
 
     name: str
@@ -71,13 +71,13 @@ class SkippedLayer:
 
 @dataclass(frozen=True)
 class ConversionReport(Report):
-    """The result of :func:`sparse_core.nm.layers.conversion.sparsify`; ``str(report)`` is a table.
+    """Result of :func:`sparse_core.nm.layers.conversion.sparsify`; ``str(report)`` is a table.
 
     Attributes:
-        model: the converted model: the one given, a copy, or the new layer where the model was one layer.
+        model: the converted model: the given one, a copy, or the new layer if the model was one layer.
         converted: packed layers in the model's order.
         skipped: the other modules with a weight matrix.
-        notes: what else was changed.
+        notes: further changes.
     """
 
     model: nn.Module = field(repr=False)
@@ -88,16 +88,16 @@ class ConversionReport(Report):
 
     @property
     def bytes_before(self) -> int:
-        """Bytes of the weights of all converted layers while they were dense."""
+        """Bytes of the dense weights of all converted layers."""
         return sum(layer.bytes_before for layer in self.converted)
 
     @property
     def bytes_after(self) -> int:
-        """Bytes of the same weights packed."""
+        """Bytes of the packed weights of all converted layers."""
         return sum(layer.bytes_after for layer in self.converted)
 
     def tables(self) -> list[Table | str]:
-        """Return a row for each layer, the total, notes, and what was left out."""
+        """Return one row per layer, the total, notes, and the skipped layers."""
         columns: dict[str, Column] = {
             "layer": lambda layer: layer.name or "(model)",
             "shape": "shape",
@@ -142,30 +142,34 @@ def sparsify(
 ) -> ConversionReport:
     """Replace ``nn.Linear`` layers by :class:`SparseLinear`, or :class:`BlockSparseLinear` for blocks.
 
-    So are ``Conv1D`` layers of transformers, which are linear; their masks are of their weight's shape,
-    (in, out). A weight that already has the pattern is packed as it is; of another the largest values
-    (blocks) are kept. A parametrised weight is taken as computed and its parametrisation dropped. Nothing
-    is changed when an error is raised.
+    ``Conv1D`` layers of transformers are linear and are replaced too; their masks have their weight's shape,
+    (in, out).
+    A weight that already has the pattern is packed as it is; otherwise the largest values or blocks are kept.
+    A
+    parametrised weight is evaluated and its parametrisation dropped. The model does not change if an error is
+    raised.
 
     Args:
-        model: any module. Its optimiser must be made again: the parameters are others.
-        pattern: n:m or blocks for all layers, or one for each name (``None`` or missing: left dense).
-        select: which layers: a function of name and module, or a regular expression for the name.
-        masks: (out, in) bool of what to keep by layer name, such as ``PruneReport.masks``; names of layers
-            that are not converted are left alone.
-        inplace: change ``model`` itself; otherwise a copy.
+        model: any module. Create its optimiser again, because the parameters are new.
+        pattern: n:m or blocks for all layers, or one by name (``None`` or missing: stays dense).
+        select: layers to convert: a function of name and module, or a regular expression for the name.
+        masks: (out, in) bool masks of weights to keep by layer name, for example ``PruneReport.masks``; names
+            of
+            other layers are ignored.
+        inplace: change ``model`` itself instead of a copy.
         quantise: int8 values and inputs, for inference.
-        statistics: of the inputs, by name (:func:`sparse_core.nm.pruning.calibration.collect_inputs`): with
-            ``quantise`` these layers get a fixed scale for their inputs; others take one of each input.
-        keep_dense: whether layers keep a dense copy for row counts where dense is faster.
+        statistics: input statistics by name (:func:`sparse_core.nm.pruning.calibration.collect_inputs`): with
+            ``quantise`` these layers get a fixed input scale; the others compute one for each input.
+        keep_dense: keep a dense copy for row counts at which dense is faster.
         progress: show a progress bar.
 
     Returns:
-        The model and what became of each layer.
+        The model and what happened to each layer.
 
     Raises:
-        ValueError: no layer matches (says why each was left out), a width, mask or weight does not fit, an
-            unknown name, or ``quantise`` with blocks.
+        ValueError: no layer matches (with the reasons), a width, mask or weight does not fit, an unknown
+            name, or
+            ``quantise`` with blocks.
     """
     check_names(model, masks, "masks")
     check_names(model, statistics, "statistics")
@@ -198,19 +202,19 @@ def sparsify(
 
 
 def densify(model: nn.Module, *, inplace: bool = True) -> nn.Module:
-    """Put an ``nn.Linear`` with exactly the masked weights in the place of each packed layer.
+    """Replace each packed layer by an ``nn.Linear`` with exactly the masked weights.
 
     A layer with an activation becomes an ``nn.Sequential`` of both.
 
     Args:
         model: a converted model.
-        inplace: change ``model`` itself; otherwise a copy.
+        inplace: change ``model`` itself instead of a copy.
 
     Returns:
-        The model, or the new layer where the model was one packed layer.
+        The model, or the new layer if the model was one packed layer.
 
     Raises:
-        ValueError: the model holds no packed layer.
+        ValueError: the model has no packed layer.
     """
     if not inplace:
         model = copy.deepcopy(model)
@@ -230,7 +234,7 @@ def packed_layers(model: nn.Module) -> dict[str, CodedLayer]:
 def _plan(
     model: nn.Module, pattern: Pattern | Mapping[str, Pattern | None], select: Select
 ) -> tuple[dict[str, nn.Module], list[SkippedLayer]]:
-    """Layers that can be converted by name, and the modules that stay; raises when none can."""
+    """Return the convertible layers by name, and the modules that stay; raises if none is convertible."""
     modules = dict(model.named_modules())
 
     def obstacle(name: str, linear: nn.Module) -> str | None:

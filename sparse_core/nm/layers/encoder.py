@@ -1,12 +1,16 @@
-"""torch's own Transformer encoder beside packed layers.
+"""Support for packed layers in torch's Transformer encoder.
 
-In evaluation ``nn.TransformerEncoderLayer`` does not call ``linear1`` and ``linear2`` but hands their weights
-to one fused function, and ``nn.TransformerEncoder`` may give its layers nested tensors for that. Either
-would unpack the weights in every call, so both ways are closed while a layer holds a packed weight.
+In evaluation ``nn.TransformerEncoderLayer`` does not call ``linear1`` and ``linear2`` but passes their
+weights to one
+fused function, and ``nn.TransformerEncoder`` may give its layers nested tensors for that. Either would unpack
+the
+weights in every call, so both are disabled while a layer holds a packed weight.
 
-Nested tensors leave out padded positions, which ``nn.TransformerEncoder`` fills with zeros afterwards, before
-its final norm. Packed encoders do the same to the positions that they computed, whenever the dense encoder
-would have taken that way; so their outputs agree at padded positions too.
+Nested tensors drop padded positions, which ``nn.TransformerEncoder`` fills with zeros afterwards, before its
+final
+norm. Packed encoders do the same to the positions that they computed whenever the dense encoder would have
+used nested
+tensors; so their outputs agree at padded positions too.
 """
 
 from __future__ import annotations
@@ -22,12 +26,9 @@ _KEPT = "_before_packing"
 
 
 def call_packed_layers(model: nn.Module) -> list[str]:
-    """Make encoder layers of ``model`` that hold packed layers call them.
+    """Make encoder layers that hold packed layers call them; returns the names of changed modules.
 
-    Padded positions of an encoder's output stay what they are in the dense encoder.
-
-    Returns:
-        Names of the encoders and encoder layers that were changed.
+    Padded positions of an encoder's output are those of the dense encoder.
     """
     changed = []
     for name, module in model.named_modules():
@@ -47,7 +48,7 @@ def call_packed_layers(model: nn.Module) -> list[str]:
 
 
 def restore_fused_layers(model: nn.Module) -> None:
-    """Undo :func:`call_packed_layers` in encoders that hold no packed layer any more."""
+    """Undo :func:`call_packed_layers` in encoders without packed layers."""
     for module in model.modules():
         if not hasattr(module, _KEPT) or _holds_packed(module):
             continue
@@ -66,16 +67,11 @@ def restore_fused_layers(model: nn.Module) -> None:
 def fill_padding(
     encoder: nn.TransformerEncoder, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Tensor
 ) -> Tensor:
-    """Forward hook of a packed encoder: padded positions as the dense encoder leaves them.
+    """Forward hook of a packed encoder: set padded positions as the dense encoder does.
 
-    Args:
-        encoder: one that :func:`call_packed_layers` changed.
-        arguments: of its call: src, mask and src_key_padding_mask.
-        keywords: the same by name.
-        output: (batch, sequence, features) with padded positions computed like any other.
-
-    Returns:
-        ``output``, or a copy with zeros, or what the final norm makes of them, at padded positions.
+    ``output`` (batch, sequence, features) has padded positions computed like any other. They become zero, or
+    the
+    final norm of zero.
     """
     names = ("src", "mask", "src_key_padding_mask")
     given = {**dict(zip(names, arguments, strict=False)), **keywords}
@@ -102,7 +98,7 @@ def _dense_is_nested(encoder: nn.TransformerEncoder, src: Tensor, padded: Tensor
         return False
     if not getattr(encoder, "mask_check", True):
         return True
-    # Only sequences that begin with what is real; not looked at while a graph is traced.
+    # Only sequences whose padding is at the end; not checked during tracing.
     return not torch.compiler.is_compiling() and not bool((padded[:, :-1] & ~padded[:, 1:]).any())
 
 

@@ -1,4 +1,4 @@
-"""Converted models in files, and the bytes that they take."""
+"""Files of converted models, and their sizes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sparse_core.nm.packing.report import LayerSize, PackedSizeReport
 
 
 def save_packed(model: nn.Module, path: str | os.PathLike[str]) -> Path:
-    """Write a converted model; an existing file is replaced only once the new one is complete.
+    """Write a converted model; an existing file is replaced only when the new one is complete.
 
     Args:
-        model: a model with packed layers; the other tensors of its state dict are written as they are.
-        path: of the file, usually ``*.safetensors``.
+        model: a model with packed layers; the other tensors of its state dict are written unchanged.
+        path: file to write, usually ``*.safetensors``.
 
     Returns:
         The path written.
@@ -36,16 +36,15 @@ def save_packed(model: nn.Module, path: str | os.PathLike[str]) -> Path:
 def load_packed(path: str | os.PathLike[str], model: nn.Module) -> nn.Module:
     """Read a file of :func:`save_packed` into a model.
 
-    Packed layers replace the ``nn.Linear`` layers of the same names, on their device and in their
-    floating-point type. Layers that are packed already are replaced too. Nothing is changed when the file
-    does not fit.
+    Packed layers replace the ``nn.Linear`` or packed layers of the same names, on their device and in their
+    floating-point type. The model does not change if the file does not fit.
 
     Args:
-        path: of the file.
-        model: built like the one that was saved; its weights are overwritten.
+        path: file to read.
+        model: built like the saved one; its weights are overwritten.
 
     Returns:
-        The model, or the new layer where the model was one layer.
+        The model, or the new layer if the model was one layer.
 
     Raises:
         FileNotFoundError: no such file.
@@ -60,7 +59,7 @@ def load_packed(path: str | os.PathLike[str], model: nn.Module) -> nn.Module:
 
 
 def packed_size_report(source: nn.Module | str | os.PathLike[str]) -> PackedSizeReport:
-    """Compare bytes of a converted model, or of a file of one, with those of the dense model.
+    """Compare the bytes of a converted model, or of its file, with those of the dense model.
 
     Args:
         source: a model with packed layers, or a file of :func:`save_packed`.

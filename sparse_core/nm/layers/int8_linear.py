@@ -1,7 +1,8 @@
-"""Symmetric int8: packed weights with one scale a row, inputs with one scale a tensor.
+"""Symmetric int8: packed weights with one scale per row, inputs with one scale per tensor.
 
 The scheme is that of Wu et al., "Integer Quantization for Deep Learning Inference" (2020): real value =
-integer * scale, without an offset, so that zeros stay zero and pruned weights need no correction.
+integer *
+scale, without an offset, so that zeros stay zero and pruned weights need no correction.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def activation_scale(source: float | Tensor | InputStatistics) -> Tensor:
     """Return the scale of int8 inputs as a () float32 tensor.
 
     Args:
-        source: the scale itself, or what :func:`sparse_core.nm.pruning.calibration.collect_inputs` saw, whose
+        source: the scale itself, or a result of :func:`sparse_core.nm.pruning.calibration.collect_inputs`,
+            whose
             largest absolute value becomes 127.
 
     Raises:
@@ -47,20 +49,20 @@ def activation_scale(source: float | Tensor | InputStatistics) -> Tensor:
 
 
 class SparseLinearInt8(PackedLayer):
-    """A linear layer with int8 packed values, for inference: no gradients pass through it.
+    """A linear layer with packed int8 values, for inference: no gradients pass through it.
 
-    Inputs are rounded to int8 with a scale that is given (values beyond 127 scales are clipped) or, without
-    one, taken from the largest absolute value of each input, on the device. The result has the type of
-    the input.
+    Inputs are rounded to int8 with the given scale, which clips values beyond 127 scales. Without one, the
+    scale of
+    each input comes from its largest absolute value, on the device. The result has the type of the input.
 
     Args:
         packed: int8 weight; copied.
         weight_scale: (out,) float32, real weight over integer.
         bias: (out,); copied.
         activation_scale: () float32, real input over integer; ``None`` for a scale of each input.
-        activation: applied to the result: ``"relu"``, ``"gelu"`` or nothing.
-        dtype: floating-point type of the weight that :attr:`weight` gives.
-        keep_dense: whether a dense int8 copy is kept for row counts where dense is faster.
+        activation: applied to the result: ``"relu"``, ``"gelu"`` or ``None``.
+        dtype: floating-point type of :attr:`weight`.
+        keep_dense: keep a dense int8 copy for row counts at which dense is faster.
         impl: implementation of the product, see :func:`sparse_core.nm.linear.nm_linear`.
 
     Raises:
@@ -68,7 +70,7 @@ class SparseLinearInt8(PackedLayer):
         ValueError: sizes or options do not fit.
     """
 
-    # Half precision would lose digits of every weight.
+    # Half-precision scales would lose digits of every weight.
     pinned: ClassVar[tuple[str, ...]] = ("weight_scale", "activation_scale")
     weight_scale: Tensor
     activation_scale: Tensor | None
@@ -103,10 +105,10 @@ class SparseLinearInt8(PackedLayer):
     def from_sparse(
         cls, layer: PackedLayer, activation_scale: float | Tensor | InputStatistics | None = None
     ) -> SparseLinearInt8:
-        """Quantise the kept values of a layer, which stays as it is.
+        """Quantise the kept values of a layer, which does not change.
 
         Args:
-            layer: the layer.
+            layer: layer to quantise.
             activation_scale: see :func:`activation_scale`; ``None`` for a scale of each input.
 
         Raises:
@@ -126,8 +128,7 @@ class SparseLinearInt8(PackedLayer):
         ).train(layer.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``activation(x @ weight.T + bias)`` from int8 products, exact sums and one rounding of the
-        input.
+        """Return ``activation(x @ weight.T + bias)`` from exact int8 sums and one rounding of the input.
 
         Args:
             x: (..., in) floating point, any strides; NaN gives NaN only without a given scale.
@@ -160,15 +161,15 @@ class SparseLinearInt8(PackedLayer):
 
     @property
     def weight(self) -> Tensor:
-        """(out, in) in the type of the weight before it was quantised: integers times scales."""
+        """Dense (out, in) weight, integers times scales, in the type before quantisation."""
         return (self._pack().to_dense() * self.weight_scale[:, None]).to(self.dtype)
 
     def to_dense(self) -> nn.Linear:
-        """Return an ``nn.Linear`` with the rounded weight and the bias; ``activation`` is not part of it."""
+        """Return an ``nn.Linear`` with the rounded weight and the bias; without ``activation``."""
         return dense_linear(own_copy(self.weight), self.bias, requires_grad=False, training=self.training)
 
     def extra_repr(self) -> str:
-        """Sizes, pattern and options, as ``print(model)`` shows them."""
+        """Return sizes, pattern and options for ``print(model)``."""
         scale = "per input" if self.activation_scale is None else "given"
         return f"{super().extra_repr()}, activation_scale={scale}"
 
@@ -187,5 +188,5 @@ class SparseLinearInt8(PackedLayer):
         self.dtype = dtype
 
 
-# The constructor's argument of the same name hides the function.
+# The constructor's argument of the same name shadows the function.
 _scale_of = activation_scale

@@ -1,4 +1,4 @@
-"""What layers with a packed n:m weight share: state, loading, moving, and what is kept between calls."""
+"""Base of the layers with a packed n:m weight: state, loading, moving, and caches between calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sparse_core.nm.pattern import NMPattern
 KeepDense = Literal["auto"] | bool
 """Whether a dense copy is kept for row counts where dense is faster; ``"auto"``: on CUDA."""
 
-#: Shapes of inputs that a layer keeps plans for.
+#: Number of input shapes for which a layer keeps plans.
 _MOST_SHAPES = 256
 
 LAYER_FORMAT = 1
@@ -27,16 +27,16 @@ LAYER_FORMAT = 1
 
 
 class Ready:
-    """A packed weight, for which implementations prepare plans, and the dense copy made of it.
+    """A packed weight with the implementations' plans and the dense copy.
 
     Attributes:
         packed: the weight; its values are those of the layer, so gradients reach them.
-        version: of the values in place when this was made; ``None`` for inference tensors, which have none.
-        device_type: of the values.
-        keeps_dense: whether a dense copy is wanted.
+        version: in-place version of the values at creation; ``None`` for inference tensors.
+        device_type: device type of the values.
+        keeps_dense: True if a dense copy is wanted.
         dense: the copy, made at the first use.
-        casts: the same weight in the types of autocast.
-        layer_plans: by the shape of the input and the activation.
+        casts: the weight in the types of autocast.
+        layer_plans: plans by input shape and activation.
     """
 
     __slots__ = ("casts", "dense", "device_type", "keeps_dense", "layer_plans", "packed", "version")
@@ -51,10 +51,9 @@ class Ready:
         self.layer_plans: dict[tuple[torch.Size, str | None], LayerPlan] = {}
 
     def renew(self) -> bool:
-        """Go on after the values were changed in place: plans that follow them stay, copies are dropped.
+        """Update after in-place changes of the values: plans that follow them stay, copies are dropped.
 
-        Returns:
-            Whether that was possible; inference tensors count no changes.
+        Returns False for inference tensors, which count no changes.
         """
         values = self.packed.values
         if self.version is None or values.is_inference():
@@ -69,9 +68,9 @@ class Ready:
         return True
 
     def dense_copy(self) -> Tensor:
-        """Return (out, in) without gradient; unpacked once."""
+        """Return the detached (out, in) weight; unpacked once."""
         if self.dense is None:
-            # What is made in inference mode could not be used for gradients of the input later.
+            # A tensor made in inference mode could not be used for gradients of the input later.
             with torch.inference_mode(False), torch.no_grad():
                 self.dense = self.packed.to_dense()
             if self.version is not None:
@@ -79,7 +78,7 @@ class Ready:
         return self.dense
 
     def plan(self, x: Tensor, bias: Tensor | None, dense: Tensor | None, activation: str | None) -> None:
-        """Make a plan for inputs like one that was just multiplied on CUDA, once its product is settled."""
+        """Make a plan for inputs like ``x``, just multiplied on CUDA, once its product is settled."""
         key = (x.shape, activation)
         if self.version is None or key in self.layer_plans or len(self.layer_plans) >= _MOST_SHAPES:
             return
@@ -88,7 +87,7 @@ class Ready:
             self.layer_plans[key] = LayerPlan(call, x, self.packed.values, bias, dense, activation)
 
     def cast(self, dtype: torch.dtype) -> Ready:
-        """Return the same weight in another type, without gradient; converted once."""
+        """Return the detached weight in another type; converted once."""
         if self.packed.dtype == dtype:
             return self
         if dtype not in self.casts:
@@ -100,9 +99,11 @@ class Ready:
 class PackedLayer(CodedLayer):
     """Base of the layers whose weight is a :class:`PackedNM`.
 
-    The packed weight with the plans of the implementations and the dense copy is kept until ``values`` is
-    replaced, changed in place, cast, moved or loaded. A change through ``values.data`` is not seen: write
-    to ``values`` under ``torch.no_grad()``, or call :meth:`refresh`.
+    The packed weight with its plans and dense copy is cached until ``values`` is replaced, changed in place,
+    cast, moved
+    or loaded. A change through ``values.data`` is not detected: write to ``values`` under
+    ``torch.no_grad()``, or call
+    :meth:`refresh`.
 
     Attributes:
         in_features, out_features: as in ``nn.Linear``.
@@ -145,11 +146,11 @@ class PackedLayer(CodedLayer):
 
     @property
     def packed(self) -> PackedNM:
-        """The weight as it is multiplied; gradients reach ``values``."""
+        """Weight as it is multiplied; gradients reach ``values``."""
         return self._current().packed
 
     def refresh(self) -> Ready:
-        """Forget plans and copies; needed only after a change that torch does not record."""
+        """Discard plans and copies; needed only after a change that torch does not record."""
         keeps = self.values.is_cuda if self.keep_dense == "auto" else self.keep_dense
         self._ready = ready = Ready(self._pack(), keeps)
         # A compiled graph cannot make the copy, so a frozen layer has it before it is traced.
@@ -169,7 +170,7 @@ class PackedLayer(CodedLayer):
         return self.refresh()
 
     def extra_repr(self) -> str:
-        """Sizes, pattern and options, as ``print(model)`` shows them."""
+        """Return sizes, pattern and options for ``print(model)``."""
         activation = f", activation={self.activation}" if self.activation else ""
         return (
             f"in_features={self.in_features}, out_features={self.out_features},"
@@ -179,7 +180,7 @@ class PackedLayer(CodedLayer):
     # Moving, copying, loading.
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PackedLayer:
-        # Module.to exchanges the data of the same Parameter, which neither identity nor version shows.
+        # Module.to replaces the data of a Parameter, which changes neither identity nor version.
         super()._apply(fn, recurse)
         self.refresh()
         return self
@@ -192,7 +193,7 @@ class PackedLayer(CodedLayer):
         return torch.tensor([LAYER_FORMAT, self.pattern.n, self.pattern.m])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Check that a stored state belongs to this format and pattern.
+        """Check that a stored state has this format and pattern.
 
         Raises:
             ValueError: another version, or another n:m.
@@ -233,7 +234,7 @@ class PackedLayer(CodedLayer):
         self.refresh()
 
     def _check_metadata(self, metadata: Tensor, name: str) -> None:
-        """Check that stored positions lie within their groups and rise, as kernels take for granted."""
+        """Check that stored positions rise within their groups, which kernels assume."""
         if metadata.device.type == "meta":
             return
         groups = self.in_features // self.pattern.m
@@ -243,7 +244,7 @@ class PackedLayer(CodedLayer):
             raise ValueError(f"{name}: the metadata of the packed weight are damaged ({error})") from error
 
     def _entries_of_dense(self, weight: Tensor, prefix: str, name: str) -> dict[str, Tensor]:
-        """Entries of a state dict that replace a dense ``weight``."""
+        """Return the state dict entries for a dense ``weight``."""
         raise ValueError(
             f"{name}: {type(self).__name__} cannot load the dense weight {prefix}weight;"
             " load it before the model is converted"

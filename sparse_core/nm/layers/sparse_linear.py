@@ -21,22 +21,23 @@ from sparse_core.nm.pruning.calibration import InputStatistics
 
 
 class SparseLinear(PackedLayer):
-    """``activation(x @ weight.T + bias)`` with a packed n:m weight; takes the place of ``nn.Linear``.
+    """``activation(x @ weight.T + bias)`` with a packed n:m weight; replaces ``nn.Linear``.
 
     The kept values train like any parameter; their positions are fixed. The state dict holds ``values``,
-    ``metadata``, ``bias`` and the pattern, and loading also takes the ``weight`` of an ``nn.Linear`` that is
-    n:m. In a graph of ``torch.compile``, values that do not require grad are taken as constant between two
-    calls of :meth:`refresh`; values that do are read anew in every call.
+    ``metadata``,
+    ``bias`` and the pattern; an n:m ``weight`` of an ``nn.Linear`` can be loaded too. In a graph of
+    ``torch.compile``,
+    values that do not require grad are constant until :meth:`refresh`; values that do are read in every call.
 
     Args:
-        packed: weight, floating point; copied.
+        packed: floating-point weight; copied.
         bias: (out,); copied.
-        activation: applied to the result: ``"relu"``, ``"gelu"`` or nothing.
-        keep_dense: whether a dense copy is kept for row counts where dense is faster; ``"auto"``: on CUDA.
+        activation: applied to the result: ``"relu"``, ``"gelu"`` or ``None``.
+        keep_dense: keep a dense copy for row counts at which dense is faster; ``"auto"``: on CUDA.
         impl: implementation of the product, see :func:`sparse_core.nm.linear.nm_linear`.
 
     Raises:
-        TypeError: int8 values (:class:`sparse_core.nm.layers.int8_linear.SparseLinearInt8` takes them).
+        TypeError: int8 values; use :class:`sparse_core.nm.layers.int8_linear.SparseLinearInt8`.
         ValueError: sizes or options do not fit.
     """
 
@@ -66,22 +67,23 @@ class SparseLinear(PackedLayer):
         keep_dense: KeepDense = "auto",
         impl: LinearImpl = "auto",
     ) -> SparseLinear:
-        """Pack the weight of a Linear layer, which stays as it is.
+        """Pack the weight of a Linear layer, which does not change.
 
         Args:
-            linear: in features divisible by m; a parametrised weight is taken as computed.
+            linear: in features divisible by m; a parametrised weight is evaluated.
             pattern: n and m.
-            mask: (out, in) bool, exactly n true a group: what is kept. Without it, a weight with at most n
-                nonzeros in each group is packed as it is, of another the n largest of each group.
+            mask: (out, in) bool, exactly n true per group, of weights to keep. By default, a weight that is
+                n:m is
+                packed as it is; otherwise the n largest of each group are kept.
             activation: fused into the layer.
             keep_dense: see the class.
             impl: see the class.
 
         Returns:
-            A layer on the same device, of the same type, training or not, trainable or not.
+            A layer of the same device, type, training mode and ``requires_grad``.
 
         Raises:
-            ValueError: the width is not divisible by m, the mask is not n:m, or weights to rank are NaN.
+            ValueError: m does not divide the width, the mask is not n:m, or weights to rank are NaN.
         """
         weight = linear.weight.detach()
         packed = pack_weight(weight, pattern, mask)
@@ -90,24 +92,17 @@ class SparseLinear(PackedLayer):
         return layer.train(linear.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``activation(x @ weight.T + bias)``.
-
-        Args:
-            x: (..., in), any strides.
-
-        Returns:
-            (..., out).
-        """
+        """Return ``activation(x @ weight.T + bias)``, (..., out) for (..., in) of any strides."""
         if x.is_nested:
             return through_parts(self, x)
         if torch.compiler.is_dynamo_compiling() or needs_plain_torch():
             return self._traced(x)
-        # Attributes of a module are slow to find.
+        # Attribute access of a module is slow.
         parameters = self._parameters
         values: Any = parameters.get("values")
         bias, ready = parameters.get("bias"), self._ready
         if values is None:
-            # FSDP puts views of its own parameter there, which are none themselves.
+            # FSDP replaces the parameter by views, which are not parameters.
             values, bias = self.values, self.bias
         if ready is not None and ready.layer_plans and self.impl == "auto" and type(x) is Tensor:
             plan = ready.layer_plans.get((x.shape, self.activation))
@@ -132,7 +127,7 @@ class SparseLinear(PackedLayer):
         return y
 
     def _cast_and_multiply(self, x: Tensor, ready: Ready) -> Tensor:
-        """As ``F.linear`` under autocast: both operands in its type, float64 left alone."""
+        """Multiply as ``F.linear`` under autocast: both operands in its type, except float64."""
         dtype = torch.get_autocast_dtype(ready.device_type)
         packed, bias, dense = ready.packed, self.bias, None
         trains = packed.values.requires_grad and torch.is_grad_enabled()
@@ -151,7 +146,7 @@ class SparseLinear(PackedLayer):
         return nm_linear(x, packed, bias_cast, activation=self.activation, dense=dense, impl=self.impl)
 
     def _traced(self, x: Tensor) -> Tensor:
-        """What torch.compile traces, and torch.func: nothing here reads versions or keeps copies."""
+        """Multiply for torch.compile and torch.func, without versions and caches."""
         values, ready, bias = self.values, self._ready, self.bias
         packed, dense = self._pack(), None
         if ready is not None and ready.packed.values is values:
@@ -168,17 +163,17 @@ class SparseLinear(PackedLayer):
 
     @property
     def weight(self) -> Tensor:
-        """(out, in) with zeros where nothing is kept, unpacked anew; gradients reach ``values``."""
+        """Dense (out, in) weight, unpacked at each access; gradients reach ``values``."""
         return self._pack().to_dense()
 
     def to_dense(self) -> nn.Linear:
-        """Return an ``nn.Linear`` with the same weight and bias; ``activation`` is not part of it."""
+        """Return an ``nn.Linear`` with the same weight and bias, without ``activation``."""
         return dense_linear(
             own_copy(self.weight), self.bias, requires_grad=self.values.requires_grad, training=self.training
         )
 
     def quantise(self, activation_scale: float | Tensor | InputStatistics | None = None) -> SparseLinearInt8:
-        """Return the same layer with int8 values; see :meth:`SparseLinearInt8.from_sparse`."""
+        """Return the layer with int8 values; see :meth:`SparseLinearInt8.from_sparse`."""
         return SparseLinearInt8.from_sparse(self, activation_scale)
 
     @property
@@ -207,16 +202,9 @@ class SparseLinear(PackedLayer):
 
 
 def pack_weight(weight: Tensor, pattern: NMPattern, mask: Tensor | None = None) -> PackedNM:
-    """Pack a weight, pruning it first where it has to be.
+    """Pack a floating-point weight (out, in); prune it first if necessary.
 
-    Args:
-        weight: (out, in) floating point.
-        pattern: n and m.
-        mask: (out, in) bool, exactly n true a group. Without it, a weight with at most n nonzeros in each
-            group is packed as it is, of another the n largest of each group.
-
-    Raises:
-        ValueError: the width is not divisible by m, the mask is not n:m, or weights to rank are NaN.
+    ``mask`` and errors are those of :meth:`SparseLinear.from_dense`.
     """
     weight = weight.detach()
     check_groups(weight.shape[1], pattern.m)

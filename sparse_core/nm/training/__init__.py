@@ -1,4 +1,4 @@
-"""Pieces of sparse training around a plain torch loop: estimators, schedules, refresh, distillation."""
+"""Components for sparse training around a plain torch loop: estimators, schedules, refresh, distillation."""
 
 from sparse_core.nm.training.distillation import DistillationLoss, soft_label_loss
 from sparse_core.nm.training.estimators import (

@@ -1,4 +1,4 @@
-"""A sparse student learns from its dense teacher: soft labels and features."""
+"""Distillation: a sparse student learns soft labels and features from its dense teacher."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ class DistillationLoss:
     (Hinton, Vinyals and Dean, "Distilling the Knowledge in a Neural Network", 2015), plus
     ``feature_weight`` times the mean over feature pairs of ``|student - teacher|² / |teacher|²``.
 
-    Usable as a context manager; the end of it removes the hooks, and so does :meth:`close`.
+    As a context manager it removes its hooks at the end, as :meth:`close` does.
 
     Args:
-        teacher: put into evaluation mode and run without gradient; its parameters are not touched.
-        student: needed with ``features`` only.
+        teacher: put into evaluation mode and run without gradient; its parameters do not change.
+        student: needed only with ``features``.
         temperature: T, above 0.
         alpha: weight of the soft labels, 0 to 1.
-        features: names of modules whose outputs are compared, the student's to the teacher's, or names that
-            both have.
-        feature_weight: of the features' term.
+        features: names of modules whose outputs are compared: student's to teacher's, or common names.
+        feature_weight: weight of the features' term.
 
     Attributes:
         terms: ``hard``, ``soft`` and ``features`` of the last call before weighting, detached.
@@ -71,19 +70,17 @@ class DistillationLoss:
         self._hooks = [_watch(module, name, store) for module, name, store in modules]
 
     def __call__(self, student_logits: Tensor, inputs: Any, hard_loss: Tensor) -> Tensor:
-        """Return the loss of one batch.
+        """Return the scalar loss of one batch, with gradient to the student.
 
         Args:
             student_logits: (..., classes) from the student's last forward pass.
-            inputs: the batch for the teacher: a tensor, a tuple or list of arguments or a dict of them.
+            inputs: batch for the teacher: a tensor, a tuple or list of arguments, or a dict of them.
             hard_loss: () loss against the labels.
-
-        Returns:
-            () tensor with gradient to the student.
 
         Raises:
             ValueError: logits or features of teacher and student have different shapes, or the student has
-                not run since the last call.
+                not run
+                since the last call.
             RuntimeError: called after :meth:`close`.
         """
         if self._pairs and not self._hooks:
@@ -111,7 +108,7 @@ class DistillationLoss:
         self.close()
 
     def close(self) -> None:
-        """Remove the hooks and forget the features; may be called twice."""
+        """Remove the hooks and discard the features; may be called twice."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -134,15 +131,10 @@ class DistillationLoss:
 
 
 def soft_label_loss(student_logits: Tensor, teacher_logits: Tensor, *, temperature: float) -> Tensor:
-    """T² times the mean Kullback-Leibler divergence of the softened student from the softened teacher.
+    """Return T² times the mean KL divergence of the softened student from the teacher, (..., classes)
+    logits.
 
-    Args:
-        student_logits: (..., classes).
-        teacher_logits: the same shape.
-        temperature: T; T² keeps the gradient's size independent of it (Hinton et al. 2015, section 2).
-
-    Returns:
-        () float32 or float64.
+    T² keeps the gradient's size independent of the temperature (Hinton et al. 2015, section 2).
     """
     wide = torch.promote_types(student_logits.dtype, torch.float32)
     student = torch.log_softmax(student_logits.to(wide) / temperature, dim=-1)
@@ -152,7 +144,7 @@ def soft_label_loss(student_logits: Tensor, teacher_logits: Tensor, *, temperatu
 
 
 def _relative_error(student: Any, teacher: Any, names: str) -> Tensor:
-    """Squared error of the student's features as a share of the teacher's squares."""
+    """Return the student's squared error relative to the teacher's squares."""
     if not (isinstance(student, Tensor) and isinstance(teacher, Tensor)):
         raise ValueError(f"features {names} must be tensors, got {type(student)} and {type(teacher)}")
     if student.shape != teacher.shape:

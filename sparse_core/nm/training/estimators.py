@@ -1,4 +1,4 @@
-"""Training through masks: the forward pass sees the sparse weight, the optimiser owns a dense one."""
+"""Training through masks: the forward pass uses the sparse weight, the optimiser trains a dense one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
 
 
 class _StraightThrough(torch.autograd.Function):
-    """``weight * mask``; the gradient passes as it comes, plus a pull of dropped weights to zero."""
+    """``weight * mask`` with a straight-through gradient, plus a decay of dropped weights."""
 
     @staticmethod
     def forward(weight: Tensor, mask: Tensor, decay: float) -> Tensor:
@@ -46,19 +46,14 @@ class _StraightThrough(torch.autograd.Function):
 
 
 def masked_weight(weight: Tensor, mask: Tensor, estimator: Estimator = "ste", decay: float = 2e-4) -> Tensor:
-    """Return ``weight`` where ``mask`` is true and zero elsewhere, with the gradient of an estimator.
+    """Return ``weight`` where ``mask`` is true and zero elsewhere, with an estimator's gradient.
 
     ``"fixed"`` is the true gradient: dropped weights get none. ``"ste"`` passes the gradient of the sparse
     weight to all weights (Bengio, Léonard and Courville, "Estimating or Propagating Gradients Through
     Stochastic Neurons", 2013). ``"sr-ste"`` adds ``decay * weight`` at dropped weights (Zhou et al.,
-    "Learning N:M Fine-grained Structured Sparse Neural Networks From Scratch", ICLR 2021, eq. 9).
-
-    Args:
-        weight: any shape, floating point.
-        mask: bool, the same shape; true is kept.
-        estimator: which gradient.
-        decay: λ of SR-STE; the others ignore it. It is added at each use of the weight in a backward pass and
-            is not multiplied by a loss scale.
+    "Learning N:M Fine-grained Structured Sparse Neural Networks From Scratch", ICLR 2021, eq. 9). The decay
+    is
+    added at each use of the weight in a backward pass and is not multiplied by a loss scale.
     """
     if estimator == "fixed":
         return weight.masked_fill(~mask, 0)
@@ -69,10 +64,7 @@ def masked_weight(weight: Tensor, mask: Tensor, estimator: Estimator = "ste", de
 class MaskedWeight(nn.Module):
     """Parametrisation of a weight by a mask; :func:`attach_masks` registers it.
 
-    Args:
-        mask: bool, the weight's shape; copied into a buffer.
-        estimator: see :func:`masked_weight`; part of the state dict, as is ``decay``.
-        decay: λ of SR-STE.
+    The mask is copied into a buffer. The state dict also holds ``estimator`` and ``decay``.
     """
 
     mask: Tensor
@@ -88,11 +80,11 @@ class MaskedWeight(nn.Module):
         return masked_weight(weight, self.mask, self.estimator, self.decay)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """What an assignment to ``module.weight`` stores: the dense weight as given."""
+        """Return the dense weight that an assignment to ``module.weight`` stores: the given one."""
         return weight
 
     def get_extra_state(self) -> Tensor:
-        """Return (2,) float64: number of the estimator, and decay; a tensor so that safetensors can hold it."""
+        """Return (2,) float64: number of the estimator, and decay; a tensor for safetensors."""
         return torch.tensor([_ESTIMATORS.index(self.estimator), self.decay], dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -102,13 +94,10 @@ class MaskedWeight(nn.Module):
 
 
 class MaskedModel:
-    """The masks of a model in training; made by :func:`attach_masks`.
+    """The masks of a model in training; see :func:`attach_masks`.
 
     Args:
         model: a model with masks attached, for example a deep copy of another.
-
-    Attributes:
-        model: the model itself.
 
     Raises:
         ValueError: no layer of ``model`` has a mask.
@@ -121,12 +110,12 @@ class MaskedModel:
 
     @property
     def masks(self) -> dict[str, Tensor]:
-        """The masks in use by layer name; change them through :meth:`set_masks`."""
+        """Current masks by layer name; change them with :meth:`set_masks`."""
         return {name: masked.mask for name, masked in self._parametrisations().items()}
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """The dense weights that are trained, by layer name."""
+        """Trained dense weights by layer name."""
         return {name: weight_parameter(self.model.get_submodule(name)) for name in self._parametrisations()}
 
     @property
@@ -142,7 +131,7 @@ class MaskedModel:
         return 1 - int(kept) / sum(mask.numel() for mask in masks)
 
     def set_masks(self, masks: Mapping[str, Tensor]) -> None:
-        """Write new masks into the buffers in use, all or some of the layers.
+        """Replace the masks of all or some layers in place.
 
         Raises:
             TypeError: a mask is not bool.
@@ -157,17 +146,14 @@ class MaskedModel:
             found[name].mask.copy_(mask)
 
     def freeze(self) -> None:
-        """Keep the masks from now on: dropped weights get no gradient any more."""
+        """Keep the current masks: dropped weights get no gradient any more."""
         for masked in self._parametrisations().values():
             masked.estimator = "fixed"
 
     def remove(self) -> nn.Module:
-        """Multiply the masks into the weights and make ``weight`` a plain parameter again.
+        """Apply the masks to the weights and make ``weight`` a plain parameter again; returns the model.
 
         The parameters stay the same objects, so an optimiser keeps working.
-
-        Returns:
-            The model.
 
         Raises:
             ValueError: the masks have been removed before.
@@ -181,7 +167,7 @@ class MaskedModel:
         return self.model
 
     def _parametrisations(self) -> dict[str, MaskedWeight]:
-        """By layer name; a mask that tied layers share is listed once."""
+        """Return the parametrisations by layer name; a mask that tied layers share appears once."""
         found: dict[MaskedWeight, str] = {}
         for name, module in self.model.named_modules():
             masked = _masked_weight_of(module)
@@ -195,25 +181,28 @@ def attach_masks(
 ) -> MaskedModel:
     """Make layers compute with ``weight * mask`` while a dense weight is trained.
 
-    The dense weight is the parameter that was there, so optimisers made before or after both work. Masks and
-    estimator are part of the model's state dict: attach any masks to a fresh model and load it to go on.
-    The state dict names the weight ``parametrizations.weight.original`` until :meth:`MaskedModel.remove`.
+    The dense weight is the existing parameter, so optimisers made before or after both work. The model's
+    state
+    dict holds masks and estimator: to resume, attach any masks to a fresh model and load it. It names the
+    weight
+    ``parametrizations.weight.original`` until :meth:`MaskedModel.remove`.
 
     Args:
         model: any module; changed in place.
         masks: bool tensors by dotted layer name (``""`` for the model itself), of the shape of the layer's
-            ``weight`` (``in_proj_weight`` of ``nn.MultiheadAttention``); true is kept. Layers tied to a named
-            one share its mask.
+            ``weight`` (``in_proj_weight`` of ``nn.MultiheadAttention``); true is kept. Tied layers share a
+            mask.
         estimator: see :func:`masked_weight`.
         decay: λ of SR-STE; Zhou et al. use 2e-4.
 
     Returns:
-        The handle that changes, freezes and removes the masks.
+        A handle that changes, freezes and removes the masks.
 
     Raises:
         TypeError: a mask is not bool.
-        ValueError: no masks, an unknown layer or estimator, a negative decay, a wrong shape, a weight that is
-            parametrised already or tied to something that is no layer's ``weight``.
+        ValueError: no masks, an unknown layer or estimator, a negative decay, a wrong shape, or a weight that
+            is
+            already parametrised or tied to something other than a layer's ``weight``.
     """
     if estimator not in _ESTIMATORS:
         raise ValueError(f"estimator must be one of {', '.join(_ESTIMATORS)}; got {estimator!r}")
@@ -238,7 +227,7 @@ def attach_masks(
 
 
 def _layer(name: str, mask: Tensor, modules: Mapping[str, nn.Module]) -> nn.Module:
-    """Return the module to which ``mask`` is attached, after every check."""
+    """Return the validated module for ``mask``."""
     if name not in modules:
         raise ValueError(f"the model has no layer {name!r}")
     module = modules[name]
@@ -265,7 +254,7 @@ def _check_mask(name: str, mask: Tensor, shape: torch.Size) -> None:
 
 
 def _tied(name: str, sharing: list[Owner]) -> list[nn.Module]:
-    """Return every module that holds the weight of a layer."""
+    """Return every module that holds a layer's weight."""
     for other in sharing:
         if other.key != weight_name(other.module):
             raise ValueError(
@@ -283,9 +272,9 @@ def _masked_weight_of(module: nn.Module) -> MaskedWeight | None:
 
 
 def _own_class(module: nn.Module) -> None:
-    """Give ``module`` a class of its own, since torch deletes the property ``weight`` from the class.
+    """Give ``module`` its own class, since torch deletes the property ``weight`` from the class.
 
-    Deep copies share the class that ``register_parametrization`` made, and would lose their weight.
+    Deep copies share the class that ``register_parametrization`` created, and would lose their weight.
     """
     shared = type(module)
     module.__class__ = type(shared.__name__, shared.__bases__, dict(shared.__dict__))

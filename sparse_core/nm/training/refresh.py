@@ -1,4 +1,4 @@
-"""Masks that follow the weights every few steps, and are frozen at last."""
+"""Masks that follow the weights every few steps until they are frozen."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Score = Callable[[str, Tensor], Tensor] | Literal["magnitude"]
 
 @dataclass(frozen=True)
 class Refresh:
-    """What a call of :meth:`MaskRefresher.step` did.
+    """Result of :meth:`MaskRefresher.step`.
 
     Attributes:
         step: number of the call, from 0.
-        refreshed: whether masks were chosen anew.
-        frozen: whether the masks are frozen now.
-        share: () float32, share of all mask entries that changed; on the masks' device, ``float`` reads it.
-        layers: the same for each layer that was looked at.
+        refreshed: True if masks were chosen anew.
+        frozen: True if the masks are frozen now.
+        share: () float32, share of all mask entries that changed, on the masks' device.
+        layers: the same by layer.
     """
 
     step: int
@@ -42,20 +42,22 @@ class MaskRefresher:
     """Chooses the masks of a :class:`MaskedModel` anew from the dense weights.
 
     Call :meth:`step` before the forward pass of every training step: calls 0, ``every``, ``2 every`` …
-    refresh, and call ``freeze_after`` refreshes for the last time and freezes. With ``every=1`` this is the
-    training of Zhou et al. (2021).
+    refresh,
+    and call ``freeze_after`` refreshes for the last time and freezes. ``every=1`` is the training of Zhou et
+    al.
+    (2021).
 
     Args:
         handle: from :func:`attach_masks`.
-        patterns: for all layers, or one for each name; ``None`` leaves a layer dense.
+        patterns: one for all layers, or one by name; ``None`` leaves a layer dense.
         every: steps between refreshes.
         freeze_after: step at which masks are frozen; ``None`` for never.
-        score: what decides, see :data:`Score`.
-        schedule: masks on the way from dense to the patterns; without it the patterns hold from step 0.
-        check_nan: raise when a score is NaN, which waits for the device at each refresh.
+        score: score of the weights, see :data:`Score`.
+        schedule: masks on the way from dense to the patterns; by default the patterns hold from step 0.
+        check_nan: raise on a NaN score, which waits for the device at each refresh.
 
     Attributes:
-        count: calls of :meth:`step` so far.
+        count: number of calls of :meth:`step` so far.
 
     Raises:
         ValueError: ``every`` below 1, freezing before the schedule ends, or a layer without a pattern.
@@ -99,7 +101,7 @@ class MaskRefresher:
 
     @torch.no_grad()
     def step(self) -> Refresh:
-        """Refresh or freeze if it is time to."""
+        """Refresh or freeze the masks if it is time."""
         step = self.count
         self.count += 1
         last = self._freeze_after is not None and step >= self._freeze_after
@@ -116,11 +118,11 @@ class MaskRefresher:
         return self._report(step, flips, sizes, refreshed=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the step count; masks and whether they are frozen are in the model's state dict."""
+        """Return the step count; the model's state dict holds the masks and if they are frozen."""
         return {"count": self.count}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Undo :meth:`state_dict`."""
+        """Resume from :meth:`state_dict`."""
         self.count = int(state["count"])
 
     def _mask(self, step: int, name: str, weight: Tensor) -> Tensor:

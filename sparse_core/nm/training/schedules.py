@@ -1,4 +1,4 @@
-"""From dense to sparse over training steps. Schedules are pure functions of the step: nothing to save."""
+"""Schedules from dense to sparse over training steps; pure functions of the step, without state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Unit = Literal["weights", "groups", "rows"]
 
 
 class Schedule(Protocol):
-    """What :class:`sparse_core.nm.training.MaskRefresher` asks of a schedule."""
+    """Interface of a schedule for :class:`sparse_core.nm.training.MaskRefresher`."""
 
     @property
     def end(self) -> int:
@@ -28,25 +28,26 @@ class Schedule(Protocol):
     def mask_at(
         self, step: int, name: str, score: Tensor, pattern: Pattern, *, check_nan: bool = True
     ) -> Tensor:
-        """Return the mask (bool, shape of ``score``) of layer ``name`` at ``step``, on the way to
-        ``pattern``.
-        """
+        """Return the bool mask of layer ``name`` at ``step``, of the shape of ``score``."""
 
 
 @dataclass(frozen=True)
 class ProgressiveSchedule:
-    """All layers together, from dense at ``begin`` to the pattern at ``end``, fast first and slow at the end.
+    """All layers together, from dense at ``begin`` to the pattern at ``end``, fast first and slow at the
+    end.
 
-    The share that is done at time ``t`` in [0, 1] is ``1 - (1 - t)³`` (Zhu and Gupta, "To prune, or not to
-    prune", 2017, eq. 1).
+    The progress at time ``t`` in [0, 1] is ``1 - (1 - t)³`` (Zhu and Gupta, "To prune, or not to prune",
+    2017,
+    eq. 1).
 
     Args:
         begin: last step at which everything is dense.
         end: first step with the final pattern.
-        unit: what grows: ``"weights"`` lowers n from m to its final value; ``"groups"`` and ``"rows"`` prune
-            a growing share of the groups or matrix rows to the final pattern, those first that lose the
-            smallest sum of scores. For :class:`Block` patterns the share of dropped blocks grows, whatever
-            the unit.
+        unit: what grows. ``"weights"`` lowers n from m to its final value. ``"groups"`` and ``"rows"`` prune
+            a
+            growing share of groups or matrix rows to the final pattern, those that lose the least score
+            first.
+            For :class:`Block` patterns the share of dropped blocks grows, for any unit.
 
     Raises:
         ValueError: not 0 <= begin < end, or an unknown unit.
@@ -63,20 +64,18 @@ class ProgressiveSchedule:
             raise ValueError(f"unit must be one of {', '.join(get_args(Unit))}; got {self.unit!r}")
 
     def progress_at(self, step: int) -> float:
-        """Share of the way from dense to the final pattern, 0 to 1."""
+        """Return the progress from dense to the final pattern, 0 to 1."""
         time = min(1.0, max(0.0, (step - self.begin) / (self.end - self.begin)))
         return 1 - (1 - time) ** 3
 
     def pattern_at(self, step: int, pattern: Pattern) -> Pattern:
-        """Return the pattern at ``step``; for units of groups or rows the final one, used for a share of
-        them.
-        """
+        """Return the pattern at ``step``; for groups or rows the final one, used for a share of them."""
         progress = self.progress_at(step)
         if isinstance(pattern, Block):
             return Block(pattern.size, pattern.sparsity * progress)
         if self.unit != "weights":
             return pattern
-        # Half-way cases round up, so that the final step is exact and no rule of even numbers applies.
+        # Half-way cases round up, so that the final step is exact; round() would round to even.
         dropped = int((pattern.m - pattern.n) * progress + 0.5)
         return NMPattern(pattern.m - dropped, pattern.m, pattern.conv_layout)
 
@@ -104,8 +103,9 @@ class LayerwiseSchedule:
     """Layer by layer: the first at ``begin``, the last at ``end``, the others evenly between.
 
     Args:
-        order: layer names, the first is pruned first; ``SensitivityReport.ranking()`` gives the least
-            sensitive first.
+        order: layer names in the order of pruning; ``SensitivityReport.ranking()`` returns the least
+            sensitive
+            first.
         begin: step at which the first layer is pruned.
         end: step at which the last layer is pruned.
 
@@ -138,7 +138,7 @@ class LayerwiseSchedule:
         """Return the mask of a layer at ``step``; see :class:`Schedule`.
 
         Raises:
-            ValueError: ``order`` does not have the layer.
+            ValueError: ``order`` does not contain the layer.
         """
         if name not in self.order:
             raise ValueError(f"the order of the schedule has no layer {name!r}: {', '.join(self.order)}")
@@ -147,10 +147,11 @@ class LayerwiseSchedule:
 
 
 def warmup_cosine_factor(step: int, warmup_steps: int, total_steps: int, floor: float = 0.0) -> float:
-    """Factor of the learning rate at ``step``.
+    """Return the factor of the learning rate at ``step``.
 
-    It rises linearly from ``1 / warmup_steps`` at step 0 to 1 at step ``warmup_steps - 1``, then falls along
-    half a cosine from 1 at step ``warmup_steps`` to ``floor`` at ``total_steps`` (Loshchilov and Hutter,
+    It rises linearly from ``1 / warmup_steps`` at step 0 to 1 at step ``warmup_steps - 1``. From step
+    ``warmup_steps`` it falls along half a cosine from 1 to ``floor`` at ``total_steps`` (Loshchilov and
+    Hutter,
     "SGDR", 2017, eq. 5, without restarts), and stays there.
     """
     if step < warmup_steps:
@@ -160,13 +161,13 @@ def warmup_cosine_factor(step: int, warmup_steps: int, total_steps: int, floor: 
 
 
 def warmup_cosine(optimizer: Optimizer, warmup_steps: int, total_steps: int, floor: float = 0.0) -> LambdaLR:
-    """Return a torch scheduler with :func:`warmup_cosine_factor`; step it once each training step.
+    """Return a torch scheduler with :func:`warmup_cosine_factor`; step it once per training step.
 
     Args:
         optimizer: its learning rates are the peaks.
         warmup_steps: 0 or more.
-        total_steps: of the training, more than ``warmup_steps``.
-        floor: share of the peak that remains at the end, 0 to 1.
+        total_steps: steps of the training, more than ``warmup_steps``.
+        floor: share of the peak at the end, 0 to 1.
 
     Raises:
         ValueError: steps or floor out of range.

@@ -1,4 +1,4 @@
-"""A linear layer that is pruned to 2:4 anew in every step, forward and backward on sparse tensor cores."""
+"""A linear layer pruned to 2:4 in every step, forward and backward on sparse tensor cores."""
 
 from __future__ import annotations
 
@@ -18,21 +18,25 @@ _choices: dict[tuple[Any, ...], LinearChoice] = {}
 
 
 class SparseTrainingLinear(nn.Linear):
-    """``x @ pruned(weight).T + bias`` with a dense weight that is pruned anew in every forward pass.
+    """``x @ pruned(weight).T + bias`` with a dense weight that is pruned in every forward pass.
 
-    Each 4x4 tile keeps two weights in each row and each column, so that the same pruned weight is 2:4 for the
-    product forward and for the gradient of the input. The gradient passes straight through to all weights
-    (Bengio et al., 2013), and with ``decay`` weights that are pruned away are pulled towards zero (Zhou et
-    al., "Learning N:M Fine-grained Structured Sparse Neural Networks From Scratch", 2021, equation 9).
+    Each 4x4 tile keeps two weights in each row and column, so the same pruned weight is 2:4 for the forward
+    product
+    and for the gradient of the input. The gradient passes straight through to all weights (Bengio et al.,
+    2013). With
+    ``decay``, pruned weights are pulled towards zero (Zhou et al., "Learning N:M Fine-grained Structured
+    Sparse Neural
+    Networks From Scratch", 2021, equation 9).
 
-    With 16-bit operands on a GPU with sparse tensor cores, directly or under autocast, one kernel prunes and
-    packs both directions, and each product is done sparsely where that was measured to be faster. Everywhere
-    else the pruned weight is multiplied densely. ``torch.compile`` breaks its graph at this layer.
+    With 16-bit operands on a GPU with sparse tensor cores, one kernel prunes and packs both directions, and
+    each
+    product is sparse if that was measured to be faster. Otherwise the pruned weight is multiplied densely.
+    ``torch.compile`` breaks its graph at this layer.
 
     Args:
         in_features, out_features: divisible by 4; by 64 for the sparse products.
-        bias: whether there is one.
-        decay: of pruned weights, added to their gradient.
+        bias: add a bias.
+        decay: decay of pruned weights, added to their gradient.
         device, dtype: of the parameters.
 
     Raises:
@@ -69,8 +73,7 @@ class SparseTrainingLinear(nn.Linear):
         return layer.train(linear.training)
 
     def mask(self) -> Tensor:
-        """Return (out, in) bool, what the next forward pass keeps; :class:`SparseLinear` takes it as its
-        mask.
+        """(out, in) bool mask of the next forward pass; :class:`SparseLinear` accepts it as its mask.
 
         Under autocast the weight is rounded first, as in the forward pass, which may break ties differently.
         """
@@ -80,14 +83,7 @@ class SparseTrainingLinear(nn.Linear):
         return transposable_mask(weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``x @ pruned(weight).T + bias``.
-
-        Args:
-            x: (..., in).
-
-        Returns:
-            (..., out).
-        """
+        """Return ``x @ pruned(weight).T + bias``, (..., out) for (..., in)."""
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias
         device_type = weight.device.type
@@ -100,7 +96,7 @@ class SparseTrainingLinear(nn.Linear):
         return y
 
     def extra_repr(self) -> str:
-        """Sizes and decay, as ``print(model)`` shows them."""
+        """Return sizes and decay for ``print(model)``."""
         return f"{super().extra_repr()}, decay={self.decay}"
 
 
@@ -163,9 +159,7 @@ def _runs_sparsely(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 def _pack(
     x: Tensor, weight: Tensor, bias: Tensor | None, decay: float
 ) -> tuple[PackedBoth, LinearChoice, LinearChoice]:
-    """Return the packed weight and how the products forward and backward are done; measured once for each
-    shape.
-    """
+    """Return the packed weight and the choices for forward and backward; measured once per shape."""
     common = (TUNER.settings, weight.device, weight.dtype, x.shape[0])
     ahead = (*common, tuple(weight.shape), bias is not None)
     back = (*common, tuple(weight.shape)[::-1], False)

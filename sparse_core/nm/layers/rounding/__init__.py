@@ -1,4 +1,4 @@
-"""Round inputs to int8 with one scale a tensor."""
+"""Rounding of inputs to int8 with one scale per tensor."""
 
 from sparse_core.nm.layers.rounding.api import quantise_input
 

@@ -1,4 +1,4 @@
-"""Round a tensor to int8 with a scale that is given or found, without waiting for the device."""
+"""Round a tensor to int8 with a given or computed scale, without waiting for the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _has_kernels(kind: str, dtype: torch.dtype, size: int) -> str | None:
     return None if size else "takes what is not empty"
 
 
-#: By the type of the input and how many numbers it has.
+#: Case: type and size of the input.
 QUANTISE_INPUT: Op[torch.dtype, int] = Op(
     "quantise_input",
     __package__,
@@ -25,22 +25,23 @@ QUANTISE_INPUT: Op[torch.dtype, int] = Op(
 
 
 def quantise_input(x: Tensor, scale: Tensor | None = None, *, impl: Impl = "auto") -> tuple[Tensor, Tensor]:
-    """Return ``x / scale`` rounded to int8, half to even, clipped to ±127.
+    """Round ``x / scale`` to int8, half to even, clipped to ±127.
 
     Args:
         x: floating point, any shape and strides.
-        scale: () float32 on the device of ``x``, positive; ``None`` takes the largest absolute value over
-            127, 1 where everything is zero and NaN where anything is NaN.
+        scale: () float32 on the device of ``x``, positive. ``None`` uses the largest absolute value over 127;
+            1 if everything is zero and NaN if anything is NaN.
         impl: ``"reference"`` is plain torch, ``"triton"`` one kernel, two without a scale; ``"auto"`` follows
-            the device.
+            the
+            device.
 
     Returns:
-        The int8 tensor in the shape of ``x``, 0 for NaN, and the () float32 scale; the same numbers from
-        every ``impl``.
+        The int8 tensor in the shape of ``x``, 0 for NaN, and the () float32 scale; identical for every
+        ``impl``.
 
     Raises:
         TypeError: ``x`` is not floating point.
-        ImplementationError: a named ``impl`` cannot run here.
+        ImplementationError: the named ``impl`` cannot run here.
     """
     if not x.is_floating_point():
         raise TypeError(f"x must be floating point to be rounded to int8, got {x.dtype}")
