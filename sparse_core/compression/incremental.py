@@ -73,8 +73,7 @@ class IncrementalMask:
 
         Args:
             new: a bool mask of the same shape, not necessarily n:m; or floating-point scores or weights,
-                whose n
-                largest absolute values per group form the new mask. NaN counts as the smallest.
+                whose n largest absolute values per group form the new mask. NaN counts as the smallest.
 
         Raises:
             TypeError: ``new`` holds integers.

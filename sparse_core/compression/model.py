@@ -60,8 +60,7 @@ def compress_model(
     Args:
         model: any module.
         pattern: n:m for all layers, or one by layer name; ``None`` for a name keeps all values, a missing
-            name
-            skips the layer.
+            name skips the layer.
         coding: one for all layers, or one by layer name; a missing name skips the layer.
         select: layers to compress, see :data:`sparse_core.common.surgery.Select`.
         masks: weights to keep by layer name, for example ``PruneReport.masks``.

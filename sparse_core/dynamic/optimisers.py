@@ -97,11 +97,7 @@ class _SparseOptimiser(torch.optim.Optimizer):
         return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state as in ``torch.optim``.
-
-        Raises:
-            ValueError: groups or sizes do not fit.
-        """
+        """Load a state as in ``torch.optim``."""
         # torch would cast the bytes to the parameters' type.
         bare: dict[int, dict[str, Any]] = {key: {} for key in state_dict["state"]}
         super().load_state_dict({**state_dict, "state": bare})

@@ -100,11 +100,7 @@ class QuantisedState:
 
     @classmethod
     def unpack(cls, packed: dict[str, Any], device: torch.device) -> QuantisedState:
-        """Restore a state from :meth:`pack`.
-
-        Raises:
-            ValueError: fields are missing or their sizes do not fit.
-        """
+        """Restore a state from :meth:`pack`."""
         if missing := {"codes", "scale", "shape", "signed", "turn"} - set(packed):
             raise ValueError(f"8-bit state lacks {sorted(missing)}")
         shape = torch.Size(packed["shape"])

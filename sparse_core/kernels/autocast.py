@@ -18,8 +18,7 @@ def without_autocast(function: Callable[Arguments, Result]) -> Callable[Argument
     """Return the function with autocast off inside it, forward and backward.
 
     Autocast would round dense products inside, for example sums of residuals, and MKL has no sparse product
-    in
-    half precision. For half precision, pass operands of that type.
+    in half precision. For half precision, pass operands of that type.
     """
 
     @functools.wraps(function)

@@ -36,8 +36,7 @@ class TuningSettings:
     Attributes:
         mode: ``"measure"`` times the alternatives at the first call of a new case, which takes from tens of
             milliseconds to a minute if kernels must be compiled. ``"table"`` uses earlier measurements, else
-            a
-            guess.
+            a guess.
         folder: where measurements are stored; by default ``sparsight`` in ``$XDG_CACHE_HOME`` or
             ``~/.cache``.
     """
@@ -51,8 +50,7 @@ class Tuner(Generic[Case, Choice]):
 
     A case is a ``NamedTuple`` of strings and integers with the name of the GPU. Choices are stored in a file
     for all processes of a user. A file that is missing, damaged or of another version is measured again, and
-    a
-    read-only folder is skipped; neither is an error.
+    a read-only folder is skipped; neither is an error.
 
     Args:
         name: name of the cache file.
@@ -81,11 +79,7 @@ class Tuner(Generic[Case, Choice]):
 
     @contextmanager
     def tuning(self, mode: Mode = "measure", *, folder: Path | str | None = None) -> Iterator[TuningSettings]:
-        """Change mode and folder within a ``with`` block, see :class:`TuningSettings`.
-
-        Raises:
-            ValueError: an unknown mode.
-        """
+        """Change mode and folder within a ``with`` block, see :class:`TuningSettings`."""
         if mode not in ("measure", "table"):
             raise ValueError(f"mode must be 'measure' or 'table', got {mode!r}")
         before = self.settings
@@ -116,8 +110,7 @@ class Tuner(Generic[Case, Choice]):
             case: key of the choice.
             usable: returns True if a known choice, possibly of another release, can run.
             fallback: guess if nothing is known and nothing may be measured: in mode ``"table"``, and during
-                the
-                capture of a CUDA graph.
+                the capture of a CUDA graph.
             measure: times the alternatives; ``None`` to forbid it now.
         """
         known = self.lookup(case)

@@ -1,12 +1,10 @@
 """Deterministic vector functions on a CPU: one thread resolves them before several threads call them.
 
 torch computes ``exp``, ``log``, ``sqrt`` and others with MKL's vector functions, one chunk per thread. MKL
-selects
-the code of a function at its first call. If several threads make that call at once, one of them may run a far
-less accurate variant for that call (float64 errors of 1e-9;
+selects the code of a function at its first call. If several threads make that call at once, one of them may
+run a far less accurate variant for that call (float64 errors of 1e-9;
 https://github.com/pytorch/pytorch/issues/188792). So each function is called here once, on a single element,
-at
-import.
+at import.
 """
 
 from __future__ import annotations

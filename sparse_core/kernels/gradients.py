@@ -25,12 +25,9 @@ def once_differentiable(backward: Backward) -> Backward:
     """Mark the ``backward`` of an ``autograd.Function`` whose result cannot be differentiated again.
 
     ``torch.autograd.function.once_differentiable`` raises only if the incoming gradient requires a gradient.
-    For
-    ``y.sum()`` it does not: the gradient becomes a constant, and second derivatives are silently wrong. Here,
-    with
-    ``create_graph=True``, every gradient depends on the saved inputs, and differentiating it raises. Save
-    inputs as
-    they came, because the link to what ``forward`` computes from them is lost.
+    For ``y.sum()`` it does not: the gradient becomes a constant, and second derivatives are silently wrong.
+    Here, with ``create_graph=True``, every gradient depends on the saved inputs, and differentiating it
+    raises. Save inputs as they came, because the link to what ``forward`` computes from them is lost.
     """
 
     @functools.wraps(backward)

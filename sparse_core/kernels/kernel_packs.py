@@ -2,8 +2,7 @@
 
 The compiled code depends only on the kernel's source, types and constants, Triton's version and the kind of
 device. A pack stores machine code and Triton's metadata under a hash of these. If one of them changes, no
-entry
-matches, and Triton compiles as usual.
+entry matches, and Triton compiles as usual.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """C++ for this processor, compiled at first use with the machine's compiler.
 
 It serves the few loops that need instructions which torch does not use. Without a compiler, the
-implementation
-that needs it reports so. Compiled libraries are stored next to the tuners' measurements.
+implementation that needs it reports so. Compiled libraries are stored next to the tuners' measurements.
 """
 
 from __future__ import annotations
@@ -120,9 +119,6 @@ def load_module(source: Path) -> ModuleType:
 
     Args:
         source: has the function ``PyInit_NAME``, with NAME of the file; may include ``Python.h``.
-
-    Raises:
-        ImplementationError: there is no compiler, or it fails, for example without Python's headers.
     """
     headers = sysconfig.get_path("include", "posix_prefix")
     library = _built(source, (f"-I{headers}", f"-DINTERPRETER={sysconfig.get_config_var('SOABI')}"))

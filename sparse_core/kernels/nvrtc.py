@@ -72,11 +72,7 @@ class Kernel:
                 them, so their values may change in between.
             shared_bytes: dynamic shared memory.
             dependent: use programmatic dependent launch: the kernel waits with ``griddepcontrol.wait`` for
-                the
-                launch before it.
-
-        Raises:
-            ImplementationError: the device has less shared memory, or the driver refuses a launch.
+                the launch before it.
         """
         if shared_bytes > _DEFAULT_SHARED_BYTES:
             status = self._driver.cuFuncSetAttribute(
@@ -140,9 +136,6 @@ def compile_kernel(path: Path, name: str, defines: dict[str, int], device: torch
         name: name of an ``extern "C"`` function.
         defines: preprocessor constants.
         device: a CUDA device.
-
-    Raises:
-        ImplementationError: NVRTC is missing, or the compilation fails; the message has the log.
     """
     index = torch.cuda.current_device() if device.index is None else device.index
     return _load(path, name, tuple(sorted(defines.items())), index)
@@ -232,11 +225,7 @@ def driver_address(name: str) -> int:
 
 
 def check_with_retry(status: int, again: Callable[[], int], what: str) -> None:
-    """Check the status of a driver call; repeat the call if the thread had no context yet.
-
-    Raises:
-        ImplementationError: the driver refused the call.
-    """
+    """Check the status of a driver call; repeat the call if the thread had no context yet."""
     if status == INVALID_CONTEXT:
         # A CUDA runtime call makes the context current.
         torch.cuda.current_stream().query()

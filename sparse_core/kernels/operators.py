@@ -1,8 +1,7 @@
 """Operators that ``torch.compile`` does not trace into.
 
 ``torch.library.custom_op`` adds checks to each call that cost more host time than a small product. The
-operators
-here have none.
+operators here have none.
 """
 
 from __future__ import annotations

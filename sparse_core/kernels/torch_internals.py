@@ -1,8 +1,7 @@
 """Private functions of torch, used where no public one exists or where it is as slow as a small kernel.
 
 Only this module reads ``torch._C``; ``tests/architecture`` checks that. Check this list for each new version
-of
-torch.
+of torch.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Model merging: task vectors, TIES, DARE, breadcrumbs and interpolation, in memory and from disk.
 
 In memory: :class:`TaskVector` and :func:`merge`. From disk, for models larger than memory:
-:func:`load_recipe`
-and :func:`merge_files`, or the command ``sparsight-merge``. At run time: :class:`MergeCache` and
-:class:`HotSwap`.
+:func:`load_recipe` and :func:`merge_files`, or the command ``sparsight-merge``. At run time:
+:class:`MergeCache` and :class:`HotSwap`.
 """
 
 from sparse_core.merging.api import merge

@@ -98,11 +98,7 @@ def nearest(word: object, known: Iterable[str]) -> str:
 
 
 def find_method(name: str) -> Method:
-    """Return a method by its name; ``dare`` is ``dare_linear``, ``average`` is ``linear``.
-
-    Raises:
-        ValueError: no such method; suggests the nearest name.
-    """
+    """Return a method by its name; ``dare`` is ``dare_linear``, ``average`` is ``linear``."""
     known = _OTHER_NAMES.get(name, name) if isinstance(name, str) else name
     if isinstance(known, str) and known in _NOT_HERE:
         raise ValueError(f"mergekit's {name} is not supported; known methods: {', '.join(METHODS)}")

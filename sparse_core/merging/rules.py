@@ -73,11 +73,7 @@ OPTIONS = {
 
 
 def read_options(method: Method, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the validated settings of one method only.
-
-    Raises:
-        ValueError: the method has no such setting, or it is out of range.
-    """
+    """Return the validated settings of one method only."""
     known = [name for name in method.settings if name in OPTIONS]
     found = {
         name: _as_number(value, OPTIONS[name].default) for name, value in given.items() if name in OPTIONS
@@ -108,9 +104,6 @@ def read_rescale(method: Method, value: Any, where: str, *, on: Rescale, default
         where: for errors.
         on: meaning of ``true``.
         default: meaning of ``None``.
-
-    Raises:
-        ValueError: another value, or ``probability`` for a method without one keep probability.
     """
     if value is None:
         value = default

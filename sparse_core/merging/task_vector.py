@@ -17,11 +17,7 @@ State = Mapping[str, Tensor] | nn.Module
 
 
 def state_of(model: State, what: str = "the model") -> dict[str, Tensor]:
-    """Return the tensors of a state dict or module by name.
-
-    Raises:
-        TypeError: neither of them, or an entry that is not a tensor.
-    """
+    """Return the tensors of a state dict or module by name."""
     state = model.state_dict() if isinstance(model, nn.Module) else model
     if not isinstance(state, Mapping):
         raise TypeError(f"{what} must be a state dict or a module, got {type(model).__name__}")

@@ -1,8 +1,7 @@
 """2:4 and N:M sparsity: scores, masks, permutation, training, and layers that run it.
 
 Typical use: ``prune`` a model (or train it with ``attach_masks`` and ``MaskRefresher``), then ``sparsify``
-it,
-which replaces its Linear layers by :class:`SparseLinear`.
+it, which replaces its Linear layers by :class:`SparseLinear`.
 """
 
 from sparse_core.common.surgery import Selection

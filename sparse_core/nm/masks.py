@@ -104,8 +104,7 @@ def check_nm(
 
     Args:
         tensor: a bool mask, which must keep exactly ``n`` per group, or a weight, which may have at most
-            ``n``
-            nonzeros; (out, in) or (out, in, kernel height, kernel width).
+            ``n`` nonzeros; (out, in) or (out, in, kernel height, kernel width).
         n: weights to keep per group.
         m: weights per group.
         conv_layout: order of a convolution's input dimension, see :class:`NMPattern`.
@@ -195,10 +194,6 @@ def pattern_mask(
     """Return the best mask of the weight's shape for a pattern; all true for ``None`` (dense).
 
     ``score`` and ``check_nan`` are those of :func:`nm_mask`.
-
-    Raises:
-        TypeError: another kind of pattern.
-        ValueError: the pattern does not fit the weight, or NaN.
     """
     if pattern is None:
         return torch.ones_like(weight, dtype=torch.bool)

@@ -23,8 +23,7 @@ class NMPattern:
         m: weights per group, at most 256.
         conv_layout: order of the input dimension of a convolution's weight (O, I, kh, kw). ``"unfold"`` is
             the im2col order of ``torch.nn.functional.unfold``, (I, kh, kw). ``"channels_last"`` is (kh, kw,
-            I),
-            the im2col order of channels-last tensors, in which a group lies within a tap.
+            I), the im2col order of channels-last tensors, in which a group lies within a tap.
 
     Raises:
         TypeError: n or m is not an integer; :meth:`parse` reads ``"2:4"``.
@@ -126,9 +125,6 @@ def weight_matrix(weight: Tensor, conv_layout: ConvLayout = "unfold", *, name: s
     """Return the weight of a Linear or Conv2d as the matrix (out, columns) that multiplies an im2col input.
 
     It is a view if the layout allows it. ``name`` names the tensor in errors.
-
-    Raises:
-        ValueError: neither two- nor four-dimensional.
     """
     if weight.ndim == 2:
         return weight

@@ -129,8 +129,7 @@ class EarlyExit(nn.Module):
         """Set temperatures and thresholds on held-out data.
 
         Each exit is fitted to the rows that reach it. Its threshold is the lowest confidence at and above
-        which
-        these rows reach the target accuracy.
+        which these rows reach the target accuracy.
 
         Args:
             batches: inputs and labels (N,) that were not trained on.

@@ -53,11 +53,7 @@ class EnergyMeter:
             raise EnergyUnavailableError(f"no energy counter exists for device {str(chosen)!r}")
 
     def __call__(self) -> float:
-        """Return the joules so far; never less than before.
-
-        Raises:
-            EnergyUnavailableError: a counter has disappeared.
-        """
+        """Return the joules so far; never less than before."""
         return sum(read() for read in self._counters)
 
 

@@ -26,8 +26,7 @@ class MixtureOfExperts(nn.Module):
 
     Attributes:
         balance: experts * Σ (share of rows) * (mean probability) of the last call, 1 if even, ``None``
-            before;
-            add a small multiple to the loss.
+            before; add a small multiple to the loss.
         load: (experts,) int64, rows of each expert in the last call, on the device.
 
     Raises:

@@ -35,8 +35,7 @@ def prepare_levels(
         model: does not change.
         levels: pattern by name, ``None`` for the model itself; :data:`LEVELS` by default.
         select: layers to prune, see :func:`sparse_core.nm.prune`.
-        **options: further options of :func:`sparse_core.nm.prune`, for example ``score`` and
-            ``calibration``.
+        **options: further options of :func:`sparse_core.nm.prune`, for example ``score`` and ``calibration``.
 
     Returns:
         Modules by name in the order of ``levels``, for evaluation; fine-tune each one if its accuracy is too

@@ -36,8 +36,7 @@ class SparseTrainedLayer(nn.Module):
         cells: (connections or blocks,) int64, flat positions in the grid, rising.
         bias: (out,) or ``None``.
         execution: ``"sparse"`` multiplies stored connections only. ``"dense"`` unpacks them at each call,
-            often
-            faster for unstructured weights, and computes the dense gradient at every step.
+            often faster for unstructured weights, and computes the dense gradient at every step.
         growth_gradient: (out, in) gradient of the whole matrix, summed over the backward passes since
             :meth:`collect_growth` was switched on; else ``None``.
     """

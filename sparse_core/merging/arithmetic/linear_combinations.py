@@ -32,11 +32,7 @@ def combine_span(
     """Write ``base + Σ factor · input`` to ``out``, with factors from the inputs' dot products.
 
     ``rows`` equal parts of the flat tensor are combined, each with its own factors. Without a base it is
-    zero.
-    ``name`` names the tensor in errors.
-
-    Raises:
-        ValueError: NaN or infinity among the inputs, or a result that the output's type cannot hold.
+    zero. ``name`` names the tensor in errors.
     """
     count, device = inputs[0].count, out.device
     if not count:

@@ -54,8 +54,7 @@ def band(delta: Delta, density: float, gamma: float) -> Keep | None:
     """Return the selection of model breadcrumbs (Davari and Belilovsky 2024), without extremes.
 
     It keeps the share ``density``. It drops the share ``gamma`` of the largest magnitudes, less if
-    ``density``
-    would not be reached, and fills up with the smallest.
+    ``density`` would not be reached, and fills up with the smallest.
     """
     count = delta.count
     keep = kept_count(density, count)
@@ -87,8 +86,7 @@ class RandomShare:
     """Dropping of DARE (Yu et al. 2024): each number is kept with a probability.
 
     The random bits depend only on the seed, the vector's number, the tensor's name and the position in it.
-    They
-    do not depend on the order of tensors or on their division into pieces.
+    They do not depend on the order of tensors or on their division into pieces.
 
     Args:
         density: probability to keep, in (0, 1].
@@ -137,11 +135,7 @@ def ranked_share(
     """Return DELLA's dropping (Deep, Bhardwaj and Poria 2024): larger magnitudes are kept more often.
 
     Probabilities rise linearly with the rank, from ``density - epsilon`` to ``density + epsilon``. Ranks run
-    over
-    the second dimension of a tensor, or over a whole vector. None if everything is kept.
-
-    Raises:
-        ValueError: a probability would not be between 0 and 1.
+    over the second dimension of a tensor, or over a whole vector. None if everything is kept.
     """
     if density >= 1 or not delta.count:
         return None

@@ -53,9 +53,6 @@ def fuse_tensor(
 
     ``select_topk`` is the share of the varying positions to keep, those of largest variance; the first ones
     among equals. ``name`` names the tensor in errors.
-
-    Raises:
-        ValueError: NaN or infinity among the inputs, or a result that the output's type cannot hold.
     """
     count, device = deltas[0].count, out.device
     if not count:

@@ -76,9 +76,6 @@ def merge_tensor(
         rule: the method and its common settings.
         name: name of the tensor, for random masks and errors.
         out: result of the base's shape and any type; by default new and like the base.
-
-    Raises:
-        ValueError: NaN or infinity among the inputs, or a result that the output's type cannot hold.
     """
     like = shares[0].delta.values if base is None else base
     result = torch.empty_like(like, memory_format=torch.contiguous_format) if out is None else out
@@ -236,8 +233,8 @@ def slerp_tensor(
     first: Tensor, second: Delta, t: float, *, name: str = "", out: Tensor | None = None
 ) -> Tensor:
     """Interpolate one flattened tensor on the sphere (Shoemake 1985), from ``first`` (t = 0) to ``second``
-    (t =
-    1).
+    (t
+    = 1).
 
     Directions within 1.8 degrees, and zero vectors, are interpolated linearly. ``second`` is a :class:`Delta`
     without a base.

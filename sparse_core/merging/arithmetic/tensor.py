@@ -26,15 +26,10 @@ def merge_one(base: Tensor | None, shares: Sequence[Share], rule: Rule, *, name:
     Args:
         base: floating point; None if the method or the recipe has none.
         shares: each model's difference from the base, or the model itself if the method merges models or
-            there
-            is no base.
+            there is no base.
         rule: the method and its common settings.
         name: name of the tensor, for random masks and errors.
         out: contiguous.
-
-    Raises:
-        ValueError: NaN or infinity among the inputs, a result that the output's type cannot hold, or settings
-            that do not fit each other.
     """
     combine, deltas = rule.method.combine, [share.delta for share in shares]
     if combine == "slerp" and base is not None:

@@ -59,11 +59,7 @@ def kept_count(density: float, count: int) -> int:
 
 
 def magnitude_threshold(delta: Delta, keep: int) -> Threshold:
-    """Return the threshold that keeps exactly the ``keep`` largest magnitudes; ties go to lower positions.
-
-    Raises:
-        ValueError: NaN or infinity among the numbers.
-    """
+    """Return the threshold that keeps exactly the ``keep`` largest magnitudes; ties go to lower positions."""
     if keep >= delta.count:
         return Threshold(0.0, delta.count, delta.count)
     if keep <= 0:

@@ -58,11 +58,7 @@ def encode_positions(positions: np.ndarray, count: int) -> tuple[PositionCode, n
 
 
 def decode_positions(code: str, data: np.ndarray, entries: int, count: int) -> np.ndarray:
-    """Undo :func:`encode_positions`; returns int64 positions.
-
-    Raises:
-        ValueError: unknown code, or data that do not hold ``entries`` positions below ``count``.
-    """
+    """Undo :func:`encode_positions`; returns int64 positions."""
     if code == "all":
         found = np.arange(count)
     elif code == "bitmap":
@@ -88,8 +84,7 @@ def encode_values(values: Tensor, code: ValueCode, group: int) -> StoredValues:
     """Encode finite floating-point values (N,) with one factor per ``group`` of them; zeros stay zero.
 
     int4 and int8 round to steps of the group's largest magnitude over 7 or 127. float16 divides by the
-    group's
-    largest magnitude first, so that small deltas keep their digits.
+    group's largest magnitude first, so that small deltas keep their digits.
     """
     plain = values.float()
     if code == "float32":
@@ -111,11 +106,7 @@ def encode_values(values: Tensor, code: ValueCode, group: int) -> StoredValues:
 
 
 def decode_values(stored: StoredValues, code: str, group: int, entries: int) -> Tensor:
-    """Undo :func:`encode_values`; returns float32.
-
-    Raises:
-        ValueError: unknown code, or data of another length.
-    """
+    """Undo :func:`encode_values`; returns float32."""
     if code not in VALUE_CODES:
         raise ValueError(f"unknown form of values {code!r}")
     data = stored.data

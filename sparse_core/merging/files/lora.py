@@ -36,12 +36,6 @@ class LoraAdapter:
 
     Args:
         folder: holds ``adapter_config.json`` and ``adapter_model.safetensors``, as PEFT writes them.
-
-    Raises:
-        FileNotFoundError: one of them is missing.
-        ValueError: another kind than LoRA, damaged, or with unsupported tensors or options; names the file
-            and
-            the field.
     """
 
     def __init__(self, folder: Path) -> None:

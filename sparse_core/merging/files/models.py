@@ -76,10 +76,6 @@ def open_model(path: str | os.PathLike[str]) -> ModelOnDisk:
     Args:
         path: a ``.safetensors`` file, an index of shards, a task vector file, a folder with one of them, or
             ``MODEL+LORA`` with an adapter's folder, mergekit's syntax.
-
-    Raises:
-        FileNotFoundError: no such path, no weights in it, or a shard is missing.
-        ValueError: truncated or damaged; names the file and the field.
     """
     place = Path(path)
     if not place.exists() and "+" in str(path):

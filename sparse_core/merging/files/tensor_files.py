@@ -1,10 +1,8 @@
 """Safetensors files read and written one tensor at a time.
 
 The safetensors library holds or maps whole files. Here a tensor is mapped while it is used and written when
-it
-is made, so models may exceed memory. The format is eight bytes with the length of a header, the header in
-JSON,
-and the tensors' bytes (https://huggingface.co/docs/safetensors).
+it is made, so models may exceed memory. The format is eight bytes with the length of a header, the header in
+JSON, and the tensors' bytes (https://huggingface.co/docs/safetensors).
 """
 
 from __future__ import annotations
@@ -76,10 +74,6 @@ class TensorFileReader:
     """A safetensors file whose tensors are mapped into memory one at a time.
 
     The header and the file's size are checked at once, so a truncated file fails early.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: truncated, damaged or of another format; names the file and the field.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -145,8 +139,7 @@ class TensorFileWriter:
     """A safetensors file to which tensors are added one after the other.
 
     Room for the header is left at the front and filled at the end. Until then the file is invalid, so write
-    to
-    a temporary file and rename it (:func:`sparse_core.common.files.replacing`).
+    to a temporary file and rename it (:func:`sparse_core.common.files.replacing`).
 
     Args:
         path: file to replace.

@@ -2,8 +2,7 @@
 
 A safetensors file with the header fields ``format`` ("sparsight-task-vector"), ``version`` ("1") and
 ``tensors``. The latter is JSON by name: shape, dtype of the delta, coding of positions and values, entries,
-and
-numbers per scale. For tensor ``x`` the file holds ``x.values``, ``x.scale`` and ``x.positions``.
+and numbers per scale. For tensor ``x`` the file holds ``x.values``, ``x.scale`` and ``x.positions``.
 """
 
 from __future__ import annotations
@@ -131,12 +130,7 @@ def _write(
 
 
 class TaskVectorReader:
-    """A task vector file with the interface of a model; its deltas are decoded one at a time.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: damaged, not of this kind, or of another version; names the file and the field.
-    """
+    """A task vector file with the interface of a model; its deltas are decoded one at a time."""
 
     is_delta = True
 

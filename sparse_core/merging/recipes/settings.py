@@ -39,8 +39,7 @@ class Setting:
     """A parameter of a recipe: (filter, values) choices in order.
 
     The first filter that is part of a tensor's name, or None, applies. Several values are interpolated over
-    the
-    layers.
+    the layers.
     """
 
     choices: tuple[tuple[str | None, tuple[float, ...]], ...]
@@ -84,9 +83,6 @@ def read_setting(value: Any, where: str, limits: Limits | None = None) -> Settin
         value: value from YAML; numeric text such as ``1e-3``, which YAML reads as text, is a number.
         where: file and field, for errors.
         limits: valid numbers; by default any finite one.
-
-    Raises:
-        ValueError: something else, or a number out of range; names the field.
     """
     if isinstance(value, dict):
         value = [value]
@@ -155,9 +151,6 @@ def read_parameters(
         where: file and field, for errors.
         notes: receives ignored parameters.
         own: True for a model's own parameters.
-
-    Raises:
-        ValueError: unknown names, numbers out of range, or a setting of the whole merge among a model's own.
     """
     if values is None:
         return {}, {}

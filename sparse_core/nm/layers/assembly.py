@@ -39,12 +39,9 @@ def compressed_layers(
     """Replace the Linear and Conv2d layers of a model by layers with coded weights.
 
     Layers that shared a weight at compression share it again. Layers made by ``sparsify`` are restored, on
-    the device
-    and in the floating-point type of those in ``model``. Other compressed weights (sparse and transposed
-    convolutions)
-    and all other tensors are unpacked into the model. A layer that ``execution="nm"`` does not fit runs
-    tiled. The model
-    does not change if the weights do not fit.
+    the device and in the floating-point type of those in ``model``. Other compressed weights (sparse and
+    transposed convolutions) and all other tensors are unpacked into the model. A layer that
+    ``execution="nm"`` does not fit runs tiled. The model does not change if the weights do not fit.
 
     Args:
         model: built like the compressed one, changed in place; create its optimiser again.
@@ -85,11 +82,7 @@ def compressed_layers(
 
 
 def coded_model(model: nn.Module) -> CompressedModel:
-    """Return the coded weights of a model's layers, and all other tensors, without a copy.
-
-    Raises:
-        ValueError: no such layer, or a state dict that holds more than tensors.
-    """
+    """Return the coded weights of a model's layers, and all other tensors, without a copy."""
     state = model.state_dict()
     weights: dict[str, CompressedWeight | BlockWeight] = {}
     settings: dict[str, LayerSettings] = {}
@@ -181,7 +174,7 @@ def _product_layer(
         return blocks
     if settings.kind == "int8":
         packed, scale = weight.to_packed(torch.int8), settings.input_scale
-        assert weight.scale is not None  # Whole numbers have one.
+        assert weight.scale is not None  # Int8 weights have a scale.
         return SparseLinearInt8(
             packed,
             weight.scale[:, 0],

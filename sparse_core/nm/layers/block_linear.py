@@ -79,8 +79,7 @@ class BlockSparseLinear(CodedLayer):
             linear: any sizes; the edge may cut blocks. A parametrised weight is evaluated.
             block: block size, and the share of blocks to drop if there is no mask.
             mask: (out, in) bool, constant within each block. By default, a weight with few enough nonzero
-                blocks is
-                kept as it is; otherwise the blocks with the largest sum of squares are kept.
+                blocks is kept as it is; otherwise the blocks with the largest sum of squares are kept.
             impl: see the class.
 
         Raises:

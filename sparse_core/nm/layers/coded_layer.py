@@ -46,7 +46,7 @@ class CodedLayer(nn.Module):
         raise NotImplementedError
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CodedLayer:
-        # A parameter is cast in place: what it held has to be kept apart.
+        # A parameter is cast in place, so its old content must be saved.
         held = {name: getattr(self, name) for name in self.pinned}
         stored = {name: tensor.data for name, tensor in held.items() if tensor is not None}
         super()._apply(fn, recurse)

@@ -143,19 +143,16 @@ def sparsify(
     """Replace ``nn.Linear`` layers by :class:`SparseLinear`, or :class:`BlockSparseLinear` for blocks.
 
     ``Conv1D`` layers of transformers are linear and are replaced too; their masks have their weight's shape,
-    (in, out).
-    A weight that already has the pattern is packed as it is; otherwise the largest values or blocks are kept.
-    A
-    parametrised weight is evaluated and its parametrisation dropped. The model does not change if an error is
-    raised.
+    (in, out). A weight that already has the pattern is packed as it is; otherwise the largest values or
+    blocks are kept. A parametrised weight is evaluated and its parametrisation dropped. The model does not
+    change if an error is raised.
 
     Args:
         model: any module. Create its optimiser again, because the parameters are new.
         pattern: n:m or blocks for all layers, or one by name (``None`` or missing: stays dense).
         select: layers to convert: a function of name and module, or a regular expression for the name.
         masks: (out, in) bool masks of weights to keep by layer name, for example ``PruneReport.masks``; names
-            of
-            other layers are ignored.
+            of other layers are ignored.
         inplace: change ``model`` itself instead of a copy.
         quantise: int8 values and inputs, for inference.
         statistics: input statistics by name (:func:`sparse_core.nm.pruning.calibration.collect_inputs`): with
@@ -168,8 +165,7 @@ def sparsify(
 
     Raises:
         ValueError: no layer matches (with the reasons), a width, mask or weight does not fit, an unknown
-            name, or
-            ``quantise`` with blocks.
+            name, or ``quantise`` with blocks.
     """
     check_names(model, masks, "masks")
     check_names(model, statistics, "statistics")

@@ -1,16 +1,12 @@
 """Support for packed layers in torch's Transformer encoder.
 
 In evaluation ``nn.TransformerEncoderLayer`` does not call ``linear1`` and ``linear2`` but passes their
-weights to one
-fused function, and ``nn.TransformerEncoder`` may give its layers nested tensors for that. Either would unpack
-the
-weights in every call, so both are disabled while a layer holds a packed weight.
+weights to one fused function, and ``nn.TransformerEncoder`` may give its layers nested tensors for that.
+Either would unpack the weights in every call, so both are disabled while a layer holds a packed weight.
 
 Nested tensors drop padded positions, which ``nn.TransformerEncoder`` fills with zeros afterwards, before its
-final
-norm. Packed encoders do the same to the positions that they computed whenever the dense encoder would have
-used nested
-tensors; so their outputs agree at padded positions too.
+final norm. Packed encoders do the same to the positions that they computed whenever the dense encoder would
+have used nested tensors; so their outputs agree at padded positions too.
 """
 
 from __future__ import annotations
@@ -70,8 +66,7 @@ def fill_padding(
     """Forward hook of a packed encoder: set padded positions as the dense encoder does.
 
     ``output`` (batch, sequence, features) has padded positions computed like any other. They become zero, or
-    the
-    final norm of zero.
+    the final norm of zero.
     """
     names = ("src", "mask", "src_key_padding_mask")
     given = {**dict(zip(names, arguments, strict=False)), **keywords}

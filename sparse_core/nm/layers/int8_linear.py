@@ -1,8 +1,7 @@
 """Symmetric int8: packed weights with one scale per row, inputs with one scale per tensor.
 
 The scheme is that of Wu et al., "Integer Quantization for Deep Learning Inference" (2020): real value =
-integer *
-scale, without an offset, so that zeros stay zero and pruned weights need no correction.
+integer * scale, without an offset, so that zeros stay zero and pruned weights need no correction.
 """
 
 from __future__ import annotations
@@ -32,11 +31,7 @@ def activation_scale(source: float | Tensor | InputStatistics) -> Tensor:
 
     Args:
         source: the scale itself, or a result of :func:`sparse_core.nm.pruning.calibration.collect_inputs`,
-            whose
-            largest absolute value becomes 127.
-
-    Raises:
-        ValueError: not a single positive finite number.
+            whose largest absolute value becomes 127.
     """
     if isinstance(source, InputStatistics):
         largest = source.largest.detach().double()

@@ -100,10 +100,8 @@ class PackedLayer(CodedLayer):
     """Base of the layers whose weight is a :class:`PackedNM`.
 
     The packed weight with its plans and dense copy is cached until ``values`` is replaced, changed in place,
-    cast, moved
-    or loaded. A change through ``values.data`` is not detected: write to ``values`` under
-    ``torch.no_grad()``, or call
-    :meth:`refresh`.
+    cast, moved or loaded. A change through ``values.data`` is not detected: write to ``values`` under
+    ``torch.no_grad()``, or call :meth:`refresh`.
 
     Attributes:
         in_features, out_features: as in ``nn.Linear``.
@@ -153,7 +151,7 @@ class PackedLayer(CodedLayer):
         """Discard plans and copies; needed only after a change that torch does not record."""
         keeps = self.values.is_cuda if self.keep_dense == "auto" else self.keep_dense
         self._ready = ready = Ready(self._pack(), keeps)
-        # A compiled graph cannot make the copy, so a frozen layer has it before it is traced.
+        # A compiled graph cannot make the copy, so a frozen layer makes it before it is traced.
         if keeps and not self.values.requires_grad and ready.device_type != "meta":
             ready.dense_copy()
         return ready
@@ -193,11 +191,7 @@ class PackedLayer(CodedLayer):
         return torch.tensor([LAYER_FORMAT, self.pattern.n, self.pattern.m])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Check that a stored state has this format and pattern.
-
-        Raises:
-            ValueError: another version, or another n:m.
-        """
+        """Check that a stored state has this format and pattern."""
         self._check_extra_state(state, type(self).__name__)
 
     def _check_extra_state(self, state: Tensor, name: str) -> None:

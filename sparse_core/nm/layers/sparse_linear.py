@@ -24,10 +24,9 @@ class SparseLinear(PackedLayer):
     """``activation(x @ weight.T + bias)`` with a packed n:m weight; replaces ``nn.Linear``.
 
     The kept values train like any parameter; their positions are fixed. The state dict holds ``values``,
-    ``metadata``,
-    ``bias`` and the pattern; an n:m ``weight`` of an ``nn.Linear`` can be loaded too. In a graph of
-    ``torch.compile``,
-    values that do not require grad are constant until :meth:`refresh`; values that do are read in every call.
+    ``metadata``, ``bias`` and the pattern; an n:m ``weight`` of an ``nn.Linear`` can be loaded too. In a
+    graph of ``torch.compile``, values that do not require grad are constant until :meth:`refresh`; values
+    that do are read in every call.
 
     Args:
         packed: floating-point weight; copied.
@@ -73,8 +72,7 @@ class SparseLinear(PackedLayer):
             linear: in features divisible by m; a parametrised weight is evaluated.
             pattern: n and m.
             mask: (out, in) bool, exactly n true per group, of weights to keep. By default, a weight that is
-                n:m is
-                packed as it is; otherwise the n largest of each group are kept.
+                n:m is packed as it is; otherwise the n largest of each group are kept.
             activation: fused into the layer.
             keep_dense: see the class.
             impl: see the class.

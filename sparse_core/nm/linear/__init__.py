@@ -1,4 +1,4 @@
-"""The product of an input with a packed n:m weight."""
+"""Product of an input with a packed n:m weight."""
 
 from sparse_core.nm.linear.api import nm_linear
 from sparse_core.nm.linear.choice import tuning

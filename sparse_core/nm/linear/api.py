@@ -31,33 +31,36 @@ def nm_linear(
     scale: Tensor | None = None,
     impl: LinearImpl = "auto",
 ) -> Tensor:
-    """Return ``activation(x @ weight.T + bias)`` for a weight of which only the kept values are stored.
+    """Return ``activation(x @ weight.T + bias)`` for a packed n:m weight.
 
-    On a CUDA device with sparse tensor cores, a 16-bit or int8 2:4 weight is multiplied by a kernel for few
-    rows, by cuSPARSELt, or densely, whichever was measured to be fastest for the shape and row count; the
-    first call with new ones measures (see :func:`sparse_core.nm.linear.tuning`). On a CPU with AVX-512 up to
-    128 rows of float32 (16 beside a dense copy) are multiplied by a 2:4 weight as it is, by C++ that is
-    compiled at the first call. Everywhere else the weight is unpacked and multiplied densely, also under
-    transforms of ``torch.func``, forward-mode derivatives, ``torch.jit.trace`` and exports to ONNX.
+    - On a CUDA device with sparse tensor cores, a 16-bit or int8 2:4 weight is multiplied by a kernel for few
+    rows, by
+      cuSPARSELt, or densely, whichever was measured to be fastest for the shape and row count. The first call
+      with a new one measures (see :func:`sparse_core.nm.linear.tuning`).
+    - On a CPU with AVX-512, up to 128 rows of float32 (16 with a dense copy) are multiplied by a 2:4 weight
+    in C++ that
+      is compiled at the first call.
+    - Otherwise the weight is unpacked and multiplied densely; so it is under transforms of ``torch.func``,
+      forward-mode derivatives, ``torch.jit.trace`` and exports to ONNX.
 
     Args:
         x: (..., in), any strides, the dtype of the weight.
         weight: (out, in) packed.
-        bias: (out,), the dtype of x; for int8 a floating-point one.
-        activation: ``"relu"``, ``"gelu"`` or nothing.
-        dense: (out, in), the unpacked weight, used where the dense product is faster.
+        bias: (out,), the dtype of x; floating point for int8.
+        activation: ``"relu"``, ``"gelu"`` or ``None``.
+        dense: (out, in), the unpacked weight, used if the dense product is faster.
         out_dtype: for int8: int32 (the default without a scale), float16 (with one), bfloat16 or float32.
-        scale: (out,) float32 that int8 sums are multiplied with before the bias.
+        scale: (out,) float32 factors of int8 sums, applied before the bias.
         impl: ``"reference"`` unpacks and multiplies densely; see :data:`LinearImpl` for the others.
 
     Returns:
-        (..., out), of the type of x unless that is int8; autocast changes nothing. Gradients reach x, the
+        (..., out), of the type of x unless that is int8; autocast has no effect. Gradients reach x, the
         values of the weight and the bias; the result of an int8 product has none.
 
     Raises:
         ValueError: shapes, devices or options do not fit.
         TypeError: dtypes do not fit.
-        ImplementationError: a named ``impl`` cannot run here.
+        ImplementationError: the named ``impl`` cannot run here.
     """
     plain = needs_plain_torch()
     compiling = torch.compiler.is_compiling() and not plain
@@ -113,7 +116,7 @@ def _traced(
         and not (torch.is_grad_enabled() and weight.values.requires_grad)
         and not torch.is_autocast_enabled("cuda")
     ):
-        # What the operator would take for a weight that is not prepared; so the compiler sees what it is.
+        # The operator would do the same for an unprepared weight; here the compiler can trace it.
         return apply_activation(linear(x, dense, bias), activation)
     pattern = weight.pattern
     y: Tensor = nm_linear_op(

@@ -1,4 +1,4 @@
-"""Which way a product is done at which row count, measured once and kept on disk."""
+"""Choice of a product's method per row count, measured once and stored on disk."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Method = Literal["dense", "cuda", "vendor"]
 
 
 class LinearChoice(NamedTuple):
-    """How a product is done.
+    """Method of a product.
 
     Attributes:
         method: ``"dense"``, ``"cuda"`` (the kernel for few rows) or ``"vendor"`` (cuSPARSELt).
-        variant: which kernel variant or which algorithm of the library; 0 for dense.
-        microseconds: of the chosen way when it was measured, or 0.
-        dense_microseconds: of the dense product in the same measurement, or 0.
+        variant: number of the kernel variant or of the library's algorithm; 0 for dense.
+        microseconds: measured time, or 0.
+        dense_microseconds: time of the dense product in the same measurement, or 0.
     """
 
     method: Method
@@ -27,16 +27,16 @@ class LinearChoice(NamedTuple):
 
 
 class LinearCase(NamedTuple):
-    """What a choice depends on.
+    """Key of a choice.
 
     Attributes:
         device: name of the GPU.
         library: version of cuSPARSELt, or ``"none"``.
         dtype, out_dtype: as ``str(dtype)``.
         activation: ``"none"``, ``"relu"`` or ``"gelu"``.
-        out, columns: of the weight.
-        storage: ``"dense"`` where a dense copy of the weight is at hand, ``"packed"`` where the dense product
-            has to unpack it first.
+        out, columns: sizes of the weight.
+        storage: ``"dense"`` if a dense copy of the weight exists, ``"packed"`` if the dense product unpacks
+            it.
         rows: a row count of :func:`row_bucket`.
     """
 
@@ -63,7 +63,7 @@ def _entry(choice: LinearChoice) -> list[str | int | float]:
     return [method, variant, round(microseconds, 2), round(dense, 2)]
 
 
-#: Takes the product at the nearest row count, or the dense one, where nothing may be measured.
+#: Without measuring, it takes the choice of the nearest row count, else the dense product.
 TUNER: Tuner[LinearCase, LinearChoice] = Tuner(
     "nm-linear", 1, Path(__file__).with_name("measured.json"), parse=_choice, entry=_entry, mode="measure"
 )
@@ -71,12 +71,10 @@ tuning = TUNER.tuning
 
 
 def row_bucket(rows: int, step: int = 8) -> int:
-    """Return the row count that stands for ``rows``: multiples of the step to 64, then eight an octave.
+    """Return the row count that represents ``rows``: multiples of the step up to 64, then eight per octave.
 
-    Args:
-        rows: at least 1.
-        step: row counts that it does not divide need padding or a second kernel, so they are kept apart: one
-            row less than the bucket stands for them.
+    Row counts that ``step`` does not divide need padding or a second kernel. So they are separate: one row
+    less than the bucket represents them.
     """
     if rows <= 64:
         bucket = -(-rows // step) * step

@@ -1,4 +1,4 @@
-"""What the implementations of the packed product share: checks, shapes and the epilogue."""
+"""Shared parts of the product's implementations: checks, shapes and the epilogue."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ INT8_RESULTS = (torch.int32, torch.float16, torch.bfloat16, torch.float32)
 
 
 class LinearEpilogue(NamedTuple):
-    """What is done to the sums of a product, and the type of the result.
+    """Operations on the sums of a product, and the type of the result.
 
     Attributes:
         activation: ``"relu"``, ``"gelu"`` or ``None``.
-        has_bias: whether a bias is added before it.
-        scaled: whether sums are multiplied with a factor of each output column before that.
-        out_dtype: of the result.
+        has_bias: add a bias before the activation.
+        scaled: multiply sums by a factor per output column before the bias.
+        out_dtype: type of the result.
     """
 
     activation: str | None
@@ -38,7 +38,7 @@ class LinearEpilogue(NamedTuple):
 
 
 def needs_plain_torch() -> bool:
-    """True where only operations of torch itself can be followed.
+    """Return True if only torch's own operations can be traced.
 
     These are transforms of ``torch.func``, forward-mode derivatives, ``torch.jit.trace`` and exports to ONNX.
     """
@@ -58,7 +58,7 @@ def check_operands(
     scale: Tensor | None,
     out_dtype: torch.dtype | None,
 ) -> torch.dtype:
-    """Check everything that can be checked without reading values; returns the type of the result."""
+    """Check everything that needs no values; returns the type of the result."""
     out, columns = weight.shape
     if x.ndim == 0 or x.shape[-1] != columns:
         raise ValueError(f"x must have {columns} features in its last dimension, got shape {tuple(x.shape)}")
@@ -117,16 +117,14 @@ def _check_int8(
 
 
 def default_result(dtype: torch.dtype, scale: Tensor | None) -> torch.dtype:
-    """Return the type of a result that nobody asked for: that of the operands; for int8 the sum, scaled
-    float16.
-    """
+    """Return the default result type: that of the operands; for int8 the int32 sum, scaled float16."""
     if dtype != torch.int8:
         return dtype
     return torch.int32 if scale is None else torch.float16
 
 
 def readable(tensor: Tensor) -> Tensor:
-    """Contiguous and aligned to 16 bytes, as kernels and the library take for granted."""
+    """Return the tensor contiguous and aligned to 16 bytes, as kernels and the library assume."""
     if tensor.is_contiguous() and tensor.data_ptr() % 16 == 0:
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
@@ -139,7 +137,7 @@ def has_sparse_cores(device_index: int) -> bool:
 
 
 def apply_activation(y: Tensor, activation: str | None) -> Tensor:
-    """ReLU, GELU (exact) or nothing."""
+    """Apply ReLU, exact GELU or nothing."""
     if activation == "relu":
         return torch.relu(y)
     if activation == "gelu":

@@ -1,4 +1,4 @@
-"""The product as an operator that ``torch.compile`` keeps whole."""
+"""The product as an operator that ``torch.compile`` does not trace into."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def nm_linear_op(
     out_dtype: torch.dtype,
     impl: str,
 ) -> Tensor:
-    """Return the public function on the parts of a :class:`PackedNM` and of its plans."""
+    """Run the public function on the parts of a :class:`PackedNM` and of its plans."""
     weight = owner_of(values, buffer, kernel_metadata)
     if weight is None:
         weight = PackedNM(values, metadata, (values.shape[0], values.shape[1] // n * m), NMPattern(n, m))
         if buffer is not None or kernel_metadata is not None:
             weight.plans["cuda"] = PreparedWeight(buffer, kernel_metadata, may_pad=False)
         elif impl == "auto" and values.is_cuda:
-            # A weight that was not prepared before it was traced would be prepared at every call.
+            # A weight that was not prepared before tracing would be prepared at every call.
             impl = "dense"
     with torch.no_grad():
         made = weight.plans.get(DENSE_VERSION)
         if dense is not None and made is not None and made != weight.values._version:
-            # Compiled code does not see that the values were changed in place since.
+            # Compiled code does not detect in-place changes of the values.
             dense.copy_(weight.to_dense())
             weight.plans[DENSE_VERSION] = weight.values._version
         return product(x.detach(), weight, bias, activation or None, dense, scale, out_dtype, impl)

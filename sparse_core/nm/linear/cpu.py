@@ -1,4 +1,4 @@
-"""The packed product of few rows on a processor with AVX-512: kept values are multiplied where they lie."""
+"""The packed product of a few rows on a CPU with AVX-512, directly from the kept values."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from sparse_core.kernels import native
 from sparse_core.nm.linear.common import apply_activation
 from sparse_core.nm.packing.packed_weight import PackedNM
 
-#: Rows of the input up to which this takes no longer than the dense product, and up to which it takes less
-#: than to unpack the weight before.
+#: Rows up to which this is as fast as the dense product, and up to which it is faster than unpacking first.
 MOST_ROWS, MOST_INSTEAD_OF_UNPACKING = 16, 128
 _SOURCE = Path(__file__).with_name("two_four.cpp")
 _FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mfma")
@@ -25,7 +24,9 @@ _VALUE_NS, _ROW_NS, _THREAD_NS = 0.45, 0.04, 4e5
 
 
 def why_not() -> str | None:
-    """What is missing on this machine, in words that follow the implementation's name; None: nothing."""
+    """Return what is missing on this machine, in words that follow the implementation's name; None if
+    nothing.
+    """
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return "needs a processor with AVX-512"
     if native.compiler() is None:
@@ -34,21 +35,21 @@ def why_not() -> str | None:
 
 
 def most_rows(dense: Tensor | None) -> int:
-    """Rows up to which ``"auto"`` takes this: fewer where there is a dense copy to multiply with instead."""
+    """Return the rows up to which ``"auto"`` uses this: fewer if a dense copy exists."""
     return MOST_INSTEAD_OF_UNPACKING if dense is None else MOST_ROWS
 
 
 def nm_linear(x: Tensor, weight: PackedNM, bias: Tensor | None, *, activation: str | None) -> Tensor:
     """Return ``activation(x @ weight.T + bias)``.
 
-    What is not kept is not multiplied, so an infinite input there gives no NaN. Each sum runs over the
-    columns in one order, whatever the number of rows and threads.
+    Dropped weights are not multiplied, so an infinite input there gives no NaN. Each sum has a fixed order,
+    whatever the number of rows and threads.
 
     Args:
         x: (..., in) float32, in at least 4.
         weight: (out, in) float32, 2:4.
         bias: (out,) float32.
-        activation: as of the public function.
+        activation: as for the public function.
     """
     out, columns = weight.shape
     rows = x.numel() // columns

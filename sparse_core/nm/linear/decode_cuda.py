@@ -1,4 +1,4 @@
-"""Products of a few rows with a packed 2:4 weight: the CUDA kernel in ``decode.cu``, which reads it once."""
+"""Products of a few rows with a packed 2:4 weight: the CUDA kernel ``decode.cu``, which reads it once."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ELEMENTS = {torch.bfloat16: 0, torch.float16: 1}
 
 
 class Variant(NamedTuple):
-    """How the work is cut.
+    """Division of the work.
 
     Attributes:
-        row_tiles: blocks of 16 rows of the weight that a thread block multiplies.
-        warps: warps of a thread block, which share the columns of the weight.
-        least_blocks: thread blocks a multiprocessor that registers are limited for.
+        row_tiles: blocks of 16 weight rows per thread block.
+        warps: warps per thread block, which share the columns of the weight.
+        least_blocks: thread blocks per multiprocessor for which registers are limited.
     """
 
     row_tiles: int
@@ -50,9 +50,7 @@ VARIANTS = (
 
 
 def supports(weight: PackedNM) -> bool:
-    """Return True if the kernel takes this weight: 2:4, 16-bit, whole tiles, values that can be read in
-    words.
-    """
+    """Return True if the kernel supports this weight: 2:4, 16-bit, whole tiles, aligned values."""
     out, columns = weight.shape
     pattern = weight.pattern
     return (
@@ -68,7 +66,7 @@ def supports(weight: PackedNM) -> bool:
 
 
 def variant_fits(variant: Variant, out: int, rows: int) -> bool:
-    """Return True if a variant covers ``out`` features exactly and its sums fit into static shared memory."""
+    """Return True if a variant divides ``out`` and its sums fit into static shared memory."""
     columns = 8 * _column_tiles(rows) + 1
     return (
         out % (16 * variant.row_tiles) == 0 and variant.warps * variant.row_tiles * 16 * columns * 4 <= 48_000
@@ -76,16 +74,11 @@ def variant_fits(variant: Variant, out: int, rows: int) -> bool:
 
 
 def reorder_metadata(weight: PackedNM) -> Tensor:
-    """Return the metadata in the order in which the kernel's lanes read them.
+    """Return the metadata in the kernel's order, (out / 16, in / 128, 32, 2) int32: row tile, 128 columns,
+    lane, half.
 
     Lane (g, t) of a warp feeds instruction ``s = t // 2`` of each 64 columns with a word whose nibble i is
     that of row g and group ``4 i + 2 s + t % 2``, and whose nibble 4 + i is the same of row g + 8.
-
-    Args:
-        weight: one that :func:`supports`.
-
-    Returns:
-        (out / 16, in / 128, 32, 2) int32: row tile, 128 columns, lane, half of the columns.
     """
     out, columns = weight.shape
     nibbles = nibbles_from_index(weight.index()).int()
@@ -100,17 +93,14 @@ def reorder_metadata(weight: PackedNM) -> Tensor:
 
 
 class FewRowsLaunch:
-    """The kernel with everything fixed but its tensors; calling it enqueues ``activation(x @ W.T + bias)``.
+    """The kernel with fixed arguments except its tensors; a call enqueues ``activation(x @ W.T + bias)``.
 
     Args:
-        weight: (out, in) that :func:`supports`, its values contiguous.
-        metadata: of :func:`reorder_metadata`.
-        rows: of the input, 1 to :data:`MOST_ROWS`.
-        activation: ``"relu"``, ``"gelu"`` or nothing.
+        weight: (out, in) that :func:`supports`, with contiguous values.
+        metadata: from :func:`reorder_metadata`.
+        rows: rows of the input, 1 to :data:`MOST_ROWS`.
+        activation: ``"relu"``, ``"gelu"`` or ``None``.
         variant: one that fits.
-
-    Raises:
-        ImplementationError: the kernel cannot be compiled here.
     """
 
     def __init__(
@@ -147,13 +137,7 @@ class FewRowsLaunch:
         self._lock = Lock()  # the arguments are shared by all threads that use the layer
 
     def __call__(self, x: Tensor, bias: Tensor | None, y: Tensor) -> None:
-        """Write the product into ``y``.
-
-        Args:
-            x: (rows, in) contiguous, aligned to 16 bytes.
-            bias: (out,) of the type of x.
-            y: (rows, out) contiguous.
-        """
+        """Write the product of ``x`` (rows, in), contiguous and aligned to 16 bytes, to ``y`` (rows, out)."""
         with self._lock:
             self._x.value = x.data_ptr()
             self._weight.value = self._values.data_ptr()
@@ -162,11 +146,8 @@ class FewRowsLaunch:
             self._launch(torch_internals.raw_stream(self._device))
 
     def step(self, bias: Tensor | None, x_shift: int = 0, y_shift: int = 0) -> KernelStep:
-        """Return the launch as a step of a launch plan: addresses of x and y.
-
-        Args:
-            bias: of all launches.
-            x_shift, y_shift: bytes that are added to the addresses.
+        """Return the launch as a step of a launch plan with the addresses of x and y, plus shifts in
+        bytes.
         """
         with self._lock:
             self._weight.value = self._values.data_ptr()

@@ -1,4 +1,4 @@
-"""The packed product on a CUDA device: what is prepared for a weight, and each way to run it."""
+"""The packed product on a CUDA device: preparation of a weight, and each method to run it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _owners: weakref.WeakValueDictionary[int, PackedNM] = weakref.WeakValueDictionar
 
 
 class PreparedWeight:
-    """What implementations made of a weight on CUDA; kept in ``PackedNM.plans``.
+    """Preparations of a weight on CUDA; stored in ``PackedNM.plans``.
 
     Attributes:
         buffer: the weight compressed for cuSPARSELt, or ``None`` before the first use.
         metadata: positions in the order of the kernel for few rows, or ``None`` before the first use.
-        aligned: the weight with rows and columns of zeros up to whole tiles, made where it needs them.
-        may_pad: whether ``aligned`` may be made; not for plans that do not outlive a call.
-        calls: products that were done before, by shape and epilogue.
+        aligned: the weight padded with zeros to whole tiles, if it needs them.
+        may_pad: True if ``aligned`` may be made; False for plans that do not outlive a call.
+        calls: earlier products by shape and epilogue.
     """
 
     __slots__ = ("aligned", "buffer", "calls", "may_pad", "metadata")
@@ -51,18 +51,20 @@ class PreparedWeight:
         self.calls: dict[object, Call] = {}
 
     def follows(self, values: Tensor) -> bool:
-        """Return True if a change of the values in place reaches the compressed buffer, as they live in it."""
+        """Return True if in-place changes of the values reach the compressed buffer, because they live
+        in it.
+        """
         return self.buffer is None or self.buffer.data_ptr() == values.data_ptr()
 
     def keep(self, key: object, call: Call) -> None:
-        """Keep a product for the next call; servers with many row counts start afresh now and then."""
+        """Store a product for the next call; the cache is cleared when it is full."""
         if len(self.calls) >= _MOST_CALLS:
             self.calls.clear()
         self.calls[key] = call
 
 
 def prepared(weight: PackedNM) -> PreparedWeight:
-    """Return the plans of a weight, made empty at first."""
+    """Return the preparations of a weight, empty at first."""
     plans = weight.plans.get("cuda")
     if not isinstance(plans, PreparedWeight):
         plans = PreparedWeight()
@@ -71,18 +73,9 @@ def prepared(weight: PackedNM) -> PreparedWeight:
 
 
 def weight_for(method: Method, weight: PackedNM, out_dtype: torch.dtype) -> PackedNM | None:
-    """Return the weight that a way multiplies with: itself, or padded to whole tiles where it has to be.
+    """Return the weight for a method (``"cuda"`` or ``"vendor"``): itself, or padded to whole tiles.
 
-    Args:
-        method: ``"cuda"`` or ``"vendor"``.
-        weight: (out, in) on CUDA.
-        out_dtype: of the result.
-
-    Returns:
-        ``None`` when the way does not take the type or the pattern.
-
-    Raises:
-        ImplementationError: padding is needed while a CUDA graph is being captured.
+    Returns ``None`` if the method does not support the type or the pattern.
     """
 
     def fits(candidate: PackedNM) -> bool:
@@ -105,7 +98,7 @@ def weight_for(method: Method, weight: PackedNM, out_dtype: torch.dtype) -> Pack
 
 
 def _padded(weight: PackedNM, more_out: int, more_columns: int) -> PackedNM:
-    """Return the weight with zeros added below and on the right."""
+    """Return the weight with rows and columns of zeros added."""
     out, columns = weight.shape
     values = pad(weight.values.detach(), (0, more_columns // 2, 0, more_out))
     positions = torch.tensor([0, 1], dtype=torch.uint8, device=weight.device)
@@ -116,7 +109,7 @@ def _padded(weight: PackedNM, more_out: int, more_columns: int) -> PackedNM:
 
 
 def _version(weight: PackedNM) -> int:
-    """Counts changes in place; tensors of inference mode record none."""
+    """Return the number of in-place changes; tensors of inference mode count none."""
     values = weight.values
     return 0 if values.is_inference() else values._version
 
@@ -129,11 +122,7 @@ def _refuse_capture() -> None:
 
 
 def prepare(weight: PackedNM, out_dtype: torch.dtype) -> PreparedWeight:
-    """Make everything that the sparse ways read, for each way that takes this weight.
-
-    Raises:
-        ImplementationError: a CUDA graph is being captured; call the product once before.
-    """
+    """Prepare a weight for every sparse method that supports it."""
     plans = prepared(weight)
     missing_metadata = plans.metadata is None and decode_cuda.supports(weight)
     missing_buffer = plans.buffer is None and vendor.supports(weight, out_dtype)
@@ -153,13 +142,9 @@ def prepare(weight: PackedNM, out_dtype: torch.dtype) -> PreparedWeight:
 
 
 def owner_of(values: Tensor, buffer: Tensor | None, metadata: Tensor | None) -> PackedNM | None:
-    """Return the weight whose plans hold these tensors; compiled code has the tensors only.
+    """Return the weight whose plans hold these tensors, because compiled code has only the tensors.
 
-    A tensor that is alive shares its address with no other, so the address finds the weight.
-
-    Args:
-        values: of the weight.
-        buffer, metadata: as in :class:`PreparedWeight`.
+    A live tensor shares its address with no other, so the address identifies the weight.
     """
     anchor = buffer if metadata is None else metadata
     weight = None if anchor is None else _owners.get(anchor.data_ptr())
@@ -176,19 +161,8 @@ def _address(tensor: Tensor | None) -> int:
 
 
 def make_call(choice: LinearChoice, weight: PackedNM, rows: int, epilogue: LinearEpilogue) -> Call:
-    """Return the product of ``rows`` rows by a given choice.
-
-    Args:
-        choice: method and variant.
-        weight: (out, in).
-        rows: of the input, at least 1.
-        epilogue: what calls bring and want.
-
-    Returns:
-        A function of input, bias, dense weight and scale that gives (rows, out).
-
-    Raises:
-        ImplementationError: the choice does not take this product.
+    """Return a function of input, bias, dense weight and scale that computes ``rows`` rows by a given
+    choice.
     """
     if choice.method == "dense":
         return _dense_call(weight, epilogue)
@@ -213,7 +187,7 @@ def make_call(choice: LinearChoice, weight: PackedNM, rows: int, epilogue: Linea
 
 
 def planned(call: Call, choice: LinearChoice, weight: PackedNM) -> Call:
-    """Return a call to keep for later ones of the same sizes; as it is where launch plans are off."""
+    """Wrap a call to keep it for later calls of the same sizes; unchanged if launch plans are disabled."""
     if not plans_enabled():
         return call
     launches = call.launches if isinstance(call, _FewRowsCall | _LibraryCall) else None
@@ -221,7 +195,7 @@ def planned(call: Call, choice: LinearChoice, weight: PackedNM) -> Call:
 
 
 def _padded_call(call: Call, weight: PackedNM, fitting: PackedNM) -> Call:
-    """Return a product with the padded weight, from inputs and to results of the true sizes."""
+    """Return a product with the padded weight, for inputs and results of the true sizes."""
     out, columns = weight.shape
     more_out, more_columns = fitting.shape[0] - out, fitting.shape[1] - columns
     version = _version(weight)
@@ -229,7 +203,7 @@ def _padded_call(call: Call, weight: PackedNM, fitting: PackedNM) -> Call:
     def outer(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
         nonlocal version
         if version != _version(weight):
-            # The copy's values live in the library's buffer, so this reaches every way.
+            # The copy's values live in the library's buffer, so this reaches every method.
             with torch.no_grad():
                 fitting.values[:out, : columns // 2].copy_(weight.values)
             version = _version(weight)
@@ -248,7 +222,7 @@ def _dense_call(weight: PackedNM, epilogue: LinearEpilogue) -> Call:
 
     def call(x: Tensor, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None) -> Tensor:
         if torch.is_autocast_enabled("cuda"):
-            # The operands have one type already, which is that of the result.
+            # The operands already have the type of the result.
             with torch.autocast("cuda", enabled=False):
                 return call(x, bias, dense, scale)
         matrix = weight.to_dense() if dense is None else dense
@@ -263,15 +237,7 @@ def _dense_call(weight: PackedNM, epilogue: LinearEpilogue) -> Call:
 def dense_int8(
     x: Tensor, matrix: Tensor, bias: Tensor | None, scale: Tensor | None, epilogue: LinearEpilogue
 ) -> Tensor:
-    """Return the dense int8 product, by cuBLAS where it takes the shapes.
-
-    Args:
-        x: (rows, in) int8.
-        matrix: (out, in) int8.
-        bias: (out,).
-        scale: (out,) float32.
-        epilogue: activation and type of the result.
-    """
+    """Return the dense int8 product, computed by cuBLAS if it supports the shapes."""
     activation, out_dtype = epilogue.activation, epilogue.out_dtype
     if matrix.shape[0] % 8 or matrix.shape[1] % 8:
         return int8_linear(x, matrix, bias, activation=activation, scale=scale, out_dtype=out_dtype)
@@ -337,7 +303,7 @@ class _LibraryCall:
         self._padding = 0
         self._rest: decode_cuda.FewRowsLaunch | None = None
         if left and rows > _MOST_PADDED_ROWS and plans.metadata is not None:
-            # The few rows that are over cost less in the kernel for few rows than a padded copy of all.
+            # The kernel for few rows is cheaper for the remaining rows than a padded copy of all.
             variant = decode_cuda.VARIANTS[0]
             self._rest = decode_cuda.FewRowsLaunch(weight, plans.metadata, left, self._activation, variant)
         elif left:
@@ -347,7 +313,7 @@ class _LibraryCall:
         self._planned = plan(weight.device.index, self._product, algorithm, epilogue.has_bias)
 
     def launches(self, bias: Tensor | None) -> Launches | None:
-        """Return the library's call; None for int8, and where torch copies rows or applies GELU."""
+        """Return the library's call; None for int8, and if torch copies rows or applies GELU."""
         if self._padding or self._activation == "gelu" or self._product.dtype == torch.int8:
             return None
         steps: list[Step] = [self._planned.step(self._buffer, bias)]

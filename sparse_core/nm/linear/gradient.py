@@ -1,4 +1,4 @@
-"""Gradients of the packed product: dense products, of which the kept positions are read off."""
+"""Gradients of the packed product: dense products, gathered at the kept positions."""
 
 from __future__ import annotations
 
@@ -21,24 +21,23 @@ def gradients(
     needed: tuple[bool, ...],
     bias_needed: bool,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients of ``activation(x @ weight.T + bias)``.
+    """Return the gradients of ``activation(x @ weight.T + bias)`` for x, the values and the bias.
+
+    Each is ``None`` unless ``needed`` (x, values) or ``bias_needed``.
 
     Args:
         gradient: (..., out), of the result.
         x: (..., in).
         weight: (out, in).
         bias: (out,).
-        dense: (out, in), the unpacked weight, if it is at hand.
-        activation: ``"relu"``, ``"gelu"`` or nothing.
+        dense: (out, in), the unpacked weight, if it exists.
+        activation: ``"relu"``, ``"gelu"`` or ``None``.
         output: (..., out), the result, needed for ReLU.
-        needed: whether the gradients of x and of the values are wanted.
-        bias_needed: whether that of the bias is.
-
-    Returns:
-        For x (..., in), for the values (out, groups * n), for the bias (out,); ``None`` where not wanted.
+        needed: which of the gradients of x and of the values are needed.
+        bias_needed: True if the gradient of the bias is needed.
     """
     if torch.is_autocast_enabled(x.device.type):
-        # A compiled backward pass is traced where the forward pass was.
+        # A compiled backward pass is traced together with the forward pass.
         with torch.autocast(x.device.type, enabled=False):
             return gradients(gradient, x, weight, bias, dense, activation, output, needed, bias_needed)
     matrix = weight.to_dense() if dense is None else dense
@@ -49,7 +48,7 @@ def gradients(
         before = torch.nn.functional.linear(x, matrix, bias)
         gradient = torch.ops.aten.gelu_backward(gradient, before)
     of_x = of_values = of_bias = None
-    # Sizes are spelled out: -1 is ambiguous where a dimension is empty.
+    # Explicit sizes, because -1 is ambiguous for empty dimensions.
     out, columns = weight.shape
     rows = math.prod(x.shape[:-1])
     flat = gradient.reshape(rows, out)

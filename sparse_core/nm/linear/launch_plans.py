@@ -1,9 +1,8 @@
-"""Launch plans of packed products: a weight, and a layer, know what they did before with inputs of a size.
+"""Launch plans of packed products, kept by a weight and by a layer for repeated input sizes.
 
-The ordinary way checks operands and looks up which of the ways was measured to be fastest. A
-:class:`PlannedCall` skips that for a weight, a :class:`LayerPlan` for a layer. Behind both is a
-:class:`sparse_core.kernels.launch_plan.LaunchPlan` if the way is the kernel for few rows or cuSPARSELt; the
-dense product is a call of torch.
+A normal call checks operands and looks up the fastest method. A :class:`PlannedCall` skips that for a weight,
+a :class:`LayerPlan` for a layer. Both use a :class:`sparse_core.kernels.launch_plan.LaunchPlan` for the
+kernel for few rows and for cuSPARSELt; the dense product is a torch call.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sparse_core.kernels import torch_internals
 from sparse_core.kernels.launch_plan import ALIGNMENT, Launcher, LaunchPlan, Scratch
 from sparse_core.kernels.torch_internals import may_need_autograd
 
-#: Sizes that come once have no plan.
+#: Calls before a plan is made, so that sizes that occur once have none.
 _CALLS_BEFORE = 2
 
 Call = Callable[[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Tensor]
@@ -27,12 +26,12 @@ Call = Callable[[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Ten
 
 
 class Launches(NamedTuple):
-    """The parts of a launch plan, for a product with a given bias.
+    """Parts of a launch plan for a product with a given bias.
 
     Attributes:
         launcher: takes the addresses of the input, the result and scratch memory.
         scratch: memory that the launches use, if any.
-        kept: must live as long as the plan.
+        kept: objects that must live as long as the plan.
     """
 
     launcher: Launcher
@@ -41,17 +40,16 @@ class Launches(NamedTuple):
 
 
 class PlannedCall:
-    """A product that is kept for later calls with the same sizes.
+    """A product kept for later calls of the same sizes.
 
     Args:
         call: the product.
-        values: of the weight.
-        launches: makes the launches of the product for a bias; None for a call without a plan.
+        values: values of the weight.
+        launches: returns the launches of the product for a bias; None for a call without a plan.
         is_dense: True if the call is the dense product.
 
     Attributes:
-        call, is_dense: as given.
-        plan: None before the third call, and of a product that has none.
+        plan: None before the third call, and for a product without one.
     """
 
     def __init__(
@@ -99,10 +97,10 @@ class LayerPlan:
     """A layer's product for an input of one shape.
 
     Args:
-        product: for these sizes, settled.
+        product: settled product of these sizes.
         x: an input of the shape.
-        values, bias, dense: of the layer.
-        activation: of the layer.
+        values, bias, dense: tensors of the layer.
+        activation: activation of the layer.
     """
 
     def __init__(
@@ -124,7 +122,7 @@ class LayerPlan:
         self._matrix = dense if plain and self._is_matrix else None
 
     def __call__(self, x: Tensor, values: Tensor, bias: Tensor | None) -> Tensor | None:
-        """Return what the layer gives; None if its guard fails, so that it has to take the ordinary way."""
+        """Return the layer's result; None if the guard fails and the call must run as usual."""
         if (
             values is not self._values
             or bias is not self._bias

@@ -1,4 +1,4 @@
-"""Measure the ways to do a product and choose the fastest whose numbers are right."""
+"""Measure the methods of a product and choose the fastest correct one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FLUSH_BYTES = 256 << 20
 _ROUNDS = 11
 _FINALISTS = 4
 _TOLERANCE = 0.02
-#: Dense copies of the weight that finalists go round, so that none finds it in the cache.
+#: Total size of dense weight copies that finalists cycle through, so that none is in the cache.
 _ROTATED_BYTES = 150e6
 _MOST_COPIES = 16
 _MOST_ROTATED_ROWS = 2048
@@ -41,16 +41,10 @@ def choose(
     scale: Tensor | None,
     epilogue: LinearEpilogue,
 ) -> LinearChoice:
-    """Return the measured choice for a row count; measures when there is none yet and that is allowed.
+    """Return the choice for a row count; measure it if it is unknown and allowed.
 
-    While a CUDA graph is being captured nothing can be measured, and no kernel be compiled; cuSPARSELt at the
-    closest row count or dense is taken then.
-
-    Args:
-        weight: on CUDA.
-        rows: of the input.
-        bias, dense, scale: see the public function.
-        epilogue: what is done to the sums.
+    During the capture of a CUDA graph nothing can be measured or compiled. Then it is cuSPARSELt's choice at
+    the nearest row count, or dense.
     """
     case = case_of(weight, rows, epilogue, unpacks=dense is None)
     if torch.cuda.is_current_stream_capturing():
@@ -81,7 +75,7 @@ def _while_capturing(choice: LinearChoice | None, weight: PackedNM, out_dtype: t
 
 
 def case_of(weight: PackedNM, rows: int, epilogue: LinearEpilogue, *, unpacks: bool) -> LinearCase:
-    """What the choice for a product depends on; ``unpacks`` where no dense copy is at hand."""
+    """Return the key of a product's choice; ``unpacks`` if there is no dense copy."""
     try:
         version = ".".join(map(str, load().version))
     except ImplementationError:
@@ -99,7 +93,7 @@ def case_of(weight: PackedNM, rows: int, epilogue: LinearEpilogue, *, unpacks: b
 
 
 def candidates(weight: PackedNM, rows: int, epilogue: LinearEpilogue) -> list[LinearChoice]:
-    """Return the sparse ways that take this product; empty when none does."""
+    """Return the sparse choices that support this product."""
     out_dtype = epilogue.out_dtype
     found = []
     fitting = execution.weight_for("cuda", weight, out_dtype) if rows <= decode_cuda.MOST_ROWS else None
@@ -130,11 +124,11 @@ def measure(
     scale: Tensor | None,
     epilogue: LinearEpilogue,
 ) -> LinearChoice:
-    """Time every way and return the fastest one that is right.
+    """Time every method and return the fastest correct one.
 
-    A way whose result differs from the dense product by more than rounding is left out. The others are called
-    twice with the cache emptied before, and the fastest few are compared with dense in CUDA graphs that go
-    round copies of the weight, as a model goes round its layers. A sparse way has to beat dense by
+    A method whose result differs from the dense product by more than rounding is excluded. The others are
+    called twice with a flushed cache. The fastest few are compared with dense in CUDA graphs that cycle
+    through copies of the weight, as a model cycles through its layers. A sparse method has to beat dense by
     :data:`MARGIN`.
     """
     with torch.inference_mode(False), torch.no_grad():
@@ -164,7 +158,7 @@ _Tensors = tuple[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"]
 
 
 def _possible(choice: LinearChoice, weight: PackedNM, rows: int, out_dtype: torch.dtype) -> bool:
-    """Return True if a choice from a table, which may be of another version, takes this product."""
+    """Return True if a stored choice, possibly of another version, supports this product."""
     if choice.method == "dense":
         return True
     fitting = execution.weight_for(choice.method, weight, out_dtype)
@@ -190,8 +184,8 @@ def _input(rows: int, weight: PackedNM) -> Tensor:
 def _right_call(
     way: LinearChoice, weight: PackedNM, epilogue: LinearEpilogue, tensors: _Tensors, expected: Tensor
 ) -> Call | None:
-    """Return the call of a way, if its numbers are right."""
-    # The result is likely to get this memory again: a way that writes nothing must not find right numbers.
+    """Return the call of a choice if its result is correct, else None."""
+    # The result probably reuses this memory: a method that writes nothing must not find correct numbers.
     poison = float("nan") if expected.is_floating_point() else -(2**31)
     torch.empty_like(expected).fill_(poison)
     try:
@@ -201,7 +195,7 @@ def _right_call(
         return None
     if expected.dtype == torch.int32:
         return call if torch.equal(result, expected) else None
-    # Half precision may overflow in a layer that nobody would use; equal infinities are right.
+    # Half precision may overflow with unrealistic weights; equal infinities are correct.
     finite = expected.isfinite()
     difference = torch.where(finite, (result - expected).abs(), 0).amax()
     largest = torch.where(finite, expected.abs(), 0).amax()
@@ -210,7 +204,7 @@ def _right_call(
 
 
 def _flushed_times(calls: dict[LinearChoice, Call], tensors: _Tensors) -> dict[LinearChoice, float]:
-    """Least microseconds of two calls each, the cache emptied before."""
+    """Return the smaller time of two calls each, in microseconds, with a flushed cache."""
     flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device=tensors[0].device)
     times = dict.fromkeys(calls, math.inf)
     for _ in range(2):
@@ -235,7 +229,7 @@ def _rotated_times(
     epilogue: LinearEpilogue,
     tensors: _Tensors,
 ) -> dict[LinearChoice, float]:
-    """Median microseconds of a call of each way, in CUDA graphs whose replays are interleaved."""
+    """Return the median microseconds per call of each method, in CUDA graphs with interleaved replays."""
     x, bias, dense, scale = tensors
     rows, copies = len(x), 1
     if rows <= _MOST_ROTATED_ROWS:
@@ -251,7 +245,7 @@ def _rotated_times(
         calls = [execution.make_call(way, entry, rows, epilogue) for entry in weights]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream):
-            calls[0](x, bias, dense, scale)  # whatever is allocated at a first call must not be of the graph
+            calls[0](x, bias, dense, scale)  # allocations of a first call must not belong to the graph
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 for index in range(count):

@@ -1,4 +1,4 @@
-"""The product of checked operands: which implementation runs, and its gradient."""
+"""The product of checked operands: choice of the implementation, and gradient."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def _has_vectors(kind: str, pattern: NMPattern, dtype: torch.dtype, index: int |
 
 
 _NEEDS = "16-bit or int8 2:4 weight; CUDA 8.0"
-#: By the pattern and type of the weight, and the number of its GPU. Where ``"auto"`` comes to the library it
-#: takes what was measured to be fastest of that, the kernel for few rows and the dense product; on a CPU,
-#: for few rows, the processor's vectors. The reference sums int8 in float64, which few GPUs are fast at.
+#: Case: pattern and type of the weight, and the number of its GPU. With the library, ``"auto"`` uses what was
+#: measured to be fastest: the library, the kernel for few rows or the dense product. On a CPU it uses AVX-512
+#: for few rows. The reference sums int8 in float64, which is slow on most GPUs.
 NM_LINEAR: Op[NMPattern, torch.dtype, int | None] = Op(
     "nm_linear",
     __package__,
@@ -72,7 +72,7 @@ def product(
     out_dtype: torch.dtype,
     impl: str,
 ) -> Tensor:
-    """Return the public function without gradients and without checks, by a plan if there is one."""
+    """Run the public function without gradients and checks, by a plan if there is one."""
     if impl == "auto":
         call = find_plan(x, weight, bias, activation, dense, scale, out_dtype)
         if call is not None:
@@ -83,7 +83,7 @@ def product(
 def run(
     call: Call, x: Tensor, weight: PackedNM, bias: Tensor | None, dense: Tensor | None, scale: Tensor | None
 ) -> Tensor:
-    """Make a call of :func:`find_plan` for an input of any shape."""
+    """Run a call of :func:`find_plan` for an input of any shape."""
     if x.ndim == 2:
         return call(x, bias, dense, scale)
     flat = x.view(-1, x.shape[-1])
@@ -100,9 +100,9 @@ def multiply(
     out_dtype: torch.dtype,
     impl: str,
 ) -> Tensor:
-    """Return the public function without gradients and without checks."""
+    """Run the public function without gradients and checks."""
     if torch.is_autocast_enabled(x.device.type):
-        # The operands have one type already, which is that of the result.
+        # The operands already have the type of the result.
         with torch.autocast(x.device.type, enabled=False):
             return multiply(x, weight, bias, activation, dense, scale, out_dtype, impl)
     device = weight.device
@@ -131,7 +131,7 @@ def multiply(
 def recorded(
     x: Tensor, weight: PackedNM, bias: Tensor | None, activation: str | None, dense: Tensor | None, impl: str
 ) -> Tensor:
-    """:func:`multiply` with gradients of ``x``, the kept values and the bias."""
+    """Run :func:`multiply` with gradients of ``x``, the kept values and the bias."""
     y: Tensor = _Product.apply(x, weight.values, bias, weight, activation, dense, impl)
     return y
 
@@ -145,7 +145,7 @@ def find_plan(
     scale: Tensor | None,
     out_dtype: torch.dtype | None,
 ) -> PlannedCall | None:
-    """Return the product that was done before with these sizes, if nothing about it needs checking."""
+    """Return the earlier product of these sizes if nothing about it needs checking."""
     plans = weight.plans.get("cuda")
     columns = weight.shape[1]
     if plans is None or not x.is_cuda or x.ndim == 0 or x.shape[-1] != columns:
@@ -225,7 +225,7 @@ def _call(
             choice = LinearChoice(impl)  # type: ignore[arg-type]
     call = execution.make_call(choice, weight, rows, epilogue)
     if not torch.cuda.is_current_stream_capturing():
-        # What is chosen during a capture may be a guess.
+        # A choice during a capture may be a guess.
         call = execution.planned(call, choice, weight)
         plans.keep(key, call)
     return call

@@ -1,4 +1,6 @@
-"""The packed product in plain torch: unpack, then the dense product. The oracle of the other paths."""
+"""The packed product in plain torch: unpack, then multiply densely. The oracle of the other
+implementations.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The coding scheme of n:m weights: kept values, positions, and the files that hold them."""
+"""Coding of n:m weights: kept values, positions, and the files that hold them."""

@@ -1,6 +1,6 @@
-"""Whole numbers of a few bits each, packed into bytes row by row.
+"""Integers of a few bits each, packed into bytes row by row.
 
-Number i of a row takes bits ``i * bits`` to ``(i + 1) * bits - 1``, little-endian; rows start at a byte and
+Number i of a row takes bits ``i * bits`` to ``(i + 1) * bits - 1``, little-endian. Rows start at a byte, and
 unused bits at their end are zero.
 """
 
@@ -9,25 +9,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-#: Numbers wider than this do not fit the signed integers that they are unpacked to.
+#: Wider numbers do not fit the signed integers to which they are unpacked.
 MOST_BITS = 62
 
 
 def packed_bytes(count: int, bits: int) -> int:
-    """Bytes of a row of ``count`` numbers."""
+    """Return the bytes of a row of ``count`` numbers."""
     return -(-count * bits // 8)
 
 
 def pack_bits(numbers: Tensor, bits: int) -> Tensor:
-    """Pack numbers (rows, count) from 0 to 2^bits - 1 into (rows, bytes) uint8.
-
-    Args:
-        numbers: integers of any type.
-        bits: 0 to 62.
-
-    Raises:
-        ValueError: another shape or width, or a number out of range.
-    """
+    """Pack integers (rows, count) from 0 to 2^bits - 1 into (rows, bytes) uint8; ``bits`` is 0 to 62."""
     if numbers.ndim != 2:
         raise ValueError(f"numbers must have shape (rows, count), got {tuple(numbers.shape)}")
     _check(bits)
@@ -49,19 +41,7 @@ def pack_bits(numbers: Tensor, bits: int) -> Tensor:
 
 
 def unpack_bits(packed: Tensor, count: int, bits: int) -> Tensor:
-    """Undo :func:`pack_bits`.
-
-    Args:
-        packed: (rows, bytes) uint8.
-        count: numbers in a row.
-        bits: 0 to 62.
-
-    Returns:
-        (rows, count): uint8 up to 8 bits, else int64.
-
-    Raises:
-        ValueError: ``packed`` has another type or width.
-    """
+    """Undo :func:`pack_bits`: return (rows, count), uint8 up to 8 bits, else int64."""
     _check(bits)
     expected = packed_bytes(count, bits)
     if packed.dtype != torch.uint8 or packed.ndim != 2 or packed.shape[1] != expected:
@@ -88,7 +68,7 @@ def unpack_bits(packed: Tensor, count: int, bits: int) -> Tensor:
 
 
 def _join(numbers: Tensor, bits: int) -> Tensor:
-    """Numbers of 1, 2 or 4 bits into bytes."""
+    """Pack numbers of 1, 2 or 4 bits into bytes."""
     rows, count = numbers.shape
     each = 8 // bits
     padded = torch.nn.functional.pad(numbers, (0, -count % each)).reshape(rows, -(-count // each), each)
@@ -97,10 +77,10 @@ def _join(numbers: Tensor, bits: int) -> Tensor:
 
 
 def _split(packed: Tensor, bits: int) -> Tensor:
-    """Bytes into numbers of 1, 2 or 4 bits."""
+    """Unpack bytes into numbers of 1, 2 or 4 bits."""
     shifts = torch.arange(0, 8, bits, device=packed.device, dtype=torch.uint8)
     if torch.compiler.is_exporting():
-        # torch's exporter to ONNX takes bytes that are shifted to be signed.
+        # torch's ONNX exporter treats shifted bytes as signed.
         factors = torch.tensor([2**shift for shift in range(0, 8, bits)], device=packed.device)
         numbers = (packed[..., None].long() // factors % 2**bits).to(torch.uint8)
     else:

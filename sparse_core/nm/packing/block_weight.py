@@ -1,4 +1,4 @@
-"""A weight of which whole blocks are kept, as files hold it."""
+"""A weight with kept blocks, as files hold it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,13 @@ from sparse_core.nm.packing.matrix_view import MatrixView
 
 @dataclass(frozen=True, eq=False)
 class BlockWeight:
-    """Square blocks of a weight (out, in) and where they are.
-
-    Attributes:
-        matrix: the blocks.
-    """
+    """Square blocks of a weight (out, in) and their positions."""
 
     matrix: BSR
 
     @classmethod
     def from_parts(cls, parts: dict[str, Tensor], shape: tuple[int, ...], size: int) -> BlockWeight:
-        """Check and join what :meth:`parts` gave.
-
-        Raises:
-            KeyError: a part is missing; the argument is its name.
-            ValueError: parts that do not fit each other; the message names the mismatch.
-        """
+        """Check and join the result of :meth:`parts`."""
         row_ptr, col, values = (parts[name] for name in ("row_ptr", "col", "values"))
         if len(shape) != 2 or values.ndim != 3 or tuple(values.shape[1:]) != (size, size):
             raise ValueError(f"blocks of {size}x{size} do not fit a weight of shape {shape}")
@@ -49,7 +40,7 @@ class BlockWeight:
 
     @property
     def device(self) -> torch.device:
-        """Where the parts are."""
+        """Device of the parts."""
         return self.matrix.values.device
 
     @property
@@ -58,7 +49,7 @@ class BlockWeight:
         return sum(part.nbytes for part in self.parts().values())
 
     def parts(self) -> dict[str, Tensor]:
-        """Return what is stored, by name."""
+        """Return the stored parts by name."""
         return {"values": self.matrix.values, "row_ptr": self.matrix.row_ptr, "col": self.matrix.col}
 
     def to(self, device: torch.device | str) -> BlockWeight:
@@ -68,5 +59,5 @@ class BlockWeight:
         return BlockWeight(BSR(row_ptr, col, matrix.values.to(device), matrix.shape, validate=False))
 
     def to_dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return the weight (out, in), zeros included."""
+        """Return the weight (out, in) with zeros."""
         return self.matrix.with_values(self.matrix.values.to(dtype)).to_dense()

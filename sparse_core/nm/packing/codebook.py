@@ -1,7 +1,7 @@
 """Weight sharing: values replaced by the nearest of a few centroids, found by k-means.
 
 Han, Mao, Dally, "Deep Compression", ICLR 2016, section 3: centroids start evenly between the smallest and the
-largest value, which keeps some for the few large weights; the gradient of a centroid is the sum of the
+largest value, which keeps some for the few large weights. The gradient of a centroid is the sum of the
 gradients of the values that share it.
 """
 
@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-#: Codes fit a byte.
+#: Codes fit in a byte.
 MOST_ENTRIES = 256
 
 
 class Codebook(NamedTuple):
-    """The result of :func:`fit_codebook`; ``lookup(centroids, codes, zero=zero)`` gives the values.
+    """Result of :func:`fit_codebook`; ``lookup(centroids, codes, zero=zero)`` returns the values.
 
     Attributes:
         centroids: (entries,) float32, rising.
-        codes: uint8 of the values' shape. Where ``zero`` is set code 0 is zero itself and code i + 1 is
-            centroid i; else code i is centroid i.
-        zero: whether some value is zero, which stays exactly zero and is not trained.
+        codes: uint8 of the values' shape. If ``zero`` is set, code 0 is zero and code i + 1 is centroid i;
+            else code i is centroid i.
+        zero: True if some value is zero, which stays exactly zero and is not trained.
         error: sum of squared differences from the values.
         rounds: k-means rounds until no value changed its centroid.
     """
@@ -38,14 +38,14 @@ class Codebook(NamedTuple):
 def fit_codebook(
     values: Tensor, entries: int = 16, *, rounds: int = 100, importance: Tensor | None = None
 ) -> Codebook:
-    """One-dimensional k-means over the non-zero values, from evenly spaced centroids; no randomness.
+    """Run one-dimensional k-means over the non-zero values, from evenly spaced centroids; deterministic.
 
     Args:
         values: any shape, floating point, finite.
-        entries: different values wanted, 1 to 256, zero included where it occurs. Centroids without values
-            are dropped, so fewer may come back; with as many as there are different values nothing is lost.
-        rounds: most rounds of k-means.
-        importance: how much the error of each value counts, of its shape, at least 0; ``None``: all the same.
+        entries: different values wanted, 1 to 256, including zero if it occurs. Centroids without values are
+            dropped, so fewer may come back. It is lossless if it reaches the number of different values.
+        rounds: largest number of k-means rounds.
+        importance: weight of each value's error, of its shape, at least 0; equal by default.
 
     Raises:
         TypeError: ``values`` is not floating point.
@@ -62,7 +62,7 @@ def fit_codebook(
     if not wanted and bool(nonzero.any()):
         raise ValueError("a codebook of 1 entry cannot hold zero and other values: use entries=2 or more")
     weights = _importance(importance, values)[nonzero]
-    # Equal values are counted together: k-means on the distinct ones gives the same with less work.
+    # Equal values are counted together: k-means on distinct values gives the same with less work.
     distinct, place = torch.unique(exact[nonzero], return_inverse=True)
     ordered, order = torch.sort(place, stable=True)
     mass = _sums(weights[order], ordered, len(distinct))
@@ -76,7 +76,7 @@ def fit_codebook(
 
 
 def lookup(centroids: Tensor, codes: Tensor, *, zero: bool) -> Tensor:
-    """Values of codes; differentiable in ``centroids``."""
+    """Return the values of codes; differentiable in ``centroids``."""
     if zero:
         centroids = torch.cat([centroids.new_zeros(1), centroids])
     found: Tensor = _Lookup.apply(centroids, codes)
@@ -84,7 +84,7 @@ def lookup(centroids: Tensor, codes: Tensor, *, zero: bool) -> Tensor:
 
 
 class _Lookup(torch.autograd.Function):
-    """Values of codes, with a gradient that adds up in a fixed order on every device."""
+    """Values of codes, with a gradient that is summed in a fixed order on every device."""
 
     generate_vmap_rule = True
 
@@ -109,12 +109,12 @@ class _Lookup(torch.autograd.Function):
 
 
 def code_bits(entries: int) -> int:
-    """Bits that tell ``entries`` codes apart."""
+    """Return the bits of a code for ``entries`` entries."""
     return (entries - 1).bit_length()
 
 
 def _k_means(distinct: Tensor, mass: Tensor, wanted: int, rounds: int) -> tuple[Tensor, int]:
-    """Centroids of sorted values with weights, and the rounds it took (Lloyd's algorithm)."""
+    """Return centroids of sorted, weighted values and the number of rounds (Lloyd's algorithm)."""
     if len(distinct) <= wanted:
         return distinct, 0
     centroids = torch.linspace(
@@ -136,18 +136,18 @@ def _k_means(distinct: Tensor, mass: Tensor, wanted: int, rounds: int) -> tuple[
 
 
 def _sums(numbers: Tensor, members: Tensor, count: int) -> Tensor:
-    """Sums of numbers by rising member, 0 to ``count - 1``, in a fixed order on every device."""
+    """Sum numbers by rising member, 0 to ``count - 1``, in a fixed order on every device."""
     if not numbers.is_cuda:
         return numbers.new_zeros(count).index_add_(0, members, numbers)
     edges = torch.searchsorted(members, torch.arange(count + 1, device=members.device))
     if count > MOST_ENTRIES:
         return torch.segment_reduce(numbers, "sum", lengths=edges.diff(), unsafe=True, initial=0.0)
-    # Few and long ones: each in as many threads as there are.
+    # Few long segments: each is summed by many threads.
     return torch.stack([part.sum() for part in numbers.split(edges.diff().tolist())])
 
 
 def _refill(distinct: Tensor, mass: Tensor, centroids: Tensor, wanted: int) -> Tensor:
-    """Put centroids that lost all values where the error is largest, so that none is wasted."""
+    """Move centroids without values to the values with the largest error."""
     nearest = centroids[_nearest(distinct, centroids)]
     error = mass * (distinct - nearest).square()
     worst = torch.sort(error, descending=True, stable=True).indices[: wanted - len(centroids)]
@@ -157,7 +157,7 @@ def _refill(distinct: Tensor, mass: Tensor, centroids: Tensor, wanted: int) -> T
 
 
 def _nearest(values: Tensor, centroids: Tensor) -> Tensor:
-    """Index of the nearest of rising centroids; the lower one of two as near."""
+    """Return the index of the nearest of rising centroids; ties go to the lower one."""
     middles = (centroids[1:] + centroids[:-1]) / 2
     places: Tensor = torch.searchsorted(middles, values)
     return places
@@ -171,7 +171,7 @@ def _importance(importance: Tensor | None, values: Tensor) -> Tensor:
             f"importance must be finite, at least 0 and of shape {tuple(values.shape)}, got"
             f" {tuple(importance.shape)}"
         )
-    # A value that does not matter still needs a place: a little above nothing.
+    # Values of zero importance still need a centroid, so they get a tiny weight.
     return importance.detach().double().flatten().clamp_min(1e-30)
 
 

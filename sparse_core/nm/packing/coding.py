@@ -1,4 +1,4 @@
-"""How kept values are stored."""
+"""Storage format of kept values."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ INTEGER_BITS: dict[str, int] = {"int8": 8, "int4": 4}
 
 @dataclass(frozen=True)
 class Coding:
-    """How kept values are stored.
+    """Storage format of kept values.
 
     Args:
         kind: a floating-point type, ``"int8"``, ``"int4"`` or ``"codebook"``.
-        group_size: of int8 and int4: kept values of a row that share a scale; ``None``: a scale a row.
-        clip: of int8 and int4: search the scale with the least squared error.
-        half_scales: of int8 and int4: scales in float16 rather than float32.
-        entries: of a codebook: different values, zero included where it occurs; 2 to 256.
+        group_size: for int8 and int4: kept values of a row that share a scale; ``None``: one scale per row.
+        clip: for int8 and int4: search the scale with the least squared error.
+        half_scales: for int8 and int4: scales in float16 instead of float32.
+        entries: for a codebook: number of different values, including zero if it occurs; 2 to 256.
 
     Raises:
         ValueError: an unknown kind, or sizes out of range.
@@ -50,9 +50,9 @@ class Coding:
 
     @classmethod
     def parse(cls, text: str) -> Coding:
-        """Read ``"float16"``, ``"int8"``, ``"int4"``, ``"int4/64"`` or ``"codebook16"``.
+        """Parse ``"float16"``, ``"int8"``, ``"int4"``, ``"int4/64"`` or ``"codebook16"``.
 
-        With ``/64`` each 64 kept values of a row share a scale, which is searched for and kept in float16.
+        With ``/64`` each 64 kept values of a row share a scale, which is searched for and stored in float16.
 
         Raises:
             ValueError: none of these.
@@ -74,7 +74,7 @@ class Coding:
 
     @property
     def bits(self) -> int:
-        """Bits a kept value, without scales and codebook."""
+        """Bits per kept value, without scales and codebook."""
         if self.kind == "codebook":
             return code_bits(self.entries)
         return INTEGER_BITS.get(self.kind) or FLOATS[self.kind].itemsize * 8

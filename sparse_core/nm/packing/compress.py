@@ -18,7 +18,7 @@ from sparse_core.nm.packing.positions import IndexCoding, pack_positions
 from sparse_core.nm.packing.quantisation import quantise_groups
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 
-#: The pattern of a weight that stays dense: every value is kept, and no position stored.
+#: Pattern of a dense weight: every value is kept, and no position is stored.
 DENSE = NMPattern(1, 1)
 
 
@@ -35,24 +35,22 @@ def compress(
 ) -> CompressedWeight:
     """Keep n of each m columns of a weight and store the kept values in few bits.
 
-    A weight that already has at most n nonzeros in each group is packed as it is; of another the largest
-    values are kept.
+    A weight that is already n:m is packed as it is; otherwise the largest values are kept.
 
     Args:
         weight: floating point, two or more dimensions.
-        pattern: n:m, or ``None`` to keep everything and only store it in few bits.
-        coding: of the kept values, see :class:`Coding`; text such as ``"int4/64"`` or ``"codebook16"`` too.
-        mask: bool of the weight's shape: what to keep, exactly n in each group (at most n where ``pad`` adds
-            columns).
-        layout: how the weight is a matrix; ``None``: as stored, or what ``pattern.conv_layout`` says for four
+        pattern: n:m, or ``None`` to keep all values.
+        coding: storage of the kept values, see :class:`Coding`, or text such as ``"int4/64"``.
+        mask: bool of the weight's shape, exactly n true per group (at most n if ``pad`` adds columns).
+        layout: matrix layout of the weight; by default as stored, or ``pattern.conv_layout`` for four
             dimensions.
-        index: how positions are stored.
-        pad: where m does not divide the columns, let the last group reach beyond them.
-        name: how errors call the weight.
+        index: coding of the positions.
+        pad: pad the last group if m does not divide the columns.
+        name: name of the weight in errors.
 
     Raises:
         TypeError: ``weight`` is not floating point.
-        ValueError: NaN or infinite values, columns that m does not divide, a mask that does not fit, values
+        ValueError: NaN or infinite values, m does not divide the columns, a mask that does not fit, values
             that the coding cannot hold, or a codebook with more entries than values; names ``name``.
     """
     coding = as_coding(coding)
@@ -86,7 +84,7 @@ def _default_layout(weight: Tensor, pattern: NMPattern | None) -> Layout:
 
 
 def _kept(matrix: Tensor, pattern: NMPattern, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Values (rows, kept) and positions (rows, groups, n) of a matrix of whole groups."""
+    """Return values (rows, kept) and positions (rows, groups, n) of a matrix of whole groups."""
     if pattern.n == pattern.m:
         rows, columns = matrix.shape
         every = torch.arange(pattern.m, dtype=torch.uint8, device=matrix.device)
@@ -100,7 +98,7 @@ def _kept(matrix: Tensor, pattern: NMPattern, mask: Tensor | None) -> tuple[Tens
 
 
 def _stored_values(values: Tensor, coding: Coding) -> dict[str, Any]:
-    """Return the parts of a :class:`CompressedWeight` that come from its values (rows, kept)."""
+    """Return the parts of a :class:`CompressedWeight` for its values (rows, kept)."""
     if coding.kind in FLOATS:
         stored = values.to(FLOATS[coding.kind])
         if not bool(stored.isfinite().all()):
@@ -139,7 +137,7 @@ def _check_width(view: MatrixView, pattern: NMPattern, pad: bool, name: str) -> 
 
 
 def _mask_matrix(mask: Tensor, view: MatrixView, pattern: NMPattern, name: str) -> Tensor:
-    """Return the mask as a matrix of whole groups, with exactly n true in each whole group."""
+    """Return the mask as a matrix of whole groups, with exactly n true in each."""
     if mask.dtype != torch.bool or tuple(mask.shape) != view.shape:
         raise ValueError(
             f"the mask of {name} must be bool of shape {view.shape}, got {mask.dtype} {tuple(mask.shape)}"

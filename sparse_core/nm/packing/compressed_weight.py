@@ -19,28 +19,28 @@ from sparse_core.nm.packing.weight import NMWeight, part_of
 from sparse_core.nm.pattern import NMPattern
 
 Part = Literal["values", "index", "scale", "centroids"]
-#: Names under which the parts of a weight are stored, in this order.
+#: Names of a weight's stored parts, in this order.
 PARTS: tuple[Part, ...] = ("values", "index", "scale", "centroids")
 
 
 @dataclass(frozen=True, eq=False)
 class CompressedWeight(NMWeight):
-    """Kept values, where they are, and what turns them back into numbers.
+    """Kept values, their positions, and the parameters of their coding.
 
     Attributes:
-        view: shape of the weight, and how it is a matrix of rows and columns.
-        pattern: n kept of each m columns; 1:1 for a weight that is not sparse and has no index.
-        coding: of the values.
-        index_coding: of the positions.
-        values: (rows, bytes) uint8 for int8, int4 and codebooks, see :mod:`sparse_core.nm.packing.bits`;
-            else (rows, kept) floating point.
+        view: shape of the weight, and its layout as a matrix.
+        pattern: n kept of each m columns; 1:1 for a dense weight, which has no index.
+        coding: storage of the values.
+        index_coding: storage of the positions.
+        values: (rows, bytes) uint8 for int8, int4 and codebooks, see :mod:`sparse_core.nm.packing.bits`; else
+            (rows, kept) floating point.
         index: (rows, bytes) uint8, see :mod:`sparse_core.nm.packing.positions`.
-        scale: (rows, groups) of int8 and int4.
+        scale: (rows, groups) for int8 and int4.
         centroids: (entries,) float32 of a codebook.
-        zero: of a codebook: code 0 is zero itself.
+        zero: for a codebook: code 0 is zero.
 
     Raises:
-        ValueError: parts of another type, size or device than the others ask for; names what is wrong.
+        ValueError: a part has an unexpected type, size or device; names it.
     """
 
     view: MatrixView
@@ -74,7 +74,7 @@ class CompressedWeight(NMWeight):
             raise ValueError(f"{self.coding} has no {', '.join(sorted(extra))}")
 
     def _expected(self) -> dict[Part, tuple[tuple[torch.dtype, ...], tuple[int | None, ...]]]:
-        """Types and sizes of the parts."""
+        """Return the expected types and sizes of the parts."""
         rows, kept = self.view.rows, self.kept
         bytes_only = (torch.uint8,)
         index_bytes = index_row_bytes(self.groups, self.pattern, self.index_coding) if self.sparse else 0
@@ -95,14 +95,14 @@ class CompressedWeight(NMWeight):
 
     @classmethod
     def from_packed(cls, packed: PackedNM, scale: Tensor | None = None) -> CompressedWeight:
-        """Return the same weight in the form that files hold; the parts share memory with ``packed``.
+        """Return the same weight in the form of files; the parts share memory with ``packed``.
 
         Args:
             packed: floating point, or int8.
-            scale: (out,) float32 of int8 values.
+            scale: (out,) float32 for int8 values.
 
         Raises:
-            ValueError: int8 without a scale, or a scale of other values.
+            ValueError: int8 without a scale, or a scale for other values.
         """
         kind = str(packed.dtype).removeprefix("torch.")
         values, index = packed.values.detach(), packed.metadata
@@ -132,12 +132,12 @@ class CompressedWeight(NMWeight):
 
     @property
     def entries(self) -> int:
-        """Different values of a codebook, 0 without one."""
+        """Number of different values of a codebook, 0 without one."""
         return 0 if self.centroids is None else len(self.centroids) + self.zero
 
     @property
     def value_bits(self) -> int:
-        """Bits a stored value."""
+        """Bits per stored value."""
         return code_bits(max(self.entries, 1)) if self.coding.kind == "codebook" else self.coding.bits
 
     @property
@@ -146,7 +146,7 @@ class CompressedWeight(NMWeight):
         return sum(part.nbytes for part in self.parts().values())
 
     def parts(self) -> dict[Part, Tensor]:
-        """What is stored, by name."""
+        """Stored parts by name."""
         named = {name: getattr(self, name) for name in PARTS}
         return {name: part for name, part in named.items() if part is not None}
 
@@ -156,7 +156,7 @@ class CompressedWeight(NMWeight):
         return replace(self, **parts)
 
     def kept_values(self, start: int = 0, stop: int | None = None) -> Tensor:
-        """Kept values of some rows: (rows, kept), float32 or the floating-point type they are stored in.
+        """Return the kept values of some rows (rows, kept), float32 or their stored floating-point type.
 
         Differentiable in ``centroids``.
         """
@@ -171,27 +171,23 @@ class CompressedWeight(NMWeight):
         return dequantise(self._signed(numbers), scale, self.coding.group_size or max(self.kept, 1))
 
     def integers(self) -> Tensor:
-        """Return (rows, kept) int8 numbers of int8 and int4.
-
-        Raises:
-            ValueError: another coding.
-        """
+        """Return the int8 numbers (rows, kept) of int8 and int4; ``ValueError`` for another coding."""
         if self.coding.kind not in INTEGER_BITS:
             raise ValueError(f"values are stored as {self.coding}, not as integers")
         return self._signed(unpack_bits(self.values, self.kept, self.value_bits))
 
     def _signed(self, numbers: Tensor) -> Tensor:
-        """Two's complement of int8 and int4."""
+        """Convert to two's complement of int8 and int4."""
         if self.value_bits == 8:
             return numbers.view(torch.int8)
         half = 1 << (self.value_bits - 1)
         return ((numbers ^ half).to(torch.int8)) - half
 
     def positions(self, start: int = 0, stop: int | None = None, *, check: bool = True) -> Tensor:
-        """Return (rows, groups, n) uint8: the place of each kept value within its group.
+        """Return the position (rows, groups, n) uint8 of each kept value within its group.
 
         Raises:
-            ValueError: with ``check``, numbers that stand for no choice of n of m.
+            ValueError: with ``check``, numbers that are not a choice of n of m.
         """
         if not self.sparse:
             every = torch.arange(self.pattern.m, dtype=torch.uint8, device=self.device)
@@ -201,18 +197,17 @@ class CompressedWeight(NMWeight):
         )
 
     def to_dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return the weight in its own shape, zeros included."""
+        """Return the weight in its own shape, with zeros."""
         return self.view.from_matrix(self.rows(dtype=dtype)).contiguous()
 
     def to_packed(self, dtype: torch.dtype = torch.float32) -> PackedNM:
-        """Return the matrix as :func:`sparse_core.nm.nm_linear` multiplies it, with values of ``dtype``.
+        """Return the matrix for :func:`sparse_core.nm.nm_linear`, with values of ``dtype``.
 
-        ``torch.int8`` gives the whole numbers of int8 and int4 with a scale a row; multiply the product by
+        ``torch.int8`` returns the integers of int8 and int4 with one scale per row; multiply the product by
         ``scale``.
 
         Raises:
-            ValueError: columns that are no whole groups (a padded weight), or int8 of another coding or with
-                scales of groups.
+            ValueError: a padded weight, or int8 of another coding or with scales per group.
         """
         if self.view.columns % self.pattern.m:
             raise ValueError(
@@ -226,14 +221,14 @@ class CompressedWeight(NMWeight):
         return PackedNM(values, pack_index(self.positions(), pattern), self.matrix_shape, pattern)
 
     def check(self, *, finite: bool = True) -> None:
-        """Read everything once.
+        """Validate all stored data.
 
         Args:
-            finite: refuse values, scales and centroids that are not finite too.
+            finite: also refuse values, scales and centroids that are not finite.
 
         Raises:
-            ValueError: numbers that stand for no position or no entry of the codebook, or values, scales or
-                centroids that are not finite: the data is damaged.
+            ValueError: invalid positions or codebook entries, or numbers that are not finite: the data is
+                damaged.
         """
         self.positions()
         if self.coding.kind == "codebook":

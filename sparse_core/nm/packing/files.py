@@ -1,16 +1,16 @@
-"""Models with coded weights in safetensors files: what ``save_compressed`` and ``save_packed`` write.
+"""Safetensors files of models with coded weights, for ``save_compressed`` and ``save_packed``.
 
 The header holds ``format`` ("sparsight-compressed"), ``version`` ("1") and JSON objects:
 
-- ``layers``: shape, coding and checksum of each coded weight, and how its layer runs it, by layer name;
-- ``extra``: whatever the caller wants to keep, such as a configuration;
-- ``tied``, where there are any: names of tensors that are others, with the names of those;
-- ``twins``, where there are any: how layers run a weight that is tied to another.
+- ``layers``: shape, coding and checksum of each coded weight, and the settings of its layer, by layer name;
+- ``extra``: data of the caller, such as a configuration;
+- ``tied``, if there are any: names of tensors that are the same as others, with the names of those;
+- ``twins``, if there are any: settings of layers whose weight is tied to another.
 
 Parts of a weight are the tensors ``<layer>.weight@<part>``. All other tensors have their names in the state
 dict.
 
-Files of ``format`` "sparsight-nm", which earlier releases wrote for converted models, are read too.
+Files of ``format`` "sparsight-nm", which earlier releases wrote for converted models, can be read too.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _BLOCK_PARTS = ("values", "row_ptr", "col")
 
 
 class CompressedFile(NamedTuple):
-    """What :func:`load_compressed` reads.
+    """Result of :func:`load_compressed`.
 
     Attributes:
         model: weights and other tensors, on the CPU.
-        extra: what the caller kept.
+        extra: data of the caller.
     """
 
     model: CompressedModel
@@ -56,12 +56,12 @@ class CompressedFile(NamedTuple):
 def save_compressed(
     model: CompressedModel, path: str | os.PathLike[str], *, extra: Mapping[str, Any] | None = None
 ) -> Path:
-    """Write a compressed model; an existing file is replaced only once the new one is complete.
+    """Write a compressed model; an existing file is replaced only when the new one is complete.
 
     Args:
         model: from :func:`sparse_core.compression.compress_model`.
-        path: of the file, usually ``*.safetensors``.
-        extra: anything that ``json`` writes, kept in the header.
+        path: file to write, usually ``*.safetensors``.
+        extra: JSON-serialisable data for the header.
 
     Returns:
         The path written.
@@ -91,7 +91,7 @@ def load_compressed(path: str | os.PathLike[str]) -> CompressedFile:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: damaged or cut off, not of this kind, of another version, or with parts that do not fit
+        ValueError: damaged or truncated, not of this kind, of another version, or with parts that do not fit
             each other; names the file, the layer and the field.
     """
     file = Path(path)
@@ -142,7 +142,7 @@ def _read(file: Path, found: TensorFile) -> CompressedFile:
 
 
 def _record_of(weight: CompressedWeight | BlockWeight) -> dict[str, Any]:
-    """Return the fields of a weight that are no tensors."""
+    """Return the fields of a weight that are not tensors."""
     shape = list(weight.view.shape)
     if isinstance(weight, BlockWeight):
         return {"shape": shape, "blocks": weight.block_size}
@@ -177,13 +177,13 @@ def _weight(record: Mapping[str, Any], parts: dict[Any, Tensor]) -> CompressedWe
     if _checksum(parts) != record["crc32"]:
         raise ValueError("its checksum (crc32) is another: the data is damaged")
     if isinstance(weight, CompressedWeight):
-        # Weights of layers are written as they are, also when training has made them infinite.
+        # Weights of layers are stored unchanged, even if training has made them infinite.
         weight.check(finite="layer" not in record)
     return weight
 
 
 def _checksum(parts: Mapping[str, Tensor]) -> int:
-    """Return the CRC-32 over the bytes of all parts in their order."""
+    """Return the CRC-32 over the bytes of all parts in order."""
     found = 0
     for name in (*PARTS, "row_ptr", "col"):
         if name in parts and parts[name].numel():

@@ -1,4 +1,4 @@
-"""The weight of any supported layer as the matrix whose rows are outputs and whose columns are inputs."""
+"""A layer's weight as the matrix with outputs as rows and inputs as columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class MatrixView:
     """A weight of a certain shape as a matrix, and back.
 
     Args:
-        shape: of the weight.
+        shape: shape of the weight.
         layout: see :data:`Layout`.
 
     Raises:
@@ -51,11 +51,11 @@ class MatrixView:
 
     @property
     def columns(self) -> int:
-        """Columns of the matrix: inputs that a row multiplies."""
+        """Columns of the matrix, the inputs of a row."""
         return math.prod(self.shape) // self.rows
 
     def to_matrix(self, weight: Tensor) -> Tensor:
-        """Return (rows, columns) of a weight of ``shape``; a view where the layout allows it."""
+        """Return a weight of ``shape`` as (rows, columns); a view if the layout allows it."""
         if self.layout == "channels_last":
             weight = weight.permute(0, 2, 3, 1)
         elif self.layout == "transposed":
@@ -63,7 +63,7 @@ class MatrixView:
         return weight.reshape(self.rows, self.columns)
 
     def from_matrix(self, matrix: Tensor) -> Tensor:
-        """Undo :meth:`to_matrix`; of some rows only for layouts that keep the outputs first."""
+        """Undo :meth:`to_matrix`; of some rows only for layouts with outputs first."""
         if self.layout == "transposed":
             channels, out, height, width = self.shape
             return matrix.reshape(out, height, width, channels).permute(3, 0, 1, 2)
@@ -74,6 +74,6 @@ class MatrixView:
 
 
 def pad_columns(matrix: Tensor, m: int) -> Tensor:
-    """Return (rows, columns) with zero (false) columns behind it up to a multiple of ``m``."""
+    """Return (rows, columns) with zero or false columns appended up to a multiple of ``m``."""
     missing = -matrix.shape[1] % m
     return torch.nn.functional.pad(matrix, (0, missing)) if missing else matrix

@@ -1,4 +1,4 @@
-"""A model with coded weights, as files hold it and layers are made of it."""
+"""A model with coded weights, the intermediate form between files and layers."""
 
 from __future__ import annotations
 
@@ -22,17 +22,14 @@ DTYPES = {str(dtype): dtype for dtype in (torch.float16, torch.bfloat16, torch.f
 
 @dataclass(frozen=True)
 class LayerSettings:
-    """The settings of a layer of ``sparsify``; layers without settings unpack their weights by tiles.
+    """Settings of a layer of ``sparsify``; layers without settings unpack their weights by tiles.
 
     Attributes:
-        kind: ``"nm"`` of ``SparseLinear``, ``"int8"`` of ``SparseLinearInt8`` or ``"blocks"`` of
+        kind: ``"nm"`` for ``SparseLinear``, ``"int8"`` for ``SparseLinearInt8`` or ``"blocks"`` for
             ``BlockSparseLinear``.
-        dtype: of the dense weight, such as ``"torch.float32"``.
+        dtype: type of the dense weight, such as ``"torch.float32"``.
         activation: fused into the layer, or ``None``.
-        input_scale: of int8 inputs; ``None`` for a scale of each input.
-
-    Raises:
-        ValueError: an unknown name, or a scale that is not positive; names the field.
+        input_scale: scale of int8 inputs; ``None`` for a scale of each input.
     """
 
     kind: LayerKind
@@ -56,15 +53,14 @@ class LayerSettings:
 
 @dataclass(frozen=True, eq=False)
 class CompressedModel:
-    """A state dict of which some weights are coded.
+    """A state dict with some coded weights.
 
     Attributes:
-        weights: by dotted name of the layer.
-        other: the rest of the state dict, by its names.
-        report: what compression did; ``None`` for a model read from a file.
-        tied: names in the state dict that are the same tensor as another, with the name of that one; such a
-            tensor is stored once.
-        settings: how layers multiply by their weights, by name, for those that ``sparsify`` put in.
+        weights: coded weights by dotted name of the layer.
+        other: the rest of the state dict by name.
+        report: report of the compression; ``None`` for a model read from a file.
+        tied: names in the state dict of tensors that are the same as another, with its name; stored once.
+        settings: settings by name of the layers that ``sparsify`` made.
     """
 
     weights: dict[str, CompressedWeight | BlockWeight]
@@ -75,7 +71,7 @@ class CompressedModel:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors as they are stored."""
+        """Bytes of all stored tensors."""
         weights = sum(weight.nbytes for weight in self.weights.values())
         return weights + sum(tensor.nbytes for tensor in self.other.values())
 
@@ -86,7 +82,7 @@ class CompressedModel:
         return {**found, **{name: found[source] for name, source in self.tied.items()}}
 
     def state_dict(self, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
-        """Return the whole state dict, weights unpacked, with floating-point tensors as ``dtype``."""
+        """Return the whole state dict with unpacked weights, floating-point tensors as ``dtype``."""
         found = {weight_key(name): weight.to_dense(dtype) for name, weight in self.weights.items()}
         for name, tensor in self.other.items():
             found[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
@@ -94,11 +90,7 @@ class CompressedModel:
         return found
 
     def check_fits(self, expected: Mapping[str, tuple[int, ...]]) -> None:
-        """Raise unless a dense state dict of these shapes could be loaded.
-
-        Raises:
-            ValueError: other names or shapes; names the first.
-        """
+        """Raise ``ValueError`` naming the first difference unless a dense state dict of these shapes fits."""
         difference = state_difference(expected, self.shapes())
         if difference is not None:
             raise ValueError(f"the compressed model belongs to another network: {difference}")
@@ -106,7 +98,7 @@ class CompressedModel:
     def load_into(self, model: nn.Module) -> nn.Module:
         """Write the unpacked weights and all other tensors into a dense model.
 
-        Nothing is changed when they do not fit.
+        The model does not change if they do not fit.
 
         Raises:
             ValueError: the model has other tensors or shapes; names the first.
@@ -122,10 +114,8 @@ def weight_key(name: str) -> str:
 
 
 def split_tied(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors of a state dict to store, and for each that shares its memory the name of the first.
-
-    Raises:
-        ValueError: an entry is no tensor.
+    """Return the tensors of a state dict to store, and for each tensor in shared memory the first one's
+    name.
     """
     stored: dict[str, Tensor] = {}
     tied: dict[str, str] = {}
@@ -143,5 +133,5 @@ def split_tied(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, s
 
 
 def memory_of(tensor: Tensor) -> tuple[object, ...]:
-    """Return what two tensors have in common only if they are the same numbers in the same memory."""
+    """Return a key that is equal only for the same numbers in the same memory."""
     return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()

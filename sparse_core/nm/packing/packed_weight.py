@@ -16,10 +16,10 @@ DENSE_VERSION = "dense version"
 
 
 class PackedNM(NMWeight):
-    """A weight matrix of which every group of m columns keeps n values.
+    """A weight matrix that keeps n values in every group of m columns.
 
     For 2:4 the metadata is the nibble of the sparse tensor core instruction, ``i0 | i1 << 2`` with i0 < i1,
-    two groups a byte, the lower group in the low nibble. In general a slot takes ⌈log2 m⌉ bits, slots in
+    two groups per byte, the lower group in the low nibble. In general a slot takes ⌈log2 m⌉ bits, slots in
     rising order, little-endian within a row; rows start at a byte.
 
     Args:
@@ -29,8 +29,7 @@ class PackedNM(NMWeight):
         pattern: n and m.
 
     Attributes:
-        values, metadata, shape, pattern: as given.
-        plans: what implementations prepare once for these values; dropped by :meth:`with_values`.
+        plans: preparations of the implementations for these values; :meth:`with_values` drops them.
 
     Raises:
         TypeError: wrong dtypes.
@@ -65,15 +64,15 @@ class PackedNM(NMWeight):
     def from_dense(
         cls, weight: Tensor, pattern: NMPattern = TWO_FOUR, mask: Tensor | None = None
     ) -> PackedNM:
-        """Pack ``weight`` (out, in), which has at most n nonzeros a group, or is cut to ``mask``.
+        """Pack ``weight`` (out, in), which has at most n nonzeros per group or is cut to ``mask``.
 
         Args:
             weight: (out, in) floating point or int8.
             pattern: n and m.
-            mask: (out, in) bool with at most n true a group; without it the nonzeros are kept.
+            mask: (out, in) bool with at most n true per group; by default the nonzeros.
 
         Raises:
-            TypeError: a mask that is not bool.
+            TypeError: the mask is not bool.
             ValueError: a group has too many; names row and group.
         """
         if weight.ndim != 2:
@@ -86,7 +85,7 @@ class PackedNM(NMWeight):
                 f"mask must have the weight's shape {tuple(weight.shape)}, got {tuple(mask.shape)}"
             )
         kept = weight.detach() if mask is None else weight.detach().masked_fill(~mask, 0)
-        # Slots are found on a float copy because NM matrices hold no integers; values are gathered after.
+        # Positions come from a float copy, because NM matrices hold no integers; values are gathered after.
         slots = kept != 0 if mask is None else mask
         matrix = NM.from_dense(slots.to(torch.float32), n=pattern.n, m=pattern.m)
         out, columns = weight.shape
@@ -101,16 +100,16 @@ class PackedNM(NMWeight):
 
     @classmethod
     def from_torch(cls, tensor: Tensor) -> PackedNM:
-        """Return the weight of one of torch's semi-structured tensors (``to_sparse_semi_structured``), 2:4.
+        """Pack one of torch's 2:4 semi-structured tensors (``to_sparse_semi_structured``).
 
-        torch reads its compressed values by a product with the identity. Numbers stay as they are, but -0
-        becomes 0, and an infinity or NaN spoils its row.
+        torch reads its compressed values by a product with the identity. So -0 becomes 0, and an infinity or
+        NaN spoils its row; other numbers do not change.
 
         Args:
             tensor: two-dimensional, from cuSPARSELt or CUTLASS.
 
         Raises:
-            TypeError: a tensor of another layout, or int8, which torch cannot make dense again.
+            TypeError: a tensor of another layout, or int8, which torch cannot convert to dense.
             ValueError: not two-dimensional, or its numbers are not finite.
         """
         if not isinstance(tensor, SparseSemiStructuredTensor):
@@ -126,12 +125,11 @@ class PackedNM(NMWeight):
         return cls.from_dense(dense)
 
     def to_torch(self) -> SparseSemiStructuredTensor:
-        """Return the same 2:4 weight as torch's semi-structured tensor, for ``torch.nn.Linear`` and
-        ``torch.mm``.
+        """Return the 2:4 weight as torch's semi-structured tensor, for ``torch.nn.Linear`` and ``torch.mm``.
 
         Raises:
             ValueError: the pattern is not 2:4, or the weight is not on a GPU.
-            RuntimeError: torch refuses its type or shape, which differs by version and back end.
+            RuntimeError: torch does not support its type or shape, which depends on version and back end.
         """
         if self.pattern != TWO_FOUR:
             raise ValueError(f"torch's semi-structured tensors are 2:4; this weight is {self.pattern}")
@@ -156,7 +154,7 @@ class PackedNM(NMWeight):
         return unpack_positions(metadata, self.groups, self.pattern, "slots", check=check)
 
     def to_dense(self) -> Tensor:
-        """Return (out, in) with zeros where nothing is kept; the gradient flows to ``values``."""
+        """Return (out, in) with zeros at dropped positions; the gradient flows to ``values``."""
         return self.rows(dtype=self.values.dtype, check=False)
 
     def to_matrix(self) -> NM:
@@ -171,7 +169,7 @@ class PackedNM(NMWeight):
         return PackedNM(values, self.metadata, self.shape, self.pattern)
 
     def drop_stale_plans(self) -> None:
-        """Drop what was prepared of values that were changed in place since, and does not follow them."""
+        """Drop preparations of values that changed in place, unless they follow the change."""
         for name, plans in list(self.plans.items()):
             if not getattr(plans, "follows", lambda values: False)(self.values):
                 del self.plans[name]
@@ -183,7 +181,7 @@ class PackedNM(NMWeight):
         return PackedNM(self.values.to(target), self.metadata.to(target), self.shape, self.pattern)
 
     def __getstate__(self) -> dict[str, object]:
-        # Plans refer to the memory of these tensors: a copy makes its own.
+        # Plans refer to the memory of these tensors, so a copy makes its own.
         return {**self.__dict__, "plans": {}}
 
     @property
@@ -193,12 +191,12 @@ class PackedNM(NMWeight):
 
     @property
     def matrix_shape(self) -> tuple[int, int]:
-        """Rows and columns, which ``shape`` has too."""
+        """Rows and columns, equal to ``shape``."""
         return self.shape
 
     @property
     def sparse(self) -> bool:
-        """True for every pattern: positions are always stored."""
+        """True: positions are always stored."""
         return True
 
     @property

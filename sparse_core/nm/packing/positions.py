@@ -1,8 +1,8 @@
-"""Which n of m positions a group keeps, as one number of ⌈log2 C(m, n)⌉ bits.
+"""The n of m positions that a group keeps, as one number of ⌈log2 C(m, n)⌉ bits.
 
-The number of a choice p0 < p1 < … is Σ C(pi, i + 1), its rank in the combinatorial number system (Knuth,
-The Art of Computer Programming, volume 4A, section 7.2.1.3): for 2:4 six choices in 3 bits, where two slots
-of two bits each take 4.
+The number of a choice p0 < p1 < … is Σ C(pi, i + 1), its rank in the combinatorial number system (Knuth, The
+Art of Computer Programming, volume 4A, section 7.2.1.3). For 2:4, six choices take 3 bits; two slots of two
+bits each take 4.
 """
 
 from __future__ import annotations
@@ -24,11 +24,7 @@ IndexCoding = Literal["combinatorial", "slots"]
 
 
 def index_bits(pattern: NMPattern, coding: IndexCoding) -> int:
-    """Bits a group.
-
-    Raises:
-        ValueError: an unknown coding, or more choices than a number of 62 bits can tell apart.
-    """
+    """Return the bits per group."""
     if coding not in get_args(IndexCoding):
         raise ValueError(f"index must be one of {', '.join(get_args(IndexCoding))}, got {coding!r}")
     if coding == "slots":
@@ -42,16 +38,12 @@ def index_bits(pattern: NMPattern, coding: IndexCoding) -> int:
 
 
 def index_row_bytes(groups: int, pattern: NMPattern, coding: IndexCoding) -> int:
-    """Bytes of the positions of a row of ``groups`` groups."""
+    """Return the bytes of the positions of a row of ``groups`` groups."""
     return packed_bytes(groups, index_bits(pattern, coding))
 
 
 def pack_positions(index: Tensor, pattern: NMPattern, coding: IndexCoding = "combinatorial") -> Tensor:
-    """Positions (rows, groups, n) uint8, rising within a group, as (rows, bytes) uint8.
-
-    Raises:
-        ValueError: positions that do not rise or are not below m, or see :func:`index_bits`.
-    """
+    """Pack positions (rows, groups, n) uint8, rising within a group, into (rows, bytes) uint8."""
     bits = index_bits(pattern, coding)
     if index.ndim != 3 or index.shape[2] != pattern.n:
         raise ValueError(f"index must have shape (rows, groups, {pattern.n}), got {tuple(index.shape)}")
@@ -65,17 +57,7 @@ def pack_positions(index: Tensor, pattern: NMPattern, coding: IndexCoding = "com
 def unpack_positions(
     packed: Tensor, groups: int, pattern: NMPattern, coding: IndexCoding, *, check: bool = True
 ) -> Tensor:
-    """Undo :func:`pack_positions`: (rows, groups, n) uint8.
-
-    Args:
-        packed: (rows, bytes) uint8.
-        groups: of a row.
-        pattern, coding: as packed.
-        check: look for damage, for which a GPU has to be waited for.
-
-    Raises:
-        ValueError: numbers that stand for no choice of n of m.
-    """
+    """Undo :func:`pack_positions`: return (rows, groups, n) uint8. ``check`` waits for the device."""
     bits = index_bits(pattern, coding)
     if coding == "slots":
         slots = unpack_bits(packed, groups * pattern.n, slot_bits(pattern))
@@ -92,23 +74,14 @@ def _are_choices(index: Tensor, pattern: NMPattern) -> bool:
 
 
 def rank(index: Tensor, pattern: NMPattern) -> Tensor:
-    """Positions (..., n) to their number (...) int64."""
+    """Return the numbers (...) int64 of positions (..., n)."""
     table = _binomials(pattern.n, pattern.m, index.device)
     slots = torch.arange(pattern.n, device=index.device)
     return table[slots, index.long()].sum(dim=-1)
 
 
 def unrank(numbers: Tensor, pattern: NMPattern, *, check: bool = True) -> Tensor:
-    """Numbers (...) to positions (..., n) uint8.
-
-    Args:
-        numbers: below C(m, n).
-        pattern: n and m.
-        check: see :func:`unpack_positions`.
-
-    Raises:
-        ValueError: a number of C(m, n) or more.
-    """
+    """Return the positions (..., n) uint8 of numbers (...) below C(m, n)."""
     choices = math.comb(pattern.m, pattern.n)
     if check and numbers.numel() and int(numbers.max()) >= choices:
         raise ValueError(
@@ -120,7 +93,7 @@ def unrank(numbers: Tensor, pattern: NMPattern, *, check: bool = True) -> Tensor
     rest = numbers.long().contiguous()
     index = torch.empty((*numbers.shape, pattern.n), dtype=torch.uint8, device=numbers.device)
     for slot in reversed(range(pattern.n)):
-        # The largest position whose binomial is not above what is left; binomials of a slot do not fall.
+        # The largest position whose binomial does not exceed the rest; binomials of a slot never fall.
         position = torch.searchsorted(table[slot], rest, right=True) - 1
         index[..., slot] = position.to(torch.uint8)
         rest = rest - table[slot][position]
@@ -129,12 +102,7 @@ def unrank(numbers: Tensor, pattern: NMPattern, *, check: bool = True) -> Tensor
 
 @cache
 def choices_of(pattern: NMPattern) -> Tensor:
-    """Return all choices of n of m in the order of their numbers: (C(m, n), n) uint8. At most 65,536
-    choices.
-
-    Raises:
-        ValueError: more choices.
-    """
+    """Return all choices of n of m in the order of their numbers, (C(m, n), n) uint8."""
     choices = math.comb(pattern.m, pattern.n)
     if choices > 1 << 16:
         raise ValueError(f"{pattern} has {choices} choices, a table holds at most {1 << 16}")
@@ -144,14 +112,14 @@ def choices_of(pattern: NMPattern) -> Tensor:
 
 @cache
 def _choices_on(pattern: NMPattern, device: torch.device) -> Tensor:
-    """Return the table of :func:`choices_of` on a device: copied once, since a copy waits for a GPU."""
+    """Return :func:`choices_of` on a device; cached, because a copy waits for a GPU."""
     with torch.inference_mode(False):
         return choices_of(pattern).to(device)
 
 
 @cache
 def _binomials(n: int, m: int, device: torch.device) -> Tensor:
-    """Return (n, m) int64: C(position, slot + 1), cut off at 2^62, which no rank within 62 bits needs."""
+    """Return (n, m) int64, C(position, slot + 1), clipped at 2^62, above any rank within 62 bits."""
     largest = 1 << MOST_BITS
     rows = [[min(math.comb(p, slot + 1), largest) for p in range(m)] for slot in range(n)]
     with torch.inference_mode(False):
@@ -159,7 +127,7 @@ def _binomials(n: int, m: int, device: torch.device) -> Tensor:
 
 
 def slot_bits(pattern: NMPattern) -> int:
-    """Bits that hold the position of one slot within its group."""
+    """Return the bits of one slot's position within its group."""
     return max(1, (pattern.m - 1).bit_length())
 
 

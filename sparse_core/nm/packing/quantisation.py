@@ -1,4 +1,4 @@
-"""Symmetric whole numbers with a scale for each row, or for each group of values of a row."""
+"""Symmetric integers with a scale per row, or per group of values of a row."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-#: Shares of the largest absolute value at which a group may be cut off when clipping is searched for.
+#: Shares of the largest absolute value at which the search for a scale may clip a group.
 CLIP_SHARES = tuple(1 - step / 20 for step in range(11))
 
 
 class QuantisedWeight(NamedTuple):
-    """The result of :func:`quantise_weight`; ``values * scale[:, None]`` is the weight again.
+    """Result of :func:`quantise_weight`; ``values * scale[:, None]`` approximates the weight.
 
     Attributes:
         values: int8, shape of the weight.
@@ -56,11 +56,11 @@ def quantise_weight(weight: Tensor, bits: int = 8) -> QuantisedWeight:
 
 
 class GroupQuantised(NamedTuple):
-    """The result of :func:`quantise_groups`.
+    """Result of :func:`quantise_groups`.
 
     Attributes:
         values: (rows, count) int8.
-        scale: (rows, groups) float32, or float16 where asked for; positive.
+        scale: (rows, groups) float32, or float16 if requested; positive.
         group_size: values that share a scale.
     """
 
@@ -69,7 +69,7 @@ class GroupQuantised(NamedTuple):
     group_size: int
 
     def dequantised(self) -> Tensor:
-        """Return (rows, count) float32: whole numbers times their scales."""
+        """Return integers times their scales, (rows, count) float32."""
         return dequantise(self.values, self.scale, self.group_size)
 
 
@@ -81,16 +81,16 @@ def quantise_groups(
     clip: bool = False,
     half_scales: bool = False,
 ) -> GroupQuantised:
-    """Round values to whole numbers of ``bits`` bits without an offset, so that zeros stay zero.
+    """Round values to integers of ``bits`` bits without an offset, so that zeros stay zero.
 
     Args:
         values: (rows, count) floating point, finite.
         bits: 2 to 8; with b bits numbers go from -(2^(b-1) - 1) to 2^(b-1) - 1.
-        group_size: neighbouring values that share a scale; ``None``: a scale for each row. The last group of
-            a row may be shorter.
-        clip: choose for each group the scale with the least squared error among 11 from half of the largest
-            absolute value to all of it: large values are cut off where the others gain more.
-        half_scales: keep scales in float16; numbers are rounded with the scale as it is kept.
+        group_size: neighbouring values that share a scale; ``None``: one scale per row. The last group of a
+            row may be shorter.
+        clip: choose for each group the scale of least squared error among 11, from half of the largest
+            absolute value to all of it; clips large values if the others gain more.
+        half_scales: keep scales in float16; numbers are rounded with the stored scale.
 
     Raises:
         TypeError, ValueError: as for :func:`sparse_core.nm.quantise_weight`, or ``group_size`` below 1, or a
@@ -112,7 +112,7 @@ def quantise_groups(
 
 
 def dequantise(values: Tensor, scale: Tensor, group_size: int) -> Tensor:
-    """Return (rows, count) whole numbers times (rows, groups) scales, float32."""
+    """Return integers (rows, count) times scales (rows, groups), float32."""
     count = values.shape[1]
     wide = scale.float()
     if wide.shape[1] == 1:
@@ -121,7 +121,7 @@ def dequantise(values: Tensor, scale: Tensor, group_size: int) -> Tensor:
 
 
 def _chosen(flat: Tensor, scale: Tensor, bits: int, *, clip: bool, half: bool) -> tuple[Tensor, Tensor]:
-    """Numbers and scales of (groups, size), each with the best of the scales to choose from."""
+    """Return numbers and scales of (groups, size), each with its best candidate scale."""
     levels = 2 ** (bits - 1) - 1
     exact = flat.double()
     best_numbers = torch.zeros_like(flat, dtype=torch.int8)
@@ -140,7 +140,7 @@ def _chosen(flat: Tensor, scale: Tensor, bits: int, *, clip: bool, half: bool) -
 
 
 def _half(scale: Tensor) -> Tensor:
-    """Scales rounded to float16, the smallest ones up to its smallest normal number."""
+    """Return scales rounded to float16, at least its smallest normal number."""
     if scale.numel() and float(scale.max()) > torch.finfo(torch.float16).max:
         raise ValueError(
             f"a scale of {float(scale.max()):.3g} does not fit float16 scales: use half_scales=False"

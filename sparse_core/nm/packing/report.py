@@ -1,4 +1,4 @@
-"""Bytes of compressed weights against dense ones, and against what their content needs at least."""
+"""Bytes of compressed weights compared with dense ones and with the theoretical minimum."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class LayerCompression:
     """One compressed weight.
 
     Attributes:
-        name: dotted name of the layer; ``""`` where the model itself is the layer.
-        shape: of the weight.
+        name: dotted name of the layer; ``""`` if the model itself is the layer.
+        shape: shape of the weight.
         pattern: such as ``"2:4"``, or ``"dense"``.
         coding: such as ``"int8"``.
-        dense_bytes: of the weight before, in the type it had.
-        value_bytes: of the kept values, as stored.
-        index_bytes: of their positions, as stored.
-        scale_bytes: of scales and codebook.
-        value_bits, index_bits, scale_bits: the same in theory: kept values times bits a value; groups times
-            log2 C(m, n), which no coding of equally likely choices goes below; scales and codebook.
+        dense_bytes: bytes of the original weight in its type.
+        value_bytes: stored bytes of the kept values.
+        index_bytes: stored bytes of their positions.
+        scale_bytes: stored bytes of scales and codebook.
+        value_bits, index_bits, scale_bits: the same in theory: kept values times bits per value; groups times
+            log2 C(m, n), the minimum for equally likely choices; scales and codebook.
         kept_magnitude: Σ|w| of the kept values over Σ|w| of all, before rounding.
         error: ‖restored - before‖₂ / ‖before‖₂, pruning and rounding together.
-        rounding_error: the same against the kept values only.
+        rounding_error: the same relative to the kept values only.
     """
 
     name: str
@@ -56,24 +56,24 @@ class LayerCompression:
 
     @property
     def theory_bytes(self) -> float:
-        """Bytes that the parts need at least."""
+        """Theoretical minimum of the bytes."""
         return (self.value_bits + self.index_bits + self.scale_bits) / 8
 
     @property
     def bits_a_weight(self) -> float:
-        """Stored bits over weights, zeros included."""
+        """Stored bits per weight, zeros included."""
         return 8 * self.stored_bytes / math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class CompressionReport(Report):
-    """What compression did to a model; ``str(report)`` is a table.
+    """Result of the compression of a model; ``str(report)`` is a table.
 
     Attributes:
         layers: compressed weights.
-        skipped: why each other layer with a matrix stays as it is.
-        other_bytes: of all other tensors as they are stored.
-        other_dense_bytes: and before.
+        skipped: reason for each other layer with a matrix.
+        other_bytes: stored bytes of all other tensors.
+        other_dense_bytes: bytes of all other tensors before.
     """
 
     layers: list[LayerCompression]
@@ -89,16 +89,16 @@ class CompressionReport(Report):
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of all tensors as they are stored; a file adds its header."""
+        """Stored bytes of all tensors; a file adds its header."""
         return self.other_bytes + sum(layer.stored_bytes for layer in self.layers)
 
     @property
     def theory_bytes(self) -> float:
-        """Bytes that the compressed weights need at least, with the other tensors as they are stored."""
+        """Theoretical minimum of the compressed weights, plus the stored other tensors."""
         return self.other_bytes + sum(layer.theory_bytes for layer in self.layers)
 
     def tables(self) -> list[Table | str]:
-        """Return a row for each layer, the other tensors, the total, and what was left out."""
+        """Return one row per layer, the other tensors, the total, and the skipped layers."""
         columns: dict[str, Column] = {
             "layer": lambda layer: layer.name or "(model)",
             "shape": "shape",
@@ -129,11 +129,11 @@ class LayerSize:
     """One packed layer.
 
     Attributes:
-        name: dotted name; ``""`` where the model itself is the layer.
+        name: dotted name; ``""`` if the model itself is the layer.
         shape: out, in.
         pattern: such as ``"2:4"``.
-        dense_bytes: of the dense weight, in the type that the values have (had, for int8).
-        packed_bytes: of values, indices and scales.
+        dense_bytes: bytes of the dense weight, in the type of the values (for int8, before quantisation).
+        packed_bytes: bytes of values, positions and scales.
     """
 
     name: str
@@ -145,11 +145,11 @@ class LayerSize:
 
 @dataclass(frozen=True)
 class PackedSizeReport(Report):
-    """The result of :func:`packed_size_report`; ``str(report)`` is a table.
+    """Result of :func:`packed_size_report`; ``str(report)`` is a table.
 
     Attributes:
         layers: packed layers.
-        other_bytes: of all other tensors, which are stored as they are.
+        other_bytes: bytes of all other tensors.
     """
 
     layers: list[LayerSize]
@@ -163,11 +163,11 @@ class PackedSizeReport(Report):
 
     @property
     def packed_bytes(self) -> int:
-        """Bytes of the whole state dict as it is."""
+        """Bytes of the whole state dict now."""
         return self.other_bytes + sum(layer.packed_bytes for layer in self.layers)
 
     def tables(self) -> list[Table | str]:
-        """Return a row for each layer, then the other tensors and the total."""
+        """Return one row per layer, the other tensors and the total."""
         sizes: list[tuple[object, object, object, int, int]] = [
             (layer.name or "(model)", layer.shape, layer.pattern, layer.dense_bytes, layer.packed_bytes)
             for layer in self.layers
@@ -179,13 +179,7 @@ class PackedSizeReport(Report):
 
 
 def describe_weight(name: str, before: Tensor, weight: CompressedWeight) -> LayerCompression:
-    """Measure a compressed weight against the one that it was made of.
-
-    Args:
-        name: of the layer.
-        before: the weight, in its own shape.
-        weight: made of it.
-    """
+    """Compare a compressed weight with the original ``before``, in its own shape."""
     exact = weight.view.to_matrix(before.detach()).double()
     restored = weight.rows(dtype=torch.float64)
     kept = _kept_entries(weight)
@@ -211,7 +205,7 @@ def describe_weight(name: str, before: Tensor, weight: CompressedWeight) -> Laye
 
 
 def _kept_entries(weight: CompressedWeight) -> Tensor:
-    """Return (rows, columns) bool: where a value is stored."""
+    """Return (rows, columns) bool, true at stored values."""
     rows, groups, m = weight.view.rows, weight.groups, weight.pattern.m
     kept = torch.zeros((rows, groups, m), dtype=torch.bool, device=weight.device)
     kept = kept.scatter(2, weight.positions().long(), True)

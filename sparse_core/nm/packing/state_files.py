@@ -1,4 +1,4 @@
-"""Files of converted models as releases up to 0.1 wrote them: the state dict of the packed layers.
+"""Files of converted models written by releases up to 0.1: the state dict of the packed layers.
 
 The header holds ``format`` ("sparsight-nm"), ``version`` ("1") and two JSON objects. ``layers`` describes
 each packed layer by name. ``tied`` maps the name of a tensor that is not stored to the name of its twin.
@@ -25,11 +25,7 @@ _WEIGHT = ("values", "metadata", "weight_scale", "activation_scale", "row_ptr", 
 
 
 def model_of_state(file: Path, found: TensorFile) -> CompressedModel:
-    """Return the model of such a file.
-
-    Raises:
-        ValueError: a damaged header, or tensors that do not fit it; names the file, the layer and the field.
-    """
+    """Return the model of such a file."""
     tensors = found.tensors
     try:
         records, tied = found.object("layers"), found.object("tied")
@@ -39,7 +35,7 @@ def model_of_state(file: Path, found: TensorFile) -> CompressedModel:
     except ValueError as error:
         raise ValueError(f"{file}: the header is damaged: {error}") from error
     every = {**tensors, **{name: tensors[source] for name, source in tied.items()}}
-    # Layers whose values are those of another: a module's other names, and layers that share a weight.
+    # Layers that share values: other names of a module, and layers that share a weight.
     twins = {
         owner: first
         for (owner, key), (first, _) in ((_split(name), _split(source)) for name, source in tied.items())
@@ -66,7 +62,7 @@ def model_of_state(file: Path, found: TensorFile) -> CompressedModel:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Return the layer and the key of a tensor's name."""
+    """Split a tensor's name into layer and key."""
     owner, _, key = name.rpartition(".")
     return owner, key
 

@@ -1,4 +1,4 @@
-"""The base of n:m weights: kept values of each group of columns, and their positions."""
+"""Base of n:m weights: kept values of each group of columns, and their positions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sparse_core.nm.pattern import NMPattern
 
 
 class NMWeight:
-    """A matrix of which every group of m columns keeps n values: the base of both codings.
+    """A matrix that keeps n values in every group of m columns; the base of both codings.
 
     :class:`sparse_core.nm.packing.packed_weight.PackedNM` holds numbers as products read them,
-    :class:`sparse_core.nm.packing.compressed_weight.CompressedWeight` stores few bits a value.
+    :class:`sparse_core.nm.packing.compressed_weight.CompressedWeight` stores few bits per value.
 
     Attributes:
         values: kept values, one row per row of the matrix, as the subclass stores them.
@@ -42,26 +42,22 @@ class NMWeight:
         raise NotImplementedError
 
     def positions(self, start: int = 0, stop: int | None = None, *, check: bool = True) -> Tensor:
-        """Return (rows, groups, n) uint8: the place of each kept value within its group.
-
-        Raises:
-            ValueError: with ``check``, numbers that stand for no choice of n of m.
-        """
+        """Return the position (rows, groups, n) uint8 of each kept value within its group."""
         raise NotImplementedError
 
     @property
     def groups(self) -> int:
-        """Groups of a row; the last may reach beyond the columns."""
+        """Groups per row; the last may extend beyond the columns."""
         return -(-self.matrix_shape[1] // self.pattern.m)
 
     @property
     def kept(self) -> int:
-        """Values of a row."""
+        """Kept values per row."""
         return self.groups * self.pattern.n
 
     @property
     def device(self) -> torch.device:
-        """Where the parts are."""
+        """Device of the parts."""
         return self.values.device
 
     def rows(
@@ -72,10 +68,10 @@ class NMWeight:
         *,
         check: bool = True,
     ) -> Tensor:
-        """Return rows ``start`` to ``stop`` of the matrix, (rows, columns) with zeros where nothing is kept.
+        """Return rows ``start`` to ``stop`` of the matrix, (rows, columns) with zeros at dropped positions.
 
-        Differentiable in what :meth:`kept_values` is. ``check`` looks for damaged positions, for which a GPU
-        has to be waited for.
+        Differentiable like :meth:`kept_values`. ``check`` raises on damaged positions, which waits for the
+        device.
         """
         values, columns = self.kept_values(start, stop).to(dtype), self.matrix_shape[1]
         if not self.sparse:
@@ -89,5 +85,5 @@ class NMWeight:
 
 
 def part_of(tensor: Tensor, start: int, stop: int | None) -> Tensor:
-    """Return rows ``start`` to ``stop``; the tensor itself where these are all of them."""
+    """Return rows ``start`` to ``stop``; the tensor itself if these are all."""
     return tensor if not start and stop is None else tensor[start:stop]

@@ -1,4 +1,4 @@
-"""Simulated annealing over exchanges of columns: many chains and all stripes in the same step."""
+"""Simulated annealing over exchanges of columns, with many chains and all stripes in parallel."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ def anneal(
     generator: torch.Generator,
     stop: Callable[[int], bool],
 ) -> Tensor:
-    """Heat-bath annealing (Kirkpatrick, Gelatt and Vecchi, Science 1983) from several starts at once.
+    """Run heat-bath annealing (Kirkpatrick, Gelatt and Vecchi, Science 1983) from several starts at once.
 
-    In each step every chain puts its stripes into random pairs; each pair takes one of the m * m exchanges
-    of two columns, or none, with probability proportional to exp(gain / temperature).
+    In each step every chain pairs its stripes at random. Each pair takes one of the m * m exchanges of two
+    columns, or none, with probability proportional to exp(gain / temperature).
 
     Args:
         magnitudes: (columns, rows).
         order: (chains, stripes, m) int64, the starts; at least two stripes.
-        n: kept of each m.
-        steps: how many.
-        temperatures: first and last, in standard deviations of the gains of the first step; falling
-            geometrically.
+        n: columns to keep of each m.
+        steps: number of steps.
+        temperatures: first and last, falling geometrically, in standard deviations of the first step's gains.
         generator: on the device of ``magnitudes``.
-        stop: asked before each step with its number; true ends the run early.
+        stop: called with the number of each step; True ends the run early.
 
     Returns:
-        (chains, stripes, m), where each chain ended.
+        The end of each chain, (chains, stripes, m).
     """
     chains, stripes, m = order.shape
     half = stripes // 2
@@ -58,13 +57,13 @@ def anneal(
 
 
 def best_chain(magnitudes: Tensor, order: Tensor, n: int) -> Tensor:
-    """Return the chain of ``order`` (chains, stripes, m) that keeps most: (stripes, m)."""
+    """Return the chain of ``order`` (chains, stripes, m) that keeps most, (stripes, m)."""
     kept = torch.stack([retained_magnitude(magnitudes[chain], n).sum() for chain in order])
     return order[kept.argmax()]
 
 
 def _swap_gains(magnitudes: Tensor, order: Tensor, n: int) -> Tensor:
-    """Return (chains, pairs, m * m): gain of exchanging column i of the one stripe for j of the other."""
+    """Return the gain (chains, pairs, m * m) of exchanging column i of one stripe for j of the other."""
     chains, stripes, m = order.shape
     half = stripes // 2
     pairs = torch.stack([order[:, :half], order[:, half:]], dim=2).reshape(-1, 2, m)
@@ -75,7 +74,7 @@ def _swap_gains(magnitudes: Tensor, order: Tensor, n: int) -> Tensor:
 
 
 def _pair_gains(columns: Tensor, n: int) -> Tensor:
-    """Return (pairs, m, m) of columns (pairs, 2, m, rows)."""
+    """Return (pairs, m, m) for columns (pairs, 2, m, rows)."""
     slots = stripe_slots(columns, n)
     upper = slots.without[:, 0].unsqueeze(2) + added(columns[:, 1], slots.threshold[:, 0])
     lower = slots.without[:, 1].unsqueeze(2) + added(columns[:, 0], slots.threshold[:, 1])
@@ -83,7 +82,7 @@ def _pair_gains(columns: Tensor, n: int) -> Tensor:
 
 
 def _sample(logits: Tensor, generator: torch.Generator) -> Tensor:
-    """One exchange a pair, or -1 for none, drawn by the Gumbel-max rule."""
+    """Draw one exchange per pair, or -1 for none, by the Gumbel-max rule."""
     logits = nn.functional.pad(logits, (1, 0))
     waiting = torch.empty_like(logits).exponential_(generator=generator)
     return (logits - waiting.log()).argmax(dim=-1) - 1

@@ -1,4 +1,4 @@
-"""Which dimensions of a network's tensors must be permuted together, found by unification."""
+"""Unification of tensor dimensions that must be permuted together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Axis = tuple[Segment, ...]
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the graph: its shape, and an axis for each dimension."""
+    """A tensor of the graph: its shape, and an axis per dimension."""
 
     shape: tuple[int, ...]
     axes: tuple[Axis, ...]
@@ -35,12 +35,12 @@ class Value:
 
 @dataclass
 class AxisSystem:
-    """Variables that stand for the order of channels, equal or made of each other, free or locked.
+    """Variables for the order of channels, equal to or composed of each other, free or locked.
 
     Attributes:
         sizes: channels of each variable.
-        bound: what a variable was found to consist of.
-        locks: why a variable's channels must keep their order.
+        bound: segments of which a variable consists.
+        locks: reason why a variable's channels keep their order.
     """
 
     sizes: list[int] = field(default_factory=list)
@@ -48,7 +48,7 @@ class AxisSystem:
     locks: dict[int, str] = field(default_factory=dict)
 
     def fresh(self, size: int, lock: str | None = None) -> Axis:
-        """A new axis of ``size`` elements, locked for the reason ``lock`` if there is one."""
+        """Return a new axis of ``size`` elements, locked if a reason ``lock`` is given."""
         self.sizes.append(size)
         variable = len(self.sizes) - 1
         if lock is not None:
@@ -56,7 +56,7 @@ class AxisSystem:
         return (Segment(variable, 1),)
 
     def resolve(self, axis: Axis) -> Axis:
-        """``axis`` in variables that are not bound."""
+        """Return ``axis`` in variables that are not bound."""
         result: list[Segment] = []
         for segment in axis:
             if segment.variable not in self.bound:
@@ -68,11 +68,11 @@ class AxisSystem:
         return tuple(result)
 
     def width(self, segment: Segment) -> int:
-        """Elements of a segment."""
+        """Return the number of elements of a segment."""
         return self.sizes[segment.variable] * segment.inner
 
     def lock(self, axis: Axis, reason: str) -> None:
-        """The channels of ``axis`` keep their order; the first reason stays."""
+        """Keep the order of an axis's channels; the first reason stays."""
         for segment in self.resolve(axis):
             self.locks.setdefault(segment.variable, reason)
 
@@ -83,7 +83,7 @@ class AxisSystem:
                 self.lock(axis, reason)
 
     def unify(self, first: Axis, second: Axis) -> None:
-        """Both axes have the same order of channels from now on."""
+        """Give both axes the same order of channels from now on."""
         first, second = self.resolve(first), self.resolve(second)
         if first == second:
             return
@@ -100,7 +100,7 @@ class AxisSystem:
         self.lock(second, reason)
 
     def scaled(self, axis: Axis, inner: int) -> Axis:
-        """Each element of ``axis`` repeated as a block of ``inner`` elements."""
+        """Return ``axis`` with each element repeated as a block of ``inner`` elements."""
         return tuple(Segment(part.variable, part.inner * inner) for part in self.resolve(axis))
 
     def split(self, axis: Axis, sizes: list[int]) -> list[Axis]:

@@ -1,4 +1,4 @@
-"""Greedy exchange of columns between stripes until no pair of stripes can be improved."""
+"""Greedy exchange of columns between stripes until no pair of stripes improves."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from torch import Tensor
 
 from sparse_core.nm.permutation.stripes import added, retained_magnitude, stripe_slots, tile_size
 
-# Gains below this share of what a pair of stripes keeps are rounding, not progress.
+# Smaller gains, as a share of what a pair of stripes keeps, are rounding errors.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Columns in stripes, with what every single exchange would give.
+    """Columns in stripes, with the effect of every single exchange.
 
     Attributes:
         order: (stripes, m) int64 column numbers.
-        retained: (stripes,) what each stripe keeps.
-        replaced: (columns, columns); [position, column] is what the stripe of the position keeps with the
-            column put there.
-        gain: (stripes, stripes), of the best exchange of two columns; -inf on the diagonal.
-        swap: (stripes, stripes) int64, which exchange that is: position in the first stripe times m, plus
-            position in the second.
+        retained: (stripes,) magnitude that each stripe keeps.
+        replaced: (columns, columns); [position, column] is what the position's stripe keeps with the column
+            there.
+        gain: (stripes, stripes) of the best exchange of two columns; -inf on the diagonal.
+        swap: (stripes, stripes) int64, that exchange: position in the first stripe times m, plus position in
+            the second.
     """
 
     order: Tensor
@@ -36,7 +36,7 @@ class Arrangement:
 
     @property
     def total(self) -> float:
-        """What all stripes keep together."""
+        """Magnitude that all stripes keep."""
         return float(self.retained.sum(dtype=torch.float64))
 
 
@@ -48,7 +48,7 @@ def arrange(magnitudes: Tensor, order: Tensor, n: int) -> Arrangement:
 
 
 def rearranged(arrangement: Arrangement, magnitudes: Tensor, order: Tensor, n: int) -> Arrangement:
-    """``arrangement`` changed to ``order``; only what the stripes that differ take part in is renewed."""
+    """Return ``arrangement`` changed to ``order``; recomputes only what involves changed stripes."""
     touched = (order != arrangement.order).any(dim=1).nonzero().flatten()
     if len(touched) == 0:
         return arrangement
@@ -67,8 +67,8 @@ def rearranged(arrangement: Arrangement, magnitudes: Tensor, order: Tensor, n: i
 def descend(arrangement: Arrangement, magnitudes: Tensor, n: int) -> Arrangement:
     """Take the best exchange of two columns between pairs of stripes until none gains.
 
-    All pairs of stripes that are each other's best partner exchange in the same round, so their gains add
-    up; what an exchange gave is checked against the exact sum before it is kept.
+    All pairs of stripes that are each other's best partner exchange in the same round, so their gains add up.
+    The exact sum is checked before an exchange is kept.
     """
     while True:
         taken = disjoint_pairs(arrangement.gain)
@@ -83,8 +83,8 @@ def descend(arrangement: Arrangement, magnitudes: Tensor, n: int) -> Arrangement
 def descend_exhaustively(arrangement: Arrangement, magnitudes: Tensor, n: int) -> Arrangement:
     """Give every pair of stripes its best division into two, until no pair of stripes gains.
 
-    The 35 distinct divisions of eight columns, for m = 4, are those of Pool and Yu, "Channel Permutations
-    for N:M Sparsity" (NeurIPS 2021).
+    The 35 distinct divisions of eight columns, for m = 4, are those of Pool and Yu, "Channel Permutations for
+    N:M Sparsity" (NeurIPS 2021).
     """
     divisions = canonical_divisions(arrangement.order.shape[1]).to(arrangement.order.device)
     stripes = len(arrangement.order)
@@ -108,27 +108,23 @@ def descend_exhaustively(arrangement: Arrangement, magnitudes: Tensor, n: int) -
 
 
 def canonical_divisions(m: int) -> Tensor:
-    """Return (C(2m, m) / 2, 2m) int64: every way to divide 2m columns into two stripes, once each."""
+    """Return (C(2m, m) / 2, 2m) int64: every division of 2m columns into two stripes, once each."""
     rest = range(1, 2 * m)
     firsts = [(0, *chosen) for chosen in itertools.combinations(rest, m - 1)]
     return torch.tensor([[*first, *(i for i in rest if i not in first)] for first in firsts])
 
 
 def disjoint_pairs(gains: Tensor) -> Tensor:
-    """Pairs of stripes, each the best for both of its stripes.
+    """Return pairs of stripes (pairs, 2) int64, lower first, that are each other's best partner.
 
-    Args:
-        gains: (stripes, stripes), symmetric; only positive numbers count.
-
-    Returns:
-        (pairs, 2) int64 with the lower stripe first, empty where nothing gains.
+    ``gains`` (stripes, stripes) is symmetric; only positive gains count.
     """
     best, partner = gains.max(dim=1)
     stripe = torch.arange(len(gains), device=gains.device)
     mutual = (best > 0) & (partner[partner] == stripe) & (stripe < partner)
     first = mutual.nonzero().flatten()
     if len(first) == 0 and len(gains) and float(best.max()) > 0:
-        # Equal gains can form a ring without a mutual pair.
+        # Equal gains can form a cycle without a mutual pair.
         first = best.argmax().reshape(1)
     return torch.stack([first, partner[first]], dim=1).sort(dim=1).values
 
@@ -136,7 +132,7 @@ def disjoint_pairs(gains: Tensor) -> Tensor:
 def _replacements(magnitudes: Tensor, order: Tensor, n: int) -> tuple[Tensor, Tensor]:
     slots = stripe_slots(magnitudes[order], n)
     threshold = slots.threshold.flatten(0, 1)
-    # Tiles of both, so that each number that is read is used several times.
+    # Tiles of both, so that each number is used several times once it is read.
     across = tile_size(8 * magnitudes.shape[1], magnitudes.device)
     gained = [
         torch.cat([added(part, upper) for part in magnitudes.split(across)], dim=1)
@@ -146,7 +142,7 @@ def _replacements(magnitudes: Tensor, order: Tensor, n: int) -> tuple[Tensor, Te
 
 
 def _best_swaps(order: Tensor, retained: Tensor, replaced: Tensor, stripes: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows ``stripes`` of :class:`Arrangement`'s ``gain`` and ``swap``."""
+    """Return the rows ``stripes`` of :class:`Arrangement`'s ``gain`` and ``swap``."""
     count, m = order.shape
     here = (stripes[:, None] * m + torch.arange(m, device=order.device)).flatten()
     after = replaced[here][:, order.flatten()] + replaced[:, order[stripes].flatten()].T
@@ -172,7 +168,7 @@ def _exchanged(arrangement: Arrangement, taken: Tensor) -> Tensor:
 def _division_gains(
     arrangement: Arrangement, magnitudes: Tensor, pairs: Tensor, divisions: Tensor, n: int
 ) -> tuple[Tensor, Tensor]:
-    """For each of ``pairs`` (P, 2): the gain of its best division, and which it is."""
+    """Return the gain of the best division of each of ``pairs`` (P, 2), and its number."""
     m = arrangement.order.shape[1]
     chunk = tile_size(divisions.numel() * magnitudes.shape[1], magnitudes.device)
     gains, choices = [], []
@@ -194,6 +190,6 @@ def _as_matrix(gains: Tensor, pairs: Tensor, stripes: int) -> Tensor:
 
 
 def _pair_number(taken: Tensor, stripes: int) -> Tensor:
-    """Where pairs (first < second) stand in the row-major list of all of them."""
+    """Return the positions of pairs (first < second) in the row-major list of all pairs."""
     first, second = taken[:, 0], taken[:, 1]
     return first * (2 * stripes - first - 1) // 2 + second - first - 1

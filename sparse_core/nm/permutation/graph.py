@@ -21,7 +21,7 @@ class ChannelGraph:
     """Axes of all parameters and buffers of a model, tied as its forward pass ties them.
 
     Args:
-        model: traced with ``torch.fx``, or ``torch.export`` where that fails; unchanged.
+        model: traced with ``torch.fx``, or with ``torch.export`` if that fails; does not change.
         example_inputs: a tensor, positional arguments, or named arguments.
 
     Attributes:
@@ -29,9 +29,6 @@ class ChannelGraph:
         tensors: every parameter and buffer once, by its first name.
         values: their axes.
         tracer: ``"torch.fx"`` or ``"torch.export"``.
-
-    Raises:
-        ValueError: the model cannot be traced either way.
     """
 
     def __init__(self, model: nn.Module, example_inputs: Any) -> None:
@@ -79,7 +76,7 @@ class ChannelGraph:
 
 
 class _Interpreter(fx.Interpreter):
-    """Runs the graph on the example and carries axes beside the numbers."""
+    """Runs the graph on the example and propagates axes with the numbers."""
 
     def __init__(self, graph: fx.GraphModule, channels: ChannelGraph) -> None:
         super().__init__(graph)
@@ -164,7 +161,7 @@ def _trace(model: nn.Module, example_inputs: Any) -> tuple[fx.GraphModule, Seque
         defaults = {name: value for name, value in bound.arguments.items() if name not in given}
         graph = fx.symbolic_trace(model, concrete_args=defaults or None)
         return graph, list(bound.arguments.values()), "torch.fx"
-    except Exception as problem:  # Any error of the model's own code can surface here.
+    except Exception as problem:  # The model's own code can raise any error here.
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
     try:
         exported: Any = torch.export.export(model, positional, named, strict=False).module()
@@ -213,6 +210,6 @@ def _holds_tensor(tree: Any) -> bool:
 
 
 def _key(tensor: Tensor) -> _Key:
-    # Empty tensors have no address of their own.
+    # Empty tensors have no unique address.
     address = tensor.data_ptr() if tensor.numel() else id(tensor)
     return address, tuple(tensor.shape), tensor.stride()

@@ -22,16 +22,16 @@ from sparse_core.nm.permutation.stripes import matrix_retained
 
 @dataclass(frozen=True)
 class ChannelGroup:
-    """Channels that had to be permuted together, or could not be.
+    """Channels that must be permuted together, or cannot be permuted.
 
     Attributes:
-        name: the first layer that reads them; with the columns where it reads others beside them.
-        channels: how many.
-        consumers: layers whose columns they are, searched together.
+        name: first layer that reads them, with its columns if it also reads others.
+        channels: number of channels.
+        consumers: layers with these channels as columns, searched together.
         producers: other parameters and buffers with these channels.
         retained_before: magnitude that n:m pruning keeps of all weights read by consumers.
         retained: the same after the permutation.
-        reason: why nothing was permuted; None where something was.
+        reason: why nothing was permuted; None if something was.
     """
 
     name: str
@@ -45,12 +45,11 @@ class ChannelGroup:
 
 @dataclass(frozen=True)
 class PermutationReport(Report):
-    """What :func:`~sparse_core.nm.permutation.model.permute_model` did.
+    """Result of :func:`~sparse_core.nm.permutation.model.permute_model`.
 
     Attributes:
-        groups: each group of tied channels that a selected layer reads.
-        permutations: (channels,) int64 by the name of the group: new channel i is the old
-            ``permutation[i]``.
+        groups: groups of tied channels that a selected layer reads.
+        permutations: (channels,) int64 by the name of the group: new channel i is the old ``permutation[i]``.
         largest_change: largest difference of the outputs for the example, before and after.
         tracer: ``"torch.fx"`` or ``"torch.export"``.
     """
@@ -61,7 +60,7 @@ class PermutationReport(Report):
     tracer: str = "torch.fx"
 
     def tables(self) -> list[Table | str]:
-        """Return a row for each group."""
+        """Return one row per group."""
         columns: dict[str, Column] = {
             "channels of": "name",
             "count": "channels",
@@ -89,33 +88,33 @@ def permute_model(
 ) -> PermutationReport:
     """Permute tied channels of ``model`` in place, so that n:m pruning keeps more of its weights.
 
-    The forward pass is traced; channels are followed from the layers that make them through activations,
+    The forward pass is traced. Channels are followed from the layers that produce them through activations,
     normalisation, pooling, flattening, residual sums and concatenations to the layers that read them, as in
     Pool and Yu, "Channel Permutations for N:M Sparsity" (NeurIPS 2021). Layers that read the same channels
-    are searched together. Where channels meet something that depends on their order (inputs and outputs
-    of the model, heads of attention, unknown operations) they stay, and the report says why. A convolution
-    is searched where a group of m weights lies along its channels: kernels of 1x1, or
-    ``NMPattern(n, m, conv_layout="channels_last")``.
+    are searched together.
+
+    Channels keep their order if something depends on it (inputs and outputs of the model, heads of attention,
+    unknown operations); the report gives the reason. A convolution is searched if a group of m weights lies
+    along its channels: kernels of 1x1, or ``NMPattern(n, m, conv_layout="channels_last")``. Gradients and an
+    optimiser's state are not permuted, so permute before training starts or resumes.
 
     Args:
-        model: its parameters and buffers are permuted in place; hooks and modes are left alone.
+        model: its parameters and buffers are permuted in place; hooks and modes do not change.
         example_inputs: a tensor, a tuple of positional arguments or a dict of named ones.
         pattern: n, m and the layout of convolutions.
-        select: which layers count: a callable of name and module, or a regular expression that is searched
-            in the name; all Linear and Conv2d by default. Others are permuted along where they must.
-        seed: of the search.
-        effort: of the search, see :func:`permute_channels`.
+        select: layers that count: a function of name and module, or a regular expression for the name; all
+            Linear and Conv2d by default. Others are permuted along if necessary.
+        seed: seed of the search.
+        effort: effort of the search, see :func:`permute_channels`.
         progress: show a progress bar.
 
-    An optimiser's state and gradients do not follow: permute before training starts or goes on.
-
     Returns:
-        Each group with the magnitudes kept before and after, and the permutations.
+        Groups with the magnitudes kept before and after, and the permutations.
 
     Raises:
-        ValueError: no layer matches, or the model cannot be traced; nothing is changed.
+        ValueError: no layer matches, or the model cannot be traced; nothing has changed.
         RuntimeError: the output for the example changed by more than rounding, for example because the
-            forward pass is random or not finite; everything is put back.
+            forward pass is random or not finite; the model is restored.
     """
     layers = _layers(model, pattern, select)
     with evaluation_mode(model), torch.no_grad():
@@ -132,15 +131,15 @@ def permute_model(
                 undo.append((variable, order))
         after = _outputs(model, example_inputs)
         changes = _changes(before, after)
-        # Written so that NaN counts as a change.
+        # The negated comparison makes NaN count as a change.
         beyond = [change for change, allowed in changes if not change <= allowed]
         if beyond:
             for variable, order in reversed(undo):
                 worker.apply(variable, order.argsort())
             raise RuntimeError(
-                f"an output of {type(model).__name__} changed by {beyond[0]:.3g}, more than rounding explains;"
-                " the permutation was reverted. Is the forward pass random, or does its code depend on"
-                " channel numbers?"
+                f"an output of {type(model).__name__} changed by {beyond[0]:.3g}, more than rounding"
+                " explains; the permutation was reverted. Is the forward pass random, or does its code depend"
+                " on channel numbers?"
             )
     change = max((change for change, _ in changes), default=0.0)
     return PermutationReport(groups, permutations, change, graph.tracer)
@@ -156,7 +155,7 @@ class _Worker:
             name: [graph.system.resolve(axis) for axis in value.axes] for name, value in graph.values.items()
         }
         names = {id(tensor): name for name, tensor in graph.tensors.items()}
-        # A tied weight is listed under its first name only.
+        # A tied weight is listed only under its first name.
         self.layers = {
             name: (layer, names[id(layer.weight)])
             for name, layer in layers.items()
@@ -164,14 +163,14 @@ class _Worker:
         }
 
     def variables(self) -> list[int]:
-        """Variables that columns of selected layers consist of, in the order of the layers."""
+        """Return the variables in columns of selected layers, in the order of the layers."""
         found: dict[int, None] = {}
         for _, tensor in self.layers.values():
             found.update((segment.variable, None) for segment in self.axes[tensor][1])
         return list(found)
 
     def permute(self, variable: int, *, seed: int, effort: Effort) -> tuple[ChannelGroup, Tensor | None]:
-        """Search one variable and apply what was found; the order is None where nothing was."""
+        """Search one variable and apply the result; the order is None if nothing was found."""
         readers = {
             name: tensor
             for name, (_, tensor) in self.layers.items()
@@ -227,7 +226,7 @@ class _Worker:
         return torch.cat(parts)
 
     def _columns(self, name: str, variable: int) -> Iterator[Tensor]:
-        """Return (rows, channels) matrices of a layer in which a permutation moves single columns of groups."""
+        """Yield (rows, channels) matrices of a layer in which a permutation moves single columns."""
         layer, tensor = self.layers[name]
         weight = layer.weight.detach()
         if weight.ndim == 4 and weight.shape[2:] != (1, 1) and self.pattern.conv_layout == "unfold":
@@ -292,7 +291,7 @@ def _outputs(model: nn.Module, example_inputs: Any) -> list[Tensor]:
 
 
 def _changes(before: list[Tensor], after: list[Tensor]) -> list[tuple[float, float]]:
-    """For each output its largest change and what rounding explains."""
+    """Return for each output its largest change and the change that rounding explains."""
     changes = []
     for old, new in zip(before, after, strict=True):
         if old.numel() == 0:

@@ -1,4 +1,4 @@
-"""Which rule an operation of a traced graph follows."""
+"""Mapping from operations of a traced graph to their rules."""
 
 from __future__ import annotations
 
@@ -95,15 +95,9 @@ Parameter = Callable[[str], Value | None]
 
 
 def apply_module(module: nn.Module, call: Call, parameter: Parameter) -> Value | None:
-    """Follow the rule of a module of torch.nn.
+    """Apply the rule of a torch.nn module; None if it has no rule.
 
-    Args:
-        module: called by ``call``.
-        call: its inputs.
-        parameter: the value of one of the module's parameters or buffers by name; None where it is None.
-
-    Returns:
-        The result; None where the module has no rule.
+    ``parameter`` returns the value of one of the module's parameters or buffers by name.
     """
     kind = type(module)
     if kind in _POINTWISE_MODULES:
@@ -161,7 +155,7 @@ _CHANNEL_NORMS = (
 
 
 def _multi_head(call: Call, parameter: Parameter) -> Value | None:
-    """Inputs and output follow the residual stream; heads stay as they are."""
+    """Tie inputs and output to the residual stream; heads keep their order."""
     streams = call.tensors[:3]
     packed = parameter("in_proj_weight")
     names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
@@ -185,7 +179,7 @@ def _multi_head(call: Call, parameter: Parameter) -> Value | None:
 
 
 def _with(call: Call, *arguments: Any) -> Call:
-    """The call of the function that a module stands for."""
+    """Return the call of the function that a module stands for."""
     return Call(call.system, call.name, (call.x, *arguments), {}, call.shape)
 
 

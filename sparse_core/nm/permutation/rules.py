@@ -1,4 +1,4 @@
-"""How operations pass on, tie together or lock the axes of their tensors."""
+"""Rules: how operations pass on, tie or lock the axes of their tensors."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sparse_core.nm.permutation.axes import Axis, AxisSystem, Value
 
 @dataclass(frozen=True)
 class Call:
-    """One operation of the graph, with :class:`Value` where tensors are.
+    """One operation of the graph, with :class:`Value` in place of tensors.
 
     Attributes:
         system: the axes so far.
-        name: of the operation, as errors and reports call it.
+        name: name of the operation in errors and reports.
         args: positional arguments.
         kwargs: named arguments.
-        shape: of the result; of the first tensor where there are several.
+        shape: shape of the result; of the first tensor if there are several.
     """
 
     system: AxisSystem
@@ -28,27 +28,27 @@ class Call:
     shape: tuple[int, ...]
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
-        """An argument by position or name."""
+        """Return an argument by position or name."""
         if position < len(self.args):
             return self.args[position]
         return self.kwargs.get(name, default)
 
     @property
     def tensors(self) -> list[Value]:
-        """All tensor arguments, also those in lists."""
+        """Return all tensor arguments, also those in lists."""
         return tensors_in((self.args, self.kwargs))
 
     @property
     def x(self) -> Value:
-        """The first tensor argument."""
+        """First tensor argument."""
         return self.tensors[0]
 
     def fixed(self, size: int) -> Axis:
-        """A new axis that nothing permutes."""
+        """Return a new locked axis."""
         return self.system.fresh(size, f"{self.name} fixes the order")
 
     def integers(self, position: int, name: str) -> list[int]:
-        """A list of integers that may also come as separate arguments."""
+        """Return a list of integers, which may also be separate arguments."""
         found = self.argument(position, name)
         if isinstance(found, int):
             rest = [number for number in self.args[position:] if isinstance(number, int)]
@@ -57,7 +57,7 @@ class Call:
 
 
 def tensors_in(tree: Any) -> list[Value]:
-    """Every :class:`Value` of nested lists, tuples and dicts, in order."""
+    """Return every :class:`Value` in nested lists, tuples and dicts, in order."""
     if isinstance(tree, Value):
         return [tree]
     if isinstance(tree, dict):
@@ -73,7 +73,7 @@ def barrier(call: Call, reason: str | None = None) -> None:
 
 
 def elementwise(call: Call) -> Value:
-    """Axes that meet by broadcasting are the same."""
+    """Unify axes that meet by broadcasting."""
     axes = []
     for dim, size in enumerate(call.shape):
         met = []
@@ -88,7 +88,7 @@ def elementwise(call: Call) -> Value:
 
 
 def linear(call: Call) -> Value:
-    """``x @ weight.T + bias``."""
+    """Follow ``x @ weight.T + bias``."""
     x, weight, bias = call.x, call.argument(1, "weight"), call.argument(2, "bias")
     call.system.unify(x.axes[-1], weight.axes[1])
     if bias is not None:
@@ -97,7 +97,7 @@ def linear(call: Call) -> Value:
 
 
 def convolution(call: Call, *, spatial: int, transposed: bool = False) -> Value:
-    """Convolution over the last ``spatial`` dimensions; grouped ones are barriers unless depthwise."""
+    """Follow a convolution over the last ``spatial`` dimensions; grouped ones lock unless depthwise."""
     x, weight, bias = call.x, call.argument(1, "weight"), call.argument(2, "bias")
     groups = call.argument(6, "groups", 1)
     inner, outer = (0, 1) if transposed else (1, 0)
@@ -118,14 +118,14 @@ def convolution(call: Call, *, spatial: int, transposed: bool = False) -> Value:
 
 
 def channel_norm(call: Call) -> Value:
-    """Batch and instance normalisation: a statistic and a factor for each channel."""
+    """Follow batch and instance normalisation: a statistic and a factor per channel."""
     for vector in call.tensors[1:]:
         call.system.unify(call.x.axes[1], vector.axes[0])
     return Value(call.shape, call.x.axes)
 
 
 def layer_norm(call: Call) -> Value:
-    """Layer or RMS normalisation; over one dimension the order does not matter."""
+    """Follow layer or RMS normalisation; over one dimension the order does not matter."""
     if len(call.integers(1, "normalized_shape")) != 1:
         barrier(call, f"{call.name} normalises several dimensions together")
         return Value(call.shape, call.x.axes)
@@ -135,14 +135,14 @@ def layer_norm(call: Call) -> Value:
 
 
 def group_norm(call: Call) -> Value:
-    """Group normalisation: channels must stay in their groups unless there is one, or one each."""
+    """Follow group normalisation: locks channels unless there is one group, or one per channel."""
     if call.argument(1, "num_groups") not in (1, call.x.shape[1]):
         barrier(call, f"{call.name} normalises groups of channels")
     return channel_norm(call)
 
 
 def embedding(call: Call, *, indices: int) -> Value:
-    """Rows of a table; ``indices`` says which of the first two arguments holds their numbers."""
+    """Follow a table lookup; ``indices`` is the position of the row numbers among the first two arguments."""
     numbers = call.argument(indices, "input")
     table = call.argument(1 - indices, "weight")
     call.system.lock(table.axes[0], "rows of an embedding table are looked up by number")
@@ -150,7 +150,7 @@ def embedding(call: Call, *, indices: int) -> Value:
 
 
 def reduction(call: Call) -> Value:
-    """Sums, means and extremes do not depend on the order of what they run over."""
+    """Follow sums, means and extremes, which do not depend on the order of reduced dimensions."""
     given = call.argument(1, "dim")
     dims = range(call.x.ndim) if given is None else [given] if isinstance(given, int) else given
     gone = {dim % call.x.ndim for dim in dims}
@@ -162,7 +162,7 @@ def reduction(call: Call) -> Value:
 
 
 def matmul(call: Call) -> Value:
-    """Products of matrices or vectors: the inner dimension is summed over."""
+    """Follow products of matrices or vectors, which sum over the inner dimension."""
     first, second = call.tensors[:2]
     call.system.unify(first.axes[-1], second.axes[-2 if second.ndim > 1 else 0])
     rows = first.axes[-2:-1]
@@ -174,14 +174,14 @@ def matmul(call: Call) -> Value:
 
 
 def addmm(call: Call) -> Value:
-    """``bias + first @ second``."""
+    """Follow ``bias + first @ second``."""
     bias, first, second = call.tensors
     product = matmul(Call(call.system, call.name, (first, second), {}, call.shape))
     return elementwise(Call(call.system, call.name, (product, bias), {}, call.shape))
 
 
 def attention(call: Call) -> Value:
-    """Scaled dot-product attention of (..., tokens, channels)."""
+    """Follow scaled dot-product attention of (..., tokens, channels)."""
     query, key, value = call.tensors[:3]
     call.system.unify(query.axes[-1], key.axes[-1])
     call.system.unify(key.axes[-2], value.axes[-2])

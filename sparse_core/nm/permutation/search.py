@@ -25,9 +25,9 @@ class Annealing(NamedTuple):
     """One annealing run.
 
     Attributes:
-        work: weights that all steps of all chains look at together, at most.
-        chains: side by side, at most.
-        sweeps: rounds of a chain through all pairs of stripes, at most.
+        work: upper bound of the weights that all steps of all chains read together.
+        chains: upper bound of parallel chains.
+        sweeps: upper bound of a chain's rounds through all pairs of stripes.
         temperatures: first and last, in standard deviations of an exchange's gain; tuned on uniform and
             normal matrices.
     """
@@ -40,12 +40,12 @@ class Annealing(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchBudget:
-    """How much a search may do, in work and not in seconds, so that it repeats.
+    """Limits of a search in work instead of seconds, so that it repeats.
 
     Attributes:
         annealing: runs one after the other.
         escapes: attempts to leave the local optimum.
-        exhaustive: weights that the divisions of all pairs of stripes may hold together.
+        exhaustive: total weights in the divisions of all pairs of stripes, at most.
     """
 
     annealing: tuple[Annealing, ...]
@@ -62,23 +62,23 @@ BUDGETS: dict[Effort, SearchBudget] = {
 }
 
 
-# Rounds through all pairs of stripes: with fewer than these, chains start from the descent's result
-# instead of a random order.
+# With fewer rounds through all pairs of stripes, chains start from the descent's result instead of a random
+# order.
 _SWEEPS_FROM_RANDOM = 20
-# Smaller matrices are annealed no longer than one of so many weights: calls cost more than numbers there.
+# Smaller matrices are annealed as long as one of this size, because call overhead dominates there.
 _LEAST_STEP = 1 << 13
 
 
 class Permutation(NamedTuple):
-    """The better order of columns and what it keeps.
+    """The better order of columns and the magnitude it keeps.
 
     Attributes:
         permutation: (columns,) int64 on the device of the weight; ``weight[:, permutation]`` is the better
             matrix.
         retained_before: sum of the magnitudes that n:m pruning keeps in the given order.
         retained: the same in the new order; never less.
-        upper_bound: what each row would keep without the pattern: the n / m of it that is largest.
-        recovered: share of the way from ``retained_before`` to ``upper_bound``, 0 where they are equal.
+        upper_bound: magnitude that each row keeps without the pattern: its largest n / m.
+        recovered: share of the way from ``retained_before`` to ``upper_bound``, 0 if they are equal.
     """
 
     permutation: Tensor
@@ -102,30 +102,34 @@ def permute_channels(
     """Find an order of the columns of ``weight`` that keeps more of it under n:m pruning.
 
     After Pool and Yu, "Channel Permutations for N:M Sparsity" (NeurIPS 2021), and Mishra et al.,
-    "Accelerating Sparse Deep Neural Networks" (2021): columns are exchanged between pairs of stripes of m,
-    the best exchanges first, until no pair gains; then come escapes with bounded regret: a few random
-    exchanges, undone unless the descent from there ends higher. Before the escapes, and beyond these
-    papers, several chains of simulated annealing run side by side where the matrix is small enough for
-    them. A change of one column is scored for all columns at once, so any n:m is searched alike; for m up
-    to 5 each pair of stripes also gets its best division of all (35 for m = 4).
+    "Accelerating Sparse Deep Neural Networks" (2021):
 
-    On a CPU one thread is used: the search is many short calls on numbers in the cache, and threads that
-    wait for a core make each of them wait. The default takes 2 to 3 s on one core for float32 matrices from
-    128 x 64 to 1024 x 1024, and in proportion to the rows above that; a GPU suits those better.
+    - Columns are exchanged between pairs of stripes of m, the best exchanges first, until no pair gains. For
+    m up to 5,
+      each pair of stripes also gets its best division of all (35 for m = 4).
+    - Small matrices are then annealed in several parallel chains, beyond these papers.
+    - Escapes with bounded regret follow: a few random exchanges, undone unless the descent from there ends
+    higher.
+
+    A change of one column is scored for all columns at once, so any n:m is searched alike.
+
+    On a CPU the search uses one thread: it is many short calls on cached numbers, which threads would slow
+    down. The default takes 2 to 3 s on one core for float32 matrices from 128 x 64 to 1024 x 1024, and grows
+    with the rows above that; use a GPU for those.
 
     Args:
         weight: (rows, columns), a floating tensor or an array; columns divisible by m.
-        n: kept in a group, or a pattern.
-        m: columns in a group; 4 where neither it nor a pattern is given.
-        seed: of the random choices; the same seed gives the same permutation on the same device.
+        n: columns to keep per group, or a pattern.
+        m: columns per group; 4 by default.
+        seed: seed of the random choices; results repeat on the same device.
         effort: ``"fast"`` only descends; ``"default"`` anneals small matrices; ``"high"`` does about eight
             times as much.
         escapes: attempts to leave the local optimum, instead of the effort's.
-        time_limit_s: stop early after so many seconds; results then depend on the machine's speed.
+        time_limit_s: stop after so many seconds; results then depend on the machine's speed.
         progress: show a progress bar.
 
     Returns:
-        The permutation with the magnitudes before and after; the identity where nothing gains.
+        The permutation with the magnitudes before and after; the identity if nothing gains.
 
     Raises:
         TypeError: ``weight`` is not floating point.
@@ -169,14 +173,14 @@ class _Search:
         self.bar = bar
 
     def run(self, budget: SearchBudget, escapes: int) -> Tensor:
-        """Return (stripes, m) columns in stripes."""
+        """Return the columns in stripes, (stripes, m)."""
         columns = len(self.magnitudes)
         start = torch.arange(columns, device=self.magnitudes.device).reshape(-1, self.m)
         best = self._descend(arrange(self.magnitudes, start, self.n), budget)
         for run in budget.annealing:
             annealed = self._anneal(best, run)
             if annealed is not None:
-                # A chain may end anywhere: it counts only once it has descended too.
+                # A chain may end anywhere, so it counts only after a descent.
                 found = self._descend(arrange(self.magnitudes, annealed, self.n), budget)
                 best = found if found.total > best.total else best
         return self._escape(best, escapes, budget).order
@@ -193,7 +197,7 @@ class _Search:
     def _anneal(self, best: Arrangement, run: Annealing) -> Tensor | None:
         stripes = len(best.order)
         chain_steps = run.work // max(self.magnitudes.numel(), _LEAST_STEP)
-        # One step visits a stripe once: a sweep over all of its partners takes stripes - 1 steps.
+        # One step visits a stripe once, so a sweep over all partners takes stripes - 1 steps.
         sweeps = chain_steps // (stripes - 1)
         if sweeps < 1 or self._is_over():
             return None
@@ -225,7 +229,7 @@ class _Search:
         return best_chain(self.magnitudes, order, self.n)
 
     def _scaled(self) -> Tensor:
-        """Magnitudes in [0, 1] and float32, which is as good for random choices and faster."""
+        """Return magnitudes in [0, 1] and float32, which are faster and precise enough for random choices."""
         largest = self.magnitudes.max()
         return torch.where(largest > 0, self.magnitudes / largest, 0.0).float()
 
@@ -242,7 +246,7 @@ class _Search:
         return self._descend(best, budget)
 
     def _shake(self, order: Tensor) -> Tensor:
-        """``order`` with two random columns of each of four random stripes, at most, exchanged."""
+        """Return ``order`` with two random columns exchanged in each of up to four random stripes."""
         stripes, m = order.shape
         taken = torch.randperm(stripes, generator=self.generator, device=order.device)[:4]
         taken = taken[: len(taken) // 2 * 2].reshape(2, -1)
@@ -280,10 +284,10 @@ def _matrix(weight: Tensor | Any, pattern: NMPattern) -> Tensor:
 
 @contextmanager
 def _one_thread(device: torch.device) -> Iterator[None]:
-    """One thread for tensors on a CPU.
+    """Use one thread for tensors on a CPU.
 
-    The search is many short calls on numbers in the cache. A second thread gains a tenth on a quiet machine,
-    and where another process wants the cores each call waits for it: ten times as long altogether.
+    The search is many short calls on cached numbers. A second thread gains a tenth on an idle machine, but
+    with another process on the cores each call waits, and the search takes ten times as long.
     """
     threads = torch.get_num_threads()
     if device.type == "cpu":

@@ -1,4 +1,4 @@
-"""Rules of operations that move, merge, split, cut or pick dimensions."""
+"""Rules of operations that move, merge, split, cut or select dimensions."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Sequence
 from sparse_core.nm.permutation.axes import Axis, Segment, Value
 from sparse_core.nm.permutation.rules import Call, barrier, tensors_in
 
-# Repeating an axis more often than this within another one is treated as a barrier.
+# An axis that repeats more often than this within another one is locked.
 _MOST_REPEATS = 64
 
 
 def pooling(call: Call, *, spatial: int) -> Value:
-    """The last ``spatial`` dimensions change, the others stay."""
+    """Replace the last ``spatial`` dimensions, keep the others."""
     for axis in call.x.axes[-spatial:]:
         call.system.lock(axis, f"{call.name} works along this dimension")
     return Value(call.shape, (*call.x.axes[:-spatial], *map(call.fixed, call.shape[-spatial:])))
 
 
 def resize(call: Call) -> Value:
-    """Padding, interpolation, slicing: dimensions that change keep their order."""
+    """Follow padding, interpolation and slicing: lock dimensions that change."""
     axes = []
     for axis, before, after in zip(call.x.axes, call.x.shape, call.shape, strict=True):
         if before != after:
@@ -30,17 +30,17 @@ def resize(call: Call) -> Value:
 
 
 def interpolate(call: Call) -> Value:
-    """Interpolation and padding work along every dimension but the first two."""
+    """Follow interpolation and padding of every dimension except the first two."""
     return pooling(call, spatial=max(1, call.x.ndim - 2))
 
 
 def permute(call: Call) -> Value:
-    """``x.permute(dims)``."""
+    """Follow ``x.permute(dims)``."""
     return Value(call.shape, tuple(call.x.axes[dim] for dim in call.integers(1, "dims")))
 
 
 def transpose(call: Call) -> Value:
-    """``x.transpose(a, b)``, and ``x.T`` and ``x.mT`` without arguments."""
+    """Follow ``x.transpose(a, b)``, and ``x.T`` and ``x.mT`` without arguments."""
     axes = list(call.x.axes)
     first, second = call.argument(1, "dim0", -1), call.argument(2, "dim1", -2)
     if len(axes) > 1:
@@ -49,7 +49,7 @@ def transpose(call: Call) -> Value:
 
 
 def reshape(call: Call) -> Value:
-    """Any change of shape; merged channels stay together as blocks, split ones are locked."""
+    """Follow a change of shape; merged channels stay together as blocks, split ones are locked."""
     axes: list[Axis] = []
     for before, after in _blocks(call.x.shape, call.shape):
         sources = [call.x.axes[dim] for dim in before if call.x.shape[dim] != 1]
@@ -65,7 +65,7 @@ def reshape(call: Call) -> Value:
 
 
 def concatenate(call: Call) -> Value:
-    """``cat(tensors, dim)``: segments side by side."""
+    """Follow ``cat(tensors, dim)``: segments side by side."""
     values: Sequence[Value] = tensors_in(call.argument(0, "tensors"))
     dim = call.argument(1, "dim", call.kwargs.get("axis", 0)) % len(call.shape)
     values = [value for value in values if value.ndim == len(call.shape)]
@@ -79,7 +79,7 @@ def concatenate(call: Call) -> Value:
 
 
 def split(call: Call, shapes: list[tuple[int, ...]]) -> tuple[Value, ...]:
-    """``split`` and ``chunk``: the channels fall into separate runs."""
+    """Follow ``split`` and ``chunk``, which divide the channels into runs."""
     dim = call.argument(2, "dim", 0) % call.x.ndim
     parts = call.system.split(call.x.axes[dim], [shape[dim] for shape in shapes])
     axes = call.x.axes
@@ -89,7 +89,7 @@ def split(call: Call, shapes: list[tuple[int, ...]]) -> tuple[Value, ...]:
 
 
 def glu(call: Call) -> Value:
-    """One half of the channels gates the other."""
+    """Follow a gated linear unit: unify both halves of the channels."""
     dim = call.argument(1, "dim", -1) % call.x.ndim
     half = call.x.shape[dim] // 2
     first, second = call.system.split(call.x.axes[dim], [half, half])
@@ -98,7 +98,7 @@ def glu(call: Call) -> Value:
 
 
 def get_item(call: Call) -> Value:
-    """``x[index]`` with slices, integers, None and ellipses; anything else locks."""
+    """Follow ``x[index]`` with slices, integers, None and ellipses; lock for anything else."""
     index = call.argument(1, "index")
     index = index if isinstance(index, tuple) else (index,)
     if any(not (item is None or item is Ellipsis or isinstance(item, int | slice)) for item in index):
@@ -124,21 +124,21 @@ def get_item(call: Call) -> Value:
 
 
 def select(call: Call) -> Value:
-    """``x.select(dim, number)``."""
+    """Follow ``x.select(dim, number)``."""
     dim = call.argument(1, "dim") % call.x.ndim
     call.system.lock(call.x.axes[dim], f"{call.name} picks channels by number")
     return Value(call.shape, (*call.x.axes[:dim], *call.x.axes[dim + 1 :]))
 
 
 def slice_along(call: Call) -> Value:
-    """``x.narrow`` and the slices of exported graphs."""
+    """Follow ``x.narrow`` and the slices of exported graphs."""
     if call.shape == call.x.shape and call.kwargs.get("step", 1) == 1 and len(call.args) < 5:
         return Value(call.shape, call.x.axes)
     return resize(call)
 
 
 def _merged(call: Call, dims: list[int]) -> Axis:
-    """The axis of several dimensions made one: (A, B, C) runs through C first."""
+    """Return the axis of several merged dimensions: (A, B, C) runs through C first."""
     axis: Axis = ()
     for position, dim in enumerate(dims):
         inner = math.prod(call.x.shape[other] for other in dims[position + 1 :])
@@ -162,7 +162,7 @@ def _merged(call: Call, dims: list[int]) -> Axis:
 
 
 def _blocks(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
-    """Smallest runs of dimensions of equal size on both sides of a reshape."""
+    """Return the smallest runs of dimensions of equal size on both sides of a reshape."""
     if 0 in before:
         return [(list(range(len(before))), list(range(len(after))))]
     blocks = []

@@ -147,11 +147,7 @@ def cheapest(
     """Return the option of each layer with the lowest total sensitivity: a multiple-choice knapsack.
 
     The result drops at least ``target`` of the weights and at most ``overshoot`` more. If no choice is that
-    close,
-    the closest ones are compared.
-
-    Raises:
-        ValueError: the target cannot be reached.
+    close, the closest ones are compared.
     """
     total = sum(layer[0].weights for layer in options)
     least = sum(min(option.kept for option in layer) for layer in options)
@@ -169,7 +165,7 @@ def cheapest(
     found = program.solved(scaled, math.ceil((1 - target - overshoot) * total - 1e-3), budget)
     if found is None:
         closest = program.solved(-program.kept, 0, budget)
-        assert closest is not None  # The sparsest choice is within the budget.
+        assert closest is not None  # The sparsest choice is always within the budget.
         found = program.solved(scaled, sum(option.kept for option in closest), budget)
     assert found is not None
     return found
@@ -242,28 +238,22 @@ def allocate(
     """Choose a pattern for each layer: the lowest total sensitivity at ``target_sparsity`` or more.
 
     HiGHS solves it as an integer program through ``scipy.optimize.milp``: one candidate per layer, and a
-    bound
-    on the total number of kept weights. The total is within 1e-7 of the optimum. Sensitivities of layers are
-    assumed to add up. Decision 7 explains this cost and the bound.
+    bound on the total number of kept weights. The total is within 1e-7 of the optimum. Sensitivities of
+    layers are assumed to add up. Decision 7 explains this cost and the bound.
 
     Args:
         model: any module; it does not change.
         target_sparsity: share of zeros among the weights of the selected layers, 0 to below 1. A layer that
-            no
-            candidate divides stays dense and counts.
+            no candidate divides stays dense and counts.
         candidates: patterns to choose from; ``None``, dense, only if listed.
         sensitivity: cost of a layer under a pattern: a report of :func:`layer_sensitivity`, or numbers by
-            name
-            and pattern. By default, the squares of the weights that magnitude pruning drops, as a share of
-            the
-            layer's squares. Dense costs nothing.
+            name and pattern. By default, the squares of the weights that magnitude pruning drops, as a share
+            of the layer's squares. Dense costs nothing.
         conservative: layers that keep at least ``conservative_density``; :func:`attention_and_ends` returns
-            the
-            usual ones.
+            the usual ones.
         conservative_density: minimum density of these layers, 0 to 1.
         overshoot: largest excess over the target, as a share of the weights. If layers are so few or large
-            that
-            no choice is that close, the closest ones are compared.
+            that no choice is that close, the closest ones are compared.
         select: layers to prune, see :data:`sparse_core.common.surgery.Select`; others do not count.
 
     Returns:
@@ -272,9 +262,8 @@ def allocate(
     Raises:
         TypeError: a candidate that is not n:m.
         ValueError: the target or ``overshoot`` is out of range, the target cannot be reached (the message
-            gives
-            the largest that can), a layer has no candidate, a sensitivity is missing, negative or NaN, or
-            nothing matches.
+            gives the largest that can), a layer has no candidate, a sensitivity is missing, negative or NaN,
+            or nothing matches.
     """
     if not 0 <= target_sparsity < 1:
         raise ValueError(f"target_sparsity must be at least 0 and below 1, got {target_sparsity}")

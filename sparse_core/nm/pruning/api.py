@@ -161,19 +161,15 @@ def prune(
 
     Args:
         target: a weight (out, in) or (out, in, kernel height, kernel width), or a model. Pruned are Linear
-            and
-            Conv2d layers, ``in_proj_weight`` of ``nn.MultiheadAttention`` (unless inputs must be collected),
-            and
-            ``Conv1D`` of transformers, whose weight is (in, out) with groups along in. ``report.skipped``
-            lists
-            other matrices, for example of recurrent layers and fused experts. Weights are changed in place,
-            so
-            optimisers keep working; attach ``report.masks`` to keep the zeros during training.
+            and Conv2d layers, ``in_proj_weight`` of ``nn.MultiheadAttention`` (unless inputs must be
+            collected), and ``Conv1D`` of transformers, whose weight is (in, out) with groups along in.
+            ``report.skipped`` lists other matrices, for example of recurrent layers and fused experts.
+            Weights are changed in place, so optimisers keep working; attach ``report.masks`` to keep the
+            zeros during training.
         n_or_pattern: ``NMPattern``, ``Block``, n followed by ``m``, or for a model a pattern by layer name.
         m: weights per group if ``n_or_pattern`` is n.
         score: ``"magnitude"``; ``"gradient"``, |w|·|gradient|; ``"wanda"``; ``"sparsegpt"``, which also
-            changes
-            kept weights; or scores of the weight's shape (a dictionary by name for a model).
+            changes kept weights; or scores of the weight's shape (a dictionary by name for a model).
         statistics: result of :func:`collect_inputs` for Wanda and SparseGPT (for a tensor one of its values).
         gradient: for a model a :class:`GradientScore`, by default the current gradients; for a tensor its
             gradient.
@@ -182,8 +178,7 @@ def prune(
             paper. Runs the batches once per layer and holds them in memory.
         select: layers of a model to prune, see :data:`sparse_core.common.surgery.Select`.
         compensate: scale each output row, see :func:`compensate_scale`: by least squares if the inputs'
-            Hessian
-            is known, otherwise to restore its norm.
+            Hessian is known, otherwise to restore its norm.
         damping: damping of SparseGPT.
         progress: show progress bars.
 

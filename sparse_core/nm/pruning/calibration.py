@@ -31,8 +31,7 @@ class InputStatistics:
         sum_of_squares: (columns,) or (groups, columns) float64.
         largest: () largest absolute input, without im2col's padding.
         hessian: 2/rows · XᵀX, (columns, columns) or (groups, columns, columns), float32 or float64: the
-            Hessian
-            of the mean squared output error. ``None`` unless requested.
+            Hessian of the mean squared output error. ``None`` unless requested.
     """
 
     rows: int

@@ -1,10 +1,8 @@
 """Select the layers for a pattern and find their weight matrices.
 
 ``nn.Linear`` and ``nn.Conv2d`` have ``weight`` with outputs first. ``nn.MultiheadAttention`` stacks the
-projections
-of queries, keys and values in ``in_proj_weight``. ``Conv1D`` of the package transformers (GPT-2 and its
-relatives)
-is a linear layer whose ``weight`` is (in, out).
+projections of queries, keys and values in ``in_proj_weight``. ``Conv1D`` of the package transformers (GPT-2
+and its relatives) is a linear layer whose ``weight`` is (in, out).
 """
 
 from __future__ import annotations

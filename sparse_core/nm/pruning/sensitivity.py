@@ -143,9 +143,8 @@ def layer_sensitivity(
     """Predict the change of the loss when one layer at a time is pruned by magnitude.
 
     The first order is that of Molchanov et al., "Importance Estimation for Neural Network Pruning" (2019),
-    summed
-    over a layer. The second order adds ½ Δwᵀ H Δw within the layer ("Optimal Brain Damage", LeCun, Denker and
-    Solla 1990).
+    summed over a layer. The second order adds ½ Δwᵀ H Δw within the layer ("Optimal Brain Damage", LeCun,
+    Denker and Solla 1990).
 
     - ``"fisher"`` uses the mean of g gᵀ over batches for H at no extra cost. It is the empirical Fisher
     matrix if a
@@ -153,8 +152,7 @@ def layer_sensitivity(
     - ``"exact"`` multiplies by the Hessian itself: one more backward pass per layer, pattern and batch,
     through a
       loss that must be twice differentiable. Torch's fused kernels of ``scaled_dot_product_attention`` are
-      not: use
-      ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` or ``"fisher"``.
+      not: use ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` or ``"fisher"``.
 
     The model runs in evaluation mode; its mode, parameters and gradients are restored.
 
@@ -174,8 +172,7 @@ def layer_sensitivity(
     Raises:
         TypeError: not a pattern.
         ValueError: invalid ``order`` or ``hessian``, no patterns, no batches, or no layer that fits. Or the
-            loss
-            is not one finite number, does not depend on a layer's weight, or with ``"exact"`` cannot be
+            loss is not one finite number, does not depend on a layer's weight, or with ``"exact"`` cannot be
             differentiated twice.
     """
     wanted = (patterns,) if isinstance(patterns, NMPattern | Block) else tuple(dict.fromkeys(patterns))

@@ -54,12 +54,7 @@ class PrunedWeight:
 def prune_weight(
     weight: Tensor, pattern: Pattern, options: PruneOptions, *, name: str = "weight"
 ) -> PrunedWeight:
-    """Return a weight pruned to a pattern; ``name`` names the layer in errors and warnings.
-
-    Raises:
-        TypeError: SparseGPT with blocks.
-        ValueError: missing statistics, sizes that do not fit, or NaN.
-    """
+    """Return a weight pruned to a pattern; ``name`` names the layer in errors and warnings."""
     source = weight.detach()
     if options.compensate and not bool(source.isfinite().all()):
         raise ValueError(f"{name} has NaN or infinite values: compensation needs finite values")
@@ -133,9 +128,8 @@ def compensate_scale(
 ) -> Tensor:
     """Return factors for the rows of ``weight * mask``.
 
-    Without statistics a factor restores the row's Euclidean norm. With them it is the least-squares optimum
-    a = (w H vᵀ) / (v H vᵀ) for v = w * mask and H = 2/rows · XᵀX, the factor that best restores the outputs
-    on
+    Without statistics a factor restores the row's Euclidean norm. With them it is the least-squares optimum a
+    = (w H vᵀ) / (v H vᵀ) for v = w * mask and H = 2/rows · XᵀX, the factor that best restores the outputs on
     those inputs. Rows that are or become zero have factor 1.
 
     Args:

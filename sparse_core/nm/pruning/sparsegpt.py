@@ -54,10 +54,8 @@ def sparsegpt(
 
     Frantar, Alistarh, "SparseGPT: Massive Language Models Can Be Accurately Pruned in One-Shot", ICML 2023,
     algorithm 1 with the n:m rule of section 3.4: each group keeps the n weights of largest w²/[U]ⱼⱼ², where
-    UᵀU is
-    the inverse Hessian and U upper triangular. Inputs that are always zero do not determine their weights:
-    these
-    are dropped first, by magnitude, and keep their values if a group has room for them.
+    UᵀU is the inverse Hessian and U upper triangular. Inputs that are always zero do not determine their
+    weights: these are dropped first, by magnitude, and keep their values if a group has room for them.
 
     Args:
         weight: (out, in) or (out, in, kernel height, kernel width).
@@ -79,8 +77,7 @@ def sparsegpt(
 
     Warns:
         CalibrationWarning: more than ``damping`` was needed, there are fewer ``rows`` than non-zero inputs,
-            or a
-            group has to keep weights of inputs that are always zero.
+            or a group has to keep weights of inputs that are always zero.
     """
     matrix, second = _checked(weight, hessian, pattern, damping, name)
     dead = second.diagonal() == 0

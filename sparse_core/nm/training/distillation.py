@@ -76,12 +76,6 @@ class DistillationLoss:
             student_logits: (..., classes) from the student's last forward pass.
             inputs: batch for the teacher: a tensor, a tuple or list of arguments, or a dict of them.
             hard_loss: () loss against the labels.
-
-        Raises:
-            ValueError: logits or features of teacher and student have different shapes, or the student has
-                not run
-                since the last call.
-            RuntimeError: called after :meth:`close`.
         """
         if self._pairs and not self._hooks:
             raise RuntimeError("this DistillationLoss is closed: create a new one")

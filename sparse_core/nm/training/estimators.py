@@ -52,8 +52,7 @@ def masked_weight(weight: Tensor, mask: Tensor, estimator: Estimator = "ste", de
     weight to all weights (Bengio, Léonard and Courville, "Estimating or Propagating Gradients Through
     Stochastic Neurons", 2013). ``"sr-ste"`` adds ``decay * weight`` at dropped weights (Zhou et al.,
     "Learning N:M Fine-grained Structured Sparse Neural Networks From Scratch", ICLR 2021, eq. 9). The decay
-    is
-    added at each use of the weight in a backward pass and is not multiplied by a loss scale.
+    is added at each use of the weight in a backward pass and is not multiplied by a loss scale.
     """
     if estimator == "fixed":
         return weight.masked_fill(~mask, 0)
@@ -182,10 +181,8 @@ def attach_masks(
     """Make layers compute with ``weight * mask`` while a dense weight is trained.
 
     The dense weight is the existing parameter, so optimisers made before or after both work. The model's
-    state
-    dict holds masks and estimator: to resume, attach any masks to a fresh model and load it. It names the
-    weight
-    ``parametrizations.weight.original`` until :meth:`MaskedModel.remove`.
+    state dict holds masks and estimator: to resume, attach any masks to a fresh model and load it. It names
+    the weight ``parametrizations.weight.original`` until :meth:`MaskedModel.remove`.
 
     Args:
         model: any module; changed in place.
@@ -201,8 +198,7 @@ def attach_masks(
     Raises:
         TypeError: a mask is not bool.
         ValueError: no masks, an unknown layer or estimator, a negative decay, a wrong shape, or a weight that
-            is
-            already parametrised or tied to something other than a layer's ``weight``.
+            is already parametrised or tied to something other than a layer's ``weight``.
     """
     if estimator not in _ESTIMATORS:
         raise ValueError(f"estimator must be one of {', '.join(_ESTIMATORS)}; got {estimator!r}")

@@ -42,10 +42,8 @@ class MaskRefresher:
     """Chooses the masks of a :class:`MaskedModel` anew from the dense weights.
 
     Call :meth:`step` before the forward pass of every training step: calls 0, ``every``, ``2 every`` …
-    refresh,
-    and call ``freeze_after`` refreshes for the last time and freezes. ``every=1`` is the training of Zhou et
-    al.
-    (2021).
+    refresh, and call ``freeze_after`` refreshes for the last time and freezes. ``every=1`` is the training of
+    Zhou et al. (2021).
 
     Args:
         handle: from :func:`attach_masks`.

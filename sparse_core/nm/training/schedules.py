@@ -37,17 +37,14 @@ class ProgressiveSchedule:
     end.
 
     The progress at time ``t`` in [0, 1] is ``1 - (1 - t)³`` (Zhu and Gupta, "To prune, or not to prune",
-    2017,
-    eq. 1).
+    2017, eq. 1).
 
     Args:
         begin: last step at which everything is dense.
         end: first step with the final pattern.
         unit: what grows. ``"weights"`` lowers n from m to its final value. ``"groups"`` and ``"rows"`` prune
-            a
-            growing share of groups or matrix rows to the final pattern, those that lose the least score
-            first.
-            For :class:`Block` patterns the share of dropped blocks grows, for any unit.
+            a growing share of groups or matrix rows to the final pattern, those that lose the least score
+            first. For :class:`Block` patterns the share of dropped blocks grows, for any unit.
 
     Raises:
         ValueError: not 0 <= begin < end, or an unknown unit.
@@ -104,8 +101,7 @@ class LayerwiseSchedule:
 
     Args:
         order: layer names in the order of pruning; ``SensitivityReport.ranking()`` returns the least
-            sensitive
-            first.
+            sensitive first.
         begin: step at which the first layer is pruned.
         end: step at which the last layer is pruned.
 
@@ -151,8 +147,7 @@ def warmup_cosine_factor(step: int, warmup_steps: int, total_steps: int, floor: 
 
     It rises linearly from ``1 / warmup_steps`` at step 0 to 1 at step ``warmup_steps - 1``. From step
     ``warmup_steps`` it falls along half a cosine from 1 to ``floor`` at ``total_steps`` (Loshchilov and
-    Hutter,
-    "SGDR", 2017, eq. 5, without restarts), and stays there.
+    Hutter, "SGDR", 2017, eq. 5, without restarts), and stays there.
     """
     if step < warmup_steps:
         return (step + 1) / warmup_steps

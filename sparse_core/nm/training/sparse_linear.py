@@ -21,17 +21,13 @@ class SparseTrainingLinear(nn.Linear):
     """``x @ pruned(weight).T + bias`` with a dense weight that is pruned in every forward pass.
 
     Each 4x4 tile keeps two weights in each row and column, so the same pruned weight is 2:4 for the forward
-    product
-    and for the gradient of the input. The gradient passes straight through to all weights (Bengio et al.,
-    2013). With
-    ``decay``, pruned weights are pulled towards zero (Zhou et al., "Learning N:M Fine-grained Structured
-    Sparse Neural
-    Networks From Scratch", 2021, equation 9).
+    product and for the gradient of the input. The gradient passes straight through to all weights (Bengio et
+    al., 2013). With ``decay``, pruned weights are pulled towards zero (Zhou et al., "Learning N:M
+    Fine-grained Structured Sparse Neural Networks From Scratch", 2021, equation 9).
 
     With 16-bit operands on a GPU with sparse tensor cores, one kernel prunes and packs both directions, and
-    each
-    product is sparse if that was measured to be faster. Otherwise the pruned weight is multiplied densely.
-    ``torch.compile`` breaks its graph at this layer.
+    each product is sparse if that was measured to be faster. Otherwise the pruned weight is multiplied
+    densely. ``torch.compile`` breaks its graph at this layer.
 
     Args:
         in_features, out_features: divisible by 4; by 64 for the sparse products.
@@ -141,7 +137,7 @@ class _PrunedProduct(torch.autograd.Function):
         return of_x, of_weight, of_bias, None
 
 
-# What is measured and launched here cannot be traced: torch.compile breaks its graph around the product.
+# Measurements and launches cannot be traced, so torch.compile breaks its graph around the product.
 _untraced_product = torch.compiler.disable(_PrunedProduct.apply)
 
 
@@ -181,7 +177,7 @@ def _measured(pruned: Tensor, rows: int, bias: Tensor | None) -> LinearChoice:
     choice = measure.choose(
         packed, rows, bias, pruned, None, LinearEpilogue(None, bias is not None, False, pruned.dtype)
     )
-    # The kernel for few rows wants its own metadata, which is not worth making for a single product.
+    # The kernel for few rows needs its own metadata, too costly for a single product.
     return choice if choice.method == "vendor" else LinearChoice("dense")
 
 

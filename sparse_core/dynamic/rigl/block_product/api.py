@@ -29,9 +29,6 @@ def block_linear(
         plan: from :func:`sparse_core.dynamic.rigl.block_product.plan.plan_blocks`.
         bias: (rows,), same type.
         impl: ``"reference"`` or ``"triton"``; ``"auto"`` uses Triton on CUDA if it is installed.
-
-    Raises:
-        ImplementationError: the named ``impl`` cannot run here.
     """
     chosen = BLOCK_PRODUCT.choose(impl, x.device)
     x = x.contiguous() if chosen == "triton" else x
@@ -54,9 +51,6 @@ def block_convolution(
 
     Returns:
         (B, rows, H', W'); in Triton, channels are last in memory.
-
-    Raises:
-        ImplementationError: the named ``impl`` cannot run here.
     """
     chosen = BLOCK_PRODUCT.choose(impl, x.device)
     x = x.contiguous(memory_format=torch.channels_last) if chosen == "triton" else x

@@ -28,10 +28,6 @@ def fan_in_product(
         rows: rows of the weight.
         bias: (rows,), same type.
         impl: ``"reference"`` or ``"triton"``; ``"auto"`` uses Triton on CUDA if it is installed.
-
-    Raises:
-        ValueError: more rows of ``x``.
-        ImplementationError: the named ``impl`` cannot run here.
     """
     if not 1 <= len(x) <= MOST_ROWS:
         raise ValueError(f"x must have 1 to {MOST_ROWS} rows, got {len(x)}")

@@ -32,20 +32,15 @@ def quantise_input(x: Tensor, scale: Tensor | None = None, *, impl: Impl = "auto
         scale: () float32 on the device of ``x``, positive. ``None`` uses the largest absolute value over 127;
             1 if everything is zero and NaN if anything is NaN.
         impl: ``"reference"`` is plain torch, ``"triton"`` one kernel, two without a scale; ``"auto"`` follows
-            the
-            device.
+            the device.
 
     Returns:
         The int8 tensor in the shape of ``x``, 0 for NaN, and the () float32 scale; identical for every
         ``impl``.
-
-    Raises:
-        TypeError: ``x`` is not floating point.
-        ImplementationError: the named ``impl`` cannot run here.
     """
     if not x.is_floating_point():
         raise TypeError(f"x must be floating point to be rounded to int8, got {x.dtype}")
-    # Compilers fuse the plain steps with what stands around them.
+    # Compilers fuse the plain steps with their neighbours.
     if impl == "auto" and torch.compiler.is_compiling():
         impl = "reference"
     implementation = QUANTISE_INPUT.pick(impl, x.device, x.dtype, x.numel())

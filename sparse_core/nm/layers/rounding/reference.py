@@ -20,6 +20,6 @@ def _scale_of(x: Tensor) -> Tensor:
     if not x.numel():
         return torch.ones((), device=x.device, dtype=torch.float32)
     largest = x.abs().flatten().amax(dim=0).float()
-    # A quotient by a Python number is a product with its reciprocal on CUDA, which rounds otherwise.
+    # CUDA divides by a Python number by multiplying with its reciprocal, which rounds differently.
     scale = largest / torch.full_like(largest, _LARGEST)
     return torch.where(scale == 0, torch.ones_like(scale), scale)

@@ -1,1 +1,1 @@
-"""NVIDIA's cuSPARSELt, bound directly: plans that are built once, and algorithms that are checked."""
+"""Direct bindings of NVIDIA's cuSPARSELt: cached plans and checked algorithms."""

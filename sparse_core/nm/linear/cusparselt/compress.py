@@ -1,4 +1,4 @@
-"""Give a packed 2:4 weight the form that cuSPARSELt multiplies with."""
+"""Compress a packed 2:4 weight to the buffer that cuSPARSELt multiplies with."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ _NOT_TRANSPOSED = 0
 
 
 def compress(weight: PackedNM) -> Tensor:
-    """Return the library's buffer for a 2:4 weight: kept values, then metadata.
+    """Return the library's buffer (bytes,) uint8 of a 2:4 weight: values in the order of ``weight.values``,
+    then metadata.
 
-    Args:
-        weight: (out, in) on CUDA, 16-bit floating point or int8, with sizes that the library takes.
-
-    Returns:
-        (bytes,) uint8. The first bytes are the values in the order of ``weight.values``.
+    The weight is on CUDA, 16-bit floating point or int8, of sizes that the library supports.
 
     Raises:
         CusparseltError: the library refuses the shape.
@@ -41,14 +38,7 @@ def compress(weight: PackedNM) -> Tensor:
 
 
 def compress_dense(weight: Tensor) -> Tensor:
-    """Let the library compress a dense matrix that is 2:4 already.
-
-    Args:
-        weight: (out, in) contiguous on CUDA.
-
-    Raises:
-        CusparseltError: the library refuses the shape.
-    """
+    """Let the library compress a dense matrix (out, in), contiguous on CUDA, that is already 2:4."""
     library, index = load(), weight.device.index
     descriptor = structured(index, weight.shape[0], weight.shape[1], weight.dtype)
     size, scratch = ctypes.c_size_t(), ctypes.c_size_t()
@@ -72,11 +62,7 @@ def compress_dense(weight: Tensor) -> Tensor:
 
 
 def structured(device_index: int, rows: int, columns: int, dtype: torch.dtype) -> ctypes.Array:
-    """Return a descriptor of a row-major 2:4 matrix.
-
-    Raises:
-        CusparseltError: the library refuses the shape.
-    """
+    """Return a descriptor of a row-major 2:4 matrix."""
     descriptor = opaque()
     load().call(
         "cusparseLtStructuredDescriptorInit",
@@ -95,8 +81,8 @@ def structured(device_index: int, rows: int, columns: int, dtype: torch.dtype) -
 
 @cache
 def layout_matches(device_index: int, dtype: torch.dtype) -> bool:
-    """Return True if this version of the library orders metadata as :mod:`.layout` says, found by comparing
-    once.
+    """Return True if the library orders metadata as :mod:`.layout` does; compared once per device and
+    type.
     """
     device = torch.device("cuda", device_index)
     groups = torch.arange(128 * 64, device=device).reshape(128, 64)

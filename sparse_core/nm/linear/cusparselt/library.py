@@ -1,4 +1,4 @@
-"""The shared library that PyTorch's CUDA builds bring along, loaded with ctypes."""
+"""The cuSPARSELt library of PyTorch's CUDA builds, loaded with ctypes."""
 
 from __future__ import annotations
 
@@ -67,21 +67,21 @@ DATA_TYPES = {
 
 
 class CusparseltError(ImplementationError):
-    """A call into cuSPARSELt failed; the message has its name and the library's reason."""
+    """A call of cuSPARSELt failed; the message has its name and the library's reason."""
 
 
 def opaque() -> ctypes.Array[ctypes.c_char]:
-    """Memory for one of the library's structures, aligned to 16 bytes."""
+    """Return memory for one of the library's structures, aligned to 16 bytes."""
     buffer = ctypes.create_string_buffer(_OPAQUE_BYTES + 16)
     return (ctypes.c_char * _OPAQUE_BYTES).from_buffer(buffer, -ctypes.addressof(buffer) % 16)
 
 
 class Library:
-    """Functions of cuSPARSELt with the status turned into exceptions.
+    """Functions of cuSPARSELt that raise exceptions for failures.
 
     Attributes:
         version: (major, minor, patch).
-        raw: the ctypes library; ``raw.cusparseLtMatmul`` is called without this class's overhead.
+        raw: the ctypes library; call ``raw.cusparseLtMatmul`` to avoid this class's overhead.
     """
 
     def __init__(self, raw: Any) -> None:
@@ -97,17 +97,13 @@ class Library:
         raw.cusparseLtMatmul.restype = ctypes.c_int
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function by name.
-
-        Raises:
-            CusparseltError: the status is not success.
-        """
+        """Call a function by name; raises :class:`CusparseltError` unless it succeeds."""
         status = getattr(self.raw, name)(*arguments)
         if status:
             raise CusparseltError(f"{name} failed: {self.reason(status)}")
 
     def reason(self, status: int) -> str:
-        """Return the library's words for a status."""
+        """Return the library's text for a status."""
         text = self.raw.cusparseLtGetErrorString(status)
         return text.decode() if text else f"status {status}"
 
@@ -129,7 +125,7 @@ def load() -> Library:
     """Load the library once.
 
     Raises:
-        ImplementationError: it is not there, or too old.
+        ImplementationError: it is missing or too old.
     """
     if not torch.cuda.is_available():
         raise ImplementationError("cuSPARSELt needs a CUDA device, and PyTorch sees none")
@@ -152,7 +148,7 @@ def load() -> Library:
 
 @cache
 def handle(device_index: int) -> Any:
-    """Return the library's handle for a device, made once."""
+    """Return the library's handle of a device, created once."""
     library = load()
     result = opaque()
     with torch.cuda.device(device_index):
@@ -160,11 +156,11 @@ def handle(device_index: int) -> Any:
     return result
 
 
-#: (library version, compute capability, type): algorithms that were seen to run, with and without bias and
-#: ReLU, on 8 to 65,536 rows; for float16 the first choice and those that were the fastest of 21 anywhere.
-#: Not all can be tried: for float16, version 0.8 offers more than for bfloat16, number 36 ends the process's
-#: use of the GPU with an illegal instruction (the library's own search runs into it too), and making a plan
-#: takes 170 ms where the other types take one. For other versions and GPUs only the first choice is used.
+#: (library version, compute capability, type): algorithms that ran with and without bias and ReLU on 8 to
+#: 65,536 rows; for float16 the first choice and those that were the fastest of 21 in some case. Not all can
+#: be tried: for float16, version 0.8 has algorithms that bfloat16 lacks. Number 36 ends the process's use of
+#: the GPU with an illegal instruction, also in the library's own search, and a plan takes 170 ms instead of
+#: 1 ms. For other versions and GPUs only the first choice is used.
 CHECKED: dict[tuple[tuple[int, int, int], tuple[int, int], torch.dtype], tuple[int, ...]] = {
     ((0, 8, 0), (9, 0), torch.bfloat16): tuple(range(21)),
     ((0, 8, 0), (9, 0), torch.float16): (0, 5, 6),
@@ -173,15 +169,6 @@ CHECKED: dict[tuple[tuple[int, int, int], tuple[int, int], torch.dtype], tuple[i
 
 
 def checked_algorithms(device_index: int, dtype: torch.dtype, offered: int) -> list[int]:
-    """Return the algorithms that may be tried.
-
-    Args:
-        device_index: the CUDA device.
-        dtype: of the operands.
-        offered: how many the library has.
-
-    Returns:
-        Their numbers, rising.
-    """
+    """Return the algorithms that may be tried, rising, of the library's ``offered`` ones."""
     version, capability = load().version, torch.cuda.get_device_capability(device_index)
     return [number for number in CHECKED.get((version, capability, dtype), (0,)) if number < offered]

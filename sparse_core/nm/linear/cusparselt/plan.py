@@ -1,4 +1,4 @@
-"""Products with cuSPARSELt: descriptors and algorithm fixed once, then one call a product."""
+"""Products with cuSPARSELt: descriptors and algorithm are fixed once, then each product is one call."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Product(NamedTuple):
 
     Attributes:
         rows, out, columns: x is (rows, columns), W is (out, columns), y is (rows, out).
-        dtype: of x and W.
-        out_dtype: of y and the bias.
+        dtype: type of x and W.
+        out_dtype: type of y and the bias.
         relu: apply ReLU at the end.
-        scaled: whether sums are multiplied with a factor of each output column.
+        scaled: multiply sums by a factor per output column.
     """
 
     rows: int
@@ -50,21 +50,18 @@ class Product(NamedTuple):
 
 
 class MatmulPlan:
-    """A product with an algorithm, which calls enqueue; build it with :data:`plan`, which keeps plans.
+    """A product with an algorithm; calls enqueue it. Use :data:`plan`, which caches plans.
 
     Args:
-        device_index: the CUDA device.
+        device_index: CUDA device.
         product: sizes, types and epilogue.
         algorithm: number of the library's configuration.
-        has_bias: whether products bring a bias; kernels are chosen for it.
+        has_bias: True if products have a bias, for which kernels are chosen.
 
     Attributes:
-        algorithms: how many configurations the library has for this product.
-        workspace_bytes: scratch memory that a call needs.
-        lock: held while a bias is set and multiplied with, since all layers of a shape share the plan.
-
-    Raises:
-        CusparseltError: the library refuses sizes, types or the algorithm.
+        algorithms: number of configurations of the library for this product.
+        workspace_bytes: scratch memory of a call.
+        lock: held while a bias is set and multiplied with, because all layers of a shape share the plan.
     """
 
     def __init__(self, device_index: int, product: Product, algorithm: int, has_bias: bool) -> None:
@@ -73,8 +70,7 @@ class MatmulPlan:
         self._handle = handle(device_index)
         self._describe(device_index, product)
         if has_bias:
-            # A bias that is first set after the plan was made crashes the kernel; one that is there can be
-            # exchanged.
+            # A bias first set after the plan's creation crashes the kernel; an existing one can be replaced.
             self._set_bias(_SOME_ADDRESS)
         self._selection = opaque()
         self._call("cusparseLtMatmulAlgSelectionInit", self._selection, self._operation, ctypes.c_int(0))
@@ -89,7 +85,7 @@ class MatmulPlan:
         self.workspace_bytes = size.value
         self._one, self._zero = ctypes.c_float(1), ctypes.c_float(0)
         self._stream = ctypes.c_void_p()
-        # Addresses as plain integers: the hot path passes them without making ctypes objects.
+        # Plain integers, so that the hot path creates no ctypes objects.
         self._fixed = tuple(
             map(ctypes.addressof, (self._handle, self._plan, self._one, self._zero, self._stream))
         )
@@ -99,17 +95,14 @@ class MatmulPlan:
     def __call__(
         self, buffer: Tensor, x: Tensor, bias: Tensor | None, scale: Tensor | None, y: Tensor
     ) -> None:
-        """Enqueue the product on the present stream, which writes ``y``.
+        """Enqueue the product on the current stream, which writes ``y``.
 
         Args:
-            buffer: the compressed weight.
+            buffer: compressed weight.
             x: (rows, columns) contiguous.
-            bias: (out,) of the result's type, if the plan was made for one.
-            scale: (out,) float32 when the product is scaled.
+            bias: (out,) of the result's type, if the plan has a bias.
+            scale: (out,) float32 if the product is scaled.
             y: (rows, out) contiguous.
-
-        Raises:
-            CusparseltError: the library reports a failure.
         """
         address_of_handle, address_of_plan, one, zero, address_of_stream = self._fixed
         stream = torch_internals.raw_stream(self._device)
@@ -140,9 +133,7 @@ class MatmulPlan:
     def step(self, buffer: Tensor, bias: Tensor | None) -> MatmulStep:
         """Return the product as a step of a launch plan: addresses of x, y and the workspace.
 
-        Args:
-            buffer: the compressed weight.
-            bias: (out,) of the type of y, if the plan was made for one; the step runs under ``lock`` then.
+        A step with a bias (out,), of the type of y, must run under ``lock``.
         """
         address_of_handle, address_of_plan, one, zero, _ = self._fixed
         pointers = (address_of_handle, address_of_plan, one, buffer.data_ptr(), 0, zero, 0, 0, 0)
@@ -159,12 +150,12 @@ class MatmulPlan:
         return MatmulStep(_address_of(self._matmul), pointers, places, setting)
 
     def scratch(self, stream: int) -> tuple[tuple[int], Tensor]:
-        """Scratch memory of a stream as a launch plan takes it."""
+        """Return scratch memory of a stream in the form of a launch plan."""
         memory = self.workspace(stream)
         return (memory.data_ptr(),), memory
 
     def workspace(self, stream: int) -> Tensor:
-        """Scratch memory of a stream (``CUstream`` as an integer) that is enough for this product."""
+        """Return scratch memory of a stream (``CUstream`` as an integer) for this product."""
         return workspace(self._device, stream, self.workspace_bytes)
 
     def _call(self, name: str, *arguments: object) -> None:
@@ -180,7 +171,7 @@ class MatmulPlan:
     def _describe(self, device_index: int, product: Product) -> None:
         self._weight = structured(device_index, product.out, product.columns, product.dtype)
         self._input, self._output, self._operation = opaque(), opaque(), opaque()
-        # A row-major (rows, columns) input is a column-major (columns, rows) matrix; the result likewise.
+        # A row-major (rows, columns) input is a column-major (columns, rows) matrix, as is the result.
         for descriptor, length, dtype in (
             (self._input, product.columns, product.dtype),
             (self._output, product.out, product.out_dtype),
@@ -213,7 +204,7 @@ class MatmulPlan:
         self._bias = ctypes.c_void_p()
 
     def _set_bias(self, address: int) -> None:
-        # The descriptor is read at every product, so a plan serves all layers of its shape.
+        # Every product reads the descriptor, so a plan serves all layers of its shape.
         self._bias.value = address
         self._attribute("DescSet", self._operation, MatmulAttribute.BIAS_POINTER, self._bias)
 
@@ -231,7 +222,7 @@ _LEAST_WORKSPACE = 1 << 22
 
 
 def workspace(device_index: int, stream: int, size: int) -> Tensor:
-    """Scratch memory of a stream.
+    """Return scratch memory of a stream.
 
     Memory that has become too small is kept, because captured CUDA graphs may still write to it.
     """

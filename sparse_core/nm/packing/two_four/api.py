@@ -1,4 +1,4 @@
-"""Prune to 2:4 and pack, in one pass over the weight."""
+"""Prune to 2:4 and pack in one pass over the weight."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ PRUNE_AND_PACK: Op[()] = Op("prune_and_pack", __package__, by_triton(), by_torch
 
 
 def prune_and_pack(weight: Tensor, *, impl: Impl = "auto") -> Compressed24:
-    """Keep the two largest magnitudes of each group of four and write them as cuSPARSELt reads them.
+    """Keep the two largest magnitudes of each group of four and return cuSPARSELt's compressed form.
 
     Args:
-        weight: (rows, columns) float16 or bfloat16; rows divisible by 64, columns by 32. Of equal
-            magnitudes the lower position is kept; NaN counts as larger than infinity.
+        weight: (rows, columns) float16 or bfloat16; rows divisible by 64, columns by 32. Ties go to the lower
+            position; NaN counts as larger than infinity.
         impl: ``"reference"`` is plain torch, ``"triton"`` one kernel; ``"auto"`` follows the device.
-
-    Returns:
-        The compressed weight.
 
     Raises:
         TypeError: another dtype.
         ValueError: sizes do not fit.
-        ImplementationError: a named ``impl`` cannot run here.
+        ImplementationError: the named ``impl`` cannot run here.
     """
     _check(weight, both=False)
     implementation = PRUNE_AND_PACK.pick(impl, weight.device)
@@ -36,27 +33,27 @@ def prune_and_pack(weight: Tensor, *, impl: Impl = "auto") -> Compressed24:
 
 
 def prune_and_pack_both(weight: Tensor, *, dense: bool = False, impl: Impl = "auto") -> PackedBoth:
-    """Prune every 4x4 tile to two of four in each row and each column, and pack the weight and its transpose.
+    """Prune every 4x4 tile to two of four in each row and column; pack the weight and its transpose.
 
-    Forward and backward passes then multiply with the same pruned weight on sparse tensor cores
-    (Hubara et al., "Accelerated Sparse Neural Training", 2021, equation 4). Of the 90 patterns of a tile, the
-    one that keeps the most magnitude is found by trying all. The hardware reads groups along the contracted
-    dimension only, so the two directions need a buffer each.
+    Forward and backward passes then multiply with the same pruned weight on sparse tensor cores (Hubara et
+    al., "Accelerated Sparse Neural Training", 2021, equation 4). All 90 patterns of a tile are tried, and the
+    one with the most magnitude is kept. The hardware reads groups only along the contracted dimension, so
+    each direction needs a buffer.
 
     Args:
-        weight: (rows, columns) float16 or bfloat16, both sizes divisible by 64. Magnitudes are added in
-            float32; of equal sums the first pattern is kept. A tile with NaN keeps one of the 90 patterns,
-            but which one depends on ``impl``.
-        dense: also write the pruned weight densely.
+        weight: (rows, columns) float16 or bfloat16, both sizes divisible by 64. Magnitudes are summed in
+            float32; ties go
+            to the first pattern. A tile with NaN keeps some pattern, which depends on ``impl``.
+        dense: also return the pruned dense weight.
         impl: see :func:`prune_and_pack`.
 
     Returns:
-        The weight, its transpose, and the pruned dense weight if asked for.
+        The weight, its transpose, and the pruned dense weight if requested.
 
     Raises:
         TypeError: another dtype.
         ValueError: sizes do not fit.
-        ImplementationError: a named ``impl`` cannot run here.
+        ImplementationError: the named ``impl`` cannot run here.
     """
     _check(weight, both=True)
     implementation = PRUNE_AND_PACK.pick(impl, weight.device)
@@ -65,7 +62,7 @@ def prune_and_pack_both(weight: Tensor, *, dense: bool = False, impl: Impl = "au
 
 
 def _aligned(weight: Tensor) -> Tensor:
-    # The kernels read groups of four as one word.
+    # The kernels read a group of four as one word.
     weight = weight.detach().contiguous()
     return weight if weight.storage_offset() % 4 == 0 and weight.data_ptr() % 8 == 0 else weight.clone()
 

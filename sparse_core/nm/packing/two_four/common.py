@@ -31,7 +31,7 @@ class PackedBoth(NamedTuple):
     Attributes:
         weight: (rows, columns) compressed, groups along the columns.
         transposed: (columns, rows) compressed, groups along the rows.
-        dense: (rows, columns) with zeros, or ``None`` when it was not asked for.
+        dense: (rows, columns) with zeros, or ``None`` if not requested.
     """
 
     weight: Compressed24
@@ -40,7 +40,7 @@ class PackedBoth(NamedTuple):
 
 
 def empty_compressed(rows: int, columns: int, like: Tensor) -> Compressed24:
-    """Uninitialised memory for a (rows, columns) matrix of the dtype and device of ``like``."""
+    """Return uninitialised memory for a (rows, columns) matrix of the dtype and device of ``like``."""
     value_bytes = rows * columns // 2 * like.dtype.itemsize
     buffer = torch.empty(value_bytes + rows * columns // 8, dtype=torch.uint8, device=like.device)
     values = buffer[:value_bytes].view(like.dtype).view(rows, columns // 2)

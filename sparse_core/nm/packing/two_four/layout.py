@@ -1,11 +1,13 @@
-"""Where cuSPARSELt keeps the positions of the kept values.
+"""Order of the positions in cuSPARSELt's compressed matrices.
 
-A compressed matrix (rows, columns) is the kept values, row-major, followed by a nibble ``i0 | i1 << 2`` for
-each group of four. Nibbles are stored in tiles of 64 rows by 64 bytes of dense columns (32 of 16 bits, 64 of
-8 bits), row tile by row tile, and within a tile in the order in which Hopper's sparse matrix instruction
-reads them. The order was found by compressing matrices whose groups differ in one bit of their number
-(version 0.8 on compute capability 9.0); ``layout_matches`` of
-:mod:`sparse_core.nm.linear.cusparselt.compress` compares it with the library before it is relied on.
+A compressed matrix (rows, columns) is the kept values, row-major, followed by a nibble ``i0 | i1 << 2`` per
+group of four. Nibbles are stored in tiles of 64 rows by 64 bytes of dense columns (32 of 16 bits, 64 of 8
+bits), row tile by row tile, and within a tile in the order in which Hopper's sparse matrix instruction reads
+them.
+
+The order was found by compressing matrices whose groups differ in one bit of their number (version 0.8 on
+compute capability 9.0). ``layout_matches`` of :mod:`sparse_core.nm.linear.cusparselt.compress` compares it
+with the library before it is used.
 """
 
 from __future__ import annotations
@@ -20,17 +22,10 @@ def fits(rows: int, columns: int, itemsize: int) -> bool:
 
 
 def metadata_from_nibbles(nibbles: Tensor, itemsize: int) -> Tensor:
-    """Put nibbles into the library's order.
+    """Return nibbles (rows, groups) uint8, ``i0 | i1 << 2``, in the library's order, (rows * groups / 2,)
+    uint8.
 
-    Args:
-        nibbles: (rows, groups) uint8, ``i0 | i1 << 2``.
-        itemsize: bytes of a value, 1 or 2.
-
-    Returns:
-        (rows * groups / 2,) uint8.
-
-    Raises:
-        ValueError: not whole tiles.
+    ``itemsize`` is the bytes of a value, 1 or 2.
     """
     rows, groups = nibbles.shape
     if not fits(rows, 4 * groups, itemsize):
@@ -48,5 +43,5 @@ def metadata_from_nibbles(nibbles: Tensor, itemsize: int) -> Tensor:
 
 
 def nibbles_from_index(index: Tensor) -> Tensor:
-    """Return (rows, groups) uint8 from positions (rows, groups, 2)."""
+    """Return (rows, groups) uint8 for positions (rows, groups, 2)."""
     return (index[..., 0] | (index[..., 1] << 2)).to(torch.uint8)

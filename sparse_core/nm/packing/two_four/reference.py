@@ -1,4 +1,4 @@
-"""Prune to 2:4 and pack in plain torch: the oracle of the kernel."""
+"""Pruning to 2:4 and packing in plain torch: the oracle of the kernel."""
 
 from __future__ import annotations
 
@@ -31,26 +31,21 @@ def prune_and_pack_both(weight: Tensor, *, dense: bool) -> PackedBoth:
 
 
 def transposable_mask(weight: Tensor) -> Tensor:
-    """Return the mask with two of four in each row and column of every 4x4 tile that keeps the most
-    magnitude.
+    """Return the mask (rows, columns) with two of four in each row and column of every 4x4 tile.
 
-    Args:
-        weight: (rows, columns), both divisible by 4.
-
-    Returns:
-        (rows, columns) bool; of equal patterns the first in the order of :func:`tile_patterns` is kept.
+    It keeps the most magnitude; ties go to the first pattern in the order of :func:`tile_patterns`.
     """
     rows, columns = weight.shape
     tiles = weight.abs().float().reshape(rows // 4, 4, columns // 4, 4).transpose(1, 2)
     pairs = torch.stack([tiles[..., a] + tiles[..., b] for a, b in _PAIRS], dim=-1)  # (.., .., row, pair)
     patterns = torch.tensor(tile_patterns(), device=weight.device)
     p = patterns.T
-    # The order of the additions is the kernel's, so that ties fall the same way.
+    # The additions have the kernel's order, so that ties break the same way.
     upper = pairs[:, :, 0, p[0]] + pairs[:, :, 1, p[1]]
     lower = pairs[:, :, 2, p[2]] + pairs[:, :, 3, p[3]]
     total = upper + lower
-    # Where rows 0 and 1 are complements, rows 2 and 3 are chosen by themselves first: totals that are equal
-    # after rounding could differ before.
+    # If rows 0 and 1 are complements, rows 2 and 3 are chosen first: totals that round to equal numbers could
+    # differ before.
     free = p[0] + p[1] == 5
     best = lower[..., p[2] + p[3] == 5].amax(dim=2, keepdim=True)
     total = total.masked_fill(free & (lower < best), -1)
@@ -62,8 +57,8 @@ def transposable_mask(weight: Tensor) -> Tensor:
 
 
 def tile_patterns() -> list[tuple[int, int, int, int]]:
-    """Return the 90 ways to keep two of four in each row and column of a 4x4 tile, as pair numbers of the
-    rows.
+    """Return the 90 patterns with two of four in each row and column of a 4x4 tile, as pair numbers of
+    the rows.
     """
     patterns = []
     for rows in product(range(6), repeat=4):
