@@ -54,9 +54,7 @@ def bind(
 
 
 def same(launches: Sequence[BoundLaunch], others: Sequence[BoundLaunch]) -> bool:
-    """Return True if two calls read the very same tensors and numbers, so that nothing was made for one
-    call.
-    """
+    """Return True if two calls read the very same tensors and numbers."""
     return len(launches) == len(others) and all(
         (one.places, one.moving) == (other.places, other.moving) and _same_launch(one.launch, other.launch)
         for one, other in zip(launches, others, strict=True)

@@ -12,8 +12,7 @@ from sparse_core.dynamic.ranking import best_entries, check_batch, nan_first, tr
 
 
 class ConditionalBlock(nn.Module):
-    """``x + gate * block(x)`` for the ``capacity`` share of rows with the largest gate, ``x`` for the
-    others.
+    """``x + gate * block(x)`` for the ``capacity`` share of rows with the largest gate, else ``x``.
 
     Args:
         block: maps (rows, features) to the same shape.

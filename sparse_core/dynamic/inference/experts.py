@@ -14,8 +14,7 @@ from sparse_core.dynamic.ranking import best_entries, check_batch, nan_first, tr
 
 
 class MixtureOfExperts(nn.Module):
-    """A mixture of experts: each row passes its ``k`` best feed-forward experts (two products, ReLU
-    between).
+    """A mixture of experts: each row passes its ``k`` best feed-forward experts.
 
     Args:
         features: width of input and output.

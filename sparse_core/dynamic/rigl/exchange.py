@@ -29,8 +29,7 @@ class Exchange(NamedTuple):
     fresh: Tensor
 
     def carry(self, values: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """Return values (count, ...), or moments of an optimiser, in the new order; zero for new
-        connections.
+        """Return values (count, ...) or moments in the new order; zero for new connections.
 
         Writes to ``out`` of the same shape and type if it is given.
         """

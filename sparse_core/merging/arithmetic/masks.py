@@ -107,9 +107,7 @@ class RandomShare:
         return self._limit / _RANGE
 
     def for_thread(self) -> RandomShare:
-        """Return the same selection with its own state, since each thread reads another part of the
-        tensor.
-        """
+        """Return the same selection with its own state for another thread."""
         twin = copy.copy(self)
         twin._bits = self._fresh()
         twin._position = 0

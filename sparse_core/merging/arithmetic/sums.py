@@ -232,9 +232,7 @@ def require_fit(
 def slerp_tensor(
     first: Tensor, second: Delta, t: float, *, name: str = "", out: Tensor | None = None
 ) -> Tensor:
-    """Interpolate one flattened tensor on the sphere (Shoemake 1985), from ``first`` (t = 0) to ``second``
-    (t
-    = 1).
+    """Interpolate a flattened tensor on the sphere (Shoemake 1985), ``first`` at t = 0, ``second`` at 1.
 
     Directions within 1.8 degrees, and zero vectors, are interpolated linearly. ``second`` is a :class:`Delta`
     without a base.

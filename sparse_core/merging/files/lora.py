@@ -69,9 +69,7 @@ class LoraAdapter:
             self._whole[name.removeprefix(_PREFIX).replace(".modules_to_save", "")] = name
 
     def check(self, shapes: dict[str, tuple[int, ...]], base: str) -> None:
-        """Raise ``ValueError`` unless every tensor of the adapter fits ``shapes``, those of the model
-        ``base``.
-        """
+        """Raise ``ValueError`` unless the adapter's tensors fit the ``shapes`` of the model ``base``."""
         for name in (*self._pairs, *self._whole):
             if name not in shapes:
                 raise ValueError(f"{self.path}: the LoRA changes {name!r}, which {base} does not have")

@@ -156,9 +156,7 @@ class TaskVectorReader:
         self._records = records
 
     def read(self, name: str) -> Tensor:
-        """Return one delta, dense and on the CPU; ``ValueError`` if its stored parts do not fit each
-        other.
-        """
+        """Return one dense delta on the CPU; ``ValueError`` if its stored parts do not match."""
         record, (dtype, shape) = self._records[name], self.tensors[name]
         try:
             code, entries = record["values"], int(record["entries"])

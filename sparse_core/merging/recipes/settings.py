@@ -17,8 +17,7 @@ _LAYER = re.compile(r"(?:^|\.)(\d+)\.")
 
 
 def layer_position(name: str, layers: int) -> float:
-    """Return the position of a tensor on a gradient, from 0 in the first layer to 1 in the last, as
-    mergekit.
+    """Return mergekit's position of a tensor on a gradient, 0 in the first layer to 1 in the last.
 
     The first number between dots in ``name`` is its layer. Tensors outside the ``layers`` (embeddings, last
     norm, head) are at 0, a single layer is at 1.

@@ -159,9 +159,7 @@ class CompressedLinear(CompressedLayer):
         return dense_linear(weight, self.bias, requires_grad=False, training=self.training)
 
     def _packed_weight(self, dtype: torch.dtype) -> PackedNM:
-        """Return the packed weight, cached until type, device or codebook change; not if the codebook
-        trains.
-        """
+        """Return the packed weight, cached unless the codebook trains."""
         weight = self.compressed
         if weight.centroids is not None and weight.centroids.requires_grad and torch.is_grad_enabled():
             return weight.to_packed(dtype)

@@ -18,15 +18,13 @@ from sparse_core.nm.packing.packed_weight import PackedNM
 MOST_ROWS, MOST_INSTEAD_OF_UNPACKING = 16, 128
 _SOURCE = Path(__file__).with_name("two_four.cpp")
 _FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mfma")
-#: Nanoseconds of a value of the weight, and of each row that it is multiplied with, on one thread; and what
-#: there must be to do for another one, which takes some 200 us to start.
+#: Nanoseconds per value of the weight, and per row that it is multiplied with, on one thread; and the work
+#: that justifies another thread, which takes about 200 us to start.
 _VALUE_NS, _ROW_NS, _THREAD_NS = 0.45, 0.04, 4e5
 
 
 def why_not() -> str | None:
-    """Return what is missing on this machine, in words that follow the implementation's name; None if
-    nothing.
-    """
+    """Return what is missing on this machine, in words that follow the implementation's name."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return "needs a processor with AVX-512"
     if native.compiler() is None:

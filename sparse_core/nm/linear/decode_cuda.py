@@ -74,8 +74,7 @@ def variant_fits(variant: Variant, out: int, rows: int) -> bool:
 
 
 def reorder_metadata(weight: PackedNM) -> Tensor:
-    """Return the metadata in the kernel's order, (out / 16, in / 128, 32, 2) int32: row tile, 128 columns,
-    lane, half.
+    """Return metadata in the kernel's order: row tile, 128 columns, lane, half; (out / 16, in / 128, 32, 2).
 
     Lane (g, t) of a warp feeds instruction ``s = t // 2`` of each 64 columns with a word whose nibble i is
     that of row g and group ``4 i + 2 s + t % 2``, and whose nibble 4 + i is the same of row g + 8.
@@ -146,9 +145,7 @@ class FewRowsLaunch:
             self._launch(torch_internals.raw_stream(self._device))
 
     def step(self, bias: Tensor | None, x_shift: int = 0, y_shift: int = 0) -> KernelStep:
-        """Return the launch as a step of a launch plan with the addresses of x and y, plus shifts in
-        bytes.
-        """
+        """Return the launch as a step of a launch plan; shifts are bytes added to x and y."""
         with self._lock:
             self._weight.value = self._values.data_ptr()
             self._bias.value = None if bias is None else bias.data_ptr()

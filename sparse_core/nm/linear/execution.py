@@ -51,9 +51,7 @@ class PreparedWeight:
         self.calls: dict[object, Call] = {}
 
     def follows(self, values: Tensor) -> bool:
-        """Return True if in-place changes of the values reach the compressed buffer, because they live
-        in it.
-        """
+        """Return True if in-place changes of the values reach the compressed buffer."""
         return self.buffer is None or self.buffer.data_ptr() == values.data_ptr()
 
     def keep(self, key: object, call: Call) -> None:
@@ -161,9 +159,7 @@ def _address(tensor: Tensor | None) -> int:
 
 
 def make_call(choice: LinearChoice, weight: PackedNM, rows: int, epilogue: LinearEpilogue) -> Call:
-    """Return a function of input, bias, dense weight and scale that computes ``rows`` rows by a given
-    choice.
-    """
+    """Return a function of input, bias, dense weight and scale that computes a product by a choice."""
     if choice.method == "dense":
         return _dense_call(weight, epilogue)
     fitting = weight_for(choice.method, weight, epilogue.out_dtype)

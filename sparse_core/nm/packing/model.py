@@ -114,9 +114,7 @@ def weight_key(name: str) -> str:
 
 
 def split_tied(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors of a state dict to store, and for each tensor in shared memory the first one's
-    name.
-    """
+    """Return the tensors of a state dict to store, and the first name of each shared tensor."""
     stored: dict[str, Tensor] = {}
     tied: dict[str, str] = {}
     names: dict[Any, str] = {}

@@ -125,8 +125,7 @@ class DistillationLoss:
 
 
 def soft_label_loss(student_logits: Tensor, teacher_logits: Tensor, *, temperature: float) -> Tensor:
-    """Return T² times the mean KL divergence of the softened student from the teacher, (..., classes)
-    logits.
+    """Return T² times the mean KL divergence of the softened (..., classes) student from the teacher.
 
     T² keeps the gradient's size independent of the temperature (Hinton et al. 2015, section 2).
     """

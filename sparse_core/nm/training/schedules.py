@@ -33,8 +33,7 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True)
 class ProgressiveSchedule:
-    """All layers together, from dense at ``begin`` to the pattern at ``end``, fast first and slow at the
-    end.
+    """All layers together, from dense at ``begin`` to the pattern at ``end``; slows down at the end.
 
     The progress at time ``t`` in [0, 1] is ``1 - (1 - t)³`` (Zhu and Gupta, "To prune, or not to prune",
     2017, eq. 1).

@@ -16,8 +16,7 @@ _NOT_TRANSPOSED = 0
 
 
 def compress(weight: PackedNM) -> Tensor:
-    """Return the library's buffer (bytes,) uint8 of a 2:4 weight: values in the order of ``weight.values``,
-    then metadata.
+    """Return the library's buffer (bytes,) uint8 of a 2:4 weight: its values, then metadata.
 
     The weight is on CUDA, 16-bit floating point or int8, of sizes that the library supports.
 
@@ -81,9 +80,7 @@ def structured(device_index: int, rows: int, columns: int, dtype: torch.dtype) -
 
 @cache
 def layout_matches(device_index: int, dtype: torch.dtype) -> bool:
-    """Return True if the library orders metadata as :mod:`.layout` does; compared once per device and
-    type.
-    """
+    """Return True if the library orders metadata as :mod:`.layout` does; cached."""
     device = torch.device("cuda", device_index)
     groups = torch.arange(128 * 64, device=device).reshape(128, 64)
     pairs = torch.tensor([[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]], device=device)

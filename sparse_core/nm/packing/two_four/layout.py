@@ -22,8 +22,7 @@ def fits(rows: int, columns: int, itemsize: int) -> bool:
 
 
 def metadata_from_nibbles(nibbles: Tensor, itemsize: int) -> Tensor:
-    """Return nibbles (rows, groups) uint8, ``i0 | i1 << 2``, in the library's order, (rows * groups / 2,)
-    uint8.
+    """Return nibbles (rows, groups) uint8, ``i0 | i1 << 2``, in the library's order.
 
     ``itemsize`` is the bytes of a value, 1 or 2.
     """

@@ -57,9 +57,7 @@ def transposable_mask(weight: Tensor) -> Tensor:
 
 
 def tile_patterns() -> list[tuple[int, int, int, int]]:
-    """Return the 90 patterns with two of four in each row and column of a 4x4 tile, as pair numbers of
-    the rows.
-    """
+    """Return the 90 patterns with two of four per row and column of a 4x4 tile, as pair numbers."""
     patterns = []
     for rows in product(range(6), repeat=4):
         counts = [0] * 4
