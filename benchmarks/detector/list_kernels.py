@@ -28,7 +28,7 @@ from benchmarks.lib.scenes import default_data, load_frames
 from perception.detector import Detector
 from perception.run import graph
 from sparse_core.kernels.kernel_packs import pack_path, write_pack
-from sparse_core.kernels.precompile import job_of, recorded
+from sparse_core.kernels.precompile import job_of, record_compilations
 
 WEIGHTS = ("pointpillars-kitti", "pointpillars-anywhere")
 LISTED = ROOT / "perception" / "run" / "kernels.json"
@@ -64,7 +64,7 @@ def _list(data: Path, known: list[dict[str, Any]]) -> None:
     times = dict.fromkeys(lines, 0.0)
     for name in WEIGHTS:
         for cloud in clouds:
-            with recorded() as found:
+            with record_compilations() as found:
                 Detector.from_pretrained(name, device="cuda")(cloud)
             for entry in found:
                 seconds = entry.pop("seconds")

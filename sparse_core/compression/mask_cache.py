@@ -125,7 +125,7 @@ class MaskCache:
 
     def get(self, pattern_id: Hashable, device: torch.device | str = "cpu") -> Tensor | None:
         """Return the mask of an id on a device, or ``None``; marks it as recently used."""
-        key = (pattern_id, str(_numbered(device)))
+        key = (pattern_id, str(_with_index(device)))
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -149,7 +149,7 @@ class MaskCache:
         if found is not None:
             return found
         mask = make()
-        if mask.device != _numbered(device):
+        if mask.device != _with_index(device):
             raise ValueError(
                 f"the mask made for {pattern_id!r} is on {mask.device}"
                 f" but {device} was requested: create it there"
@@ -179,7 +179,7 @@ class MaskCache:
             if shape[1] % pattern.m:
                 continue
             for choice in range(len(choices_of(pattern))):
-                key = (PatternId(pattern.n, pattern.m, choice, *shape), str(_numbered(device)))
+                key = (PatternId(pattern.n, pattern.m, choice, *shape), str(_with_index(device)))
                 with self._lock:
                     there = key in self._entries
                     if not there and self._nbytes + stored > self.budget_bytes:
@@ -222,7 +222,7 @@ class MaskCache:
             self._nbytes -= entry.stored.nbytes
 
 
-def _numbered(device: torch.device | str) -> torch.device:
+def _with_index(device: torch.device | str) -> torch.device:
     """Return the device with its index, as tensors name it: "cuda" becomes for example "cuda:0"."""
     found = torch.device(device)
     return torch.empty(0, device=found).device if found.type == "cuda" else found

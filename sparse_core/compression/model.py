@@ -112,7 +112,7 @@ def compress_model(
     stored, tied = split_tied(model.state_dict())
     compressed = {weight_key(name) for name in weights}
     rest = {name: value for name, value in stored.items() if name not in compressed}
-    other = {name: _converted(name, value, other_dtype) for name, value in rest.items()}
+    other = {name: _stored_copy(name, value, other_dtype) for name, value in rest.items()}
     sizes = (sum(tensor.nbytes for tensor in tensors.values()) for tensors in (other, rest))
     report = CompressionReport(reports, selection.skipped, *sizes)
     twins = {name: source for name, source in tied.items() if name not in compressed}
@@ -146,7 +146,7 @@ def _obstacle(module: nn.Module, pattern: NMPattern | None, pad: bool) -> str | 
     return None
 
 
-def _converted(name: str, value: Tensor, dtype: torch.dtype | None) -> Tensor:
+def _stored_copy(name: str, value: Tensor, dtype: torch.dtype | None) -> Tensor:
     """Return a copy of an uncompressed tensor; floating-point ones as ``dtype``."""
     stored = value.to(dtype) if dtype is not None and value.is_floating_point() else value
     if value.is_floating_point() and not bool(stored.isfinite().all()):

@@ -50,7 +50,7 @@ def load(source: Path, flags: Sequence[str] = ()) -> ctypes.CDLL:
     Raises:
         ImplementationError: there is no compiler, or it fails; the message has its output.
     """
-    library = _built(source, tuple(flags))
+    library = _build(source, tuple(flags))
     try:
         return ctypes.CDLL(str(library))
     except OSError as error:
@@ -121,7 +121,7 @@ def load_module(source: Path) -> ModuleType:
         source: has the function ``PyInit_NAME``, with NAME of the file; may include ``Python.h``.
     """
     headers = sysconfig.get_path("include", "posix_prefix")
-    library = _built(source, (f"-I{headers}", f"-DINTERPRETER={sysconfig.get_config_var('SOABI')}"))
+    library = _build(source, (f"-I{headers}", f"-DINTERPRETER={sysconfig.get_config_var('SOABI')}"))
     described = importlib.util.spec_from_file_location(source.stem, library)
     if described is None or described.loader is None:
         raise ImplementationError(f"{library} is not a Python module: delete the file")
@@ -133,7 +133,7 @@ def load_module(source: Path) -> ModuleType:
     return module
 
 
-def _built(source: Path, flags: tuple[str, ...]) -> Path:
+def _build(source: Path, flags: tuple[str, ...]) -> Path:
     """Return the shared library of a source; compile it if it is not cached."""
     text = source.read_bytes()
     said = b"\0".join([text, *(flag.encode() for flag in (*_FLAGS, *flags)), platform.machine().encode()])

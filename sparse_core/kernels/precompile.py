@@ -50,7 +50,7 @@ def compile_ahead(listed: Path, device_index: int) -> Future[None]:
     """Start compiling the kernels of a list for a GPU, once per Triton cache.
 
     Args:
-        listed: JSON from :func:`recorded`, possibly with a pack next to it.
+        listed: JSON from :func:`record_compilations`, possibly with a pack next to it.
         device_index: CUDA device.
 
     Returns:
@@ -97,12 +97,12 @@ def _compile_list(listed: Path, capability: int) -> None:
     with ThreadPoolExecutor(_cores()) as pool:
         list(pool.map(_make_launcher, known))
     if rest and hasattr(os, "fork") and _cores() >= _FEWEST_CORES:
-        _compile_beside(rest, capability)
+        _compile_in_process(rest, capability)
     done.parent.mkdir(parents=True, exist_ok=True)
     done.touch()
 
 
-def _compile_beside(entries: list[dict[str, Any]], capability: int) -> None:
+def _compile_in_process(entries: list[dict[str, Any]], capability: int) -> None:
     """Compile entries in a separate process, which forks."""
     paths = os.pathsep.join(path for path in sys.path if path)
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -118,7 +118,7 @@ def _compile_beside(entries: list[dict[str, Any]], capability: int) -> None:
 
 
 @contextmanager
-def recorded() -> Iterator[list[dict[str, Any]]]:
+def record_compilations() -> Iterator[list[dict[str, Any]]]:
     """Record what Triton compiles within the block: kernel, types, constants and options, for a list.
 
     ``seconds`` is the time since the entry before, an upper bound of the compile time.

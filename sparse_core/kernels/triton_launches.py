@@ -45,7 +45,7 @@ def bind(
     Returns:
         None if an argument is ambiguous, or a tensor is in no launch.
     """
-    found = [_bound(launch, operands, scratch) for launch in launches]
+    found = [_bind_launch(launch, operands, scratch) for launch in launches]
     bound = [one for one in found if one is not None]
     used = {which for one in bound for which, _ in one.moving}
     if len(bound) != len(found) or used != set(range(len(operands) + len(scratch))):
@@ -53,7 +53,7 @@ def bind(
     return bound
 
 
-def same(launches: Sequence[BoundLaunch], others: Sequence[BoundLaunch]) -> bool:
+def are_same(launches: Sequence[BoundLaunch], others: Sequence[BoundLaunch]) -> bool:
     """Return True if two calls read the very same tensors and numbers."""
     return len(launches) == len(others) and all(
         (one.places, one.moving) == (other.places, other.moving) and _same_launch(one.launch, other.launch)
@@ -68,7 +68,7 @@ def make_steps(launches: Sequence[BoundLaunch]) -> list[KernelStep] | None:
     return made if len(made) == len(steps) else None
 
 
-def _bound(
+def _bind_launch(
     launch: RecordedLaunch, operands: Sequence[Tensor], scratch: Sequence[Tensor]
 ) -> BoundLaunch | None:
     tensors = [*operands, *scratch]

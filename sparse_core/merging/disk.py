@@ -151,7 +151,7 @@ def merge_files(
         def write(path: Path, shard: list[str]) -> None:
             with TensorFileWriter(path, shard) as writer:
                 for name in shard:
-                    writer.add(name, _merged(recipe, models, name, kinds[name], layers))
+                    writer.add(name, _merge_tensor(recipe, models, name, kinds[name], layers))
                     bar.advance(task)
                 writer.close({"format": "pt"})
 
@@ -260,7 +260,7 @@ def _result_kind(recipe: Recipe, kind: TensorKind) -> TensorKind:
     return kind if keep else TensorKind(recipe.dtype or kind.dtype, kind.shape)
 
 
-def _merged(recipe: Recipe, models: _Models, name: str, kind: TensorKind, layers: int) -> Tensor:
+def _merge_tensor(recipe: Recipe, models: _Models, name: str, kind: TensorKind, layers: int) -> Tensor:
     """Return one tensor of the result; integer tensors come from the base."""
     if not kind.dtype.is_floating_point:
         return models.pattern.read(name)

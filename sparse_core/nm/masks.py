@@ -50,7 +50,7 @@ def nm_mask(
         ValueError: an invalid n:m, m does not divide the input dimension, another shape of ``score``, or NaN.
     """
     NMPattern(n, m, conv_layout)
-    ranked = _ranked(weight, score, check_nan=check_nan)
+    ranked = _scores_to_rank(weight, score, check_nan=check_nan)
     matrix = weight_matrix(ranked, conv_layout)
     check_groups(matrix.shape[1], m)
     groups = matrix.reshape(matrix.shape[0], matrix.shape[1] // m, m)
@@ -82,7 +82,7 @@ def block_mask(
         TypeError: complex ``weight`` or ``score``.
         ValueError: another shape of ``score``, or NaN.
     """
-    ranked = weight_matrix(_ranked(weight, score, check_nan=True), conv_layout)
+    ranked = weight_matrix(_scores_to_rank(weight, score, check_nan=True), conv_layout)
     rows, columns = ranked.shape
     size = block.size
     down, across = -(-rows // size), -(-columns // size)
@@ -131,7 +131,7 @@ def check_nm(
         )
 
 
-def _ranked(weight: Tensor, score: Tensor | str, *, check_nan: bool) -> Tensor:
+def _scores_to_rank(weight: Tensor, score: Tensor | str, *, check_nan: bool) -> Tensor:
     """Return the scores to compare: real, of the weight's shape, without NaN."""
     if weight.is_complex():
         raise TypeError(f"weight must be real, got {weight.dtype}")

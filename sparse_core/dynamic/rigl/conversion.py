@@ -148,7 +148,7 @@ def _unfit(
     if type(module) not in (nn.Linear, nn.Conv2d):
         if is_parametrised(module):
             return "its weight is parametrised: torch.nn.utils.parametrize.remove_parametrizations first"
-        return f"{type(module).__name__} may not compute what its base class does"
+        return f"{type(module).__name__} may compute something else, or torch reads its weight without a call"
     if isinstance(module, nn.Conv2d):
         if module.groups != 1:
             return "grouped convolution"

@@ -172,7 +172,7 @@ class RigLConv2d(SparseTrainedLayer):
         return product.T.reshape(self.out_channels, len(x), *size).transpose(0, 1).contiguous()
 
     def _convolve(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        plan = self._present()
+        plan = self._current_plan()
         assert isinstance(plan, BlockPlan)
         product = block_convolution(x, self._cast_values(x.dtype), plan, self._taps, bias)
         if self._collects and product.requires_grad:

@@ -106,7 +106,7 @@ class SparseTrainedLayer(nn.Module):
         with torch.no_grad():
             cells.copy_(change.cells)
             change.carry(self.values.detach(), out=values)
-            plan = self._planned(cells, values)
+            plan = self._make_plan(cells, values)
             self._spare = self.cells, self.values.detach()
             self._buffers["cells"], self._plan = cells, plan
             self.values.data = values
@@ -118,7 +118,7 @@ class SparseTrainedLayer(nn.Module):
             self.values.copy_(self.grid.gather(matrix.to(self.values.device), self.cells))
         self._plan = None
 
-    def _planned(self, cells: Tensor, values: Tensor) -> CSR | BlockPlan:
+    def _make_plan(self, cells: Tensor, values: Tensor) -> CSR | BlockPlan:
         grid = self.grid
         if grid.is_blocked:
             like = self._plan if isinstance(self._plan, BlockPlan) else None
@@ -128,9 +128,9 @@ class SparseTrainedLayer(nn.Module):
         shape = (grid.rows, grid.columns)
         return CSR(pointers_from_rows(row, grid.rows), col, values, shape, validate=False)
 
-    def _present(self) -> CSR | BlockPlan:
+    def _current_plan(self) -> CSR | BlockPlan:
         if self._plan is None:
-            self._plan = self._planned(self.cells, self.values.detach())
+            self._plan = self._make_plan(self.cells, self.values.detach())
         return self._plan
 
     def _cast_values(self, dtype: torch.dtype) -> Tensor:
@@ -138,7 +138,7 @@ class SparseTrainedLayer(nn.Module):
 
     def _multiply(self, rows: Tensor, bias: Tensor | None) -> Tensor:
         """Return (N, out) for (N, in)."""
-        plan, values = self._present(), self._cast_values(rows.dtype)
+        plan, values = self._current_plan(), self._cast_values(rows.dtype)
         if isinstance(plan, BlockPlan):
             product = block_linear(rows, values, plan, bias)
         elif self._takes_few_rows(rows):

@@ -65,7 +65,7 @@ def _multiply_and_record(
         return y
     if known is None:
         matrix._plans.keep(key, bound, _MOST)
-    elif isinstance(known, list) and triton_launches.same(bound, known):
+    elif isinstance(known, list) and triton_launches.are_same(bound, known):
         plan = _make_plan(bound, matrix.values, y, found.scratch)
         matrix._plans.keep(key, plan or False, _MOST)
     return y

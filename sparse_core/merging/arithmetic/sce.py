@@ -57,7 +57,7 @@ def fuse_tensor(
     count, device = deltas[0].count, out.device
     if not count:
         return
-    selected = _selected(deltas, select_topk)
+    selected = _select(deltas, select_topk)
     dtype = compute_dtype(base, *(delta.values for delta in deltas))
     squares = torch.zeros(len(deltas), dtype=torch.float64, device=device)
     flat, merged, size = base.detach().reshape(-1), out.view(-1), piece_size(device)
@@ -76,7 +76,7 @@ def fuse_tensor(
         require_fit(fused, merged.dtype, (), flat, name)
 
 
-def _selected(deltas: Sequence[Delta], share: float) -> tuple[Delta, Threshold] | None:
+def _select(deltas: Sequence[Delta], share: float) -> tuple[Delta, Threshold] | None:
     """Return the variance and the threshold above which positions are kept; None to keep all."""
     if share >= 1:
         return None

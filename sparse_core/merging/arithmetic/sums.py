@@ -85,7 +85,9 @@ def merge_tensor(
     dtype = compute_dtype(like, *(share.delta.values for share in shares))
 
     def fill(first: int, last: int) -> None:
-        combine = (_Electing if rule.method.elects else _Summing)(parts, rule, last - first, dtype, device)
+        combine = (_SignElection if rule.method.elects else _WeightedSum)(
+            parts, rule, last - first, dtype, device
+        )
         for start, stop in spans(first, last, piece_size(device)):
             total = combine.piece(start, stop)
             if flat is not None:
@@ -146,7 +148,7 @@ def _keep(share: Share, rule: Rule, name: str, shape: torch.Size) -> Keep | None
     return None
 
 
-class _Summing:
+class _WeightedSum:
     """Weighted sum of the deltas."""
 
     def __init__(
@@ -165,7 +167,7 @@ class _Summing:
         return total if self.scale == 1 else total.mul_(self.scale)
 
 
-class _Electing:
+class _SignElection:
     """Sign election per position, and the sum or mean of the deltas with that sign (TIES)."""
 
     def __init__(

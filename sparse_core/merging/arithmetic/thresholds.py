@@ -44,7 +44,7 @@ class Threshold(NamedTuple):
         """Zero the dropped numbers of a flat piece in place; ``start`` is its position in the tensor."""
         before = min(max(self.cut - start, 0), piece.numel())
         if before:
-            _shrink(piece[:before], _just_below(self.value, piece.dtype))
+            _shrink(piece[:before], _next_smaller(self.value, piece.dtype))
         if before < piece.numel():
             _shrink(piece[before:], self.value)
         return piece
@@ -65,9 +65,9 @@ def magnitude_threshold(delta: Delta, keep: int) -> Threshold:
     if keep <= 0:
         return Threshold(math.inf, 0, 0)
     if delta.device.type != "cpu":
-        return _on_device([delta], keep)[0]
+        return _device_thresholds([delta], keep)[0]
     if delta.count <= _SMALL:
-        return _of_all(delta, keep)
+        return _sorted_threshold(delta, keep)
     low, high = _bracket(delta, keep)
     found = _scan(delta, low, high)
     # The last bracket always holds the threshold, even if the sample misleads.
@@ -98,11 +98,11 @@ def magnitude_thresholds(deltas: Sequence[Delta], keeps: Sequence[int]) -> list[
             found += [magnitude_threshold(delta, keep) for delta in group]
             continue
         for start, stop in spans(0, len(group), max(1, _TOGETHER // group[0].count)):
-            found += _on_device(group[start:stop], keep)
+            found += _device_thresholds(group[start:stop], keep)
     return found
 
 
-def _of_all(delta: Delta, keep: int) -> Threshold:
+def _sorted_threshold(delta: Delta, keep: int) -> Threshold:
     sizes = _read_whole(delta).abs().numpy()
     delta.require_finite_number(float(sizes.max()))
     place = delta.count - keep
@@ -112,7 +112,7 @@ def _of_all(delta: Delta, keep: int) -> Threshold:
     return Threshold(value, delta.count if need == len(ties) else int(ties[need - 1]) + 1, keep)
 
 
-def _on_device(deltas: Sequence[Delta], keep: int) -> list[Threshold]:
+def _device_thresholds(deltas: Sequence[Delta], keep: int) -> list[Threshold]:
     """Return thresholds of deltas of one size and type from torch's top-k selection.
 
     All at once and read back once, because a GPU spends longer starting work than doing it.
@@ -202,7 +202,7 @@ def _shrink(piece: Tensor, value: float) -> None:
     torch.hardshrink(piece, value, out=piece)
 
 
-def _just_below(value: float, dtype: torch.dtype) -> float:
+def _next_smaller(value: float, dtype: torch.dtype) -> float:
     """Return the next smaller magnitude of a type; 0 for 0, since zeros stay zero."""
     kind = np.float64 if dtype == torch.float64 else np.float32
     return float(np.nextafter(kind(value), kind(0)))

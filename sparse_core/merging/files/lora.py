@@ -118,7 +118,7 @@ class LoraAdapter:
 
     def _scale(self, config: dict[str, Any], module: str, rank: int) -> float:
         """Return the factor of a module: alpha / r, or alpha / sqrt(r)."""
-        alpha = _of_pattern(config.get("alpha_pattern"), module, config.get("lora_alpha"))
+        alpha = _match_pattern(config.get("alpha_pattern"), module, config.get("lora_alpha"))
         if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
             raise ValueError(f"{self._config_file}: lora_alpha: expected a number, got {alpha!r}")
         if rank < 1:
@@ -126,7 +126,7 @@ class LoraAdapter:
         return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
-def _of_pattern(patterns: Any, module: str, default: Any) -> Any:
+def _match_pattern(patterns: Any, module: str, default: Any) -> Any:
     """Return the value of the first pattern that matches the end of the module's name (PEFT's rule)."""
     for key, value in (patterns or {}).items():
         if re.fullmatch(rf"(.*\.)?({key})", module):

@@ -133,7 +133,7 @@ def parse_recipe(values: Any, where: str = "recipe") -> Recipe:
         method = find_method(values["merge_method"])
     except ValueError as error:
         raise ValueError(f"{where}: merge_method: {error}") from error
-    listed, layer_range = _listed(values, where)
+    listed, layer_range = _model_entries(values, where)
     settings, general = read_parameters(
         values.get("parameters"), method, f"{where}: parameters", notes, own=False
     )
@@ -162,7 +162,7 @@ def parse_recipe(values: Any, where: str = "recipe") -> Recipe:
     return recipe
 
 
-def _listed(values: dict[str, Any], where: str) -> tuple[list[Any], tuple[int, int] | None]:
+def _model_entries(values: dict[str, Any], where: str) -> tuple[list[Any], tuple[int, int] | None]:
     """Return the entries of ``models``, or of a single slice over whole models."""
     if ("models" in values) == ("slices" in values):
         raise ValueError(f"{where}: expected either models or slices with one entry")

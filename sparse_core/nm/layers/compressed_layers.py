@@ -83,7 +83,7 @@ class CompressedLayer(CodedLayer):
     def _bias_of(self, start: int, stop: int, dtype: torch.dtype) -> Tensor | None:
         return None if self.bias is None else self.bias[start:stop].to(dtype)
 
-    def _joined(self, x: Tensor, tiles: Iterator[tuple[int, int]], dim: int) -> Tensor:
+    def _join_tiles(self, x: Tensor, tiles: Iterator[tuple[int, int]], dim: int) -> Tensor:
         """Return the results of all tiles; with gradients, the backward pass unpacks tiles again."""
         trains = torch.is_grad_enabled() and (
             x.requires_grad or any(parameter.requires_grad for parameter in self.parameters())
@@ -146,7 +146,7 @@ class CompressedLinear(CompressedLayer):
         if self.execution == "nm":
             bias = self._bias_of(0, self.out_features, x.dtype)
             return nm_linear(x, self._packed_weight(x.dtype), bias)
-        return self._joined(x, self._tiles(self.tile_rows), dim=-1)
+        return self._join_tiles(x, self._tiles(self.tile_rows), dim=-1)
 
     def _tile(self, x: Tensor, start: int, stop: int) -> Tensor:
         weight = self.compressed.rows(start, stop, x.dtype, check=False)
@@ -244,7 +244,7 @@ class CompressedConv2d(CompressedLayer):
         """Return the convolution of floating-point (B, C, H, W) or (C, H, W), in the same type."""
         # A tile of a grouped convolution is one group, so it reads one set of channels.
         rows = self.tile_rows if self.groups == 1 else self.out_channels // self.groups
-        return self._joined(x, self._tiles(rows), dim=-3)
+        return self._join_tiles(x, self._tiles(rows), dim=-3)
 
     def _tile(self, x: Tensor, start: int, stop: int) -> Tensor:
         view = self._frame.view

@@ -183,7 +183,7 @@ def sparsify(
         layer: CodedLayer = _packed_layer(name, linear, wanted, mask, keep_dense)
         kept = _kept_magnitude(linear.weight, layer.weight)
         if quantise:
-            layer = _quantised(name, layer, statistics)
+            layer = _quantise_layer(name, layer, statistics)
         replacements[module] = layer
         note = "its parametrisation was dropped" if is_parametrised(module) else ""
         before = linear.weight.nbytes
@@ -273,7 +273,7 @@ def _packed_layer(
         raise ValueError(f"layer {name or '(model)'}: {error}") from error
 
 
-def _quantised(
+def _quantise_layer(
     name: str, layer: CodedLayer, statistics: Mapping[str, InputStatistics] | None
 ) -> SparseLinearInt8:
     if not isinstance(layer, SparseLinear):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sparse_core.nm.layers.coded_layer import dense_linear, own_copy, through_parts
+from sparse_core.nm.layers.coded_layer import own_copy, through_parts
 from sparse_core.nm.layers.packed_layer import KeepDense, PackedLayer
 from sparse_core.nm.layers.rounding import quantise_input
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
@@ -137,8 +137,8 @@ class SparseLinearInt8(PackedLayer):
         dense = None
         if torch.compiler.is_dynamo_compiling() or needs_plain_torch():
             packed = self._pack()
-            if self._ready is not None and self._ready.packed.values is self.values:
-                packed, dense = self._ready.packed, self._ready.dense
+            if self._cache is not None and self._cache.packed.values is self.values:
+                packed, dense = self._cache.packed, self._cache.dense
         else:
             ready = self._current()
             packed, dense = ready.packed, ready.dense_copy() if ready.keeps_dense else None
@@ -158,10 +158,6 @@ class SparseLinearInt8(PackedLayer):
     def weight(self) -> Tensor:
         """Dense (out, in) weight, integers times scales, in the type before quantisation."""
         return (self._pack().to_dense() * self.weight_scale[:, None]).to(self.dtype)
-
-    def to_dense(self) -> nn.Linear:
-        """Return an ``nn.Linear`` with the rounded weight and the bias; without ``activation``."""
-        return dense_linear(own_copy(self.weight), self.bias, requires_grad=False, training=self.training)
 
     def extra_repr(self) -> str:
         """Return sizes, pattern and options for ``print(model)``."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from sparse_core.nm.layers.coded_layer import CodedLayer, own_bias, own_copy
+from sparse_core.nm.layers.coded_layer import CodedLayer, dense_linear, own_bias, own_copy
 from sparse_core.nm.linear import Activation, LinearImpl
 from sparse_core.nm.linear.launch_plans import LayerPlan
 from sparse_core.nm.linear.product import NM_LINEAR, find_plan
@@ -26,7 +26,7 @@ LAYER_FORMAT = 1
 """Version of the packed state; the first number of a layer's extra state."""
 
 
-class Ready:
+class LayerCache:
     """A packed weight with the implementations' plans and the dense copy.
 
     Attributes:
@@ -47,7 +47,7 @@ class Ready:
         self.device_type = packed.device.type
         self.keeps_dense = keeps_dense
         self.dense: Tensor | None = None
-        self.casts: dict[torch.dtype, Ready] = {}
+        self.casts: dict[torch.dtype, LayerCache] = {}
         self.layer_plans: dict[tuple[torch.Size, str | None], LayerPlan] = {}
 
     def renew(self) -> bool:
@@ -86,13 +86,13 @@ class Ready:
         if call is not None and call.is_settled:
             self.layer_plans[key] = LayerPlan(call, x, self.packed.values, bias, dense, activation)
 
-    def cast(self, dtype: torch.dtype) -> Ready:
+    def cast(self, dtype: torch.dtype) -> LayerCache:
         """Return the detached weight in another type; converted once."""
         if self.packed.dtype == dtype:
             return self
         if dtype not in self.casts:
             with torch.inference_mode(False), torch.no_grad():
-                self.casts[dtype] = Ready(self.packed.to(dtype), self.keeps_dense)
+                self.casts[dtype] = LayerCache(self.packed.to(dtype), self.keeps_dense)
         return self.casts[dtype]
 
 
@@ -116,7 +116,7 @@ class PackedLayer(CodedLayer):
 
     values: Tensor
     metadata: Tensor
-    _ready: Ready | None
+    _cache: LayerCache | None
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class PackedLayer(CodedLayer):
         self.activation = activation
         self.keep_dense = keep_dense
         self.impl = impl
-        self._ready = None
+        self._cache = None
         self.register_buffer("metadata", own_copy(packed.metadata))
         self.register_parameter("bias", own_bias(bias, self.out_features))
 
@@ -147,10 +147,10 @@ class PackedLayer(CodedLayer):
         """Weight as it is multiplied; gradients reach ``values``."""
         return self._current().packed
 
-    def refresh(self) -> Ready:
+    def refresh(self) -> LayerCache:
         """Discard plans and copies; needed only after a change that torch does not record."""
         keeps = self.values.is_cuda if self.keep_dense == "auto" else self.keep_dense
-        self._ready = ready = Ready(self._pack(), keeps)
+        self._cache = ready = LayerCache(self._pack(), keeps)
         # A compiled graph cannot make the copy, so a frozen layer makes it before it is traced.
         if keeps and not self.values.requires_grad and ready.device_type != "meta":
             ready.dense_copy()
@@ -159,13 +159,19 @@ class PackedLayer(CodedLayer):
     def _pack(self) -> PackedNM:
         return PackedNM(self.values, self.metadata, (self.out_features, self.in_features), self.pattern)
 
-    def _current(self) -> Ready:
-        ready, values = self._ready, self.values
+    def _current(self) -> LayerCache:
+        ready, values = self._cache, self.values
         if ready is None or ready.packed.values is not values or values.is_inference():
             return self.refresh()
         if ready.version == values._version or ready.renew():
             return ready
         return self.refresh()
+
+    def to_dense(self) -> nn.Linear:
+        """Return an ``nn.Linear`` with the same weight and bias, without ``activation``."""
+        return dense_linear(
+            own_copy(self.weight), self.bias, requires_grad=self.values.requires_grad, training=self.training
+        )
 
     def extra_repr(self) -> str:
         """Return sizes, pattern and options for ``print(model)``."""
@@ -184,7 +190,7 @@ class PackedLayer(CodedLayer):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_ready": None}
+        return {**self.__dict__, "_cache": None}
 
     def get_extra_state(self) -> Tensor:
         """Return (3,) int64: format version, n, m."""

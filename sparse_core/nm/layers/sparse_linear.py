@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm.layers.coded_layer import dense_linear, own_copy, through_parts, trains_weight
+from sparse_core.nm.layers.coded_layer import own_copy, through_parts, trains_weight
 from sparse_core.nm.layers.int8_linear import SparseLinearInt8
-from sparse_core.nm.layers.packed_layer import KeepDense, PackedLayer, Ready
+from sparse_core.nm.layers.packed_layer import KeepDense, LayerCache, PackedLayer
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
 from sparse_core.nm.linear.common import needs_plain_torch
 from sparse_core.nm.masks import check_nm, fits, nm_mask
@@ -98,7 +98,7 @@ class SparseLinear(PackedLayer):
         # Attribute access of a module is slow.
         parameters = self._parameters
         values: Any = parameters.get("values")
-        bias, ready = parameters.get("bias"), self._ready
+        bias, ready = parameters.get("bias"), self._cache
         if values is None:
             # FSDP replaces the parameter by views, which are not parameters.
             values, bias = self.values, self.bias
@@ -124,7 +124,7 @@ class SparseLinear(PackedLayer):
             ready.plan(x, bias, dense, self.activation)
         return y
 
-    def _cast_and_multiply(self, x: Tensor, ready: Ready) -> Tensor:
+    def _cast_and_multiply(self, x: Tensor, ready: LayerCache) -> Tensor:
         """Multiply as ``F.linear`` under autocast: both operands in its type, except float64."""
         dtype = torch.get_autocast_dtype(ready.device_type)
         packed, bias, dense = ready.packed, self.bias, None
@@ -145,7 +145,7 @@ class SparseLinear(PackedLayer):
 
     def _traced(self, x: Tensor) -> Tensor:
         """Multiply for torch.compile and torch.func, without versions and caches."""
-        values, ready, bias = self.values, self._ready, self.bias
+        values, ready, bias = self.values, self._cache, self.bias
         packed, dense = self._pack(), None
         if ready is not None and ready.packed.values is values:
             packed = ready.packed
@@ -163,12 +163,6 @@ class SparseLinear(PackedLayer):
     def weight(self) -> Tensor:
         """Dense (out, in) weight, unpacked at each access; gradients reach ``values``."""
         return self._pack().to_dense()
-
-    def to_dense(self) -> nn.Linear:
-        """Return an ``nn.Linear`` with the same weight and bias, without ``activation``."""
-        return dense_linear(
-            own_copy(self.weight), self.bias, requires_grad=self.values.requires_grad, training=self.training
-        )
 
     def quantise(self, activation_scale: float | Tensor | InputStatistics | None = None) -> SparseLinearInt8:
         """Return the layer with int8 values; see :meth:`SparseLinearInt8.from_sparse`."""

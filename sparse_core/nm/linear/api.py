@@ -16,7 +16,7 @@ from sparse_core.nm.linear.common import (
     check_operands,
     needs_plain_torch,
 )
-from sparse_core.nm.linear.product import NM_LINEAR, find_plan, multiply, recorded, run
+from sparse_core.nm.linear.product import NM_LINEAR, find_plan, multiply, multiply_with_gradient, run
 from sparse_core.nm.packing.packed_weight import PackedNM
 
 
@@ -88,7 +88,7 @@ def nm_linear(
     if torch.is_grad_enabled() and (
         x.requires_grad or weight.values.requires_grad or (bias is not None and bias.requires_grad)
     ):
-        return recorded(x, weight, bias, activation, dense, impl)
+        return multiply_with_gradient(x, weight, bias, activation, dense, impl)
     return multiply(x, weight, bias, activation, dense, scale, result, impl)
 
 

@@ -123,7 +123,7 @@ def default_result(dtype: torch.dtype, scale: Tensor | None) -> torch.dtype:
     return torch.int32 if scale is None else torch.float16
 
 
-def readable(tensor: Tensor) -> Tensor:
+def as_aligned(tensor: Tensor) -> Tensor:
     """Return the tensor contiguous and aligned to 16 bytes, as kernels and the library assume."""
     if tensor.is_contiguous() and tensor.data_ptr() % 16 == 0:
         return tensor

@@ -65,7 +65,7 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     x, values, metadata, dense, output, bias = ctx.saved_tensors
     n, m = ctx.pattern
     weight = PackedNM(values, metadata, (values.shape[0], values.shape[1] // n * m), NMPattern(n, m))
-    of_x, of_values, of_bias = gradients(
+    x_grad, values_grad, bias_grad = gradients(
         gradient,
         x,
         weight,
@@ -76,7 +76,7 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         ctx.needs_input_grad[:2],
         bias is not None,
     )
-    return of_x, of_values, None, of_bias, *[None] * 9
+    return x_grad, values_grad, None, bias_grad, *[None] * 9
 
 
 torch.library.register_autograd(nm_linear_op, _backward, setup_context=_setup)

@@ -61,7 +61,7 @@ class PreparedWeight:
         self.calls[key] = call
 
 
-def prepared(weight: PackedNM) -> PreparedWeight:
+def plans_of(weight: PackedNM) -> PreparedWeight:
     """Return the preparations of a weight, empty at first."""
     plans = weight.plans.get("cuda")
     if not isinstance(plans, PreparedWeight):
@@ -85,17 +85,17 @@ def weight_for(method: Method, weight: PackedNM, out_dtype: torch.dtype) -> Pack
     if out == 0 or columns == 0 or (weight.pattern.n, weight.pattern.m) != (2, 4):
         return None
     types = decode_cuda.ELEMENTS if method == "cuda" else vendor.results(weight.dtype)
-    plans = prepared(weight)
+    plans = plans_of(weight)
     if (weight.dtype if method == "cuda" else out_dtype) not in types or not plans.may_pad:
         return None
     if plans.aligned is None:
         _refuse_capture()
         with torch.inference_mode(False), torch.no_grad():
-            plans.aligned = _padded(weight, -out % _OUT_TILE, -columns % _COLUMN_TILE)
+            plans.aligned = _pad_weight(weight, -out % _OUT_TILE, -columns % _COLUMN_TILE)
     return plans.aligned if fits(plans.aligned) else None
 
 
-def _padded(weight: PackedNM, more_out: int, more_columns: int) -> PackedNM:
+def _pad_weight(weight: PackedNM, more_out: int, more_columns: int) -> PackedNM:
     """Return the weight with rows and columns of zeros added."""
     out, columns = weight.shape
     values = pad(weight.values.detach(), (0, more_columns // 2, 0, more_out))
@@ -121,7 +121,7 @@ def _refuse_capture() -> None:
 
 def prepare(weight: PackedNM, out_dtype: torch.dtype) -> PreparedWeight:
     """Prepare a weight for every sparse method that supports it."""
-    plans = prepared(weight)
+    plans = plans_of(weight)
     missing_metadata = plans.metadata is None and decode_cuda.supports(weight)
     missing_buffer = plans.buffer is None and vendor.supports(weight, out_dtype)
     if not (missing_metadata or missing_buffer):
@@ -182,7 +182,7 @@ def make_call(choice: LinearChoice, weight: PackedNM, rows: int, epilogue: Linea
     return call if fitting is weight else _padded_call(call, weight, fitting)
 
 
-def planned(call: Call, choice: LinearChoice, weight: PackedNM) -> Call:
+def with_launch_plan(call: Call, choice: LinearChoice, weight: PackedNM) -> Call:
     """Wrap a call to keep it for later calls of the same sizes; unchanged if launch plans are disabled."""
     if not plans_enabled():
         return call

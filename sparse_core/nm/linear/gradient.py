@@ -47,17 +47,17 @@ def gradients(
     elif activation == "gelu":
         before = torch.nn.functional.linear(x, matrix, bias)
         gradient = torch.ops.aten.gelu_backward(gradient, before)
-    of_x = of_values = of_bias = None
+    x_grad = values_grad = bias_grad = None
     # Explicit sizes, because -1 is ambiguous for empty dimensions.
     out, columns = weight.shape
     rows = math.prod(x.shape[:-1])
     flat = gradient.reshape(rows, out)
     if needed[0]:
-        of_x = gradient @ matrix
+        x_grad = gradient @ matrix
     if needed[1]:
-        of_dense = flat.T @ x.reshape(rows, columns)
-        groups = of_dense.reshape(out, columns // weight.pattern.m, weight.pattern.m)
-        of_values = groups.gather(2, weight.index().long()).reshape(weight.values.shape)
+        dense_grad = flat.T @ x.reshape(rows, columns)
+        groups = dense_grad.reshape(out, columns // weight.pattern.m, weight.pattern.m)
+        values_grad = groups.gather(2, weight.index().long()).reshape(weight.values.shape)
     if bias_needed:
-        of_bias = flat.sum(dim=0)
-    return of_x, of_values, of_bias
+        bias_grad = flat.sum(dim=0)
+    return x_grad, values_grad, bias_grad

@@ -51,7 +51,7 @@ def choose(
         return _while_capturing(TUNER.lookup(case) or TUNER.nearest(case), weight, epilogue.out_dtype)
 
     def usable(choice: LinearChoice) -> bool:
-        return _possible(choice, weight, rows, epilogue.out_dtype)
+        return _is_possible(choice, weight, rows, epilogue.out_dtype)
 
     def fallback() -> LinearChoice:
         close = TUNER.nearest(case)
@@ -60,7 +60,7 @@ def choose(
     def measured() -> LinearChoice:
         return measure(weight, case.rows, bias, dense, scale, epilogue)
 
-    may_measure = execution.prepared(weight).may_pad
+    may_measure = execution.plans_of(weight).may_pad
     try:
         return TUNER.choose(case, usable=usable, fallback=fallback, measure=measured if may_measure else None)
     except torch.OutOfMemoryError:
@@ -68,7 +68,7 @@ def choose(
 
 
 def _while_capturing(choice: LinearChoice | None, weight: PackedNM, out_dtype: torch.dtype) -> LinearChoice:
-    ready = execution.prepared(weight).buffer is not None and vendor.supports(weight, out_dtype)
+    ready = execution.plans_of(weight).buffer is not None and vendor.supports(weight, out_dtype)
     if choice is None or choice.method != "vendor" or not ready:
         return LinearChoice("dense")
     return choice
@@ -138,7 +138,7 @@ def measure(
         expected = execution.make_call(plain, weight, rows, epilogue)(*tensors)
         calls = {}
         for way in candidates(weight, rows, epilogue):
-            call = _right_call(way, weight, epilogue, tensors, expected)
+            call = _correct_call(way, weight, epilogue, tensors, expected)
             if call is not None:
                 calls[way] = call
         del expected
@@ -157,7 +157,7 @@ def measure(
 _Tensors = tuple[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"]
 
 
-def _possible(choice: LinearChoice, weight: PackedNM, rows: int, out_dtype: torch.dtype) -> bool:
+def _is_possible(choice: LinearChoice, weight: PackedNM, rows: int, out_dtype: torch.dtype) -> bool:
     """Return True if a stored choice, possibly of another version, supports this product."""
     if choice.method == "dense":
         return True
@@ -181,7 +181,7 @@ def _input(rows: int, weight: PackedNM) -> Tensor:
     return torch.randn(shape, dtype=weight.dtype, device=weight.device, generator=generator)
 
 
-def _right_call(
+def _correct_call(
     way: LinearChoice, weight: PackedNM, epilogue: LinearEpilogue, tensors: _Tensors, expected: Tensor
 ) -> Call | None:
     """Return the call of a choice if its result is correct, else None."""
@@ -259,14 +259,14 @@ def _rotated_times(
 
 def _copy(weight: PackedNM) -> PackedNM:
     """Return the weight with its plans in other memory."""
-    plans = execution.prepared(weight)
+    plans = execution.plans_of(weight)
     copy = weight.with_values(weight.values.detach().clone())
     copy.plans["cuda"] = execution.PreparedWeight(
         None if plans.buffer is None else plans.buffer.clone(),
         None if plans.metadata is None else plans.metadata.clone(),
     )
     if plans.aligned is not None:
-        execution.prepared(copy).aligned = _copy(plans.aligned)
+        execution.plans_of(copy).aligned = _copy(plans.aligned)
     return copy
 
 

@@ -14,7 +14,7 @@ from sparse_core.kernels.gradients import once_differentiable
 from sparse_core.kernels.launch_plan import ALIGNMENT
 from sparse_core.kernels.op import Implementation, Op, by_torch
 from sparse_core.nm.linear import cpu, reference
-from sparse_core.nm.linear.common import LinearEpilogue, default_result, has_sparse_cores, readable
+from sparse_core.nm.linear.common import LinearEpilogue, as_aligned, default_result, has_sparse_cores
 from sparse_core.nm.linear.gradient import gradients
 from sparse_core.nm.linear.launch_plans import Call, PlannedCall
 from sparse_core.nm.packing.packed_weight import PackedNM
@@ -120,15 +120,15 @@ def multiply(
         return reference.nm_linear(
             x, weight, bias, activation=activation, dense=dense, scale=scale, out_dtype=out_dtype
         )
-    flat = readable(x.reshape(rows, x.shape[-1]))
-    bias = None if bias is None else readable(bias)
-    scale = None if scale is None else readable(scale)
+    flat = as_aligned(x.reshape(rows, x.shape[-1]))
+    bias = None if bias is None else as_aligned(bias)
+    scale = None if scale is None else as_aligned(scale)
     with torch.cuda.device(weight.device.index):  # kernels and events go to the current device
         y = _call(rows, weight, bias, activation, dense, scale, out_dtype, impl)(flat, bias, dense, scale)
     return y if x.ndim == 2 else y.reshape(*x.shape[:-1], weight.shape[0])
 
 
-def recorded(
+def multiply_with_gradient(
     x: Tensor, weight: PackedNM, bias: Tensor | None, activation: str | None, dense: Tensor | None, impl: str
 ) -> Tensor:
     """Run :func:`multiply` with gradients of ``x``, the kept values and the bias."""
@@ -201,7 +201,7 @@ def _call(
     from sparse_core.nm.linear import execution, measure
     from sparse_core.nm.linear.choice import LinearChoice
 
-    plans = execution.prepared(weight)
+    plans = execution.plans_of(weight)
     key: tuple[object, ...] = (
         rows,
         activation,
@@ -226,7 +226,7 @@ def _call(
     call = execution.make_call(choice, weight, rows, epilogue)
     if not torch.cuda.is_current_stream_capturing():
         # A choice during a capture may be a guess.
-        call = execution.planned(call, choice, weight)
+        call = execution.with_launch_plan(call, choice, weight)
         plans.keep(key, call)
     return call
 

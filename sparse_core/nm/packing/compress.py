@@ -65,7 +65,7 @@ def compress(
     wanted = pattern or DENSE
     _check_width(view, wanted, pad, name)
     chosen = None if mask is None else _mask_matrix(mask, view, wanted, name)
-    values, positions = _kept(pad_columns(matrix, wanted.m), wanted, chosen)
+    values, positions = _kept_parts(pad_columns(matrix, wanted.m), wanted, chosen)
     try:
         packed_index = (
             torch.zeros((view.rows, 0), dtype=torch.uint8, device=matrix.device)
@@ -83,7 +83,7 @@ def _default_layout(weight: Tensor, pattern: NMPattern | None) -> Layout:
     return "channels_last" if channels_last else "rows"
 
 
-def _kept(matrix: Tensor, pattern: NMPattern, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def _kept_parts(matrix: Tensor, pattern: NMPattern, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return values (rows, kept) and positions (rows, groups, n) of a matrix of whole groups."""
     if pattern.n == pattern.m:
         rows, columns = matrix.shape

@@ -106,7 +106,7 @@ def quantise_groups(
     flat = padded.reshape(rows * (padded.shape[1] // size), size)
     numbers, scale = quantise_weight(flat, bits)
     if clip or half_scales:
-        numbers, scale = _chosen(flat, scale, bits, clip=clip, half=half_scales)
+        numbers, scale = _best_scales(flat, scale, bits, clip=clip, half=half_scales)
     numbers = numbers.reshape(rows, padded.shape[1])[:, :count]
     return GroupQuantised(numbers.contiguous(), scale.reshape(rows, -1), size)
 
@@ -120,7 +120,7 @@ def dequantise(values: Tensor, scale: Tensor, group_size: int) -> Tensor:
     return values * wide.repeat_interleave(group_size, dim=1)[:, :count]
 
 
-def _chosen(flat: Tensor, scale: Tensor, bits: int, *, clip: bool, half: bool) -> tuple[Tensor, Tensor]:
+def _best_scales(flat: Tensor, scale: Tensor, bits: int, *, clip: bool, half: bool) -> tuple[Tensor, Tensor]:
     """Return numbers and scales of (groups, size), each with its best candidate scale."""
     levels = 2 ** (bits - 1) - 1
     exact = flat.double()
@@ -128,7 +128,7 @@ def _chosen(flat: Tensor, scale: Tensor, bits: int, *, clip: bool, half: bool) -
     best_scale = scale
     best_error = torch.full_like(scale, float("inf"), dtype=torch.float64)
     for share in CLIP_SHARES if clip else (1.0,):
-        kept = _half(scale * share) if half else scale * share
+        kept = _to_half(scale * share) if half else scale * share
         step = kept.double()[:, None]
         numbers = torch.round(exact / step).clamp_(-levels, levels)
         error = (numbers * step - exact).square().sum(dim=1)
@@ -139,7 +139,7 @@ def _chosen(flat: Tensor, scale: Tensor, bits: int, *, clip: bool, half: bool) -
     return best_numbers, best_scale.half() if half else best_scale
 
 
-def _half(scale: Tensor) -> Tensor:
+def _to_half(scale: Tensor) -> Tensor:
     """Return scales rounded to float16, at least its smallest normal number."""
     if scale.numel() and float(scale.max()) > torch.finfo(torch.float16).max:
         raise ValueError(

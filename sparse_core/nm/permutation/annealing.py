@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from sparse_core.nm.permutation.stripes import added, retained_magnitude, stripe_slots, tile_size
+from sparse_core.nm.permutation.stripes import excess_sums, retained_magnitude, stripe_slots, tile_size
 
 
 def anneal(
@@ -76,8 +76,8 @@ def _swap_gains(magnitudes: Tensor, order: Tensor, n: int) -> Tensor:
 def _pair_gains(columns: Tensor, n: int) -> Tensor:
     """Return (pairs, m, m) for columns (pairs, 2, m, rows)."""
     slots = stripe_slots(columns, n)
-    upper = slots.without[:, 0].unsqueeze(2) + added(columns[:, 1], slots.threshold[:, 0])
-    lower = slots.without[:, 1].unsqueeze(2) + added(columns[:, 0], slots.threshold[:, 1])
+    upper = slots.without[:, 0].unsqueeze(2) + excess_sums(columns[:, 1], slots.threshold[:, 0])
+    lower = slots.without[:, 1].unsqueeze(2) + excess_sums(columns[:, 0], slots.threshold[:, 1])
     return upper + lower.mT - slots.retained.sum(dim=1)[:, None, None]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sparse_core.nm.permutation.stripes import added, retained_magnitude, stripe_slots, tile_size
+from sparse_core.nm.permutation.stripes import excess_sums, retained_magnitude, stripe_slots, tile_size
 
 # Smaller gains, as a share of what a pair of stripes keeps, are rounding errors.
 _ROUNDING = 1e-6
@@ -47,7 +47,7 @@ def arrange(magnitudes: Tensor, order: Tensor, n: int) -> Arrangement:
     return Arrangement(order, retained, replaced, *_best_swaps(order, retained, replaced, every))
 
 
-def rearranged(arrangement: Arrangement, magnitudes: Tensor, order: Tensor, n: int) -> Arrangement:
+def rearrange(arrangement: Arrangement, magnitudes: Tensor, order: Tensor, n: int) -> Arrangement:
     """Return ``arrangement`` changed to ``order``; recomputes only what involves changed stripes."""
     touched = (order != arrangement.order).any(dim=1).nonzero().flatten()
     if len(touched) == 0:
@@ -74,7 +74,7 @@ def descend(arrangement: Arrangement, magnitudes: Tensor, n: int) -> Arrangement
         taken = disjoint_pairs(arrangement.gain)
         if len(taken) == 0:
             return arrangement
-        changed = rearranged(arrangement, magnitudes, _exchanged(arrangement, taken), n)
+        changed = rearrange(arrangement, magnitudes, _exchange_columns(arrangement, taken), n)
         if changed.total <= arrangement.total:
             return arrangement
         arrangement = changed
@@ -98,7 +98,7 @@ def descend_exhaustively(arrangement: Arrangement, magnitudes: Tensor, n: int) -
         columns = arrangement.order[taken].flatten(1)
         order = arrangement.order.clone()
         order[taken] = columns.gather(1, divisions[choice[number]]).reshape(len(taken), 2, -1)
-        changed = rearranged(arrangement, magnitudes, order, n)
+        changed = rearrange(arrangement, magnitudes, order, n)
         if changed.total <= arrangement.total:
             return arrangement
         arrangement = changed
@@ -135,7 +135,7 @@ def _replacements(magnitudes: Tensor, order: Tensor, n: int) -> tuple[Tensor, Te
     # Tiles of both, so that each number is used several times once it is read.
     across = tile_size(8 * magnitudes.shape[1], magnitudes.device)
     gained = [
-        torch.cat([added(part, upper) for part in magnitudes.split(across)], dim=1)
+        torch.cat([excess_sums(part, upper) for part in magnitudes.split(across)], dim=1)
         for upper in threshold.split(8 * max(1, across // len(magnitudes)))
     ]
     return slots.without.flatten()[:, None] + torch.cat(gained), slots.retained
@@ -154,7 +154,7 @@ def _best_swaps(order: Tensor, retained: Tensor, replaced: Tensor, stripes: Tens
     return gain, swap
 
 
-def _exchanged(arrangement: Arrangement, taken: Tensor) -> Tensor:
+def _exchange_columns(arrangement: Arrangement, taken: Tensor) -> Tensor:
     """Return the order after the best exchanges between the pairs of stripes ``taken`` (pairs, 2)."""
     order, m = arrangement.order, arrangement.order.shape[1]
     first, second = taken.unbind(1)

@@ -120,7 +120,7 @@ def permute_model(
     with evaluation_mode(model), torch.no_grad():
         before = _outputs(model, example_inputs)
         graph = ChannelGraph(model, example_inputs)
-        worker = _Worker(graph, layers, pattern)
+        worker = _ChannelPermuter(graph, layers, pattern)
         groups, permutations, undo = [], {}, []
         variables = worker.variables()
         for variable in track(variables, "permuting", disable=not progress):
@@ -145,7 +145,7 @@ def permute_model(
     return PermutationReport(groups, permutations, change, graph.tracer)
 
 
-class _Worker:
+class _ChannelPermuter:
     def __init__(
         self, graph: ChannelGraph, layers: dict[str, nn.Linear | nn.Conv2d], pattern: NMPattern
     ) -> None:

@@ -111,7 +111,7 @@ def apply_module(module: nn.Module, call: Call, parameter: Parameter) -> Value |
     if kind in (nn.Upsample, nn.UpsamplingBilinear2d, nn.UpsamplingNearest2d):
         return shapes.interpolate(call)
     if kind is nn.GLU:
-        return shapes.glu(_with(call, module.dim))
+        return shapes.glu(_function_call(call, module.dim))
     if kind is nn.MultiheadAttention:
         return _multi_head(call, parameter)
     return _apply_layer(module, call, parameter)
@@ -121,21 +121,21 @@ def _apply_layer(module: nn.Module, call: Call, parameter: Parameter) -> Value |
     kind = type(module)
     weight, bias = parameter("weight"), parameter("bias")
     if kind in (nn.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear):
-        return rules.linear(_with(call, weight, bias))
+        return rules.linear(_function_call(call, weight, bias))
     for spatial, (plain, transposed) in enumerate(_CONVOLUTIONS, start=1):
         if kind in (plain, transposed):
             arguments = (weight, bias, None, None, None, module.groups)
             other_way = kind is transposed
-            return rules.convolution(_with(call, *arguments), spatial=spatial, transposed=other_way)
+            return rules.convolution(_function_call(call, *arguments), spatial=spatial, transposed=other_way)
     if kind in _CHANNEL_NORMS:
         running = parameter("running_mean"), parameter("running_var")
-        return rules.channel_norm(_with(call, *running, weight, bias))
+        return rules.channel_norm(_function_call(call, *running, weight, bias))
     if kind in (nn.LayerNorm, nn.RMSNorm):
-        return rules.layer_norm(_with(call, module.normalized_shape, weight, bias))
+        return rules.layer_norm(_function_call(call, module.normalized_shape, weight, bias))
     if kind is nn.GroupNorm:
-        return rules.group_norm(_with(call, module.num_groups, weight, bias))
+        return rules.group_norm(_function_call(call, module.num_groups, weight, bias))
     if kind is nn.Embedding:
-        return rules.embedding(_with(call, weight), indices=0)
+        return rules.embedding(_function_call(call, weight), indices=0)
     if kind is nn.PReLU and weight is not None:
         if weight.shape[0] > 1:
             call.system.unify(call.x.axes[1], weight.axes[0])
@@ -178,7 +178,7 @@ def _multi_head(call: Call, parameter: Parameter) -> Value | None:
     return Value(call.shape, (*lead, out.axes[0]))
 
 
-def _with(call: Call, *arguments: Any) -> Call:
+def _function_call(call: Call, *arguments: Any) -> Call:
     """Return the call of the function that a module stands for."""
     return Call(call.system, call.name, (call.x, *arguments), {}, call.shape)
 

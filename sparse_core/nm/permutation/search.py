@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sparse_core.nm.pattern import NMPattern, check_groups
 from sparse_core.nm.permutation.annealing import anneal, best_chain
-from sparse_core.nm.permutation.descent import Arrangement, arrange, descend, descend_exhaustively, rearranged
+from sparse_core.nm.permutation.descent import Arrangement, arrange, descend, descend_exhaustively, rearrange
 from sparse_core.nm.permutation.stripes import matrix_retained, row_bound
 
 Effort = Literal["fast", "default", "high"]
@@ -238,7 +238,7 @@ class _Search:
         for _ in range(escapes):
             if self._is_over():
                 break
-            shaken = rearranged(best, self.magnitudes, self._shake(best.order), self.n)
+            shaken = rearrange(best, self.magnitudes, self._shake(best.order), self.n)
             found = descend(shaken, self.magnitudes, self.n)
             if found.total > best.total:
                 best = found

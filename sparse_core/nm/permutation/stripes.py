@@ -34,14 +34,14 @@ class Slots(NamedTuple):
 
 def retained_magnitude(stripes: Tensor, n: int) -> Tensor:
     """Return the sum (...,) of the n largest of m magnitudes in ``stripes`` (..., m, rows), over all rows."""
-    return _added(_largest(stripes, n)).sum(dim=-1)
+    return _excess_sum(_largest(stripes, n)).sum(dim=-1)
 
 
 def stripe_slots(stripes: Tensor, n: int) -> Slots:
     """Return the :class:`Slots` of magnitudes (..., m, rows), for n below m."""
     largest = _largest(stripes, n + 1)
     last_kept, first_dropped = largest[n - 1].unsqueeze(-2), largest[n].unsqueeze(-2)
-    retained = _added(largest[:n]).sum(dim=-1)
+    retained = _excess_sum(largest[:n]).sum(dim=-1)
     # The first dropped number if the column is kept, the last kept one if it is not.
     threshold = (last_kept + first_dropped) - torch.minimum(stripes, last_kept).maximum(first_dropped)
     # Without a kept column the first dropped one replaces it; without another nothing changes.
@@ -49,7 +49,7 @@ def stripe_slots(stripes: Tensor, n: int) -> Slots:
     return Slots(threshold, retained.unsqueeze(-1) - lost, retained)
 
 
-def added(columns: Tensor, threshold: Tensor) -> Tensor:
+def excess_sums(columns: Tensor, threshold: Tensor) -> Tensor:
     """Return (..., t, c): the sum over rows of ``max(0, column - threshold)`` for all pairs.
 
     ``columns`` is (..., c, rows) and ``threshold`` (..., t, rows).
@@ -89,7 +89,7 @@ def _largest(stripes: Tensor, count: int) -> list[Tensor]:
     return ordered[:count]
 
 
-def _added(terms: list[Tensor]) -> Tensor:
+def _excess_sum(terms: list[Tensor]) -> Tensor:
     total = terms[0]
     for term in terms[1:]:
         total = total + term

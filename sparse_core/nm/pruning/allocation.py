@@ -269,9 +269,9 @@ def allocate(
         raise ValueError(f"target_sparsity must be at least 0 and below 1, got {target_sparsity}")
     if not overshoot >= 0:
         raise ValueError(f"overshoot must be 0 or more, got {overshoot}")
-    wanted = _checked(candidates)
+    wanted = _check_candidates(candidates)
     selection = choose_layers(model, PRUNABLE, select)
-    careful = _careful(selection.layers, conservative)
+    careful = _conservative_names(selection.layers, conservative)
     options = [
         _options(name, module, wanted, sensitivity, conservative_density if name in careful else 0.0)
         for name, module in selection.layers.items()
@@ -306,7 +306,7 @@ def attention_and_ends(
     )
 
 
-def _checked(candidates: Sequence[NMPattern | None]) -> tuple[NMPattern | None, ...]:
+def _check_candidates(candidates: Sequence[NMPattern | None]) -> tuple[NMPattern | None, ...]:
     for candidate in candidates:
         if candidate is not None and not isinstance(candidate, NMPattern):
             raise TypeError(f"candidates must be NMPattern patterns or None for dense, got {candidate!r}")
@@ -315,7 +315,7 @@ def _checked(candidates: Sequence[NMPattern | None]) -> tuple[NMPattern | None, 
     return tuple(dict.fromkeys(candidates))
 
 
-def _careful(layers: Mapping[str, nn.Module], conservative: Conservative | None) -> set[str]:
+def _conservative_names(layers: Mapping[str, nn.Module], conservative: Conservative | None) -> set[str]:
     """Return the names of the layers with a minimum density."""
     if conservative is None:
         return set()

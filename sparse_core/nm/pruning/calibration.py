@@ -74,14 +74,14 @@ def collect_inputs(
         ValueError: no batch, an unknown name, a layer that is never reached, or inputs that are not finite.
     """
     wanted = _modules(model, layers)
-    sums: dict[str, _Sums] = {}
+    sums: dict[str, _InputSums] = {}
     handles = []
 
     def watch(name: str) -> Any:
         def hook(module: nn.Module, positional: tuple[Any, ...], keywords: dict[str, Any]) -> None:
             found = positional[0] if positional else next(iter(keywords.values()))
             if name not in sums:
-                sums[name] = _Sums(hessian)
+                sums[name] = _InputSums(hessian)
             for part in _dense_parts(found.detach()):
                 for matrix in _input_matrices(module, part):
                     sums[name].add(matrix)
@@ -97,7 +97,7 @@ def collect_inputs(
             for name, module in wanted.items():
                 handles.append(module.register_forward_pre_hook(watch(name), with_kwargs=True))
             for batch in track(batches, "calibrating", disable=not progress):
-                call_model(model, batch if device is None else _moved(batch, device))
+                call_model(model, batch if device is None else _move(batch, device))
                 count += 1
         finally:
             for handle in handles:
@@ -108,7 +108,7 @@ def collect_inputs(
     return {name: found.result(name) for name, found in sums.items()}
 
 
-class _Sums:
+class _InputSums:
     """Running sums of one layer, on its device."""
 
     def __init__(self, hessian: bool) -> None:
@@ -182,10 +182,10 @@ def _input_matrices(module: nn.Module, found: Tensor) -> Iterator[Tensor]:
     height, width = (int(size) for size in module.kernel_size)
     a_sample = max(1, images[0].numel() * height * width) if len(images) else 1
     for piece in images.split(max(1, UNFOLDED_ELEMENTS // a_sample)):
-        yield _unfolded(module, piece)
+        yield _unfold(module, piece)
 
 
-def _unfolded(convolution: nn.Conv2d, images: Tensor) -> Tensor:
+def _unfold(convolution: nn.Conv2d, images: Tensor) -> Tensor:
     """Return the im2col matrix (groups, images * positions, columns) in unfold order."""
     mode = "constant" if convolution.padding_mode == "zeros" else convolution.padding_mode
     padded = torch.nn.functional.pad(images, convolution._reversed_padding_repeated_twice, mode=mode)
@@ -197,17 +197,17 @@ def _unfolded(convolution: nn.Conv2d, images: Tensor) -> Tensor:
     return grouped.permute(1, 0, 3, 2).reshape(convolution.groups, count * positions, -1)
 
 
-def _moved(batch: Any, device: torch.device) -> Any:
+def _move(batch: Any, device: torch.device) -> Any:
     if isinstance(batch, Tensor):
         return batch.to(device)
     if isinstance(batch, Mapping):
-        return {name: _moved(item, device) for name, item in batch.items()}
+        return {name: _move(item, device) for name, item in batch.items()}
     if isinstance(batch, tuple | list):
-        return [_moved(item, device) for item in batch]
+        return [_move(item, device) for item in batch]
     return batch
 
 
-def _check_reached(wanted: Mapping[str, nn.Module], sums: Mapping[str, _Sums]) -> None:
+def _check_reached(wanted: Mapping[str, nn.Module], sums: Mapping[str, _InputSums]) -> None:
     missing = [name for name in wanted if name not in sums]
     if missing:
         raise ValueError(

@@ -231,7 +231,7 @@ class _Terms:
         self.count = 0
         self.loss = torch.zeros((), dtype=torch.float64)
         self.gradients = {
-            name: torch.zeros_like(weight, dtype=_wide(weight)) for name, weight in weights.items()
+            name: torch.zeros_like(weight, dtype=_to_double(weight)) for name, weight in weights.items()
         }
         #: Δwᵀ H Δw.
         self.bends = {
@@ -261,12 +261,12 @@ class _Terms:
             self.gradients[name] += gradient.detach()
             for pattern, change in self.changes[name].items():
                 slope = _dot(gradient, change)
-                bend = self._bend(name, slope, change) if self.exact else slope.detach().square()
+                bend = self._curvature(name, slope, change) if self.exact else slope.detach().square()
                 self.bends[name, pattern] = self.bends[name, pattern] + bend
         self.loss = self.loss.to(loss.device) + loss.detach()
         self.count += 1
 
-    def _bend(self, name: str, slope: Tensor, change: Tensor) -> Tensor:
+    def _curvature(self, name: str, slope: Tensor, change: Tensor) -> Tensor:
         """Return Δwᵀ H Δw by differentiating g·Δw once more."""
         if not slope.requires_grad:  # The loss is linear in this weight.
             return torch.zeros_like(slope)
@@ -321,7 +321,7 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (a.to(torch.float64) * b).sum()
 
 
-def _wide(tensor: Tensor) -> torch.dtype:
+def _to_double(tensor: Tensor) -> torch.dtype:
     return torch.promote_types(tensor.dtype, torch.float32)
 
 

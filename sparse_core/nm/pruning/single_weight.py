@@ -63,7 +63,7 @@ def prune_weight(
     else:
         mask = _mask(source, pattern, options, name)
         pruned = PrunedWeight(source.masked_fill(~mask, 0), mask)
-    return _compensated(source, pruned, options) if options.compensate else pruned
+    return _compensate(source, pruned, options) if options.compensate else pruned
 
 
 def _mask(weight: Tensor, pattern: Pattern, options: PruneOptions, name: str) -> Tensor:
@@ -105,7 +105,7 @@ def _by_sparsegpt(weight: Tensor, pattern: Pattern, options: PruneOptions, name:
     )
 
 
-def _compensated(weight: Tensor, pruned: PrunedWeight, options: PruneOptions) -> PrunedWeight:
+def _compensate(weight: Tensor, pruned: PrunedWeight, options: PruneOptions) -> PrunedWeight:
     known = options.statistics is not None and options.statistics.hessian is not None
     factor = compensate_scale(
         weight, pruned.mask, options.statistics if known else None, pruned=pruned.weight

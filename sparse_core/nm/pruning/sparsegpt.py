@@ -79,7 +79,7 @@ def sparsegpt(
         CalibrationWarning: more than ``damping`` was needed, there are fewer ``rows`` than non-zero inputs,
             or a group has to keep weights of inputs that are always zero.
     """
-    matrix, second = _checked(weight, hessian, pattern, damping, name)
+    matrix, second = _checked_matrices(weight, hessian, pattern, damping, name)
     dead = second.diagonal() == 0
     _check_calibration(matrix, dead, rows, pattern, name)
     upper, used, attempts = _inverse_factor(second, dead, damping, name)
@@ -98,7 +98,7 @@ def sparsegpt(
     )
 
 
-def _checked(
+def _checked_matrices(
     weight: Tensor, hessian: Tensor, pattern: NMPattern, damping: float, name: str
 ) -> tuple[Tensor, Tensor]:
     """Return matrix and Hessian in the pattern's column order and the type of the computation."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sparse_core.kernels.gradients import once_differentiable
 from sparse_core.nm.linear.choice import TUNER, LinearChoice
-from sparse_core.nm.linear.common import LinearEpilogue, has_sparse_cores, readable
+from sparse_core.nm.linear.common import LinearEpilogue, as_aligned, has_sparse_cores
 from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.two_four import Compressed24, PackedBoth, prune_and_pack_both
 from sparse_core.nm.packing.two_four.reference import transposable_mask
@@ -120,21 +120,21 @@ class _PrunedProduct(torch.autograd.Function):
         x, weight, pruned = ctx.saved_tensors
         rows = x.reshape(-1, x.shape[-1])
         flat = gradient.reshape(-1, gradient.shape[-1])
-        of_x = of_weight = of_bias = None
+        x_grad = weight_grad = bias_grad = None
         if ctx.needs_input_grad[0]:
             if ctx.packed is None:
-                of_x = flat @ pruned
+                x_grad = flat @ pruned
             else:
                 transposed = None if pruned is None else pruned.T
-                of_x = _product(ctx.backward_choice, flat, ctx.packed, transposed, None)
-            of_x = of_x.reshape(x.shape)
+                x_grad = _product(ctx.backward_choice, flat, ctx.packed, transposed, None)
+            x_grad = x_grad.reshape(x.shape)
         if ctx.needs_input_grad[1]:
-            of_weight = flat.T @ rows
+            weight_grad = flat.T @ rows
             if ctx.decay:
-                of_weight = of_weight + ctx.decay * (weight - pruned)
+                weight_grad = weight_grad + ctx.decay * (weight - pruned)
         if ctx.needs_input_grad[2]:
-            of_bias = flat.sum(dim=0)
-        return of_x, of_weight, of_bias, None
+            bias_grad = flat.sum(dim=0)
+        return x_grad, weight_grad, bias_grad, None
 
 
 # Measurements and launches cannot be traced, so torch.compile breaks its graph around the product.
@@ -192,6 +192,6 @@ def _product(
     out, columns = packed.shape
     product = Product(x.shape[0], out, columns, x.dtype, x.dtype, False, False)
     y = torch.empty((x.shape[0], out), dtype=x.dtype, device=x.device)
-    x, bias = readable(x), None if bias is None else readable(bias)
+    x, bias = as_aligned(x), None if bias is None else as_aligned(bias)
     plan(x.device.index, product, choice.variant, bias is not None)(packed.buffer, x, bias, None, y)
     return y

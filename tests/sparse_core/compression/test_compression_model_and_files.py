@@ -94,9 +94,7 @@ def test_reports_say_everything(network: nn.Module) -> None:
 def test_widths_are_skipped_or_padded(network: nn.Module) -> None:
     compressed = compress_model(network, NMPattern(2, 4), "int8")
     assert compressed.report is not None
-    assert compressed.report.skipped["5"] == (
-        "its input dimension 10 is not divisible by m=4 (use pad=True)"
-    )
+    assert compressed.report.skipped["5"] == ("its input dimension 10 is not divisible by m=4 (use pad=True)")
     assert "5" in compress_model(network, NMPattern(2, 4), "int8", pad=True).weights
 
 

@@ -405,7 +405,7 @@ def test_conversion_breaks_no_tie_and_lists_every_matrix() -> None:
         "normed": "its weight is computed from several tensors",
         "embedding": "Embedding is not among Linear, Conv2d",
         "attention": "its matrices stay dense: in_proj_weight (24, 8)",
-        "attention.out_proj": "or is read without a call",
+        "attention.out_proj": "without a call",
         "recurrent": "weight_ih_l0 (16, 8), weight_hh_l0 (16, 4)",
     }
     assert report.skipped.keys() == reasons.keys()

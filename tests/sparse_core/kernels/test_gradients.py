@@ -257,8 +257,8 @@ REFUSED: dict[str, Callable[[], Case] | None] = {
     "sparse_core.conv.convolution.triton._Convolution": None,
     "sparse_core.nm.linear.product._Product": None,
     "sparse_core.nm.training.sparse_linear._PrunedProduct": pruned_linear,
-    "sparse_core.dynamic.rigl.block_product.api._Linear": linear_of_blocks,
-    "sparse_core.dynamic.rigl.block_product.api._Convolution": convolution_of_blocks,
+    "sparse_core.dynamic.rigl.block_product.api._BlockLinear": linear_of_blocks,
+    "sparse_core.dynamic.rigl.block_product.api._BlockConvolution": convolution_of_blocks,
     "perception.train.synchronised._Normalise": norm_of_ranks,
 }
 #: What refuses.

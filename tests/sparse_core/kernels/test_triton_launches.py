@@ -128,15 +128,15 @@ def test_calls_that_launch_the_same() -> None:
 
     first = bound(recorded(), X, Y)
     other_x, other_y = torch.randn(8), torch.randn(8)
-    assert triton_launches.same(first, bound(recorded(VALUES, other_x, other_y, 8), other_x, other_y))
+    assert triton_launches.are_same(first, bound(recorded(VALUES, other_x, other_y, 8), other_x, other_y))
     for other in (
         recorded(VALUES.clone(), X, Y, 8),
         recorded(VALUES, X, Y, 7),
         recorded(grid=3),
         recorded(kernel=Kernel(compiled())),
     ):
-        assert not triton_launches.same(first, bound(other, X, Y))
-    assert not triton_launches.same(first, [*first, *first])
+        assert not triton_launches.are_same(first, bound(other, X, Y))
+    assert not triton_launches.are_same(first, [*first, *first])
 
 
 # From the first call of a product to its plan, on a CPU that takes the place of a GPU.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparse_core.merging.arithmetic import thresholds as selection
 from sparse_core.merging.arithmetic.pieces import Delta
-from sparse_core.merging.arithmetic.sums import Share, _Electing, _parts
+from sparse_core.merging.arithmetic.sums import Share, _SignElection, _parts
 from sparse_core.merging.arithmetic.thresholds import kept_count, magnitude_threshold
 from sparse_core.merging.methods import METHODS
 from sparse_core.merging.rules import Rule
@@ -66,12 +66,12 @@ def test_selection_of_other_devices_finds_the_same(name: str, dtype: type) -> No
     delta = Delta(torch.from_numpy(values))
     for keep in (1, 100, 2501, 2502, 5002):
         several = [delta, Delta(-delta.values.flip(0)), Delta(delta.values, delta.values / 2)]
-        expected = [selection._of_all(one, keep) for one in several]
-        assert selection._on_device(several, keep) == expected
+        expected = [selection._sorted_threshold(one, keep) for one in several]
+        assert selection._device_thresholds(several, keep) == expected
         assert selection.magnitude_thresholds(several, [keep] * 3) == expected
     values[17] = np.nan
     with pytest.raises(ValueError, match="NaN or infinity"):
-        selection._on_device([delta], 100)
+        selection._device_thresholds([delta], 100)
 
 
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (0.5, -0.3, 2.0)])
@@ -83,7 +83,7 @@ def test_signs_elected_for_all_rows_at_once_are_the_same(weights: tuple[float, .
     for device in (cpu, torch.device("cuda")):
         shares = [Share(d, w, 0.5) for d, w in zip(deltas, weights, strict=True)]
         parts = _parts(shares, rule, "", torch.Size([1000]), cpu)
-        electing = _Electing(parts, rule, 1000, torch.float32, cpu)
+        electing = _SignElection(parts, rule, 1000, torch.float32, cpu)
         # Only the branch is another one; the tensors stay where they are.
         electing.device = device
         found.append(electing.piece(0, 600).clone())

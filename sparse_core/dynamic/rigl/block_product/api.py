@@ -32,7 +32,7 @@ def block_linear(
     """
     chosen = BLOCK_PRODUCT.choose(impl, x.device)
     x = x.contiguous() if chosen == "triton" else x
-    product: Tensor = _Linear.apply(x, values, bias, plan, chosen)
+    product: Tensor = _BlockLinear.apply(x, values, bias, plan, chosen)
     return product
 
 
@@ -54,18 +54,18 @@ def block_convolution(
     """
     chosen = BLOCK_PRODUCT.choose(impl, x.device)
     x = x.contiguous(memory_format=torch.channels_last) if chosen == "triton" else x
-    product: Tensor = _Convolution.apply(x, values, bias, plan, taps, chosen)
+    product: Tensor = _BlockConvolution.apply(x, values, bias, plan, taps, chosen)
     return product
 
 
-class _Linear(torch.autograd.Function):
+class _BlockLinear(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, values: Tensor, bias: Tensor | None, plan: BlockPlan, chosen: str) -> Tensor:
         if chosen == "triton":
             from sparse_core.dynamic.rigl.block_product import triton
 
             return triton.product(x, values, plan, bias)
-        product = reference.product(values, reference.gathered(x.T.contiguous(), plan), plan)
+        product = reference.product(values, reference.gather_rows(x.T.contiguous(), plan), plan)
         return (product if bias is None else product + bias[:, None]).T
 
     @staticmethod
@@ -89,12 +89,12 @@ class _Linear(torch.autograd.Function):
             lines = gradient.T
             x_grad = reference.dense_gradient(values, lines, plan).T if wanted[0] else None
             if wanted[1]:
-                met = reference.gathered(x.T.contiguous(), plan)
+                met = reference.gather_rows(x.T.contiguous(), plan)
                 values_grad = reference.value_gradient(met, lines, plan)
         return x_grad, values_grad, gradient.sum(dim=0) if wanted[2] else None, None, None
 
 
-class _Convolution(torch.autograd.Function):
+class _BlockConvolution(torch.autograd.Function):
     @staticmethod
     def forward(
         x: Tensor, values: Tensor, bias: Tensor | None, plan: BlockPlan, taps: Taps, chosen: str
@@ -103,7 +103,7 @@ class _Convolution(torch.autograd.Function):
             from sparse_core.dynamic.rigl.block_product import triton
 
             return triton.convolution(x, values, plan, taps, bias)
-        product = reference.product(values, reference.gathered_pixels(x, plan, taps), plan)
+        product = reference.product(values, reference.gather_pixels(x, plan, taps), plan)
         product = product if bias is None else product + bias[:, None]
         return product.reshape(plan.grid.rows, len(x), *taps.extent(_size(x))).transpose(0, 1).contiguous()
 
@@ -129,7 +129,7 @@ class _Convolution(torch.autograd.Function):
             if wanted[0]:
                 x_grad = reference.spread_pixels(reference.dense_gradient(values, lines, plan), x, taps)
             if wanted[1]:
-                met = reference.gathered_pixels(x, plan, taps)
+                met = reference.gather_pixels(x, plan, taps)
                 values_grad = reference.value_gradient(met, lines, plan)
         return x_grad, values_grad, gradient.sum(dim=(0, 2, 3)) if wanted[2] else None, None, None, None
 

@@ -15,16 +15,16 @@ from sparse_core.dynamic.rigl.grid import Grid
 
 
 def product(values: Tensor, met: Tensor, plan: BlockPlan) -> Tensor:
-    """Return (rows, N) from values (count, cell_rows, cell_columns) and inputs of :func:`gathered`."""
-    return torch.bmm(_stacked(values, plan.grid), met).reshape(plan.grid.rows, met.shape[2])
+    """Return (rows, N) from values (count, cell_rows, cell_columns) and inputs of :func:`gather_rows`."""
+    return torch.bmm(_stack_blocks(values, plan.grid), met).reshape(plan.grid.rows, met.shape[2])
 
 
 def dense_gradient(values: Tensor, gradient: Tensor, plan: BlockPlan) -> Tensor:
     """Return the transposed weight times ``gradient`` (rows, N), (columns, N)."""
     grid = plan.grid
     lines = gradient.reshape(grid.shape[0], grid.cell_rows, gradient.shape[1])
-    parts = torch.bmm(_stacked(values, grid).transpose(1, 2), lines)
-    return _summed(parts.reshape(grid.count, -1), plan).reshape(grid.columns, gradient.shape[1])
+    parts = torch.bmm(_stack_blocks(values, grid).transpose(1, 2), lines)
+    return _sum_columns(parts.reshape(grid.count, -1), plan).reshape(grid.columns, gradient.shape[1])
 
 
 def value_gradient(met: Tensor, gradient: Tensor, plan: BlockPlan) -> Tensor:
@@ -36,13 +36,13 @@ def value_gradient(met: Tensor, gradient: Tensor, plan: BlockPlan) -> Tensor:
     return blocks.transpose(1, 2).reshape(grid.values_shape)
 
 
-def _stacked(values: Tensor, grid: Grid) -> Tensor:
+def _stack_blocks(values: Tensor, grid: Grid) -> Tensor:
     """Return the blocks of each block row side by side, (block rows, cell_rows, per_row * cell_columns)."""
     blocks = values.reshape(-1, grid.per_row, grid.cell_rows, grid.cell_columns)
     return blocks.transpose(1, 2).reshape(len(blocks), grid.cell_rows, -1)
 
 
-def gathered(dense: Tensor, plan: BlockPlan) -> Tensor:
+def gather_rows(dense: Tensor, plan: BlockPlan) -> Tensor:
     """Return the rows of ``dense`` (columns, N) that each block row meets.
 
     Their shape is (block rows, per_row * cell_columns, N).
@@ -52,7 +52,7 @@ def gathered(dense: Tensor, plan: BlockPlan) -> Tensor:
     return lines.reshape(grid.shape[0], grid.per_row * grid.cell_columns, dense.shape[1])
 
 
-def gathered_pixels(x: Tensor, plan: BlockPlan, taps: Taps) -> Tensor:
+def gather_pixels(x: Tensor, plan: BlockPlan, taps: Taps) -> Tensor:
     """Do the same for the pixels of ``x`` (B, C, H, W); copies only the pixels that blocks meet.
 
     The shape is (block rows, per_row * cell_columns, B * H' * W').
@@ -101,7 +101,7 @@ def _windows(x: Tensor, taps: Taps) -> Tensor:
     )
 
 
-def _summed(parts: Tensor, plan: BlockPlan) -> Tensor:
+def _sum_columns(parts: Tensor, plan: BlockPlan) -> Tensor:
     """Sum ``parts`` (count, features) by block column, (block columns, features)."""
     if not parts.is_cuda:
         total = parts.new_zeros(plan.grid.shape[1], parts.shape[1])

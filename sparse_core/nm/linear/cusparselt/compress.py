@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from sparse_core.nm.linear.cusparselt.library import DATA_TYPES, Order, handle, load, opaque
+from sparse_core.nm.linear.cusparselt.library import DATA_TYPES, Order, handle, load, opaque_memory
 from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.two_four.layout import fits, metadata_from_nibbles, nibbles_from_index
 
@@ -39,7 +39,7 @@ def compress(weight: PackedNM) -> Tensor:
 def compress_dense(weight: Tensor) -> Tensor:
     """Let the library compress a dense matrix (out, in), contiguous on CUDA, that is already 2:4."""
     library, index = load(), weight.device.index
-    descriptor = structured(index, weight.shape[0], weight.shape[1], weight.dtype)
+    descriptor = structured_descriptor(index, weight.shape[0], weight.shape[1], weight.dtype)
     size, scratch = ctypes.c_size_t(), ctypes.c_size_t()
     library.call(
         "cusparseLtSpMMACompressedSize2", handle(index), descriptor, ctypes.byref(size), ctypes.byref(scratch)
@@ -60,9 +60,9 @@ def compress_dense(weight: Tensor) -> Tensor:
     return buffer
 
 
-def structured(device_index: int, rows: int, columns: int, dtype: torch.dtype) -> ctypes.Array:
+def structured_descriptor(device_index: int, rows: int, columns: int, dtype: torch.dtype) -> ctypes.Array:
     """Return a descriptor of a row-major 2:4 matrix."""
-    descriptor = opaque()
+    descriptor = opaque_memory()
     load().call(
         "cusparseLtStructuredDescriptorInit",
         handle(device_index),

@@ -70,7 +70,7 @@ class CusparseltError(ImplementationError):
     """A call of cuSPARSELt failed; the message has its name and the library's reason."""
 
 
-def opaque() -> ctypes.Array[ctypes.c_char]:
+def opaque_memory() -> ctypes.Array[ctypes.c_char]:
     """Return memory for one of the library's structures, aligned to 16 bytes."""
     buffer = ctypes.create_string_buffer(_OPAQUE_BYTES + 16)
     return (ctypes.c_char * _OPAQUE_BYTES).from_buffer(buffer, -ctypes.addressof(buffer) % 16)
@@ -150,7 +150,7 @@ def load() -> Library:
 def handle(device_index: int) -> Any:
     """Return the library's handle of a device, created once."""
     library = load()
-    result = opaque()
+    result = opaque_memory()
     with torch.cuda.device(device_index):
         library.call("cusparseLtInit", result)
     return result

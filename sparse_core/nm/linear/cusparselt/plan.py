@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sparse_core.kernels import torch_internals
 from sparse_core.kernels.launch_plan import Bias, MatmulStep
-from sparse_core.nm.linear.cusparselt.compress import structured
+from sparse_core.nm.linear.cusparselt.compress import structured_descriptor
 from sparse_core.nm.linear.cusparselt.library import (
     DATA_TYPES,
     AlgorithmAttribute,
@@ -23,7 +23,7 @@ from sparse_core.nm.linear.cusparselt.library import (
     Order,
     handle,
     load,
-    opaque,
+    opaque_memory,
 )
 
 _SOME_ADDRESS = 256
@@ -72,13 +72,13 @@ class MatmulPlan:
         if has_bias:
             # A bias first set after the plan's creation crashes the kernel; an existing one can be replaced.
             self._set_bias(_SOME_ADDRESS)
-        self._selection = opaque()
+        self._selection = opaque_memory()
         self._call("cusparseLtMatmulAlgSelectionInit", self._selection, self._operation, ctypes.c_int(0))
         most = ctypes.c_int()
         self._attribute("AlgGet", self._selection, AlgorithmAttribute.CONFIG_MAX_ID, most)
         self.algorithms = most.value
         self._attribute("AlgSet", self._selection, AlgorithmAttribute.CONFIG_ID, ctypes.c_int(algorithm))
-        self._plan = opaque()
+        self._plan = opaque_memory()
         self._call("cusparseLtMatmulPlanInit", self._plan, self._operation, self._selection)
         size = ctypes.c_size_t()
         self._call("cusparseLtMatmulGetWorkspace", self._plan, ctypes.byref(size))
@@ -169,8 +169,8 @@ class MatmulPlan:
         )
 
     def _describe(self, device_index: int, product: Product) -> None:
-        self._weight = structured(device_index, product.out, product.columns, product.dtype)
-        self._input, self._output, self._operation = opaque(), opaque(), opaque()
+        self._weight = structured_descriptor(device_index, product.out, product.columns, product.dtype)
+        self._input, self._output, self._operation = opaque_memory(), opaque_memory(), opaque_memory()
         # A row-major (rows, columns) input is a column-major (columns, rows) matrix, as is the result.
         for descriptor, length, dtype in (
             (self._input, product.columns, product.dtype),

@@ -47,7 +47,7 @@ def library(sparse: SparseLinear, x: Tensor) -> Tensor:
 
 
 def layer_plans(sparse: SparseLinear) -> list[object]:
-    return [] if sparse._ready is None else list(sparse._ready.layer_plans.values())
+    return [] if sparse._cache is None else list(sparse._cache.layer_plans.values())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -20,11 +20,11 @@ from sparse_core.nm.permutation.descent import (
     descend,
     descend_exhaustively,
     disjoint_pairs,
-    rearranged,
+    rearrange,
 )
 from sparse_core.nm.permutation.search import permute_channels
 from sparse_core.nm.permutation.stripes import (
-    added,
+    excess_sums,
     matrix_retained,
     retained_magnitude,
     row_bound,
@@ -251,7 +251,7 @@ def test_descents_never_lose_and_incremental_scores_are_exact() -> None:
     torch.testing.assert_close(lowest.gain, fresh.gain)
     assert torch.equal(lowest.gain, lowest.gain.T)
     assert lowest.total == pytest.approx(matrix_retained(magnitudes.T[:, lowest.order.flatten()], 2, 4))
-    assert rearranged(lowest, magnitudes, lowest.order, 2) is lowest
+    assert rearrange(lowest, magnitudes, lowest.order, 2) is lowest
 
 
 def test_gains_and_swaps_are_those_of_trying_every_exchange() -> None:
@@ -261,7 +261,7 @@ def test_gains_and_swaps_are_those_of_trying_every_exchange() -> None:
     )
     changed = start.order.clone()
     changed[0, 1], changed[2, 0] = start.order[2, 0], start.order[0, 1]
-    for found in (start, rearranged(start, magnitudes, changed, 1)):
+    for found in (start, rearrange(start, magnitudes, changed, 1)):
         for first, second in itertools.permutations(range(4), 2):
             gains = {}
             for i, j in itertools.product(range(3), repeat=2):
@@ -281,7 +281,7 @@ def test_added_is_what_columns_have_above_thresholds() -> None:
     columns = torch.rand(3, 5, 6, generator=generator, dtype=torch.float64)
     threshold = torch.rand(3, 2, 6, generator=generator, dtype=torch.float64)
     expected = (columns[:, None] - threshold[:, :, None]).clamp_min(0).sum(dim=-1)
-    torch.testing.assert_close(added(columns, threshold), expected)
+    torch.testing.assert_close(excess_sums(columns, threshold), expected)
 
 
 @pytest.mark.parametrize("scale", [1e-35, 1e300])

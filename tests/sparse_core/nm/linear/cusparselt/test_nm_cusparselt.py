@@ -130,7 +130,7 @@ def test_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_memory_for_the_library_is_aligned() -> None:
     for _ in range(20):
-        structure = library.opaque()
+        structure = library.opaque_memory()
         assert ctypes.addressof(structure) % 16 == 0
         assert len(structure) >= 11 * 1024
         assert not any(structure.raw)
