@@ -16,7 +16,7 @@ from sparse_core.nm.masks import check_nm, nm_mask
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     steps=st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(1, 6)), max_size=40),
     packed=st.booleans(),
@@ -103,7 +103,7 @@ def test_common_patterns_are_ready_as_far_as_the_budget_goes() -> None:
         repeated_mask(TWO_FOUR, (2, 8), 6)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     pattern=st.sampled_from([NMPattern(1, 2), NMPattern(2, 4), NMPattern(3, 5), NMPattern(4, 4)]),
     levels=st.integers(1, 6),

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @given(st.integers(1, 4), st.integers(1, 9), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_best_entries_are_those_of_a_stable_sort(rows: int, width: int, data: st.DataObject) -> None:
     numbers = data.draw(st.lists(st.integers(-3, 3), min_size=rows * width, max_size=rows * width))
     scores = torch.tensor(numbers, dtype=torch.float32).reshape(rows, width)

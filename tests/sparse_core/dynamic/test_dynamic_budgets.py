@@ -50,7 +50,7 @@ def test_uniform_keeps_what_is_asked_dense() -> None:
     st.floats(0.0, 0.98),
     st.sampled_from(["erdos-renyi", "erdos-renyi-kernel"]),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_the_whole_has_the_wanted_sparsity(
     sizes: list[tuple[int, int]], sparsity: float, budget: str
 ) -> None:

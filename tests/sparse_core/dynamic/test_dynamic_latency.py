@@ -75,7 +75,7 @@ def test_a_budget_that_nothing_meets_takes_the_fastest_and_says_so_once() -> Non
     st.floats(0.0, 0.5),
     st.integers(1, 6),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_never_over_the_expected_budget_where_a_level_meets_it(
     scenes: list[float], budget: float, hysteresis: float, patience: int
 ) -> None:

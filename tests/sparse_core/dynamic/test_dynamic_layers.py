@@ -74,7 +74,7 @@ def test_convolution_equals_its_dense_twin(
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.integers(1, 3), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_block_product_equals_the_dense_product(
     r: int, c: int, down: int, across: int, data: st.DataObject
 ) -> None:

@@ -79,7 +79,7 @@ def test_moving_averages_do_not_freeze() -> None:
 
 
 @given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=300), st.integers(0, 10))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_quantised_numbers_lie_near(numbers: list[float], turn: int) -> None:
     tensor = torch.tensor(numbers)
     found = QuantisedState.of(tensor, signed=True, turn=turn).read()

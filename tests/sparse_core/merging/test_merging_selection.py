@@ -31,7 +31,7 @@ def check(values: np.ndarray, keep: int) -> None:
     assert (found.numpy() == expected).all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from([0.0, -0.0, 0.5, -0.5, 1.0, -2.0, 1e-40]), max_size=40), st.data())
 def test_ties_in_small_tensors(numbers: list[float], data: st.DataObject) -> None:
     check(np.array(numbers, dtype=np.float32), data.draw(st.integers(0, len(numbers))))

@@ -61,7 +61,7 @@ def test_other_tensors_are_refused() -> None:
         TaskVector.between({"x": 3}, {"x": 3})  # type: ignore[dict-item]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.integers(0, 400), st.sampled_from([0.0, 0.003, 0.05, 0.3, 0.8, 1.0]), st.integers(0, 99))
 def test_positions_come_back(count: int, density: float, seed: int) -> None:
     positions = np.flatnonzero(np.random.default_rng(seed).random(count) < density)

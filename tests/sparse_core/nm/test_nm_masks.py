@@ -44,7 +44,7 @@ def scored(draw: st.DrawFn) -> tuple[Tensor, int, int]:
     return torch.tensor(entries).reshape(rows, groups * m), n, m
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(scored())
 def test_mask_is_the_best_of_all(found: tuple[Tensor, int, int]) -> None:
     score, n, m = found
@@ -135,7 +135,7 @@ def test_check_nm_names_row_and_group() -> None:
         check_nm(weight != 0, 3, 4)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(1, 40), st.integers(1, 40), st.sampled_from([0.0, 0.3, 0.5, 0.9]), st.integers(0, 5))
 def test_block_mask_keeps_the_strongest_blocks(rows: int, columns: int, sparsity: float, seed: int) -> None:
     weight = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))

@@ -36,7 +36,7 @@ def masked(linear: nn.Linear, block: Block) -> nn.Linear:
     return pruned
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     st.integers(1, 70),
     st.integers(1, 70),

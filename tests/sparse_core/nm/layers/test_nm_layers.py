@@ -38,7 +38,7 @@ def masked(linear: nn.Linear, pattern: NMPattern) -> nn.Linear:
     return pruned
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.sampled_from(
         [

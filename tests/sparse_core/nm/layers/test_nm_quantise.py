@@ -44,7 +44,7 @@ def error_bound(layer: SparseLinear, x: Tensor, step: Tensor) -> Tensor:
     return of_input + of_weight + half * scale / 2 * kept.sum(dim=1)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.integers(0, 6),
     st.integers(0, 9),
@@ -79,7 +79,7 @@ def test_tiny_weights_do_not_divide_by_zero() -> None:
     assert scale.tolist() == [1.0, pytest.approx(2 / 127)]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.sampled_from([NMPattern(2, 4), NMPattern(1, 4), NMPattern(2, 8)]),
     st.integers(1, 6),

@@ -78,7 +78,7 @@ def products(draw: st.DrawFn, dtypes: tuple[torch.dtype, ...] = FLOATS) -> Case:
     )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(case=products(), impl=st.sampled_from(["auto", "reference", "dense"]))
 def test_any_product_is_the_dense_one(case: Case, impl: str) -> None:
     y = nm_linear(case.x, case.packed, case.bias, activation=case.activation, impl=impl)
@@ -90,7 +90,7 @@ def test_any_product_is_the_dense_one(case: Case, impl: str) -> None:
     assert bool(((y.double() - expected).abs() <= allowed).all())
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(case=products())
 def test_a_dense_copy_gives_the_same(case: Case) -> None:
     y = nm_linear(case.x, case.packed, case.bias, activation=case.activation)
@@ -125,7 +125,7 @@ def test_nan_and_infinity_pass_through() -> None:
 # int8
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     rows=st.lists(st.integers(0, 5), max_size=3),
     groups=st.integers(0, 40),

@@ -23,7 +23,7 @@ from sparse_core.nm.packing.positions import (
 from sparse_core.nm.pattern import NMPattern
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     bits=st.integers(0, 40),
     rows=st.integers(0, 4),
@@ -70,7 +70,7 @@ def test_every_choice_has_its_own_number(pattern: NMPattern) -> None:
     assert torch.equal(unrank(torch.arange(len(index)), pattern), index)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(m=st.integers(1, 66), share=st.floats(0, 1), groups=st.integers(1, 5), seed=st.integers(0, 1000))
 def test_positions_come_back(m: int, share: float, groups: int, seed: int) -> None:
     n = max(1, round(share * m))

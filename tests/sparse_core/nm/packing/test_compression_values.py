@@ -65,7 +65,7 @@ def best_error(values: list[float], entries: int) -> float:
     return best
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     values=st.lists(st.floats(-4, 4, width=16).filter(lambda v: v != 0), min_size=4, max_size=9),
     entries=st.integers(1, 4),

@@ -22,7 +22,7 @@ def weight_of(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     pattern=st.sampled_from(
         [TWO_FOUR, NMPattern(1, 4), NMPattern(2, 8), NMPattern(3, 4), NMPattern(5, 16), NMPattern(4, 4), None]

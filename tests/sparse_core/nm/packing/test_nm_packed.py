@@ -30,7 +30,7 @@ def masked_weights(draw: st.DrawFn) -> tuple[Tensor, Tensor, NMPattern]:
     return weight, mask, NMPattern(n, m)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(masked_weights())
 def test_packing_and_unpacking_keeps_exactly_the_masked_weight(
     case: tuple[Tensor, Tensor, NMPattern],
@@ -50,7 +50,7 @@ def test_packing_and_unpacking_keeps_exactly_the_masked_weight(
         assert torch.equal(packed.to_matrix().to_dense(), kept)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(masked_weights())
 def test_positions_are_packed_bit_by_bit(case: tuple[Tensor, Tensor, NMPattern]) -> None:
     weight, mask, pattern = case

@@ -90,7 +90,7 @@ def test_high_effort_is_at_least_as_good_as_the_default() -> None:
     assert high.recovered > 0.38
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     pattern=PATTERNS,
     rows=st.integers(1, 9),
@@ -208,7 +208,7 @@ def test_bad_arguments() -> None:
         permute_channels(torch.ones(4, 8, dtype=torch.int32))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(pattern=PATTERNS, seed=st.integers(0, 999), ties=st.booleans())
 def test_slots_say_what_one_exchanged_column_gives(pattern: tuple[int, int], seed: int, ties: bool) -> None:
     n, m = pattern

@@ -374,7 +374,7 @@ def test_report_is_a_table_and_json() -> None:
     assert report.to_json()["permutations"]["2"] == report.permutations["2"].tolist()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_random_networks_compute_what_they_did(data: st.DataObject) -> None:
     torch.manual_seed(data.draw(st.integers(0, 99)))

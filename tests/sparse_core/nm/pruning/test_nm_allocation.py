@@ -41,7 +41,7 @@ layer_shapes = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     shapes=layer_shapes,
     target=st.floats(0.0, 0.8),

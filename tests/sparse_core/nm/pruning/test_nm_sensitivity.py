@@ -65,7 +65,7 @@ def deep_linear(seed: int, width: int = 8) -> tuple[nn.Module, list[Batch]]:
     return model, batches
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 10**6),
     pattern=st.sampled_from([NMPattern(1, 4), NMPattern(2, 4), NMPattern(3, 4), Block(8, 0.5)]),

@@ -64,7 +64,7 @@ def test_sparsegpt_is_the_plain_algorithm(n: int, m: int, block_size: int) -> No
     assert (found.damping_used, found.attempts) == (0.01, 1)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(0, 1000), st.sampled_from([(2, 4), (1, 4), (2, 8)]))
 def test_loss_is_the_output_error_and_at_least_the_optimum_of_its_mask(
     seed: int, shape: tuple[int, int]

@@ -29,7 +29,7 @@ def small_input() -> Tensor:
     return torch.randn(5, 4, 4, 4, generator=torch.Generator().manual_seed(1))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     out=st.integers(1, 5),
     groups=st.integers(1, 4),

@@ -41,7 +41,7 @@ def test_progress_is_the_cubic_of_the_paper(begin: int, length: int, step: int) 
         assert done == pytest.approx(1.0 + (0.0 - 1.0) * (1 - (step - begin) / length) ** 3)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     n=st.integers(1, 8),
     m=st.sampled_from([4, 8, 16]),

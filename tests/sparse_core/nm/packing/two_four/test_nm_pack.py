@@ -112,7 +112,7 @@ def test_there_are_ninety_patterns() -> None:
     assert {tuple(mask.flatten().tolist()) for mask in masks} == wanted
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     kind=st.sampled_from(["plain", "integers", "few", "wide"]),
     dtype=st.sampled_from([*DTYPES, torch.float32]),
@@ -153,7 +153,7 @@ def test_of_equal_patterns_the_first_is_kept() -> None:
     assert torch.equal(transposable_mask(torch.full((4, 4), math.inf)), first)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**31), dtype=st.sampled_from(DTYPES))
 def test_ties_fall_to_the_first_pattern_of_the_list(seed: int, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(seed)
