@@ -20,8 +20,6 @@ from sparse_core.dynamic.activations.thresholds import (
 from sparse_core.dynamic.activations.top_k import TopKActivation, top_k_mask
 from sparse_core.dynamic.ranking import best_by_row, best_entries, true_positions
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @given(st.integers(1, 4), st.integers(1, 9), st.data())
 @settings(max_examples=60)

@@ -12,8 +12,6 @@ from sparse_core.dynamic.rigl.budgets import layer_densities
 from sparse_core.dynamic.rigl.grid import plan_grid
 from sparse_core.dynamic.rigl.schedule import cosine_fraction
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 LENET = {"1": (300, 784), "2": (100, 300), "3": (10, 100)}
 
 

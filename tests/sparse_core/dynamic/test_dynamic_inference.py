@@ -21,8 +21,6 @@ from sparse_core.dynamic.inference.conditional import ConditionalBlock
 from sparse_core.dynamic.inference.early_exit import EarlyExit, ExitResult
 from sparse_core.dynamic.inference.experts import MixtureOfExperts
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def _drawn(count: int, sharper: float) -> tuple[Tensor, Tensor]:
     """Logits that are ``sharper`` times too sure of labels drawn from them."""

@@ -14,8 +14,6 @@ from sparse_core.dynamic.inference.latency import BudgetWarning, LatencyControll
 from sparse_core.dynamic.inference.levels import prepare_levels
 from sparse_core.nm.pattern import TWO_FOUR, Block
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 SECONDS = {"dense": 0.040, "2:4": 0.030, "block 75 %": 0.020, "block 90 %": 0.010}
 
 

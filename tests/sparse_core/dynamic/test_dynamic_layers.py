@@ -16,8 +16,6 @@ from sparse_core.dynamic.rigl.conversion import dense_training, sparse_training
 from sparse_core.dynamic.rigl.grid import plan_grid, random_cells
 from sparse_core.dynamic.rigl.layers import RigLConv2d, RigLLinear
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 STRUCTURES = [("unstructured", 16), ("fan-in", 16), ("block", 4), ("block", (8, 1)), ("block", (1, 4))]
 
 

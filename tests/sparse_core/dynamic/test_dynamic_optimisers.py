@@ -16,8 +16,6 @@ from sparse_core.dynamic.quantised_state import QuantisedState
 from sparse_core.dynamic.rigl.layers import RigLLinear
 from sparse_core.dynamic.rigl.schedule import RigLScheduler
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 PAIRS: list[tuple[Any, dict, Any, dict]] = [
     (SparseAdam, {"lr": 0.02, "weight_decay": 0.1}, torch.optim.AdamW, {"lr": 0.02, "weight_decay": 0.1}),
     (SparseAdagrad, {"lr": 0.05}, torch.optim.Adagrad, {"lr": 0.05}),

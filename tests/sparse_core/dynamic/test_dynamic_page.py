@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_examples_run(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = (repository / "docs/dynamic-sparsity.md").read_text()

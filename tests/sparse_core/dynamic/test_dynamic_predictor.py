@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from sparse_core.dynamic.activations.predictor import PredictedFeedForward, fit_predictor
 from sparse_core.dynamic.grouped_products import collect, grouped_linear, plan_dispatch, send
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def _layer(share: str, keep: int = 3) -> PredictedFeedForward:
     torch.manual_seed(0)

@@ -17,8 +17,6 @@ from sparse_core.dynamic.rigl.layers import RigLConv2d, RigLLinear
 from sparse_core.dynamic.rigl.schedule import RigLScheduler
 from sparse_core.dynamic.rigl.sparse_layer import SparseTrainedLayer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 STEPS, EVERY, STOP = 12, 3, 11
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparse_core.merging.arithmetic import thresholds as selection
 from sparse_core.merging.arithmetic.pieces import Delta
-from sparse_core.merging.arithmetic.sums import Share, _SignElection, _parts
+from sparse_core.merging.arithmetic.sums import Share, _parts, _SignElection
 from sparse_core.merging.arithmetic.thresholds import kept_count, magnitude_threshold
 from sparse_core.merging.methods import METHODS
 from sparse_core.merging.rules import Rule

@@ -17,11 +17,6 @@ from sparse_core.nm.masks import block_mask
 from sparse_core.nm.pattern import Block
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None:
-    """See ``one_thread``."""
-
-
 def linear_of(
     columns: int = 64, out: int = 48, bias: bool = True, dtype: torch.dtype = torch.float64
 ) -> nn.Linear:

@@ -14,10 +14,7 @@ from sparse_core.nm import prune, sparsify
 from sparse_core.nm.layers.conversion import densify
 from sparse_core.nm.layers.encoder import fill_padding
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
 
 WIDTH = 16
 #: Rows of real tokens, filled up at the end; in front; and without any padding.

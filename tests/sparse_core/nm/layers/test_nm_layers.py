@@ -18,11 +18,6 @@ from sparse_core.nm.masks import fits, nm_mask
 from sparse_core.nm.pattern import NMPattern
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None:
-    """See ``one_thread``."""
-
-
 def linear_of(
     columns: int = 32, out: int = 24, *, bias: bool = True, dtype: torch.dtype = torch.float32
 ) -> nn.Linear:

@@ -10,10 +10,7 @@ from torch import Tensor, nn
 
 from sparse_core.nm import Block, NMPattern, prune, sparsify
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
 
 LAYERS: dict[str, Callable[[nn.Linear], nn.Module]] = {
     "n:m": lambda linear: sparsify(linear).model,

@@ -23,8 +23,7 @@ from sparse_core.nm.pattern import Block, NMPattern
 
 
 @pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None:
-    """See ``one_thread``."""
+def _seed() -> None:
     torch.manual_seed(0)
 
 

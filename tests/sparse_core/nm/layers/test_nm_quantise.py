@@ -20,8 +20,7 @@ from sparse_core.nm.pruning.calibration import collect_inputs
 
 
 @pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None:
-    """See ``one_thread``."""
+def _seed() -> None:
     torch.manual_seed(0)
 
 

@@ -18,8 +18,6 @@ from sparse_core.nm.linear import UnpackedWarning, api, nm_linear, product
 from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.pattern import NMPattern
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 

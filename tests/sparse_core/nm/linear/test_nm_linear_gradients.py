@@ -13,8 +13,6 @@ from sparse_core.nm.linear.compiled import nm_linear_op
 from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 ACTIVATIONS = [None, "relu", "gelu"]
 
 

@@ -17,8 +17,6 @@ from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.pruning.allocation import CANDIDATES, allocate, attention_and_ends
 from sparse_core.nm.pruning.sensitivity import layer_sensitivity
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class Block(nn.Module):
     def __init__(self, width: int = 16) -> None:

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from sparse_core.nm.pruning import calibration
 from sparse_core.nm.pruning.calibration import collect_inputs
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))

@@ -19,8 +19,6 @@ from sparse_core.nm.pruning.calibration import InputStatistics, collect_inputs
 from sparse_core.nm.pruning.scores import GradientScore, wanda
 from sparse_core.nm.pruning.sparsegpt import CalibrationWarning, sparsegpt
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))

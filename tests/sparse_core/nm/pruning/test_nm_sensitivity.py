@@ -22,8 +22,6 @@ from sparse_core.nm.training.estimators import attach_masks
 
 Batch = tuple[Tensor, Tensor]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def squared_error(model: nn.Module, batch: Batch) -> Tensor:
     x, target = batch

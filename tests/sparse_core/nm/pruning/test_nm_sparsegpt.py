@@ -16,8 +16,6 @@ from sparse_core.nm.pruning.calibration import InputStatistics
 from sparse_core.nm.pruning.single_weight import compensate_scale
 from sparse_core.nm.pruning.sparsegpt import CalibrationWarning, sparsegpt
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def problem(rows: int, columns: int, samples: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Weight, correlated inputs and their Hessian, float64."""

@@ -28,8 +28,6 @@ from sparse_core.nm import (
 from sparse_core.nm.pruning.selection import Conv1D as AnyConv1D
 from sparse_core.nm.pruning.selection import as_linear
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class Conv1D(nn.Module):
     """GPT-2's linear layer, with what identifies the one of transformers."""

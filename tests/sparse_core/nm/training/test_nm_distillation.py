@@ -13,8 +13,6 @@ from sparse_core.nm.pruning.selection import magnitude_masks
 from sparse_core.nm.training.distillation import DistillationLoss, soft_label_loss
 from sparse_core.nm.training.estimators import attach_masks
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class Classifier(nn.Module):
     def __init__(self, width: int = 8) -> None:

@@ -17,8 +17,6 @@ from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.pruning.selection import magnitude_masks
 from sparse_core.nm.training.estimators import MaskedModel, attach_masks, masked_weight
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def small_model(seed: int = 0) -> nn.Sequential:
     torch.manual_seed(seed)

@@ -13,8 +13,6 @@ from sparse_core.nm.training.estimators import MaskedModel, attach_masks
 from sparse_core.nm.training.refresh import MaskRefresher
 from sparse_core.nm.training.schedules import LayerwiseSchedule, ProgressiveSchedule
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def masked_model(seed: int = 0) -> MaskedModel:
     torch.manual_seed(seed)

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from sparse_core.nm.layers.sparse_linear import SparseLinear
 from sparse_core.nm.training import SparseTrainingLinear
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def layer_and_input(
     *leading: int, decay: float = 0.0, dtype: torch.dtype = torch.float64

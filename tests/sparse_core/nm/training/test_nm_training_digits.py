@@ -24,8 +24,6 @@ from sparse_core.nm.training import (
     warmup_cosine,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 #: So sparse that one-shot pruning loses a lot.
 PATTERN = NMPattern(2, 8)
 

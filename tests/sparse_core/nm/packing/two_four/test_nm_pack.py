@@ -19,8 +19,6 @@ from sparse_core.nm.packing.two_four import Compressed24, prune_and_pack, prune_
 from sparse_core.nm.packing.two_four.layout import metadata_from_nibbles
 from sparse_core.nm.packing.two_four.reference import compress, tile_patterns, transposable_mask
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 DTYPES = [torch.float16, torch.bfloat16]
 PAIRS = list(combinations(range(4), 2))
 

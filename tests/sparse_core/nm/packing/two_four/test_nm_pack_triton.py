@@ -25,7 +25,6 @@ def check(report: dict[str, Any], *, interpreted: bool, cases: int) -> None:
     assert report["nan"]
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_interpreted_kernels_agree_with_the_reference(repository: Path) -> None:
     # The kernel for rows takes four metadata tiles of 32 columns at once where it can.
     report = run_script(SCRIPT, repository, "cpu", "128x64", "64x128", interpret=True)
