@@ -138,7 +138,8 @@ class Allocation(Report):
 RELATIVE_GAP = 1e-7
 """Proof that HiGHS is asked for; none at all takes it minutes for hundreds of layers and changes nothing."""
 
-_INFEASIBLE = 2  # Status of milp for an infeasible program.
+# Statuses of milp.
+_SOLVED, _INFEASIBLE = 0, 2
 
 
 def cheapest(
@@ -161,7 +162,7 @@ def cheapest(
     program = _Program(options)
     cost = np.array([option.sensitivity for option in program.options])
     # The solver stops at an absolute gap of 1e-6.
-    scaled = cost * (1e4 / cost.max()) if cost.max() > 0 else cost
+    scaled = 1e4 * (cost / cost.max()) if cost.max() > 0 else cost
     found = program.solved(scaled, math.ceil((1 - target - overshoot) * total - 1e-3), budget)
     if found is None:
         closest = program.solved(-program.kept, 0, budget)
@@ -189,13 +190,17 @@ class _Program:
         # Counts are integers, so bounds half a unit wider allow nothing more and absorb the solver's
         # tolerance.
         bounds = (-(-least // self.unit) - 0.5, most // self.unit + 0.5)
-        found = milp(
-            cost,
-            integrality=np.ones(len(cost)),
-            bounds=Bounds(0, 1),
-            constraints=[self.one_each, LinearConstraint(csr_array(self.kept[None]), *bounds)],
-            options={"mip_rel_gap": RELATIVE_GAP},
-        )
+        # The presolve of HiGHS fails on some infeasible programs.
+        for presolve in (True, False):
+            found = milp(
+                cost,
+                integrality=np.ones(len(cost)),
+                bounds=Bounds(0, 1),
+                constraints=[self.one_each, LinearConstraint(csr_array(self.kept[None]), *bounds)],
+                options={"mip_rel_gap": RELATIVE_GAP, "presolve": presolve},
+            )
+            if found.status in (_SOLVED, _INFEASIBLE):
+                break
         if found.status == _INFEASIBLE:
             return None
         if not found.success:

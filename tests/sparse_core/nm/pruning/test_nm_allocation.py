@@ -91,6 +91,16 @@ def test_the_choice_is_that_of_brute_force(
     assert found.sparsity == pytest.approx(1 - dense / total)
 
 
+@pytest.mark.parametrize("cost", [0.0, 2.3e-308])
+def test_programs_that_trouble_the_solver(cost: float) -> None:
+    """The presolve of HiGHS fails on this one, and tiny costs must not overflow when they are scaled."""
+    model = nn.Sequential(*(nn.Linear(columns, out) for out, columns in [(4, 6), (2, 16), (5, 24), (5, 24)]))
+    candidates = (NMPattern(1, 4), NMPattern(2, 4), NMPattern(3, 4), NMPattern(2, 8), None)
+    costs = {str(place): dict.fromkeys(candidates[:-1], cost) for place in range(4)}
+    found = allocate(model, 0.5625, candidates=candidates, sensitivity=costs, overshoot=0.01)
+    assert found.sparsity >= 0.5625
+
+
 def test_cost_without_sensitivity_is_the_share_of_squares_that_is_dropped() -> None:
     model = transformer()
     found = allocate(model, 0.6)
