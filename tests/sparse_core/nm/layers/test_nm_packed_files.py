@@ -180,16 +180,8 @@ def refused(path: Path, model: nn.Module, message: str) -> None:
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     path = save_packed(converted(), tmp_path / "model.safetensors")
-    whole = path.read_bytes()
-    for size in (0, 7, 300, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:size])
-        refused(path, build(), "damaged or no safetensors file")
-    path.write_bytes(b"\x00" * 64)
+    path.write_bytes(path.read_bytes()[:-1])
     refused(path, build(), "damaged or no safetensors file")
-    save_file({"weight": torch.zeros(3)}, path)
-    refused(path, build(), "format is None, not 'sparsight-compressed'")
-    with pytest.raises(FileNotFoundError, match="no such file"):
-        load_packed(tmp_path / "missing.safetensors", build())
     with pytest.raises(FileNotFoundError, match="a folder, not a file"):
         load_packed(tmp_path, build())
 
@@ -252,10 +244,8 @@ def test_damaged_tensors_are_refused(tmp_path: Path) -> None:
         rewrite(path, **changed)
         refused(path, build(), message)
 
-    damaged("layer 0: its checksum", **{"0.weight@index": tensors["0.weight@index"] * 0})
     damaged("layer 2: .*block structure is damaged", **{"2.weight@col": tensors["2.weight@col"] + 50})
     damaged("layer 2: the tensor of its row_ptr is missing", **{"2.weight@row_ptr": None})
-    damaged("layer 0: values must be", **{"0.weight@values": torch.zeros(64, 8)})
 
 
 def test_what_cannot_be_saved(tmp_path: Path) -> None:
