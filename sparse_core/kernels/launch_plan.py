@@ -52,15 +52,7 @@ Scratch = Callable[[int], tuple[Sequence[int], object]]
 
 
 class KernelLaunch(NamedTuple):
-    """A kernel launch as the driver takes it.
-
-    Attributes:
-        function: ``CUfunction`` as an integer.
-        grid, block: sizes in x, y and z.
-        shared_bytes: dynamic shared memory.
-        attributes: concatenated ``CUlaunchAttribute`` structures.
-        arguments: bytes of each argument, in the kernel's order.
-    """
+    """A kernel launch as the driver takes it; ``function`` is a ``CUfunction`` as an integer."""
 
     function: int
     grid: tuple[int, int, int]

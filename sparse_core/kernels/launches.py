@@ -48,15 +48,7 @@ def begin_next(DEPENDENT: tl.constexpr):
 
 @dataclass(frozen=True, eq=False)
 class RecordedLaunch:
-    """A launched kernel.
-
-    Attributes:
-        kernel: Triton's function.
-        compiled: the compiled kernel; None in the interpreter.
-        grid: programs in up to three dimensions.
-        arguments: positional arguments.
-        options: named arguments and Triton's options.
-    """
+    """A launched kernel; ``compiled`` is None in the interpreter."""
 
     kernel: Any
     compiled: Any

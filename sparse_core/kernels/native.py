@@ -115,10 +115,9 @@ def int64_array(*values: int) -> ctypes.Array[ctypes.c_int64]:
 
 @cache
 def load_module(source: Path) -> ModuleType:
-    """Compile and load a C++ file as a Python module, which has a lower call overhead than ctypes.
+    """Compile and load a C++ file with ``PyInit_NAME`` as the Python module NAME.
 
-    Args:
-        source: has the function ``PyInit_NAME``, with NAME of the file; may include ``Python.h``.
+    Its calls have less overhead than ctypes. The file may include ``Python.h``.
     """
     headers = sysconfig.get_path("include", "posix_prefix")
     library = _build(source, (f"-I{headers}", f"-DINTERPRETER={sysconfig.get_config_var('SOABI')}"))

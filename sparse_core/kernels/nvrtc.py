@@ -43,12 +43,7 @@ class _Config(ctypes.Structure):
 
 
 class Kernel:
-    """A loaded kernel.
-
-    Args:
-        function: ``CUfunction`` as an integer.
-        driver: the loaded driver library.
-    """
+    """A loaded kernel; ``function`` is its ``CUfunction`` as an integer."""
 
     def __init__(self, function: int, driver: Any) -> None:
         self.function = function
@@ -129,13 +124,9 @@ def available() -> bool:
 
 
 def compile_kernel(path: Path, name: str, defines: dict[str, int], device: torch.device) -> Kernel:
-    """Compile ``path`` for a device and load the function ``name``; cached.
+    """Compile ``path`` for a CUDA device and load its ``extern "C"`` function ``name``; cached.
 
-    Args:
-        path: CUDA C++ file without includes.
-        name: name of an ``extern "C"`` function.
-        defines: preprocessor constants.
-        device: a CUDA device.
+    The file has no includes. ``defines`` are preprocessor constants.
     """
     index = torch.cuda.current_device() if device.index is None else device.index
     return _load(path, name, tuple(sorted(defines.items())), index)

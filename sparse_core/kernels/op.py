@@ -98,11 +98,7 @@ def interpreted() -> bool:
 class Op(Generic[Unpack[Case]]):
     """An operation with several implementations; registered in :func:`ops`.
 
-    Args:
-        name: name of the public function.
-        package: folder of the op; an implementation is its module of the same name.
-        implementations: in the order in which ``"auto"`` tries them.
-        gradient: True if the op has a gradient.
+    An implementation is the module of its name in ``package``. ``"auto"`` tries them in order.
     """
 
     def __init__(

@@ -134,11 +134,6 @@ def describe(
     """Return a launch as the driver takes it, and the position of each of the function's arguments in it.
 
     Returns None if Triton's launcher does more than pass the arguments on.
-
-    Args:
-        compiled: Triton's compiled kernel.
-        grid: number of programs.
-        arguments: all arguments of the function in order, with addresses for tensors.
     """
     types, settings = list(compiled.src.signature.values()), compiled.metadata
     more = ("launch_cooperative_grid", "global_scratch_size", "profile_scratch_size", "tensordesc_meta")

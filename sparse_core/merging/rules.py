@@ -96,15 +96,7 @@ def _as_number(value: Any, default: Any) -> Any:
 
 
 def read_rescale(method: Method, value: Any, where: str, *, on: Rescale, default: bool) -> Rescale:
-    """Return how kept values are rescaled.
-
-    Args:
-        method: determines the valid values.
-        value: true, false, one of :data:`Rescale`, or ``None``.
-        where: for errors.
-        on: meaning of ``true``.
-        default: meaning of ``None``.
-    """
+    """Return how kept values are rescaled; ``True`` means ``on`` and ``None`` means ``default``."""
     if value is None:
         value = default
     if isinstance(value, bool):

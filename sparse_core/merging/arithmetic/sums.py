@@ -68,14 +68,9 @@ class _Contribution:
 def merge_tensor(
     base: Tensor | None, shares: Sequence[Share], rule: Rule, *, name: str = "", out: Tensor | None = None
 ) -> Tensor:
-    """Merge the deltas of one tensor and add them to the base.
+    """Merge the deltas of one tensor and add them to the base, in the type of ``out``.
 
-    Args:
-        base: floating point; None for a sum of the models themselves.
-        shares: one or more, of the base's size.
-        rule: the method and its common settings.
-        name: name of the tensor, for random masks and errors.
-        out: result of the base's shape and any type; by default new and like the base.
+    Without a base the result is a sum of the models themselves. ``name`` is used for random masks and errors.
     """
     like = shares[0].delta.values if base is None else base
     result = torch.empty_like(like, memory_format=torch.contiguous_format) if out is None else out

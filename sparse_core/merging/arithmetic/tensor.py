@@ -21,15 +21,10 @@ from sparse_core.merging.rules import Rule
 
 
 def merge_one(base: Tensor | None, shares: Sequence[Share], rule: Rule, *, name: str, out: Tensor) -> Tensor:
-    """Merge one tensor of all models into ``out``, in its type.
+    """Merge one tensor of all models into the contiguous ``out``, in its type.
 
-    Args:
-        base: floating point; None if the method or the recipe has none.
-        shares: each model's difference from the base, or the model itself if the method merges models or
-            there is no base.
-        rule: the method and its common settings.
-        name: name of the tensor, for random masks and errors.
-        out: contiguous.
+    Shares hold differences from the base, or the models themselves if the method merges models or there is no
+    base.
     """
     combine, deltas = rule.method.combine, [share.delta for share in shares]
     if combine == "slerp" and base is not None:

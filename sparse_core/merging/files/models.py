@@ -17,14 +17,7 @@ INDEX_NAME = "model.safetensors.index.json"
 
 
 class ModelOnDisk(Protocol):
-    """Interface of a model for merging.
-
-    Attributes:
-        path: path as the user gave it.
-        tensors: type and shape by name.
-        places: all files and folders from which it is read.
-        is_delta: True if it holds differences from a base.
-    """
+    """Interface of a model for merging; ``places`` are all files and folders from which it is read."""
 
     path: Path
     places: tuple[Path, ...]

@@ -140,11 +140,6 @@ class TensorFileWriter:
 
     Room for the header is left at the front and filled at the end. Until then the file is invalid, so write
     to a temporary file and rename it (:func:`sparse_core.common.files.replacing`).
-
-    Args:
-        path: file to replace.
-        names: names of the tensors that may be added.
-        metadata_room: characters reserved for metadata.
     """
 
     def __init__(self, path: Path, names: list[str], *, metadata_room: int = 1000) -> None:

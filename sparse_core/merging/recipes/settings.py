@@ -78,10 +78,8 @@ class Limits(NamedTuple):
 def read_setting(value: Any, where: str, limits: Limits | None = None) -> Setting:
     """Parse a setting: a number, a list of them, or ``{filter, value}`` or a list of such.
 
-    Args:
-        value: value from YAML; numeric text such as ``1e-3``, which YAML reads as text, is a number.
-        where: file and field, for errors.
-        limits: valid numbers; by default any finite one.
+    Numeric text such as ``1e-3``, which YAML reads as text, is a number. ``where`` names file and field in
+    errors.
     """
     if isinstance(value, dict):
         value = [value]
@@ -144,12 +142,8 @@ def read_parameters(
 ) -> tuple[dict[str, Setting], dict[str, Any]]:
     """Return the settings per tensor, and the values for the whole merge.
 
-    Args:
-        values: the recipe's ``parameters``.
-        method: determines which are known.
-        where: file and field, for errors.
-        notes: receives ignored parameters.
-        own: True for a model's own parameters.
+    ``own`` is True for a model's own parameters. ``notes`` receives ignored parameters, ``where`` is for
+    errors.
     """
     if values is None:
         return {}, {}

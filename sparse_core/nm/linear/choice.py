@@ -11,13 +11,10 @@ Method = Literal["dense", "cuda", "vendor"]
 
 
 class LinearChoice(NamedTuple):
-    """Method of a product.
+    """Method of a product: ``"dense"``, ``"cuda"`` (the kernel for few rows) or ``"vendor"`` (cuSPARSELt).
 
-    Attributes:
-        method: ``"dense"``, ``"cuda"`` (the kernel for few rows) or ``"vendor"`` (cuSPARSELt).
-        variant: number of the kernel variant or of the library's algorithm; 0 for dense.
-        microseconds: measured time, or 0.
-        dense_microseconds: time of the dense product in the same measurement, or 0.
+    ``variant`` is the number of the kernel variant or of the library's algorithm. Times are 0 if not
+    measured.
     """
 
     method: Method
@@ -29,15 +26,8 @@ class LinearChoice(NamedTuple):
 class LinearCase(NamedTuple):
     """Key of a choice.
 
-    Attributes:
-        device: name of the GPU.
-        library: version of cuSPARSELt, or ``"none"``.
-        dtype, out_dtype: as ``str(dtype)``.
-        activation: ``"none"``, ``"relu"`` or ``"gelu"``.
-        out, columns: sizes of the weight.
-        storage: ``"dense"`` if a dense copy of the weight exists, ``"packed"`` if the dense product unpacks
-            it.
-        rows: a row count of :func:`row_bucket`.
+    ``storage`` is ``"dense"`` if a dense copy of the weight exists, ``"packed"`` if the dense product unpacks
+    it. ``rows`` is a row count of :func:`row_bucket`.
     """
 
     device: str

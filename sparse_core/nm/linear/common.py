@@ -22,14 +22,7 @@ INT8_RESULTS = (torch.int32, torch.float16, torch.bfloat16, torch.float32)
 
 
 class LinearEpilogue(NamedTuple):
-    """Operations on the sums of a product, and the type of the result.
-
-    Attributes:
-        activation: ``"relu"``, ``"gelu"`` or ``None``.
-        has_bias: add a bias before the activation.
-        scaled: multiply sums by a factor per output column before the bias.
-        out_dtype: type of the result.
-    """
+    """Operations on the sums of a product (scale, bias, activation), and the type of the result."""
 
     activation: str | None
     has_bias: bool

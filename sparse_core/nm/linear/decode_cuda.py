@@ -94,12 +94,7 @@ def reorder_metadata(weight: PackedNM) -> Tensor:
 class FewRowsLaunch:
     """The kernel with fixed arguments except its tensors; a call enqueues ``activation(x @ W.T + bias)``.
 
-    Args:
-        weight: (out, in) that :func:`supports`, with contiguous values.
-        metadata: from :func:`reorder_metadata`.
-        rows: rows of the input, 1 to :data:`MOST_ROWS`.
-        activation: ``"relu"``, ``"gelu"`` or ``None``.
-        variant: one that fits.
+    ``weight`` is one that :func:`supports`, ``metadata`` comes from :func:`reorder_metadata`.
     """
 
     def __init__(

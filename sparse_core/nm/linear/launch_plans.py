@@ -26,13 +26,7 @@ Call = Callable[[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Ten
 
 
 class Launches(NamedTuple):
-    """Parts of a launch plan for a product with a given bias.
-
-    Attributes:
-        launcher: takes the addresses of the input, the result and scratch memory.
-        scratch: memory that the launches use, if any.
-        kept: objects that must live as long as the plan.
-    """
+    """Parts of a launch plan for a product with a given bias; ``kept`` must live as long as the plan."""
 
     launcher: Launcher
     scratch: Scratch | None
@@ -42,14 +36,7 @@ class Launches(NamedTuple):
 class PlannedCall:
     """A product kept for later calls of the same sizes.
 
-    Args:
-        call: the product.
-        values: values of the weight.
-        launches: returns the launches of the product for a bias; None for a call without a plan.
-        is_dense: True if the call is the dense product.
-
-    Attributes:
-        plan: None before the third call, and for a product without one.
+    ``launches`` returns the launches of the product for a bias. ``plan`` is None before the third call.
     """
 
     def __init__(
@@ -94,14 +81,7 @@ def fixed_tensors(values: Tensor, bias: Tensor | None) -> tuple[Tensor, ...]:
 
 
 class LayerPlan:
-    """A layer's product for an input of one shape.
-
-    Args:
-        product: settled product of these sizes.
-        x: an input of the shape.
-        values, bias, dense: tensors of the layer.
-        activation: activation of the layer.
-    """
+    """A layer's product for an input of one shape; ``product`` is settled for these sizes."""
 
     def __init__(
         self,

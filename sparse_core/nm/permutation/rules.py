@@ -13,12 +13,7 @@ from sparse_core.nm.permutation.axes import Axis, AxisSystem, Value
 class Call:
     """One operation of the graph, with :class:`Value` in place of tensors.
 
-    Attributes:
-        system: the axes so far.
-        name: name of the operation in errors and reports.
-        args: positional arguments.
-        kwargs: named arguments.
-        shape: shape of the result; of the first tensor if there are several.
+    ``shape`` is that of the result; of the first tensor if there are several.
     """
 
     system: AxisSystem

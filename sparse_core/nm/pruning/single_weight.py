@@ -19,14 +19,7 @@ Method = Literal["magnitude", "wanda", "sparsegpt"]
 
 @dataclass(frozen=True)
 class PruneOptions:
-    """Options for pruning one weight.
-
-    Attributes:
-        score: a method, or scores of the weight's shape.
-        statistics: inputs of the layer, for Wanda, SparseGPT and compensation.
-        compensate: scale the rows of kept weights.
-        damping: damping of SparseGPT.
-    """
+    """Options for pruning one weight: ``score`` is a method, or scores of the weight's shape."""
 
     score: Method | Tensor = "magnitude"
     statistics: InputStatistics | None = None
@@ -36,14 +29,7 @@ class PruneOptions:
 
 @dataclass(frozen=True)
 class PrunedWeight:
-    """A pruned weight.
-
-    Attributes:
-        weight: zero where ``mask`` is false, of the original's shape and type.
-        mask: bool, true where a weight is kept.
-        damping_used: SparseGPT's damping as a share of the mean diagonal; ``None`` for other methods.
-        note: further remarks; usually empty.
-    """
+    """A pruned weight, zero where ``mask`` is false; ``damping_used`` is SparseGPT's."""
 
     weight: Tensor
     mask: Tensor

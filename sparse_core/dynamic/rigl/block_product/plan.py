@@ -57,15 +57,7 @@ class Gather(NamedTuple):
 
 
 class FixedParts(NamedTuple):
-    """Tensors that all topologies of a grid share.
-
-    Attributes:
-        start: (block rows + 1,) int32, first block of each row.
-        number: (count,) int32, 0 to ``count - 1``.
-        rows: (block rows,) int32, their numbers.
-        zeros: (count,) int32.
-        columns, channels: numbers of all block columns or channels, plus one.
-    """
+    """Tensors that all topologies of a grid share."""
 
     start: Tensor
     number: Tensor

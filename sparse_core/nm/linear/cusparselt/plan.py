@@ -30,15 +30,7 @@ _SOME_ADDRESS = 256
 
 
 class Product(NamedTuple):
-    """``y = relu?(scale * (x @ W.T) + bias)`` with a compressed W.
-
-    Attributes:
-        rows, out, columns: x is (rows, columns), W is (out, columns), y is (rows, out).
-        dtype: type of x and W.
-        out_dtype: type of y and the bias.
-        relu: apply ReLU at the end.
-        scaled: multiply sums by a factor per output column.
-    """
+    """``y = relu?(scale * (x @ W.T) + bias)``: x is (rows, columns), W (out, columns), y (rows, out)."""
 
     rows: int
     out: int
@@ -95,14 +87,10 @@ class MatmulPlan:
     def __call__(
         self, buffer: Tensor, x: Tensor, bias: Tensor | None, scale: Tensor | None, y: Tensor
     ) -> None:
-        """Enqueue the product on the current stream, which writes ``y``.
+        """Enqueue the product on the current stream, which writes ``y`` (rows, out).
 
-        Args:
-            buffer: compressed weight.
-            x: (rows, columns) contiguous.
-            bias: (out,) of the result's type, if the plan has a bias.
-            scale: (out,) float32 if the product is scaled.
-            y: (rows, out) contiguous.
+        ``x`` (rows, columns) and ``y`` are contiguous. ``bias`` (out,) and ``scale`` (out,) are given if the
+        plan has them.
         """
         address_of_handle, address_of_plan, one, zero, address_of_stream = self._fixed
         stream = torch_internals.raw_stream(self._device)
