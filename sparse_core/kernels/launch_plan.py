@@ -8,7 +8,7 @@ binding of arguments. A :class:`LaunchPlan` skips all of that. It has three part
 * **guard**: conditions that every call checks. The plan's device is the current one, addresses are aligned,
   and no fixed tensor has moved. Neither autograd nor ``torch.func`` follows the call.
 * **launches**: kernels, grids and arguments as the driver takes them, and where addresses go in the
-arguments.
+  arguments.
 
 If the guard fails, the call runs as usual, with the same kernels and the same bits. So does every call if
 ``SPARSIGHT_LAUNCH_PLANS=0`` is in the environment, or if there is no C++ compiler

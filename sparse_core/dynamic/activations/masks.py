@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-import torch
 from torch import Tensor
+
+from sparse_core.nm.training.estimators import masked_weight
 
 Gradient = Literal["kept", "straight-through"]
 
@@ -25,23 +26,4 @@ def masked(x: Tensor, mask: Tensor, gradient: Gradient = "kept") -> Tensor:
         gradient: ``"kept"``: only kept entries receive a gradient, the exact derivative for a fixed mask.
             ``"straight-through"``: all entries receive it, as if nothing were dropped (Bengio et al. 2013).
     """
-    if gradient == "kept":
-        return torch.where(mask, x, torch.zeros((), dtype=x.dtype, device=x.device))
-    result: Tensor = _MaskedStraightThrough.apply(x, mask)
-    return result
-
-
-class _MaskedStraightThrough(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, mask: Tensor) -> Tensor:
-        return torch.where(mask, x, torch.zeros((), dtype=x.dtype, device=x.device))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        """Keep nothing."""
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient, None
+    return masked_weight(x, mask, "fixed" if gradient == "kept" else "ste")

@@ -34,12 +34,10 @@ def nm_linear(
     """Return ``activation(x @ weight.T + bias)`` for a packed n:m weight.
 
     - On a CUDA device with sparse tensor cores, a 16-bit or int8 2:4 weight is multiplied by a kernel for few
-    rows, by
-      cuSPARSELt, or densely, whichever was measured to be fastest for the shape and row count. The first call
-      with a new one measures (see :func:`sparse_core.nm.linear.tuning`).
+      rows, by cuSPARSELt, or densely, whichever was measured to be fastest for the shape and row count. The
+      first call with a new one measures (see :func:`sparse_core.nm.linear.tuning`).
     - On a CPU with AVX-512, up to 128 rows of float32 (16 with a dense copy) are multiplied by a 2:4 weight
-    in C++ that
-      is compiled at the first call.
+      in C++ that is compiled at the first call.
     - Otherwise the weight is unpacked and multiplied densely; so it is under transforms of ``torch.func``,
       forward-mode derivatives, ``torch.jit.trace`` and exports to ONNX.
 

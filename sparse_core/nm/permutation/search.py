@@ -105,11 +105,10 @@ def permute_channels(
     "Accelerating Sparse Deep Neural Networks" (2021):
 
     - Columns are exchanged between pairs of stripes of m, the best exchanges first, until no pair gains. For
-    m up to 5,
-      each pair of stripes also gets its best division of all (35 for m = 4).
+      m up to 5, each pair of stripes also gets its best division of all (35 for m = 4).
     - Small matrices are then annealed in several parallel chains, beyond these papers.
     - Escapes with bounded regret follow: a few random exchanges, undone unless the descent from there ends
-    higher.
+      higher.
 
     A change of one column is scored for all columns at once, so any n:m is searched alike.
 

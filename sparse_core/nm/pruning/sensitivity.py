@@ -147,12 +147,11 @@ def layer_sensitivity(
     Denker and Solla 1990).
 
     - ``"fisher"`` uses the mean of g gᵀ over batches for H at no extra cost. It is the empirical Fisher
-    matrix if a
-      batch is one sample, and about B times too small for batches of B samples.
+      matrix if a batch is one sample, and about B times too small for batches of B samples.
     - ``"exact"`` multiplies by the Hessian itself: one more backward pass per layer, pattern and batch,
-    through a
-      loss that must be twice differentiable. Torch's fused kernels of ``scaled_dot_product_attention`` are
-      not: use ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` or ``"fisher"``.
+      through a loss that must be twice differentiable. Torch's fused kernels of
+      ``scaled_dot_product_attention`` are not: use ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` or
+      ``"fisher"``.
 
     The model runs in evaluation mode; its mode, parameters and gradients are restored.
 

@@ -26,6 +26,8 @@ _ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
 class _StraightThrough(torch.autograd.Function):
     """``weight * mask`` with a straight-through gradient, plus a decay of dropped weights."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(weight: Tensor, mask: Tensor, decay: float) -> Tensor:
         return weight.masked_fill(~mask, 0)

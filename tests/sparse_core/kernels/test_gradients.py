@@ -21,7 +21,6 @@ from sparse_core.attention.masked_arithmetic import masked_scores, weighted_sum
 from sparse_core.conv.convolution.reference import sparse_convolution
 from sparse_core.conv.pooling import SparseAvgPool2d, SparseMaxPool2d
 from sparse_core.conv.table import NeighbourTable
-from sparse_core.dynamic.activations.masks import masked
 from sparse_core.dynamic.rigl.block_product.api import block_convolution, block_linear
 from sparse_core.dynamic.rigl.block_product.plan import Taps, plan_blocks
 from sparse_core.dynamic.rigl.grid import plan_grid, random_cells
@@ -217,10 +216,6 @@ TWICE: dict[str, dict[str, Callable[[], Case]]] = {
 }
 #: Estimators: their gradient is not that of the function, so only the second order has an answer.
 ESTIMATORS: dict[str, Callable[[], Case]] = {
-    "sparse_core.dynamic.activations.masks._MaskedStraightThrough": lambda: (
-        lambda x: masked(x, MASK, "straight-through"),
-        (numbers(4),),
-    ),
     "sparse_core.nm.training.estimators._StraightThrough": lambda: (
         lambda w: masked_weight(w, MASK, "sr-ste", 0.1),
         (numbers(4),),
