@@ -80,7 +80,7 @@ def merge_tensor(
     dtype = compute_dtype(like, *(share.delta.values for share in shares))
 
     def fill(first: int, last: int) -> None:
-        combine = (_SignElection if rule.method.elects else _WeightedSum)(
+        combine = (_SignElection if rule.method.elects else _DeltaSum)(
             parts, rule, last - first, dtype, device
         )
         for start, stop in spans(first, last, piece_size(device)):
@@ -143,7 +143,7 @@ def _keep(share: Share, rule: Rule, name: str, shape: torch.Size) -> Keep | None
     return None
 
 
-class _WeightedSum:
+class _DeltaSum:
     """Weighted sum of the deltas."""
 
     def __init__(
