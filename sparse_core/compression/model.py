@@ -29,7 +29,7 @@ SPARSE_CONVOLUTIONS: tuple[type[nn.Module], ...] = (SubmanifoldConv2d, SparseCon
 """Layers of :mod:`sparse_core.conv`; the 3-D ones are subclasses."""
 
 COMPRESSIBLE: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d, nn.ConvTranspose2d, *SPARSE_CONVOLUTIONS)
-"""Layers whose weight :func:`sparse_core.compression.compress_model` takes."""
+"""Layers whose weight :func:`sparse_core.compression.compress_model` compresses."""
 
 
 def layout_of(module: nn.Module, conv_layout: ConvLayout = "unfold") -> Layout:

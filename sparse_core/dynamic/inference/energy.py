@@ -12,10 +12,10 @@ from sparse_core.errors import EnergyUnavailableError
 
 #: Linux folder with the counters of CPU packages (Intel's RAPL; AMD's have the same names).
 POWERCAP = Path("/sys/class/powercap")
-#: Domains that are counted: packages, and memory that is no part of them. Cores and graphics are parts of a
-#: package, and the platform ("psys") holds all of them.
+#: Counted domains: packages, and memory outside of them. Cores and graphics are parts of a package, and the
+#: platform ("psys") includes all of them.
 _COUNTED = ("package", "dram")
-#: Seconds of work after which a counter has moved often enough to be divided by frames.
+#: Seconds of work after which a counter is precise enough to be divided by frames.
 _RAPL_LEAST_S, _NVML_LEAST_S = 0.01, 1.0
 _NVML = "libnvidia-ml.so.1"
 

@@ -179,7 +179,7 @@ class SparseTrainedLayer(nn.Module):
         """Return sizes and density for ``print(model)``."""
         grid = self.grid
         unit = f"blocks of {grid.cell_rows}x{grid.cell_columns}" if grid.is_blocked else "connections"
-        place = f", {grid.per_row} a row" if grid.per_row else ""
+        place = f", {grid.per_row} per row" if grid.per_row else ""
         return (
             f"out={grid.rows}, in={grid.columns}, {grid.count} of {grid.size} {unit}{place},"
             f" bias={self.bias is not None}, execution={self.execution!r}"

@@ -17,12 +17,12 @@ from sparse_core.nm.packing.compressed_weight import PARTS, CompressedWeight
 from sparse_core.nm.packing.packed_weight import PackedNM
 
 Execution = Literal["tiled", "nm"]
-"""``"tiled"``: unpack some output rows at a time and multiply densely. ``"nm"``: through
-:func:`sparse_core.nm.nm_linear`, which has kernels for 2:4 on GPUs with sparse tensor cores; keeps the values
-unpacked to the input's type, n/m of the dense weight."""
+"""``"tiled"`` unpacks a few output rows at a time and multiplies densely. ``"nm"`` calls
+:func:`sparse_core.nm.nm_linear`, which has kernels for 2:4 on GPUs with sparse tensor cores. It keeps the
+values in the input's type, n/m of the dense weight."""
 
 TILE_ROWS = 256
-"""Output rows that are unpacked together; the largest piece of dense weight there ever is."""
+"""Output rows unpacked together, which bounds the dense part of a weight in memory."""
 
 
 class CompressedLayer(CodedLayer):

@@ -178,7 +178,7 @@ def sparsify(
         linear = as_linear(module)
         assert isinstance(linear, nn.Linear)
         wanted = pattern[name] if isinstance(pattern, Mapping) else pattern
-        assert wanted is not None  # selected_layers leaves those out.
+        assert wanted is not None  # selected_layers skips those.
         mask = None if masks is None or name not in masks else outputs_first(module, masks[name])
         layer: CodedLayer = _packed_layer(name, linear, wanted, mask, keep_dense)
         kept = _kept_magnitude(linear.weight, layer.weight)

@@ -17,13 +17,13 @@ from sparse_core.nm.packing.positions import unpack_positions
 from sparse_core.nm.pattern import NMPattern
 
 KeepDense = Literal["auto"] | bool
-"""Whether a dense copy is kept for row counts where dense is faster; ``"auto"``: on CUDA."""
+"""Keep a dense copy for row counts at which dense is faster; ``"auto"``: on CUDA."""
 
 #: Number of input shapes for which a layer keeps plans.
 _MOST_SHAPES = 256
 
 LAYER_FORMAT = 1
-"""Version of the packed state; the first number of a layer's extra state."""
+"""Version of the packed state, the first number of a layer's extra state."""
 
 
 class LayerCache:
@@ -181,7 +181,7 @@ class PackedLayer(CodedLayer):
             f" bias={self.bias is not None}, pattern={self.pattern}{activation}"
         )
 
-    # Moving, copying, loading.
+    # Methods for moving, copying and loading.
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PackedLayer:
         # Module.to replaces the data of a Parameter, which changes neither identity nor version.

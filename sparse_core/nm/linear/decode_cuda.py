@@ -16,12 +16,12 @@ from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.two_four.layout import nibbles_from_index
 
 MOST_ROWS = 32
-"""Rows of x that the kernel takes."""
+"""Most rows of x that the kernel supports."""
 
 _SOURCE = Path(__file__).with_name("decode.cu")
 _ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2}
 ELEMENTS = {torch.bfloat16: 0, torch.float16: 1}
-"""Types that the kernel takes."""
+"""Types that the kernel supports, with their number in the kernel."""
 
 
 class Variant(NamedTuple):

@@ -22,7 +22,7 @@ from sparse_core.kernels.torch_internals import may_need_autograd
 _CALLS_BEFORE = 2
 
 Call = Callable[[Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Tensor]
-"""A product with everything fixed but its tensors: input (rows, in) contiguous, bias, dense weight, scale."""
+"""A product of given sizes: takes a contiguous input (rows, in), bias, dense weight and scale."""
 
 
 class Launches(NamedTuple):

@@ -20,7 +20,7 @@ from sparse_core.nm.linear.launch_plans import Call
 from sparse_core.nm.packing.packed_weight import PackedNM
 
 MARGIN = 1.02
-"""A sparse way must beat dense by this factor to be chosen; less is noise."""
+"""A sparse method must beat dense by this factor; less is noise."""
 
 _FLUSH_BYTES = 256 << 20
 _ROUNDS = 11

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 Layout = Literal["rows", "channels_last", "transposed"]
-"""How a weight becomes a matrix.
+"""Layout of a weight as a matrix.
 
 ``"rows"``: outputs first, the rest flattened as stored: Linear, convolutions in unfold order, and the
 sparse convolutions (out, *kernel, in). ``"channels_last"``: Conv2d (O, I, kh, kw) as (O, kh kw I), groups

@@ -12,7 +12,7 @@ from sparse_core.nm.packing.weight import NMWeight, part_of
 from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups
 
 DENSE_VERSION = "dense version"
-"""Under which plans hold the version that the values had when a dense copy was made of them."""
+"""Key in ``plans`` for the version of the values from which the dense copy was made."""
 
 
 class PackedNM(NMWeight):

@@ -19,8 +19,8 @@ from sparse_core.nm.packing.bits import MOST_BITS, pack_bits, packed_bytes, unpa
 from sparse_core.nm.pattern import NMPattern
 
 IndexCoding = Literal["combinatorial", "slots"]
-"""``"combinatorial"``: ⌈log2 C(m, n)⌉ bits a group. ``"slots"``: ⌈log2 m⌉ bits a kept value, the layout of
-:class:`sparse_core.nm.PackedNM` and, for 2:4, of sparse tensor cores."""
+"""``"combinatorial"``: ⌈log2 C(m, n)⌉ bits per group. ``"slots"``: ⌈log2 m⌉ bits per kept value, the layout
+of :class:`sparse_core.nm.PackedNM` and, for 2:4, of sparse tensor cores."""
 
 
 def index_bits(pattern: NMPattern, coding: IndexCoding) -> int:

@@ -110,7 +110,7 @@ class CompressionReport(Report):
             "scales": "scale_bytes",
             "stored": "stored_bytes",
             "theory": "theory_bytes:,.0f",
-            "bits a weight": "bits_a_weight:.2f",
+            "bits per weight": "bits_a_weight:.2f",
             "kept |w|": "kept_magnitude:.2%",
             "error": "error:.2%",
         }

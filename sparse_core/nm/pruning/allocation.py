@@ -119,16 +119,16 @@ class Allocation(Report):
             "weights": "weights",
             "pattern": lambda layer: layer.pattern or "dense",
             "density": "density:.3f",
-            "index bits a group": "index_bits",
+            "index bits per group": "index_bits",
             "entropy bound": "entropy_bits:.3f",
-            "bits a weight": "bits_a_weight:.3f",
+            "bits per weight": "bits_a_weight:.3f",
             "sensitivity": "sensitivity:.4g",
         }
         total = {
             "layer": "total",
             "weights": self.weights,
             "density": 1 - self.sparsity,
-            "bits a weight": self.bits_a_weight,
+            "bits per weight": self.bits_a_weight,
             "sensitivity": self.sensitivity,
         }
         sparsity = f"sparsity {self.sparsity:.4f}, asked for {self.target:.4f}"
@@ -136,7 +136,7 @@ class Allocation(Report):
 
 
 RELATIVE_GAP = 1e-7
-"""Proof that HiGHS is asked for; none at all takes it minutes for hundreds of layers and changes nothing."""
+"""Gap at which HiGHS may stop; an exact proof takes minutes for hundreds of layers and changes nothing."""
 
 # Statuses of milp.
 _SOLVED, _INFEASIBLE = 0, 2
@@ -222,7 +222,7 @@ ATTENTION = r"(?i)attention|attn|(^|[._])(qkv|[qkv]|query|key|value|out|o)_?proj
 """Regular expression for the usual names of attention projections."""
 
 OVERSHOOT = 0.03
-"""Share of the weights that may be dropped beyond the target, where some choice is as close."""
+"""Share of the weights that may be dropped beyond the target, if some choice is that close."""
 
 Sensitivities = SensitivityReport | Mapping[str, Mapping[NMPattern, float]]
 Conservative = str | Callable[[str, nn.Module], bool] | Collection[str]

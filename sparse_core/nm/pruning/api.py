@@ -216,7 +216,7 @@ def prune(
         module = selection.layers[name]
         before = plain_weight(module)
         wanted = pattern[name] if isinstance(pattern, Mapping) else pattern
-        assert wanted is not None  # selected_layers leaves those out.
+        assert wanted is not None  # selected_layers skips those.
         options = PruneOptions(scores[name], inputs.of(name), compensate, damping)
         result = prune_weight(before, wanted, options, name=name)
         method = score if isinstance(score, str) else "given scores"

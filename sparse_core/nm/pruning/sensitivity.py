@@ -126,7 +126,7 @@ class SensitivityReport(Report):
 _ONCE_DIFFERENTIABLE = ("is not implemented", "differentiate twice")
 
 LossFunction = Callable[[nn.Module, Any], Tensor]
-"""A function of model and batch that gives the mean loss of the batch, a () tensor."""
+"""Function of model and batch that returns the mean loss of the batch, a () tensor."""
 
 
 def layer_sensitivity(

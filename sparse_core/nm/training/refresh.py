@@ -16,7 +16,7 @@ from sparse_core.nm.training.estimators import MaskedModel
 from sparse_core.nm.training.schedules import Schedule
 
 Score = Callable[[str, Tensor], Tensor] | Literal["magnitude"]
-"""A function of layer name and dense weight that gives scores of the weight's shape, or their magnitude."""
+"""``"magnitude"``, or a function of layer name and dense weight that returns scores of the weight's shape."""
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def _runs_sparsely(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     if not weight.is_cuda or weight.dtype not in (torch.float16, torch.bfloat16) or x.dtype != weight.dtype:
         return False
     if bias is not None and bias.dtype != weight.dtype:
-        return False  # the dense product says what is wrong
+        return False  # the dense product raises the error
     rows, columns = weight.shape
     if rows % 64 or columns % 64 or x.shape[0] % 8 or x.shape[0] == 0:
         return False

@@ -80,7 +80,7 @@ def test_reports_say_everything(network: nn.Module) -> None:
     report = compress_model(network, {"0": TWO_FOUR, "4": NMPattern(1, 4), "5": None}, "int8").report
     assert report is not None
     text = str(report)
-    assert "bits a weight" in text
+    assert "bits per weight" in text
     assert "the pattern or coding skips it" in text
     assert [layer.pattern for layer in report.layers] == ["2:4", "1:4", "dense"]
     values = json.loads(json.dumps(report.to_json()))

@@ -202,7 +202,7 @@ def _address_of(function: Any) -> int:
 
 
 plan = lru_cache(maxsize=1024)(MatmulPlan)
-"""The plan of a product, made once; takes the arguments of the class by position."""
+"""Cached :class:`MatmulPlan`; takes its arguments by position."""
 
 
 _workspaces: dict[tuple[int, int], list[Tensor]] = {}

@@ -235,7 +235,7 @@ def test_the_table_has_every_column() -> None:
     found = allocate(model, 0.7, select="first|head")
     lines = str(found).splitlines()
     assert lines[0].split("  ")[0] == "layer"
-    for title in ("pattern", "index bits a group", "entropy bound", "bits a weight", "sensitivity"):
+    for title in ("pattern", "index bits per group", "entropy bound", "bits per weight", "sensitivity"):
         assert title in lines[0]
     assert len(lines[0]) == len(lines[2])
     assert lines[2 + len(found.layers)].startswith("total")
