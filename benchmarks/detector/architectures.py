@@ -3,10 +3,10 @@
     python -m benchmarks.detector.architectures --device cuda --seeds 3 --seconds 300
     python -m benchmarks.detector.architectures --quick             # a few steps: shows that it runs
 
-All sides are trained from scratch by the configuration of the shipped weights, with fewer steps: the same
-seed, the same frames in the same order and changed alike, step by step in turn. ``--seconds`` measures a step
-first and takes as many as fit. Then AP on frames that none was trained on, and what a frame costs. The sides
-are those of ``benchmarks/detector/architecture_sides.py``.
+All sides are trained from scratch with the configuration of the shipped weights and fewer steps. They share
+the seed, the frames, their order and their augmentation, and their steps are interleaved. ``--seconds``
+measures a step first and takes as many as fit. Then AP on frames that none was trained on, and what a frame
+costs. The sides are those of ``benchmarks/detector/architecture_sides.py``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A variant of the detector: attention between cells at the end of the sparse backbone.
 
-Occupied cells of the coarsest level are sorted by windows of the map, and every so many in that order are a
-group that attends to itself, after FlatFormer (Liu et al., CVPR 2023): groups are of equal size, so that the
-pattern is whole blocks on the diagonal whatever the scene. :func:`register` puts the variant into the table
-of detectors as ``backbone: {kind: attended}``; trained and run like any other, it is no part of what ships.
+Sort the occupied cells of the coarsest level by windows of the map and attend within groups of equal size,
+after FlatFormer (Liu et al., CVPR 2023). Equal groups make the pattern a block diagonal for every scene.
+:func:`register` puts the variant into the table of detectors as ``backbone: {kind: attended}``; trained and
+run like any other, it is no part of what ships.
 """
 
 from __future__ import annotations

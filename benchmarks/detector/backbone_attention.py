@@ -4,10 +4,10 @@
     python -m benchmarks.detector.backbone_attention --trained FOLDER  # times weights of an earlier --folder
     python -m benchmarks.detector.backbone_attention --quick           # a few steps: shows that it runs
 
-Both sides are trained from scratch by the configuration of the shipped weights, with fewer steps: the same
-seed, the same frames in the same order and changed alike, step by step in turn. ``--seconds`` measures a step
-first and takes as many as fit. Then AP on frames that neither was trained on, and what a frame costs. The
-variant is ``benchmarks/detector/attended_backbone.py``.
+Both sides are trained from scratch with the configuration of the shipped weights and fewer steps. They share
+the seed, the frames, their order and their augmentation, and their steps are interleaved. ``--seconds``
+measures a step first and takes as many as fit. Then AP on frames that neither was trained on, and what a
+frame costs. The variant is ``benchmarks/detector/attended_backbone.py``.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@
     python -m benchmarks.detector.folds score --data KITTI --runs build/runs/? --footprint Pedestrian=0.8,0.6
 
 ``KITTI`` holds ``training/`` and ``drives.txt`` (a line a frame: id, drive, number in the drive, set).
-``split`` makes a folder a fold, whose ``val`` has the drives that its ``train`` has not; and ``development``,
-whose ``val`` is that of ``KITTI/ImageSets`` and whose ``train`` leaves out later frames (set ``new``) of the
-drives in it. ``score`` evaluates the detections of all runs together, each on frames that it has not learned
+``split`` writes a folder per fold, whose ``val`` holds the drives that its ``train`` leaves out. It also
+writes ``development``, with the ``val`` of ``KITTI/ImageSets``; its ``train`` leaves out later frames (set
+``new``) of its drives. ``score`` evaluates the detections of all runs together, each on frames that it has
+not learned
 from: AP, the scores to report from, and maps of scores. ``--footprint`` gives the boxes of a class a length
 and a width, as ``nms.footprints_m`` does; AP is told without too.
 """

@@ -116,7 +116,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--budget-s", type=float, help="start no training after so long")
     parser.add_argument("--resume", action="store_true", help="keep the trainings that the result file has")
-    parser.add_argument("--png", type=Path, help="picture (beside the result file)")
+    parser.add_argument("--png", type=Path, help="picture (default: next to the result file)")
     parser.add_argument("--draw-from", type=Path, help="train nothing: draw a result file")
     options = parse(parser, arguments)
     quick = options.quick

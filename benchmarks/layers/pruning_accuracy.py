@@ -110,7 +110,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dense-steps", type=int, help="batches of the dense training (600; 30)")
     parser.add_argument("--steps", type=int, help="further batches of rows that are trained on (200; 10)")
     parser.add_argument("--part", choices=("test", "validation"), default="test", help="images to measure on")
-    parser.add_argument("--png", type=Path, help="picture (beside the result file)")
+    parser.add_argument("--png", type=Path, help="picture (default: next to the result file)")
     parser.add_argument("--draw-from", type=Path, help="measure nothing: draw a result file")
     options = parse(parser, arguments)
     quick = options.quick

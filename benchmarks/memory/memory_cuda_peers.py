@@ -2,12 +2,13 @@
 
     python -m benchmarks.memory.memory_cuda_peers --device cuda --sentences FILE.npy --budget-s 500
 
-Sides: ours by aim (.95 and .99 of the ten nearest), by its usual cells, by a scan of all codes and exactly;
-faiss flat and IVF in half precision, and IVF-PQ with codes of 64 bytes, alone and refined by exact scores.
-Vectors of 256 numbers around 1,000 centres, or without clusters and of a spectrum that falls as one through
-the square root of its number, and real sentences (``python -m benchmarks.memory.real_embeddings``).
-Both sides are called as a user calls them, one call after the other, with queries on the device; times are of
-the device's clock from the call to its answer. On a CPU the same runs through faiss-cpu, to test this file.
+Sides: ours with a target recall (.95 and .99 of the ten nearest), with default cells, with a scan of all
+codes, and exact; faiss flat and IVF in half precision; IVF-PQ with codes of 64 bytes, alone and refined by
+exact scores. Vectors of 256 numbers around 1,000 centres, or without clusters and of a spectrum that falls as
+one through the square root of its number, and real sentences (``python -m
+benchmarks.memory.real_embeddings``). Both sides are called as a user calls them, one call after the other,
+with queries on the device; times are of the device's clock from the call to its answer. On a CPU the same
+runs through faiss-cpu, to test this file.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python -m benchmarks.merging.merging_files --folder /fast/disk
 
-Eight models and their base are written to the folder tensor by tensor, merged by TIES in a process of its own
-with ``merge_files``, and removed again. Memory is what the process takes beyond what it had before: its own
-(counted every two milliseconds), and its peak with the mapped pages of the files, which the system may drop
-at any time. Seconds are those of the disk as much as of the merge.
+Eight models and their base are written to the folder tensor by tensor, merged by TIES in a separate process
+with ``merge_files``, and removed. Memory is the growth of the process: its private memory (sampled
+every two milliseconds), and its peak with the mapped pages of the files, which the system may drop at any
+time. The time includes reading and writing the disk.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def measure(options: argparse.Namespace, size: int) -> dict[str, Any]:
 
 
 def _merge(folder: Path, models: int) -> dict[str, Any]:
-    """Merge what lies in a folder and say what memory and time it took."""
+    """Merge the models in a folder and return memory and time."""
     values = {
         "merge_method": "ties",
         "base_model": str(folder / "0.safetensors"),
