@@ -83,8 +83,8 @@ class AttendedConfig(BackboneConfig):
 class CellAttention(nn.Module):
     """Attention of occupied cells to those near them, then a feed-forward; the identity before training.
 
-    Scores know cells' positions by the offset of one to the other alone: queries and keys are turned by
-    angles proportional to row and column (RoPE, Su et al. 2021, along two axes).
+    Scores depend on relative positions only: queries and keys are rotated by angles proportional to row and
+    column (RoPE, Su et al. 2021, along two axes).
 
     Args:
         channels: width of the cells' features.
@@ -154,7 +154,7 @@ class CellAttention(nn.Module):
 
 @dataclass(frozen=True)
 class WindowPlaces:
-    """Where cells come when sorted by frame, then window.
+    """Return the order of cells sorted by frame, then window.
 
     Attributes:
         frame: (N,) int64 of each cell.

@@ -126,7 +126,8 @@ def _attention(options: argparse.Namespace) -> dict[str, int]:
 def _frame_times(
     run: SidesRun, options: argparse.Namespace, device: torch.device
 ) -> tuple[dict[str, Any], list[str]]:
-    """Milliseconds from points to boxes by side, in turn on the same frames, and of the attention alone."""
+    """Return milliseconds from points to boxes by side, interleaved on the same frames, and of the attention
+    alone."""
     data_set = open_data_set(run.data, run.parts[0])
     clouds = [data_set[at].points for at in range(min(len(data_set), _TIMED_FRAMES))]
     detectors = {
@@ -189,7 +190,7 @@ def _attended(detector: Detector) -> AttendedBackbone:
 
 @torch.inference_mode()
 def coarse_cells(detector: Detector, cloud: FloatArray) -> tuple[Tensor, Tensor]:
-    """What the attention is given of a frame: rows (N, C) and cells (N, 3)."""
+    """Return the inputs of the attention for a frame: rows (N, C) and cells (N, 3)."""
     network, backbone = detector.network, _attended(detector)
     points = torch.from_numpy(cloud).to(detector.device)
     pillars = network.encoder(make_pillars([points], network.config.pillars))
@@ -219,7 +220,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=default.heads)
     parser.add_argument("--window", type=int, default=default.window, help="cells along a side")
     parser.add_argument("--group", type=int, default=default.group, help="cells that attend to each other")
-    parser.add_argument("--rounds", type=int, default=10, help="measured passes over the frames")
+    parser.add_argument("--rounds", type=int, default=10, help="number of measured passes through the frames")
     parser.add_argument("--folder", type=Path, help="keep weights and configurations there")
     parser.add_argument(
         "--trained", type=Path, help="folder of weights kept before: train nothing, time their frames"

@@ -3,7 +3,7 @@
     python -m benchmarks.layers.encoder_sparsity --device cpu --conversations FOLDER
     python -m benchmarks.layers.encoder_sparsity --device cuda
 
-What they lose (extra 'text'; FOLDER with turns.jsonl and queries.jsonl of LoCoMo): questions about long
+Accuracy lost (extra 'text'; FOLDER with turns.jsonl and queries.jsonl of LoCoMo): questions about long
 conversations find the turns that answer them, by vectors of :class:`memory.encode.TextEncoder`, dense in each
 precision and 2:4 by magnitude, calibrated by sentences of docstrings, and by turns of conversations that no
 question is asked of here. Time (transformers): encoders with random weights and the shapes of all-MiniLM-L6,

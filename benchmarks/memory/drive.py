@@ -5,9 +5,9 @@
 
 The shipped detector processes every scan, which takes most of the time (a third of a second per scan and
 thread). Its detections of each day are cached in ``--percepts``, so an interrupted run resumes. Three stores
-get the same observations and questions: ours (observe, then consolidate at the end of each day), one that
-keeps every observation, and one that keeps as many of the most recent as ours holds. The rules for
-false alarms and for pedestrians were tuned on seed 0, so the default seeds leave it out.
+get the same observations and questions: ours (observe, then consolidate daily), one that keeps everything,
+and one that keeps the most recent, as many as ours. The rules for false alarms and for pedestrians were tuned
+on seed 0, so the default seeds leave it out.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ Place = tuple[float, float]
 
 
 class Thing(NamedTuple):
-    """What a peer holds.
+    """Contents of a peer.
 
     Attributes:
         key: of it.
@@ -76,7 +76,7 @@ class Peer:
         return sum(thing.first_ns <= last and thing.last_ns >= first for thing in self.things(label, None))
 
     def stood_at(self, label: str, place: Place) -> bool:
-        """Whether there is one."""
+        """Return True if there is one."""
         return bool(self.things(label, place))
 
     def last_seen(self, label: str, place: Place) -> int | None:

@@ -2,9 +2,9 @@
 
     python -m benchmarks.memory.memory_drives
 
-Each drive is driven forward and, a day later, back: the same scans in reverse with separate tracks, once with
-correct poses and once with poses that are 0.5 m off. Boxes are labels without identities, those of our
-detector, or CenterPoint's. One tracker follows them, and every memory receives the boxes that the tracker
+Each drive is driven forward and, a day later, back. The way back replays the scans in reverse with separate
+tracks, once with correct poses and once with poses 0.5 m off. Boxes are labels without identities, those of
+our detector, or CenterPoint's. One tracker follows them, and every memory receives the boxes that the tracker
 reports. The labels give the observations of each object, its position, and the time when it was last seen.
 KITTI's tracking sequences have no poses: things have no places there and are counted on the way there alone.
 ``rtsm`` and ``robotmem`` take part where they are installed (``pip install rtsm robotmem``).

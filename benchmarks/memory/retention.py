@@ -6,9 +6,8 @@ A robot's months are simulated (`retention_world`) and offered to the store. *Va
 worth what later questions need of it and its event's own worth (`retention_value`), which no store
 sees; figures are shares of what the best subset of the same size is worth. *Answers*: questions
 (`retention_questions`, which says when two answers agree) are asked of the store that kept a share and
-of one that keeps everything. The store's choice is compared with a random choice, the most recent, and the
-most recent of each place. *Parked*: the reduction of a day in front of one wall, and the unique events that
-are left.
+of one that keeps everything. The baselines are a random choice, the most recent, and the most recent of each
+place. *Parked*: the reduction of a day in front of one wall, and its remaining unique events.
 """
 
 from __future__ import annotations

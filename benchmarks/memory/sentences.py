@@ -5,11 +5,11 @@
 FOLDER has turns.jsonl and queries.jsonl of LoCoMo (Maharana et al., ACL 2024). Every turn of every
 conversation is a memory of one store, one second after the previous turn. Times carry the order of a
 conversation; the insertion order makes no difference. Each question asks all of them for ten. Reported: the
-share of answering turns among the first ten, with 95 % intervals over the questions, for all questions and
-for those about conversations that no setting was tuned on. BM25 is made here as it is written (Robertson and
-Zaragoza 2009), and changed step by step into what the store does. Vectors are those of
-:class:`memory.encode.TextEncoder` (extra 'text'; left out without). Times are of calls of ``store.query``, on
-these memories and on as many as ``--memories``, whose captions are halves of turns put together.
+share of answering turns among the first ten, with 95 % intervals, for all questions and for those about
+conversations held out from tuning. BM25 is made here as it is written (Robertson and Zaragoza 2009), and
+changed step by step into what the store does. Vectors are those of :class:`memory.encode.TextEncoder` (extra
+'text'; left out without). Times are of calls of ``store.query``, on these memories and on as many as
+``--memories``, whose captions are halves of turns put together.
 """
 
 from __future__ import annotations

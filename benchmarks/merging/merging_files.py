@@ -3,9 +3,9 @@
     python -m benchmarks.merging.merging_files --folder /fast/disk
 
 Eight models and their base are written to the folder tensor by tensor, merged by TIES in a separate process
-with ``merge_files``, and removed. Memory is the growth of the process: its private memory (sampled
-every two milliseconds), and its peak with the mapped pages of the files, which the system may drop at any
-time. The time includes reading and writing the disk.
+with ``merge_files``, and removed. Memory is the growth of the process: private memory (sampled every two
+milliseconds), and the peak including mapped file pages, which the system may drop at any time. The time
+includes reading and writing the disk.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = common_parser(__doc__, "merging_files", quick="a small model: the numbers mean little")
     parser.add_argument("--sizes", type=float, nargs="+", help="parameters of a model (1e7 1e8 2e8; 1e6)")
-    parser.add_argument("--models", type=int, default=8, help="models to merge beside the base (8)")
+    parser.add_argument("--models", type=int, default=8, help="models to merge, the base not counted (8)")
     parser.add_argument("--folder", type=Path, help="where the models are written (a temporary folder)")
     parser.add_argument("--merge-of", type=Path, help=argparse.SUPPRESS)
     options = parse(parser, arguments)

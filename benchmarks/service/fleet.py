@@ -88,7 +88,7 @@ class _Run:
         self._start = time.perf_counter()
 
     def say(self, said: str) -> None:
-        """A line of progress."""
+        """Print a line of progress."""
         print(f"[{time.perf_counter() - self._start:6.0f} s] {said}", file=sys.stderr, flush=True)
 
     def save(self) -> None:

@@ -1,7 +1,7 @@
 """A constant-velocity tracker like AB3DMOT, one filter object per track: the other side of `tracking`.
 
 Weng et al. (IROS 2020): match boxes by 3D overlap with the Hungarian method, report a track after three
-boxes, end it after two frames without one, and give it the score of its last box.
+boxes, and end it after two frames without one. The score is that of the last box.
 """
 
 from __future__ import annotations
