@@ -180,8 +180,8 @@ def _standing_notes(source: WeightSource, device: torch.device, frames: Frames) 
     notes = []
     if source.dense is None:
         notes.append(
-            "The dense baseline's backbone has random weights: its layers take the same time, but it may propose"
-            " fewer boxes, so its NMS and refinement can look cheaper than they are."
+            "The backbone of the dense baseline has random weights. Its layers take the same time, but it may"
+            " propose fewer boxes, so its NMS and refinement can look cheaper than they are."
         )
     if source.sparse is None:
         notes.append("Random weights: the boxes mean nothing.")

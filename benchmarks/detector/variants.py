@@ -101,7 +101,7 @@ class WeightSource:
 
     Attributes:
         sparse: shipped name or file of the sparse network; None for random weights of ``config``.
-        dense: file of the dense baseline; None gives its backbone random weights and the rest the sparse ones.
+        dense: file of the dense baseline; None: random backbone, else the sparse weights.
         config: configuration to build if there is no sparse file.
         seed: of random weights.
     """
