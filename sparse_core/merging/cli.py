@@ -63,8 +63,8 @@ def _merge(options: argparse.Namespace) -> int:
     if options.seed is not None:
         recipe = dataclasses.replace(recipe, rule=dataclasses.replace(recipe.rule, seed=options.seed))
         if "seed" not in recipe.method.settings:
-            told = f"--seed is ignored: {recipe.method.name} draws nothing at random"
-            recipe = dataclasses.replace(recipe, notes=(*recipe.notes, told))
+            note = f"--seed is ignored: {recipe.method.name} draws nothing at random"
+            recipe = dataclasses.replace(recipe, notes=(*recipe.notes, note))
     report = merge_files(
         recipe,
         options.out,
@@ -107,8 +107,8 @@ def _shows_bar(options: argparse.Namespace) -> bool:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sparsight-merge",
-        description="Merge models on disk by a recipe, tensor by tensor; recipes of mergekit are understood.",
-        epilog="Or make a task vector: sparsight-merge --task-vector BASE TUNED --out FILE --density 0.1",
+        description="Merge models on disk, tensor by tensor, by a recipe in mergekit's format.",
+        epilog="To write a task vector: sparsight-merge --task-vector BASE TUNED --out FILE --density 0.1",
     )
     add = parser.add_argument
     add("--version", action="version", version=f"sparsight-merge (Sparsight) {__version__}")
@@ -116,20 +116,20 @@ def _parser() -> argparse.ArgumentParser:
         "recipe",
         nargs="?",
         type=Path,
-        help="YAML file: merge_method, base_model, models, parameters, dtype, out",
+        help="YAML file with merge_method, base_model, models, parameters, dtype and out",
     )
-    add("--out", type=Path, help="folder or *.safetensors file (default: 'out' of the recipe)")
-    add("--overwrite", action="store_true", help="replace what is at OUT")
+    add("--out", type=Path, help="write to this folder or *.safetensors file (default: 'out' of the recipe)")
+    add("--overwrite", action="store_true", help="replace an existing OUT")
     add(
         "--max-shard",
         type=_size,
         default=5 * 10**9,
         metavar="SIZE",
-        help="largest file, such as 500M or 5G (5G)",
+        help="largest size of a file, such as 500M (default: 5G)",
     )
-    add("--seed", type=int, help="of random shares, instead of the recipe's")
-    add("--threads", type=int, help="threads to use (default: torch's)")
-    add("--dry-run", action="store_true", help="check recipe and models, show what would be written")
+    add("--seed", type=int, help="seed of random shares (default: the recipe's)")
+    add("--threads", type=int, help="number of threads (default: torch's)")
+    add("--dry-run", action="store_true", help="check recipe and models, and show what would be written")
     add("--json", action="store_true", help="print the report as JSON")
     add(
         "--task-vector",
@@ -137,12 +137,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar=("BASE", "TUNED"),
         help="write TUNED minus BASE as a sparse file to OUT",
     )
-    add("--density", type=float, default=0.1, help="of the task vector (0.1)")
+    add("--density", type=float, default=0.1, help="share of the task vector to keep (default: 0.1)")
     add(
         "--values",
         choices=VALUE_CODES,
         default="int8",
-        help="how the task vector's numbers are stored (int8)",
+        help="storage of the task vector's numbers (default: int8)",
     )
     return parser
 
