@@ -158,7 +158,7 @@ def test_scores_and_convolutions() -> None:
     assert torch.equal(mask.mask, nm_mask(changed, 2, 4, conv_layout="channels_last"))
 
 
-def test_state_goes_on_to_the_bit() -> None:
+def test_state_resumes_bit_for_bit() -> None:
     generator = torch.Generator().manual_seed(0)
     first = IncrementalMask.from_weight(torch.randn((4, 8), generator=generator))
     steps = [torch.randn((4, 8), generator=generator) for _ in range(6)]

@@ -38,7 +38,7 @@ def test_erdos_renyi_with_the_kernel() -> None:
     assert math.isclose(plain["small"], 16588.8 / (9 * 352) * 96 / (64 * 32))
 
 
-def test_uniform_keeps_what_is_asked_dense() -> None:
+def test_uniform_keeps_named_layers_dense() -> None:
     found = layer_densities(LENET, 0.8, budget="uniform", dense=["1"])
     assert found == pytest.approx({"1": 1.0, "2": 0.2, "3": 0.2})
 

@@ -258,7 +258,7 @@ def test_optimisers_follow_those_on_the_cpu(kind: type, bits: int, cuda: torch.d
     assert torch.allclose(*ends, atol=1e-6 if bits == 32 else 2e-3)
 
 
-def test_training_goes_on_from_a_file_written_on_the_gpu(cuda: torch.device, tmp_path) -> None:
+def test_training_resumes_from_a_file_written_on_the_gpu(cuda: torch.device, tmp_path) -> None:
     batches = [x.to(cuda) for x in _batches(torch.float64, 8)]
     models = [_network("block", 16, torch.float64, "sparse").to(cuda) for _ in range(2)]
     ends = []

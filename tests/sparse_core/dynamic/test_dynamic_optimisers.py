@@ -119,7 +119,7 @@ def test_state_follows_the_topology(bits: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [8, 32])
-def test_a_resumed_optimiser_goes_on(bits: int) -> None:
+def test_an_optimiser_resumes(bits: int) -> None:
     whole, part, rest = (nn.Parameter(torch.ones(300)) for _ in range(3))
     gradients = [torch.randn(300, generator=torch.Generator().manual_seed(at)) for at in range(6)]
 

@@ -27,7 +27,7 @@ def test_it_is_there_once_it_is_compiled(tmp_path: Path, monkeypatch: pytest.Mon
     assert library.add(int64_array(1 << 40, 2)) == (1 << 40) + 2
 
 
-def test_what_cannot_be_compiled_is_done_without_and_said(
+def test_a_failed_compilation_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(native, "_folder", lambda: tmp_path)

@@ -240,7 +240,7 @@ def test_damaged_and_absent_models(folder: Path) -> None:
         open_model(folder / "b")
 
 
-def test_targets_are_not_overwritten_unasked(folder: Path) -> None:
+def test_targets_are_not_overwritten_by_default(folder: Path) -> None:
     recipe = parse_recipe(recipe_values(folder))
     merge_files(recipe, folder / "out")
     (folder / "out/old.txt").write_text("")

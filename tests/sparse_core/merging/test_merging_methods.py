@@ -186,7 +186,7 @@ def test_columns_are_rows_of_the_transposed() -> None:
 
 
 @pytest.mark.parametrize("method", ["nuslerp", "model_stock", "karcher", "sce", "della", "dare"])
-def test_neither_threads_nor_pieces_change_a_result(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_do_not_change_a_result(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     base = {"w": torch.randn(9 * PIECE, generator=generator)}
     vectors = [{"w": torch.randn(9 * PIECE, generator=generator)} for _ in range(2)]

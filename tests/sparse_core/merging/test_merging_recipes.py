@@ -116,7 +116,7 @@ def test_numbers_that_yaml_takes_for_text() -> None:
     assert parse_recipe(karcher).rule.option("tol") == 1e-6
 
 
-def test_filters_that_fit_nothing_are_told() -> None:
+def test_filters_that_fit_nothing_are_reported() -> None:
     names = ["layers.0.mlp.w", "layers.0.attn.w"]
     assert parse_recipe(TIES).unused(names) == []
     weight = [{"filter": "mpl", "value": 1}, {"filter": "attn", "value": 1}]

@@ -248,7 +248,7 @@ def test_damaged_tensors_are_refused(tmp_path: Path) -> None:
     damaged("layer 2: the tensor of its row_ptr is missing", **{"2.weight@row_ptr": None})
 
 
-def test_what_cannot_be_saved(tmp_path: Path) -> None:
+def test_invalid_models_are_not_saved(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no packed layer"):
         save_packed(build(), tmp_path / "model.safetensors")
     with pytest.raises(FileNotFoundError, match=r"the folder .* does not exist"):

@@ -185,7 +185,7 @@ def test_the_example_of_the_help_prunes_a_model_of_ones_own(
     assert int((network.convolution.weight == 0).sum()) == network.convolution.weight.numel() // 2
 
 
-def test_training_goes_on_from_its_checkpoint(pruning_task: ModuleType, tmp_path: Path) -> None:
+def test_training_resumes_from_its_checkpoint(pruning_task: ModuleType, tmp_path: Path) -> None:
     images, path = (
         torch.randn(40, 8, generator=torch.Generator().manual_seed(0)),
         tmp_path / "new" / "dense.pt",

@@ -142,7 +142,7 @@ def test_conv1d_trains_with_masks_and_is_packed(tmp_path: Path) -> None:
     assert torch.equal(dense.up.weight, model.up.weight.T)
 
 
-def test_tied_conv1d_and_changed_classes_are_told() -> None:
+def test_tied_conv1d_and_changed_classes_are_reported() -> None:
     class Doubled(Conv1D):
         def forward(self, x: Tensor) -> Tensor:
             return 2 * super().forward(x)

@@ -92,7 +92,7 @@ def test_schedules_decide_the_masks() -> None:
     assert found.frozen
 
 
-def test_state_dict_goes_on_where_it_stopped() -> None:
+def test_state_dict_resumes() -> None:
     handle = masked_model()
     refresher = MaskRefresher(handle, every=2, freeze_after=5)
     for _ in range(3):
