@@ -45,23 +45,23 @@ _MOST_SHARE = 0.6
 
 
 def why_no_graph(config: DetectorConfig, steps: type[FixedSteps] | None, device: torch.device) -> str | None:
-    """Return why frames of a network cannot be CUDA graphs here; None where they can.
+    """Return why frames cannot run as CUDA graphs, as a clause for messages; None if they can.
 
     Args:
-        config: of the network.
-        steps: its steps for graphs, ``graph_steps(config)`` of :mod:`perception.registry`.
-        device: where to run.
+        config: configuration of the network.
+        steps: ``graph_steps(config)`` of :mod:`perception.registry`.
+        device: device to run on.
     """
     if steps is None:
-        return f"detectors of kind {config.backbone.kind!r} have none"
+        return f"detectors of kind {config.backbone.kind!r} have no steps for graphs"
     if steps.sparse and not config.backbone.dilating:
-        return "the network is a sparse one whose strided layers do not dilate"
+        return "the strided layers of the sparse backbone do not dilate (backbone.dilating)"
     if config.refine.enabled and len(config.refine.channels) != 3:
-        return "the refinement has not three point layers"
+        return "the refinement does not have three point layers (refine.channels)"
     if config.backbone.impl != "auto":
-        return f"the network asks for impl={config.backbone.impl!r}"
+        return f"the network is set to impl={config.backbone.impl!r}"
     if config.pillars.open and config.neck.blocks == 0:
-        return "the detector has no range (pillars.range_m: null), and its neck no block"
+        return "the detector has no range (pillars.range_m: null) and its neck has no block (neck.blocks)"
     if device.type != "cuda":
         return f"the device is {device}"
     if not module_available("triton"):

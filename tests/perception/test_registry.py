@@ -135,8 +135,8 @@ def test_another_network_is_trained_kept_and_run(
 
 def test_a_kind_without_graphs_says_so(context: DetectorConfig) -> None:
     network = make_network(context).eval().fold()
-    assert why_no_graph(context, None, torch.device("cuda")) == "detectors of kind 'context' have none"
-    with pytest.raises(ValueError, match="fast=True cannot be: detectors of kind 'context' have none"):
+    assert "'context'" in str(why_no_graph(context, None, torch.device("cuda")))
+    with pytest.raises(ValueError, match="fast=True needs CUDA graphs, but detectors of kind 'context'"):
         Detector(network, fast=True)
     with pytest.raises(ValueError, match="detectors of kind 'context' have no graphs"):
         FrameRunner(network, graph_steps(network.config))

@@ -41,7 +41,7 @@ def test_what_is_asked_for_is_what_runs(tiny_network: Network) -> None:
 
 @pytest.mark.usefixtures("able")
 def test_where_it_cannot_be(tiny_network: Network) -> None:
-    with pytest.raises(ValueError, match="precision='float16' cannot be: frames that are no CUDA graphs"):
+    with pytest.raises(ValueError, match="precision='float16' is not supported here: without CUDA graphs"):
         Detector(tiny_network, precision="float16")
     with pytest.raises(ValueError, match="frames that are no CUDA graphs are float32, or bfloat16 on a CPU"):
         usable_precision("bfloat16", tiny_network, torch.device("cuda"), graphs=False)
