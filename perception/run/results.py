@@ -123,7 +123,7 @@ class Reporter:
             boxes = boxes.copy()
             boxes[:, 2] -= np.float32(raised)
         scan = cloud if isinstance(cloud, PointCloud) else None
-        return Detections.unchecked(
+        return Detections.known(
             boxes=boxes,
             scores=scores,
             labels=self._classes[labels].tolist(),

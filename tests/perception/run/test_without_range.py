@@ -159,7 +159,7 @@ def test_what_needs_whole_maps_says_so(
     tiny_config: DetectorConfig, tiny_network: Network, street: Street, tmp_path: Path
 ) -> None:
     opened = tiny_config.with_range(None)
-    with pytest.raises(ConfigError, match=r"range_m must be six numbers unless backbone\.kind is 'sparse'"):
+    with pytest.raises(ConfigError, match=r"range_m must be six numbers"):
         replace(opened, backbone=replace(opened.backbone, kind="dense"))
     with pytest.raises(ConfigError, match=r"pillars\.range_m is null"):
         _ = opened.pillars.grid_shape

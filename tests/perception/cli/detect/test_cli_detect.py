@@ -116,7 +116,7 @@ def test_the_range_option(perceive: Perceive, scan: Path, tiny_weights: Path, tm
     for given, message in (
         ("1,2", "--range must be 'none' or six numbers"),
         ("0,0,0,nan,1,1", "pillars.range_m must be minimum"),
-        ("0,0,-3,1,1,1", "pillars.range_m must be a whole number of 8 pillars"),
+        ("0,0,-3,1,1,1", "pillars.range_m must be a multiple of 8 pillars"),
     ):
         done = perceive(*arguments, f"--range={given}")
         assert done.status == 2
