@@ -75,7 +75,7 @@ class Detector:
         precision: Precision | None = None,
         overflow: Overflow = "grow",
     ) -> None:
-        from perception.run.graph import FrameRunner, compiling, why_no_graph
+        from perception.run.graph import FrameRunner, start_compiling, why_no_graph
 
         self.config: DetectorConfig = network.config
         self.device = usable_device(device)
@@ -95,7 +95,7 @@ class Detector:
         dtype = PRECISIONS[self.precision]
         if graphs:
             # Compile while the weights are copied to the device.
-            compiling(self.device, dtype)
+            start_compiling(self.device, dtype)
         self.network = network.to(self.device).fold()
         # Without a range, the CPU computes the frames that no graph holds.
         on_host = self.config.pillars.open and self.device.type != "cpu"

@@ -9,7 +9,7 @@ import signal
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from perception.engines.protocol import Answer, Done, Job, Lost, Ready, Refused
+from perception.engines.protocol import Answer, Job, LoadFailed, TaskDone, WorkerLost, WorkerReady
 
 #: Seconds that a process has to end by itself.
 _PATIENCE_S = 5.0
@@ -69,8 +69,8 @@ class LocalEngine:
         try:
             answer: Answer = pipe.recv()
         except (EOFError, OSError):
-            answer = Lost(worker, _ending(process))
-        if isinstance(answer, Lost):
+            answer = WorkerLost(worker, _ending(process))
+        if isinstance(answer, WorkerLost):
             del self._running[worker]
             pipe.close()
             _end(process)
@@ -94,18 +94,18 @@ def _serve(pipe: Connection, job: Job, worker: int, threads: int) -> None:
         try:
             work = job.load(worker, threads)
         except Exception as error:
-            pipe.send(Refused(worker, error))
+            pipe.send(LoadFailed(worker, error))
             return
-        pipe.send(Ready(worker))
+        pipe.send(WorkerReady(worker))
         while True:
             task = pipe.recv()
             try:
                 result = work(task)
             except Exception as error:
                 # What it left behind, a broken device for one, is nothing to go on with.
-                pipe.send(Lost(worker, f"{type(error).__name__}: {error}"))
+                pipe.send(WorkerLost(worker, f"{type(error).__name__}: {error}"))
                 return
-            pipe.send(Done(worker, result))
+            pipe.send(TaskDone(worker, result))
 
 
 def _ending(process: Any) -> str:

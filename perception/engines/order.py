@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from perception.engines.protocol import Answer, Done, Engine, Lost, Refused
+from perception.engines.protocol import Answer, Engine, LoadFailed, TaskDone, WorkerLost
 from perception.errors import PerceptionError
 
 _Task = TypeVar("_Task", bound="Task")
@@ -23,19 +23,19 @@ class Task(Protocol):
 
 
 @dataclass(frozen=True)
-class Given(Generic[_Task]):
+class TaskResult(Generic[_Task]):
     """A task with its result.
 
     Attributes:
         task: that was done.
-        result: of it; a ``Lost`` where every worker that tried was lost.
+        result: of it; a ``WorkerLost`` where every worker that tried was lost.
     """
 
     task: _Task
     result: object
 
 
-class _Slot(Generic[_Task]):
+class _TaskSlot(Generic[_Task]):
     def __init__(self, task: _Task) -> None:
         self.task = task
         self.tries = 0
@@ -53,7 +53,7 @@ def run_in_order(
     *,
     attempts: int = 3,
     check: Callable[[_Task, object], _Task | None] = lambda task, result: None,
-) -> Iterator[Given[_Task]]:
+) -> Iterator[TaskResult[_Task]]:
     """Hand tasks out as workers become free, and results in the order of the tasks.
 
     The task of a worker that is lost is parted, and each piece given to others; a piece that was lost
@@ -86,23 +86,23 @@ class _Run(Generic[_Task]):
         check: Callable[[_Task, object], _Task | None],
     ) -> None:
         self._engine, self._tasks, self._attempts, self._check = engine, tasks, attempts, check
-        self._waiting, self._again = deque[_Slot[_Task]](), deque[_Slot[_Task]]()
-        self._held: dict[int, _Slot[_Task]] = {}
+        self._waiting, self._again = deque[_TaskSlot[_Task]](), deque[_TaskSlot[_Task]]()
+        self._held: dict[int, _TaskSlot[_Task]] = {}
         self._idle: list[int] = []
         self._started = self._ended = False
         self._unready = 0
 
-    def __iter__(self) -> Iterator[Given[_Task]]:
+    def __iter__(self) -> Iterator[TaskResult[_Task]]:
         while True:
             self._hand_out()
             if self._waiting and self._waiting[0].done:
                 slot = self._waiting[0]
-                other = None if isinstance(slot.result, Lost) else self._check(slot.task, slot.result)
+                other = None if isinstance(slot.result, WorkerLost) else self._check(slot.task, slot.result)
                 if other is not None:
                     slot.task, slot.done = other, False
                     self._again.appendleft(slot)
                 else:
-                    yield Given(slot.task, self._waiting.popleft().result)
+                    yield TaskResult(slot.task, self._waiting.popleft().result)
             elif self._ended and not self._waiting:
                 return
             else:
@@ -123,11 +123,11 @@ class _Run(Generic[_Task]):
             self._held[worker] = slot
             self._engine.send(worker, slot.task)
 
-    def _next(self) -> _Slot[_Task] | None:
+    def _next(self) -> _TaskSlot[_Task] | None:
         if self._ended or len(self._waiting) >= _AHEAD * self._engine.workers:
             return None
         for task in self._tasks:
-            slot = _Slot(task)
+            slot = _TaskSlot(task)
             self._waiting.append(slot)
             return slot
         self._ended = True
@@ -135,9 +135,9 @@ class _Run(Generic[_Task]):
 
     def _take(self, answer: Answer) -> None:
         worker = answer.worker
-        if isinstance(answer, Refused):
+        if isinstance(answer, LoadFailed):
             raise answer.error
-        if isinstance(answer, Lost):
+        if isinstance(answer, WorkerLost):
             if worker in self._held:
                 self._lose(self._held.pop(worker), answer)
             else:
@@ -149,20 +149,20 @@ class _Run(Generic[_Task]):
                     )
             self._engine.start(worker)
             return
-        if isinstance(answer, Done):
+        if isinstance(answer, TaskDone):
             slot = self._held.pop(worker)
             slot.done, slot.result = True, answer.result
         self._unready = 0
         self._idle.append(worker)
 
-    def _lose(self, slot: _Slot[_Task], lost: Lost) -> None:
+    def _lose(self, slot: _TaskSlot[_Task], lost: WorkerLost) -> None:
         """Part what was lost, or give it to another, or give it up."""
         pieces = slot.task.pieces()
         slot.tries += 1
         if len(pieces) > 1:
             place = self._waiting.index(slot)
             del self._waiting[place]
-            parts = [_Slot(piece) for piece in pieces]
+            parts = [_TaskSlot(piece) for piece in pieces]
             for part in reversed(parts):
                 self._waiting.insert(place, part)
             self._again.extendleft(reversed(parts))

@@ -23,14 +23,14 @@ class Job(Protocol):
 
 
 @dataclass(frozen=True)
-class Ready:
+class WorkerReady:
     """A worker has loaded, and takes a task."""
 
     worker: int
 
 
 @dataclass(frozen=True)
-class Refused:
+class LoadFailed:
     """A worker cannot load, nor can any other."""
 
     worker: int
@@ -38,7 +38,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Done:
+class TaskDone:
     """A worker has done its task, and takes another."""
 
     worker: int
@@ -46,14 +46,14 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Lost:
+class WorkerLost:
     """A worker is gone, and its task with it; it can be started again."""
 
     worker: int
     reason: str
 
 
-Answer = Ready | Refused | Done | Lost
+Answer = WorkerReady | LoadFailed | TaskDone | WorkerLost
 
 
 class Engine(Protocol):
@@ -66,10 +66,10 @@ class Engine(Protocol):
     workers: int
 
     def start(self, worker: int) -> None:
-        """Start one that does not run. ``Ready``, ``Refused`` or ``Lost`` follows."""
+        """Start one that does not run. ``WorkerReady``, ``LoadFailed`` or ``WorkerLost`` follows."""
 
     def send(self, worker: int, task: Any) -> None:
-        """Give a task to one that waits. ``Done`` or ``Lost`` follows."""
+        """Give a task to one that waits. ``TaskDone`` or ``WorkerLost`` follows."""
 
     def receive(self) -> Answer:
         """Wait for what follows next, of any worker."""

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from perception.engines.local import usable_cores
-from perception.engines.protocol import Answer, Done, Job, Lost, Ready, Refused
+from perception.engines.protocol import Answer, Job, LoadFailed, TaskDone, WorkerLost, WorkerReady
 
 
 class RayEngine:
@@ -78,8 +78,8 @@ class RayEngine:
         except self._ray.exceptions.RayError as error:
             # The first line says that it is gone, the last one what was raised.
             said = str(error).strip().splitlines() or [type(error).__name__]
-            answer = Lost(worker, f"its process ended: {' '.join(dict.fromkeys((said[0], said[-1])))}")
-        if isinstance(answer, Lost):
+            answer = WorkerLost(worker, f"its process ended: {' '.join(dict.fromkeys((said[0], said[-1])))}")
+        if isinstance(answer, WorkerLost):
             self._ray.kill(self._running.pop(worker))
         return answer
 
@@ -103,12 +103,12 @@ class _Worker:
             # Ray shows a worker its own GPUs only: the first of them is it.
             self._work = self._job.load(0, self._threads)
         except Exception as error:
-            return Refused(self._worker, error)
-        return Ready(self._worker)
+            return LoadFailed(self._worker, error)
+        return WorkerReady(self._worker)
 
     def do(self, task: Any) -> Answer:
         try:
-            return Done(self._worker, self._work(task))
+            return TaskDone(self._worker, self._work(task))
         except Exception as error:
             # What it left behind, a broken device for one, is nothing to go on with.
-            return Lost(self._worker, f"{type(error).__name__}: {error}")
+            return WorkerLost(self._worker, f"{type(error).__name__}: {error}")

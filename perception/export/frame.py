@@ -29,14 +29,14 @@ from perception.stages.report.reference import mapped_scores, with_footprints
 _NOWHERE = (-1e6, -1e6, 0.0, 1.0, 1.0, 1.0, 0.0)
 
 
-class Levels(NamedTuple):
+class ExportLevels(NamedTuple):
     """Pillar features at first, then what the neck joins: of cells, or whole maps."""
 
     pillars: CellPillars
     features: CellTensor | tuple[CellTensor, CellTensor] | BackboneMaps
 
 
-class Map(NamedTuple):
+class ExportMap(NamedTuple):
     """The map (1, C, H, W) that head and refinement read, and logits (1, classes, H, W) of its heat map."""
 
     pillars: CellPillars
@@ -44,7 +44,7 @@ class Map(NamedTuple):
     heat: Tensor
 
 
-class Boxes(NamedTuple):
+class ExportBoxes(NamedTuple):
     """A fixed number of boxes, best first.
 
     Attributes:
@@ -53,14 +53,14 @@ class Boxes(NamedTuple):
         fit_logits: (K,), or None before a refinement.
     """
 
-    map: Map
+    map: ExportMap
     boxes: Tensor
     scores: Tensor
     labels: Tensor
     fit_logits: Tensor | None = None
 
 
-class Found(NamedTuple):
+class ExportResult(NamedTuple):
     """What a frame gives.
 
     Attributes:
@@ -72,7 +72,9 @@ class Found(NamedTuple):
     labels: Tensor
 
 
-class ExportSteps(nn.Module, Steps[Tensor, CellPillars, Levels, Map, Boxes, Boxes, Found]):
+class ExportSteps(
+    nn.Module, Steps[Tensor, CellPillars, ExportLevels, ExportMap, ExportBoxes, ExportBoxes, ExportResult]
+):
     """The steps of a frame, none of which needs a host.
 
     There is no limit of pillars (``pillars.max_pillars``), and none of points that a refinement looks at.
@@ -128,47 +130,47 @@ class ExportSteps(nn.Module, Steps[Tensor, CellPillars, Levels, Map, Boxes, Boxe
             ends=torch.nn.functional.pad(torch.cumsum(held, 0), (1, 0)),
         )
 
-    def encode(self, located: CellPillars) -> Levels:
+    def encode(self, located: CellPillars) -> ExportLevels:
         """Features of the pillars."""
-        return Levels(located, CellTensor.at(located.cells, self.encoder.rows(located)))
+        return ExportLevels(located, CellTensor.at(located.cells, self.encoder.rows(located)))
 
     @property
-    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
+    def levels(self) -> Sequence[tuple[str, Callable[[ExportLevels], ExportLevels]]]:
         """The backbone as a whole."""
         return (("backbone", self._backbone),)
 
-    def _backbone(self, levels: Levels) -> Levels:
+    def _backbone(self, levels: ExportLevels) -> ExportLevels:
         cells = levels.features
         if not isinstance(self.backbone, SparseBackbone):
-            return Levels(levels.pillars, self.backbone(cells))
+            return ExportLevels(levels.pillars, self.backbone(cells))
         assert isinstance(cells, CellTensor)
         fine, coarse = self.backbone.cells(cells)
         assert isinstance(fine, CellTensor)
         assert isinstance(coarse, CellTensor)
-        return Levels(levels.pillars, (fine, coarse))
+        return ExportLevels(levels.pillars, (fine, coarse))
 
-    def neck(self, levels: Levels) -> Map:
+    def neck(self, levels: ExportLevels) -> ExportMap:
         """The whole map."""
         if isinstance(self.map, CellNeck):
             assert isinstance(levels.features, tuple)
-            return Map(levels.pillars, *self.map(*levels.features))
+            return ExportMap(levels.pillars, *self.map(*levels.features))
         features = self.map(levels.features)
-        return Map(levels.pillars, features, self.proposals.heat_logits(features))
+        return ExportMap(levels.pillars, features, self.proposals.heat_logits(features))
 
-    def head(self, features: Map) -> Boxes:
+    def head(self, features: ExportMap) -> ExportBoxes:
         """Boxes at the peaks; none of a frame without points."""
         head, above = self.proposals, torch.tensor(self.config.proposal_scores, dtype=torch.float32)
         most = self.config.limits.peaks
         proposals = head.propose(features.features, features.heat, top_k=most, above=above)
         boxes, scores, labels = (part[0] for part in proposals)
         used = (scores > 0) & (features.pillars.ends[-1] > 0)
-        return Boxes(features, boxes, scores, torch.where(used, labels, -1).int())
+        return ExportBoxes(features, boxes, scores, torch.where(used, labels, -1).int())
 
-    def propose(self, peaks: Boxes) -> Boxes:
+    def propose(self, peaks: ExportBoxes) -> ExportBoxes:
         """Distinct boxes."""
         return self._distinct(peaks, self.config.nms.proposal_iou, 0.0, self.config.limits.proposals)
 
-    def _distinct(self, boxes: Boxes, iou_threshold: float, least: float, most: int) -> Boxes:
+    def _distinct(self, boxes: ExportBoxes, iou_threshold: float, least: float, most: int) -> ExportBoxes:
         kept = fixed_suppress(
             boxes.boxes[None],
             boxes.scores[None],
@@ -180,14 +182,14 @@ class ExportSteps(nn.Module, Steps[Tensor, CellPillars, Levels, Map, Boxes, Boxe
             fit_weight=self.config.head.iou_weight,
             impl="reference",
         )
-        return Boxes(boxes.map, kept.boxes[0], kept.scores[0], kept.labels[0])
+        return ExportBoxes(boxes.map, kept.boxes[0], kept.scores[0], kept.labels[0])
 
     @property
-    def refinements(self) -> Sequence[Callable[[Boxes], Boxes]]:
+    def refinements(self) -> Sequence[Callable[[ExportBoxes], ExportBoxes]]:
         """One for each stage; the last turns boxes to their headings."""
         return [partial(self._refine, number) for number in range(len(self.stages))]
 
-    def _refine(self, number: int, boxes: Boxes) -> Boxes:
+    def _refine(self, number: int, boxes: ExportBoxes) -> ExportBoxes:
         stage, used = self.stages[number], boxes.labels >= 0
         assert isinstance(stage, RefineStage)
         given = torch.where(used[:, None], boxes.boxes, torch.tensor(_NOWHERE, dtype=torch.float32))
@@ -198,7 +200,7 @@ class ExportSteps(nn.Module, Steps[Tensor, CellPillars, Levels, Map, Boxes, Boxe
             refined = turned(refined, output.flip_logits)
         return boxes._replace(boxes=refined, fit_logits=output.fit_logits)
 
-    def suppress(self, boxes: Boxes) -> Found:
+    def suppress(self, boxes: ExportBoxes) -> ExportResult:
         """What is reported: as :class:`~perception.detector.Detector` does."""
         nms = self.config.nms
         best = self._distinct(boxes, nms.iou, nms.score_threshold, self.config.limits.boxes)
@@ -215,7 +217,7 @@ class ExportSteps(nn.Module, Steps[Tensor, CellPillars, Levels, Map, Boxes, Boxe
         rows = order.index_select(0, used.index_select(0, order).nonzero()[:, 0])
         labels = labels.index_select(0, rows)
         found = with_footprints(best.boxes.index_select(0, rows), labels, self.rules)
-        return Found(found, scores.index_select(0, rows), labels)
+        return ExportResult(found, scores.index_select(0, rows), labels)
 
     def forward(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What is found.
@@ -224,7 +226,7 @@ class ExportSteps(nn.Module, Steps[Tensor, CellPillars, Levels, Map, Boxes, Boxe
             points: (N, 4) float32 x, y, z (metres, LiDAR frame), intensity.
 
         Returns:
-            Boxes, scores and labels, see :class:`Found`.
+            Boxes, scores and labels, see :class:`ExportResult`.
         """
         boxes, scores, labels = run_frame(self, points)
         return boxes, scores, labels

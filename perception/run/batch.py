@@ -58,7 +58,7 @@ class FrameBoxes(NamedTuple):
     embeddings: Tensor
 
 
-class Located(NamedTuple):
+class BatchCells(NamedTuple):
     """Points by cell.
 
     Attributes:
@@ -73,7 +73,7 @@ class Located(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Levels:
+class BatchLevels:
     """The backbone so far.
 
     Attributes:
@@ -83,13 +83,13 @@ class Levels:
         plan: where the neck is computed; None: not known yet, or everywhere.
     """
 
-    located: Located
+    located: BatchCells
     tables: LevelTables | None
     rows: Tensor
     plan: Any = None
 
 
-class Map(NamedTuple):
+class BatchMap(NamedTuple):
     """The map that head and refinement read.
 
     Attributes:
@@ -98,7 +98,7 @@ class Map(NamedTuple):
         heat: makes the heat map of these, float32, or has it.
     """
 
-    levels: Levels
+    levels: BatchLevels
     features: Tensor
     heat: Callable[[], Tensor]
 
@@ -111,7 +111,7 @@ class PeakBoxes(NamedTuple):
     labels: Tensor
 
 
-class Peaks(NamedTuple):
+class BatchPeaks(NamedTuple):
     """Boxes at the peaks of the heat map.
 
     Attributes:
@@ -121,13 +121,13 @@ class Peaks(NamedTuple):
         numbers: see :class:`FrameBoxes`; without the last 2 B.
     """
 
-    map: Map
+    map: BatchMap
     pillars: Any
     found: PeakBoxes
     numbers: Tensor
 
 
-class Boxes(NamedTuple):
+class BatchBoxes(NamedTuple):
     """Distinct boxes, refined so far.
 
     Attributes:
@@ -137,7 +137,7 @@ class Boxes(NamedTuple):
         features: (B, K, 256) of the refinement; None before it.
     """
 
-    peaks: Peaks
+    peaks: BatchPeaks
     kept: Suppressed
     fit_logits: Tensor | None = None
     features: Tensor | None = None
@@ -178,16 +178,16 @@ class FrameGrid(ABC):
         self.encoder = EncoderWeights.from_encoder(network.encoder, device=self.device)
         self.box_weights = pack_boxes(network.head, dtype)
 
-    def located(self, points: Any, grids: list[CellGrid]) -> Located:
+    def located(self, points: Any, grids: list[CellGrid]) -> BatchCells:
         """Points, and the cells of each level and of the neck's map."""
-        return Located(points, grids[:-1], grids[-1]) if self.coarse else Located(points, grids)
+        return BatchCells(points, grids[:-1], grids[-1]) if self.coarse else BatchCells(points, grids)
 
     @abstractmethod
-    def locate(self, scans: FixedScans) -> Located:
+    def locate(self, scans: FixedScans) -> BatchCells:
         """Points by cell, and the cells of every level."""
 
     @abstractmethod
-    def encode(self, located: Located) -> Tensor:
+    def encode(self, located: BatchCells) -> Tensor:
         """Features of the pillars: (capacity, C)."""
 
     @abstractmethod
@@ -201,23 +201,23 @@ class FrameGrid(ABC):
         """
 
     @abstractmethod
-    def sort(self, located: Located) -> Any:
+    def sort(self, located: BatchCells) -> Any:
         """Points in order, for the refinement, with ``invalid``: (B,) int32 points that are not finite."""
 
     @abstractmethod
-    def pillars_before(self, located: Located) -> Tensor:
+    def pillars_before(self, located: BatchCells) -> Tensor:
         """(B,) int32 pillars of the frames before each."""
 
     @abstractmethod
-    def far(self, located: Located) -> list[Tensor]:
+    def far(self, located: BatchCells) -> list[Tensor]:
         """(B,) int32 points beyond the reach of the grid, if it tells these from others."""
 
     @abstractmethod
-    def peaks(self, features: Map, minimum: Tensor) -> PeakBoxes:
+    def peaks(self, features: BatchMap, minimum: Tensor) -> PeakBoxes:
         """Boxes at the peaks of the heat map whose scores are at least the minimum (classes,) of theirs."""
 
     @abstractmethod
     def refine(
-        self, boxes: Boxes, weights: PackedRefine, *, turn: bool, workspace: RefineWorkspace | None
+        self, boxes: BatchBoxes, weights: PackedRefine, *, turn: bool, workspace: RefineWorkspace | None
     ) -> RefinedBoxes:
         """One step of refinement, see :func:`~perception.stages.refine.fixed_refine`."""

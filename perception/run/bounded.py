@@ -9,7 +9,7 @@ from torch import Tensor
 
 from perception.config import DetectorConfig
 from perception.model.network import Network
-from perception.run.batch import Boxes, FixedScans, FrameGrid, GpuNeck, Located, Map, PeakBoxes
+from perception.run.batch import BatchBoxes, BatchCells, BatchMap, FixedScans, FrameGrid, GpuNeck, PeakBoxes
 from perception.stages.head import fixed_boxes, fixed_peaks
 from perception.stages.neck import GpuBoundedNeck, GpuDenseNeck, NeckWeights
 from perception.stages.pillars import (
@@ -43,7 +43,7 @@ class BoundedGrid(FrameGrid):
         self.pillar_workspace = PillarWorkspace.make(config.pillars, self.batch_size, device=self.device)
         self._peak_counters = torch.zeros((self.batch_size, 2), dtype=torch.int32, device=self.device)
 
-    def locate(self, scans: FixedScans) -> Located:
+    def locate(self, scans: FixedScans) -> BatchCells:
         """Points by cell, and the cells of every level."""
         pillars, capacities = self.config.pillars, self.capacities
         points = locate_points(*scans, pillars, workspace=self.pillar_workspace, impl=self.impl)
@@ -51,7 +51,7 @@ class BoundedGrid(FrameGrid):
         grids = pyramid(points.bits, pillars.grid_shape, self.batch_size, capacities, levels, impl=self.impl)
         return self.located(points, [*grids])
 
-    def encode(self, located: Located) -> Tensor:
+    def encode(self, located: BatchCells) -> Tensor:
         """Features of the pillars."""
         return fixed_encode(located.points, located.grids[0], self.encoder, dtype=self.dtype, impl=self.impl)
 
@@ -62,20 +62,20 @@ class BoundedGrid(FrameGrid):
             return GpuBoundedNeck(weights, capacities=nearby, impl=self.impl, **place)
         return GpuDenseNeck(weights, device=self.device, impl=self.impl, **place)
 
-    def sort(self, located: Located) -> FixedPillars:
+    def sort(self, located: BatchCells) -> FixedPillars:
         """Points in the order of their pillars."""
         return sort_points(located.points, located.grids[0], impl=self.impl)
 
-    def pillars_before(self, located: Located) -> Tensor:
+    def pillars_before(self, located: BatchCells) -> Tensor:
         """The rank of each frame's first cell."""
         words: Tensor = located.grids[0].words
         return words.view(self.batch_size, -1, 2)[:, 0, 1]
 
-    def far(self, located: Located) -> list[Tensor]:
+    def far(self, located: BatchCells) -> list[Tensor]:
         """A range has no reach."""
         return []
 
-    def peaks(self, features: Map, minimum: Tensor) -> PeakBoxes:
+    def peaks(self, features: BatchMap, minimum: Tensor) -> PeakBoxes:
         """Boxes at the peaks of whole maps."""
         peaks = fixed_peaks(
             features.heat(),
@@ -95,7 +95,7 @@ class BoundedGrid(FrameGrid):
         return PeakBoxes(boxes, peaks.scores, peaks.labels)
 
     def refine(
-        self, boxes: Boxes, weights: PackedRefine, *, turn: bool, workspace: RefineWorkspace | None
+        self, boxes: BatchBoxes, weights: PackedRefine, *, turn: bool, workspace: RefineWorkspace | None
     ) -> RefinedBoxes:
         """By points of bits and offsets, and whole maps."""
         return fixed_refine(

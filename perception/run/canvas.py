@@ -18,7 +18,7 @@ from perception.run.program import Steps
 from perception.run.results import FrameResult
 
 
-class Located(NamedTuple):
+class CanvasPillars(NamedTuple):
     """The first points of the pillars of a frame.
 
     Attributes:
@@ -34,10 +34,10 @@ class Located(NamedTuple):
     left_out: int
 
 
-class Levels(NamedTuple):
+class CanvasLevels(NamedTuple):
     """Frames, and the canvas (B, C, H, W) or the map that it became."""
 
-    frames: list[Located]
+    frames: list[CanvasPillars]
     features: Tensor
 
 
@@ -57,14 +57,24 @@ class Candidates(NamedTuple):
     groups: Tensor
 
 
-class Peaks(NamedTuple):
+class CanvasPeaks(NamedTuple):
     """Frames, and the candidates of each."""
 
-    frames: list[Located]
+    frames: list[CanvasPillars]
     found: list[Candidates]
 
 
-class CanvasSteps(Steps[Sequence[Tensor], list[Located], Levels, Levels, Peaks, Peaks, list[FrameResult]]):
+class CanvasSteps(
+    Steps[
+        Sequence[Tensor],
+        list[CanvasPillars],
+        CanvasLevels,
+        CanvasLevels,
+        CanvasPeaks,
+        CanvasPeaks,
+        list[FrameResult],
+    ]
+):
     """Steps for scans, (N_i, 4) float32 each, on the device.
 
     Args:
@@ -88,11 +98,11 @@ class CanvasSteps(Steps[Sequence[Tensor], list[Located], Levels, Levels, Peaks, 
     def candidates(self, features: Tensor) -> Candidates:
         """Boxes that score enough of a frame's map, (1, C, H, W)."""
 
-    def locate(self, scans: Sequence[Tensor]) -> list[Located]:
+    def locate(self, scans: Sequence[Tensor]) -> list[CanvasPillars]:
         """The first points of each pillar, and the first pillars, in the order of the scan."""
         return [self._located(scan) for scan in scans]
 
-    def _located(self, scan: Tensor) -> Located:
+    def _located(self, scan: Tensor) -> CanvasPillars:
         finite = torch.isfinite(scan).all(dim=1)
         points = scan[finite & self.grid.contains(*scan[:, :3].unbind(1))]
         row, column = self.grid.cell_of(points[:, 0], points[:, 1])
@@ -106,9 +116,9 @@ class CanvasSteps(Steps[Sequence[Tensor], list[Located], Levels, Levels, Peaks, 
         number = torch.arange(self.points, device=scan.device)
         rows = order[torch.minimum(first[:, None] + number, (first + counts - 1)[:, None])]
         invalid = int((~finite).sum())
-        return Located(points[rows], number < counts[:, None], active, invalid, left_out)
+        return CanvasPillars(points[rows], number < counts[:, None], active, invalid, left_out)
 
-    def encode(self, located: list[Located]) -> Levels:
+    def encode(self, located: list[CanvasPillars]) -> CanvasLevels:
         """Pillar features on a canvas."""
         rows, columns = self.grid.shape
         lowest, highest = self.config.pillars.heights_m
@@ -120,35 +130,35 @@ class CanvasSteps(Steps[Sequence[Tensor], list[Located], Levels, Levels, Peaks, 
             features = self.encoder(frame.slots, frame.counted, centre)
             empty = features.new_zeros(rows * columns, self.config.pillars.channels)
             canvas.append(empty.index_copy(0, frame.cell, features).view(rows, columns, -1))
-        return Levels(located, torch.stack(canvas).permute(0, 3, 1, 2))
+        return CanvasLevels(located, torch.stack(canvas).permute(0, 3, 1, 2))
 
     @property
-    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
+    def levels(self) -> Sequence[tuple[str, Callable[[CanvasLevels], CanvasLevels]]]:
         """The backbone as a whole."""
         return (("backbone", lambda levels: levels._replace(features=self.backbone(levels.features))),)
 
-    def neck(self, levels: Levels) -> Levels:
+    def neck(self, levels: CanvasLevels) -> CanvasLevels:
         """There is none of its own."""
         return levels
 
-    def head(self, features: Levels) -> Peaks:
+    def head(self, features: CanvasLevels) -> CanvasPeaks:
         """The candidates of each frame."""
-        return Peaks(features.frames, [self.candidates(frame[None]) for frame in features.features])
+        return CanvasPeaks(features.frames, [self.candidates(frame[None]) for frame in features.features])
 
-    def propose(self, peaks: Peaks) -> Peaks:
+    def propose(self, peaks: CanvasPeaks) -> CanvasPeaks:
         """All of them."""
         return peaks
 
     @property
-    def refinements(self) -> Sequence[Callable[[Peaks], Peaks]]:
+    def refinements(self) -> Sequence[Callable[[CanvasPeaks], CanvasPeaks]]:
         """None."""
         return ()
 
-    def suppress(self, boxes: Peaks) -> list[FrameResult]:
+    def suppress(self, boxes: CanvasPeaks) -> list[FrameResult]:
         """What no better box overlaps; nothing in a frame without points."""
         return [self._result(frame, found) for frame, found in zip(*boxes, strict=True)]
 
-    def _result(self, frame: Located, found: Candidates) -> FrameResult:
+    def _result(self, frame: CanvasPillars, found: Candidates) -> FrameResult:
         nms = self.config.nms
         if not len(frame.cell):
             found = Candidates(*(part[:0] for part in found))

@@ -7,7 +7,7 @@ from typing import Any
 
 from perception.model.backbone import DenseBackbone
 from perception.model.network import Network
-from perception.run.batch import Levels, Located, Map
+from perception.run.batch import BatchCells, BatchLevels, BatchMap
 from perception.run.fixed import FixedSteps
 from perception.stages.backbone.dense import canvas_maps
 from perception.stages.head import fixed_heat, pack_heat
@@ -33,17 +33,17 @@ class DenseSteps(FixedSteps):
             network.backbone, network.neck, self._shape, batch_size=self.batch_size, dtype=self.dtype
         )
 
-    def tables(self, located: Located) -> None:
+    def tables(self, located: BatchCells) -> None:
         """Nothing is looked up."""
 
     @property
-    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
+    def levels(self) -> Sequence[tuple[str, Callable[[BatchLevels], BatchLevels]]]:
         """None by themselves: backbone and neck run as one."""
         return ()
 
-    def neck(self, levels: Levels) -> Map:
+    def neck(self, levels: BatchLevels) -> BatchMap:
         """Backbone and neck on the full grid."""
         features = self._maps(levels.rows, levels.located.grids[0].cells)
         rows, columns = (2 * side // self.config.backbone.stride for side in self._shape)
         heat = fixed_heat(features, self._heat, spatial_shape=(rows, columns), impl=self.impl)
-        return Map(levels, features, lambda: heat)
+        return BatchMap(levels, features, lambda: heat)

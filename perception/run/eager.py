@@ -20,8 +20,8 @@ from perception.model.network import Network
 from perception.model.pillars import Pillars, make_pillars
 from perception.model.refine import RefineStage, turned
 from perception.nms import rotated_nms
-from perception.run.profile import clocked
-from perception.run.program import StageRunner, Steps, at_once, run_frame
+from perception.run.profile import time_stages
+from perception.run.program import StageRunner, Steps, run_frame, run_step
 from perception.run.results import FrameResult
 from perception.stages.cpu import PlannedLevels, PlannedMaps
 from perception.stages.refine.cpu import PlannedPoints
@@ -38,14 +38,14 @@ MakeSteps = Callable[..., Steps[Sequence[Tensor], Any, Any, Any, Any, Any, list[
 _COUNTED_CELLS = 1 << 18
 
 
-class Levels(NamedTuple):
+class EagerLevels(NamedTuple):
     """The backbone: pillar features at first, at last what the neck joins."""
 
     pillars: Pillars
     features: SparseTensor | BackboneMaps | PlannedLevels
 
 
-class Map(NamedTuple):
+class EagerMap(NamedTuple):
     """The map that head and refinement read.
 
     Attributes:
@@ -59,7 +59,7 @@ class Map(NamedTuple):
     heat_logits: Callable[[], Tensor]
 
 
-class Peaks(NamedTuple):
+class EagerPeaks(NamedTuple):
     """Boxes at the peaks of the heat map, and what they come from."""
 
     pillars: Pillars
@@ -67,7 +67,7 @@ class Peaks(NamedTuple):
     proposals: Proposals
 
 
-class Boxes(NamedTuple):
+class EagerBoxes(NamedTuple):
     """Distinct boxes of all frames, refined so far.
 
     Attributes:
@@ -78,7 +78,7 @@ class Boxes(NamedTuple):
         features: (R, 256) of the refinement; None before it.
     """
 
-    peaks: Peaks
+    peaks: EagerPeaks
     boxes: Tensor
     scores: Tensor
     labels: Tensor
@@ -87,7 +87,9 @@ class Boxes(NamedTuple):
     features: Tensor | None = None
 
 
-class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, list[FrameResult]]):
+class EagerSteps(
+    Steps[Sequence[Tensor], Pillars, EagerLevels, EagerMap, EagerPeaks, EagerBoxes, list[FrameResult]]
+):
     """Steps that read sizes back to the host: the network's own layers, on a CPU in its own way.
 
     Scans are (N_i, 4) float32 each, on the device.
@@ -119,20 +121,20 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
         labels = boxes.new_zeros(0, dtype=torch.int64)
         return self._results(located, (boxes, boxes[:, 0], labels), [0] * located.batch_size)
 
-    def encode(self, located: Pillars) -> Levels:
+    def encode(self, located: Pillars) -> EagerLevels:
         """Features of the pillars."""
-        return Levels(located, self.network.encoder(located))
+        return EagerLevels(located, self.network.encoder(located))
 
     @property
-    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
+    def levels(self) -> Sequence[tuple[str, Callable[[EagerLevels], EagerLevels]]]:
         """The backbone as a whole."""
         return (("backbone", self._backbone),)
 
-    def _backbone(self, levels: Levels) -> Levels:
+    def _backbone(self, levels: EagerLevels) -> EagerLevels:
         encoded = levels.features
         assert isinstance(encoded, SparseTensor)
         if self.planned is not None and self.planned.runs(encoded):
-            return Levels(levels.pillars, self.planned.backbone(encoded))
+            return EagerLevels(levels.pillars, self.planned.backbone(encoded))
         if self.config.pillars.open:
             raise ValueError(
                 "a detector without a range (pillars.range_m: null) runs on a CPU without autocast, by its"
@@ -143,17 +145,17 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
                 "precision='bfloat16' runs on a CPU without autocast, by the network's own folded layers"
                 " without hooks, on a grid that fits the memory; precision='float32' runs any"
             )
-        return Levels(levels.pillars, self.network.backbone(encoded))
+        return EagerLevels(levels.pillars, self.network.backbone(encoded))
 
-    def neck(self, levels: Levels) -> Map:
+    def neck(self, levels: EagerLevels) -> EagerMap:
         """The neck of whichever backbone ran."""
         if isinstance(levels.features, PlannedLevels):
             assert self.planned is not None
-            return Map(levels.pillars, *self.planned.neck(levels.features))
+            return EagerMap(levels.pillars, *self.planned.neck(levels.features))
         features = self.network.neck(levels.features)
-        return Map(levels.pillars, features, partial(self.network.head.heat_logits, features))
+        return EagerMap(levels.pillars, features, partial(self.network.head.heat_logits, features))
 
-    def head(self, features: Map) -> Peaks:
+    def head(self, features: EagerMap) -> EagerPeaks:
         """Boxes at the peaks."""
         head, logits = self.network.head, features.heat_logits()
         most = self.config.limits.peaks
@@ -163,9 +165,9 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
             proposals = head.propose_listed(features.features, logits, batch, top_k=most, above=above)
         else:
             proposals = head.propose(features.features, logits, top_k=most, above=above, trim=True)
-        return Peaks(features.pillars, features.features, proposals)
+        return EagerPeaks(features.pillars, features.features, proposals)
 
-    def propose(self, peaks: Peaks) -> Boxes:
+    def propose(self, peaks: EagerPeaks) -> EagerBoxes:
         """Distinct boxes of each frame; none for a frame without points, as when it comes alone."""
         nms, limits = self.config.nms, self.config.limits
         occupied = torch.bincount(peaks.pillars.frames, minlength=peaks.pillars.batch_size) > 0
@@ -175,10 +177,10 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
             for frame, mask in zip(zip(*peaks.proposals, strict=True), usable, strict=True)
         ]
         boxes, scores, labels = (torch.cat(parts) for parts in zip(*kept, strict=True))
-        return Boxes(peaks, boxes, scores, labels, [len(frame[0]) for frame in kept])
+        return EagerBoxes(peaks, boxes, scores, labels, [len(frame[0]) for frame in kept])
 
     @property
-    def refinements(self) -> Sequence[Callable[[Boxes], Boxes]]:
+    def refinements(self) -> Sequence[Callable[[EagerBoxes], EagerBoxes]]:
         """One step for each stage of the network; the last turns boxes to their headings."""
         stages = self._stages()
         return [partial(self._refine, stage, last=stage is stages[-1]) for stage in stages]
@@ -186,7 +188,7 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
     def _stages(self) -> list[RefineStage]:
         return [stage for stage in self.network.refinements if isinstance(stage, RefineStage)]
 
-    def _refine(self, stage: RefineStage, boxes: Boxes, *, last: bool) -> Boxes:
+    def _refine(self, stage: RefineStage, boxes: EagerBoxes, *, last: bool) -> EagerBoxes:
         if len(boxes.boxes) == 0:
             return boxes
         frames = torch.repeat_interleave(torch.tensor(boxes.counts, device=boxes.boxes.device))
@@ -203,7 +205,7 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
             refined = turned(refined, output.flip_logits)
         return boxes._replace(boxes=refined, fit_logits=output.fit_logits, features=output.features)
 
-    def suppress(self, boxes: Boxes) -> list[FrameResult]:
+    def suppress(self, boxes: EagerBoxes) -> list[FrameResult]:
         """What is left of boxes that overlap, on the host."""
         nms, limits, weight = self.config.nms, self.config.limits, self.config.head.iou_weight
         scores = boxes.scores
@@ -322,10 +324,10 @@ class EagerRunner:
             warnings.simplefilter("ignore", CapacityWarning)
             frame = partial(self._run, clouds)
             if self.device.type != "cpu":
-                return clocked(frame, self.device, repeats=repeats)
-            return run_on_worker(lambda: clocked(frame, self.device, repeats=repeats))
+                return time_stages(frame, self.device, repeats=repeats)
+            return run_on_worker(lambda: time_stages(frame, self.device, repeats=repeats))
 
     @torch.inference_mode()
-    def _run(self, clouds: Sequence[Tensor], on_stage: StageRunner = at_once) -> list[FrameResult]:
+    def _run(self, clouds: Sequence[Tensor], on_stage: StageRunner = run_step) -> list[FrameResult]:
         results = run_frame(self.steps, [cloud.to(self.device) for cloud in clouds], on_stage)
-        return [result.by(self._rules) for result in results]
+        return [result.with_rules(self._rules) for result in results]

@@ -22,9 +22,18 @@ from perception.config import DetectorConfig
 from perception.model.backbone import SparseBackbone
 from perception.model.network import Network
 from perception.model.refine import RefineStage
-from perception.run.batch import Boxes, FixedScans, FrameBoxes, FrameGrid, Levels, Located, Map, Peaks
+from perception.run.batch import (
+    BatchBoxes,
+    BatchCells,
+    BatchLevels,
+    BatchMap,
+    BatchPeaks,
+    FixedScans,
+    FrameBoxes,
+    FrameGrid,
+)
 from perception.run.bounded import BoundedGrid
-from perception.run.program import StageRunner, Steps, at_once, run_frame
+from perception.run.program import StageRunner, Steps, run_frame, run_step
 from perception.run.unbounded import UnboundedGrid
 from perception.stages.backbone.fixed import FixedLevels, LevelTables
 from perception.stages.neck import GpuDenseNeck, NeckWeights
@@ -33,7 +42,7 @@ from perception.stages.refine import PackedRefine, RefineWorkspace, pack_refine
 from sparse_core.kernels.op import Impl
 
 
-class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxes]):
+class FixedSteps(Steps[FixedScans, BatchCells, BatchLevels, BatchMap, BatchPeaks, BatchBoxes, FrameBoxes]):
     """Steps that a CUDA graph can hold, for batches of one size and fixed capacities.
 
     Args:
@@ -97,7 +106,7 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
             active: cells of each level and list of that batch, as in ``FrameBoxes.numbers``.
         """
 
-    def __call__(self, scans: FixedScans, on_stage: StageRunner = at_once) -> FrameBoxes:
+    def __call__(self, scans: FixedScans, on_stage: StageRunner = run_step) -> FrameBoxes:
         """Detect objects in a batch of frames."""
         return run_frame(self, scans, on_stage)
 
@@ -107,40 +116,40 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
         return self.device.type == "cuda" and self.impl != "reference"
 
     @abstractmethod
-    def tables(self, located: Located) -> LevelTables | None:
+    def tables(self, located: BatchCells) -> LevelTables | None:
         """Return what the layers of the backbone look up."""
 
-    def plan(self, located: Located) -> Any:
+    def plan(self, located: BatchCells) -> Any:
         """Return where the neck is computed; None: everywhere."""
         return None
 
-    def locate(self, scans: FixedScans) -> Located:
+    def locate(self, scans: FixedScans) -> BatchCells:
         """Points by cell, and the cells of every level."""
         return self.grid.locate(scans)
 
-    def encode(self, located: Located) -> Levels:
+    def encode(self, located: BatchCells) -> BatchLevels:
         """Features of the pillars, and tables beside them."""
-        with self._beside():
+        with self._on_side_stream():
             tables = self.tables(located)
             plan = self.plan(located) if self.grid.plans_early else None
         rows = self.grid.encode(located)
-        self._join()
-        return Levels(located, tables, rows, plan)
+        self._join_side_stream()
+        return BatchLevels(located, tables, rows, plan)
 
-    def head(self, features: Map) -> Peaks:
+    def head(self, features: BatchMap) -> BatchPeaks:
         """Boxes at the peaks, and points in order beside them."""
         located, plan = features.levels.located, features.levels.plan
-        with self._beside():
+        with self._on_side_stream():
             # Only the refinement needs points in order, and peaks leave most processors free.
             pillars = self.grid.sort(located)
             active = [grid.active for grid in (*located.grids, *(plan.lists if plan is not None else ()))]
             before, far = self.grid.pillars_before(located), self.grid.far(located)
             numbers = torch.cat([pillars.invalid, before, *active, *far])
         found = self.grid.peaks(features, self.least_scores)
-        self._join()
-        return Peaks(features, pillars, found, numbers)
+        self._join_side_stream()
+        return BatchPeaks(features, pillars, found, numbers)
 
-    def propose(self, peaks: Peaks) -> Boxes:
+    def propose(self, peaks: BatchPeaks) -> BatchBoxes:
         """Proposals that are no duplicates."""
         kept = fixed_suppress(
             *peaks.found,
@@ -149,24 +158,24 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
             max_output=self.config.limits.proposals,
             impl=self.impl,
         )
-        return Boxes(peaks, kept)
+        return BatchBoxes(peaks, kept)
 
     @property
-    def refinements(self) -> Sequence[Callable[[Boxes], Boxes]]:
+    def refinements(self) -> Sequence[Callable[[BatchBoxes], BatchBoxes]]:
         """One step for each stage of the network; the last turns boxes to their headings."""
         return self._refinements
 
-    def _refine(self, weights: PackedRefine, boxes: Boxes, *, turn: bool) -> Boxes:
+    def _refine(self, weights: PackedRefine, boxes: BatchBoxes, *, turn: bool) -> BatchBoxes:
         refined = self.grid.refine(boxes, weights, turn=turn, workspace=self._refine_workspace)
         kept = boxes.kept._replace(boxes=refined.boxes)
-        return Boxes(boxes.peaks, kept, refined.fit_logits, refined.features)
+        return BatchBoxes(boxes.peaks, kept, refined.fit_logits, refined.features)
 
-    def suppress(self, boxes: Boxes) -> FrameBoxes:
+    def suppress(self, boxes: BatchBoxes) -> FrameBoxes:
         """What is left of refined boxes that overlap, with vectors where there are features and a head."""
         kept, settings = boxes.kept, self.config.nms
         vectors: Tensor | None = None
         # Beside the suppression, which chooses rows.
-        with self._beside():
+        with self._on_side_stream():
             peaks = boxes.peaks
             numbers = torch.cat([peaks.numbers, peaks.found.labels[:, -1], kept.labels[:, -1]])
             if self.embedding is not None and boxes.features is not None:
@@ -183,20 +192,20 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
             impl=self.impl,
         )
         chosen = final.scores.new_empty((*final.scores.shape, 0))
-        self._join()
+        self._join_side_stream()
         if vectors is not None:
             rows = final.indices.clamp_min(0).long()[..., None].expand(-1, -1, vectors.shape[2])
             chosen = vectors.gather(1, rows)
         return FrameBoxes(*final[:4], numbers, chosen)
 
-    def _beside(self) -> AbstractContextManager[Any]:
-        """Work on a second stream, after what was asked for so far; see :meth:`_join`."""
+    def _on_side_stream(self) -> AbstractContextManager[Any]:
+        """Work on a second stream, after what was asked for so far; see :meth:`_join_side_stream`."""
         if self._side is None:
             return nullcontext()
         self._side.wait_stream(torch.cuda.current_stream(self.device))
         return torch.cuda.stream(self._side)
 
-    def _join(self) -> None:
+    def _join_side_stream(self) -> None:
         """Wait for the second stream."""
         if self._side is not None:
             torch.cuda.current_stream(self.device).wait_stream(self._side)
@@ -241,38 +250,38 @@ class SparseSteps(FixedSteps):
         if not isinstance(self._neck, GpuDenseNeck):
             self._neck.choose_tiles(active[levels : levels + len(self._neck.capacities)])
 
-    def tables(self, located: Located) -> LevelTables:
+    def tables(self, located: BatchCells) -> LevelTables:
         """Return what the layers of the backbone and the first of the neck look up."""
         return self._backbone.tables(located.grids, located.coarse)
 
-    def plan(self, located: Located) -> Any:
+    def plan(self, located: BatchCells) -> Any:
         """Return where the neck is computed; None: everywhere."""
         if isinstance(self._neck, GpuDenseNeck):
             return None
         return self._neck.plan(located.coarse, located.grids[-1])
 
     @property
-    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
+    def levels(self) -> Sequence[tuple[str, Callable[[BatchLevels], BatchLevels]]]:
         """Stages of the backbone; the neck is planned during the first at the latest."""
         count = len(self._backbone.capacities)
         return [(f"backbone 1/{2**level}", partial(self._level, level)) for level in range(count)]
 
-    def _level(self, level: int, levels: Levels) -> Levels:
+    def _level(self, level: int, levels: BatchLevels) -> BatchLevels:
         located, planning = levels.located, level == 0 and not self.grid.plans_early
         if planning:
-            with self._beside():
+            with self._on_side_stream():
                 levels = replace(levels, plan=self.plan(located))
         assert levels.tables is not None
         rows = self._backbone(level, levels.rows, located.grids, levels.tables)
         if planning:
-            self._join()
+            self._join_side_stream()
         return replace(levels, rows=rows)
 
-    def neck(self, levels: Levels) -> Map:
+    def neck(self, levels: BatchLevels) -> BatchMap:
         """The map, near active cells or everywhere."""
         assert levels.tables is not None
         given = levels.rows, levels.tables.strided[-1], levels.located.grids[-1]
         if isinstance(self._neck, GpuDenseNeck):
             features, heat = self._neck(*given)
-            return Map(levels, features, lambda: heat)
-        return Map(levels, self._neck.map(*given, levels.plan), self._neck.heat)
+            return BatchMap(levels, features, lambda: heat)
+        return BatchMap(levels, self._neck.map(*given, levels.plan), self._neck.heat)

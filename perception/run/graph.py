@@ -20,7 +20,7 @@ from perception.model.network import Network
 from perception.run import transfer
 from perception.run.batch import FixedScans, FrameBoxes
 from perception.run.fixed import FixedSteps
-from perception.run.profile import clocked, replayed
+from perception.run.profile import time_stage_graphs, time_stages
 from perception.run.results import FrameResult
 from perception.run.transfer import InputBlock, OutputBlock
 from perception.stages.neck import list_reach, work_share
@@ -69,7 +69,7 @@ def why_no_graph(config: DetectorConfig, steps: type[FixedSteps] | None, device:
     return None
 
 
-def compiling(device: torch.device, dtype: torch.dtype) -> Future[None] | None:
+def start_compiling(device: torch.device, dtype: torch.dtype) -> Future[None] | None:
     """Begin to compile what first frames need, once; done when the result is."""
     if device.type != "cuda" or dtype != torch.float16:
         return None
@@ -142,7 +142,7 @@ class FrameGraph:
         if device.type == "cuda":
             self._host = InputBlock(self.room.batch_size, self.room.points)
             self._out = OutputBlock(self.words)
-            self._reported = self.layout.views(self._out.told.numpy())
+            self._reported = self.layout.views(self._out.host_words.numpy())
             self._sent, self._sending = torch.cuda.Event(), False
 
     @property
@@ -206,13 +206,13 @@ class FrameGraph:
 
     def _load(self, clouds: Sequence[Tensor]) -> None:
         if self._host is None or self._sent is None:
-            self.entry.through(self.entry, clouds)
+            self.entry.send(self.entry, clouds)
             return
         if self._sending:
             # The copies of :meth:`load` read this block; who runs waits for its own.
             self._sent.synchronize()
             self._sending = False
-        self.entry.through(self._host, clouds)
+        self.entry.send(self._host, clouds)
 
     def run(self, clouds: Sequence[Tensor]) -> Reported:
         """What clouds, (N_i, 4) float32 each, hold, until the next run; in inference mode."""
@@ -262,7 +262,7 @@ class FrameRunner:
             raise ValueError(f"detectors of kind {self.config.backbone.kind!r} have no graphs")
         self._graphs: dict[int, FrameGraph] = {}
         self._lock = threading.Lock()
-        self._compiling = compiling(self.device, dtype)
+        self._compiling = start_compiling(self.device, dtype)
         if self.device.type == "cuda":
             transfer.prepare()
 
@@ -337,7 +337,7 @@ class FrameRunner:
             clouds: (N_i, 4) float32 each, on any device.
         """
         results = self.frames(clouds)
-        tell_overflow(results)
+        warn_of_overflow(results)
         return results
 
     def frames(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
@@ -365,8 +365,8 @@ class FrameRunner:
         graph.load(clouds)
         with torch.inference_mode():
             if graph.steps.capturable:
-                return replayed(graph.steps, graph.scans, repeats=repeats)
-            return clocked(partial(graph.steps, graph.scans), self.device, repeats=repeats)
+                return time_stage_graphs(graph.steps, graph.scans, repeats=repeats)
+            return time_stages(partial(graph.steps, graph.scans), self.device, repeats=repeats)
 
     def growth(self, graph: FrameGraph, numbers: list[int]) -> Room | None:
         """Room that the last batch needs, if it did not fit and the runner may grow."""
@@ -428,7 +428,7 @@ class FrameRunner:
         return results
 
 
-def tell_overflow(results: Sequence[FrameResult]) -> None:
+def warn_of_overflow(results: Sequence[FrameResult]) -> None:
     """Warn of what a batch left out."""
     for message in dict.fromkeys(text for result in results for text in result.capacity_messages()):
         warnings.warn(message, CapacityWarning, stacklevel=3)

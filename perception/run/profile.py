@@ -13,11 +13,11 @@ from perception.run.batch import FixedScans
 from perception.run.fixed import FixedSteps
 from perception.run.program import StageRunner
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+GivenT = TypeVar("GivenT")
+MadeT = TypeVar("MadeT")
 
 
-def clocked(
+def time_stages(
     frame: Callable[[StageRunner], object], device: torch.device, *, repeats: int
 ) -> dict[str, float]:
     """Median milliseconds of each stage, in the order of a frame, until the device is idle again.
@@ -34,7 +34,7 @@ def clocked(
             torch.cuda.synchronize(device)
         return time.perf_counter()
 
-    def measure(name: str, step: Callable[[Given], Made], given: Given) -> Made:
+    def measure(name: str, step: Callable[[GivenT], MadeT], given: GivenT) -> MadeT:
         start = now()
         made = step(given)
         times.setdefault(name, []).append((now() - start) * 1e3)
@@ -45,7 +45,7 @@ def clocked(
     return {name: statistics.median(taken[1:]) for name, taken in times.items()}
 
 
-def replayed(steps: FixedSteps, scans: FixedScans, *, repeats: int) -> dict[str, float]:
+def time_stage_graphs(steps: FixedSteps, scans: FixedScans, *, repeats: int) -> dict[str, float]:
     """Median milliseconds of each stage on a GPU, where each is a CUDA graph of its own.
 
     Args:
@@ -55,7 +55,7 @@ def replayed(steps: FixedSteps, scans: FixedScans, *, repeats: int) -> dict[str,
     """
     graphs: dict[str, torch.cuda.CUDAGraph] = {}
 
-    def capture(name: str, step: Callable[[Given], Made], given: Given) -> Made:
+    def capture(name: str, step: Callable[[GivenT], MadeT], given: GivenT) -> MadeT:
         graphs[name] = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graphs[name]):
             return step(given)

@@ -11,31 +11,31 @@ from typing import Generic, Protocol, TypeVar
 
 from perception.config import DetectorConfig
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
-Scans = TypeVar("Scans")
-Located = TypeVar("Located")
-Levels = TypeVar("Levels")
-Map = TypeVar("Map")
-Peaks = TypeVar("Peaks")
-Boxes = TypeVar("Boxes")
-Found = TypeVar("Found")
+GivenT = TypeVar("GivenT")
+MadeT = TypeVar("MadeT")
+ScansT = TypeVar("ScansT")
+LocatedT = TypeVar("LocatedT")
+LevelsT = TypeVar("LevelsT")
+MapT = TypeVar("MapT")
+PeaksT = TypeVar("PeaksT")
+BoxesT = TypeVar("BoxesT")
+FoundT = TypeVar("FoundT")
 
 
 class StageRunner(Protocol):
     """Runs a step, and may measure or capture it."""
 
-    def __call__(self, name: str, step: Callable[[Given], Made], given: Given, /) -> Made:
+    def __call__(self, name: str, step: Callable[[GivenT], MadeT], given: GivenT, /) -> MadeT:
         """What ``step(given)`` returns; ``name`` is the stage's in profiles."""
         ...
 
 
-def at_once(name: str, step: Callable[[Given], Made], given: Given) -> Made:
+def run_step(name: str, step: Callable[[GivenT], MadeT], given: GivenT) -> MadeT:
     """Run a step and nothing else."""
     return step(given)
 
 
-class Steps(ABC, Generic[Scans, Located, Levels, Map, Peaks, Boxes, Found]):
+class Steps(ABC, Generic[ScansT, LocatedT, LevelsT, MapT, PeaksT, BoxesT, FoundT]):
     """The steps of a frame, or of a batch of them, for one network on one device."""
 
     #: What is computed; a copy of the steps may be given other thresholds.
@@ -44,49 +44,49 @@ class Steps(ABC, Generic[Scans, Located, Levels, Map, Peaks, Boxes, Found]):
     threaded = False
 
     @abstractmethod
-    def locate(self, scans: Scans) -> Located:
+    def locate(self, scans: ScansT) -> LocatedT:
         """Points by pillar."""
 
     @abstractmethod
-    def encode(self, located: Located) -> Levels:
+    def encode(self, located: LocatedT) -> LevelsT:
         """Features of the pillars: the level that the backbone starts from."""
 
     @property
     @abstractmethod
-    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
+    def levels(self) -> Sequence[tuple[str, Callable[[LevelsT], LevelsT]]]:
         """The backbone: its stages by name."""
 
     @abstractmethod
-    def neck(self, levels: Levels) -> Map:
+    def neck(self, levels: LevelsT) -> MapT:
         """The bird's-eye map that head and refinement read."""
 
     @abstractmethod
-    def head(self, features: Map) -> Peaks:
+    def head(self, features: MapT) -> PeaksT:
         """Boxes at the peaks of the heat map."""
 
     @abstractmethod
-    def propose(self, peaks: Peaks) -> Boxes:
+    def propose(self, peaks: PeaksT) -> BoxesT:
         """Distinct boxes among them."""
 
     @property
     @abstractmethod
-    def refinements(self) -> Sequence[Callable[[Boxes], Boxes]]:
+    def refinements(self) -> Sequence[Callable[[BoxesT], BoxesT]]:
         """Steps that correct boxes by the points in them."""
 
     @abstractmethod
-    def suppress(self, boxes: Boxes) -> Found:
+    def suppress(self, boxes: BoxesT) -> FoundT:
         """What is reported."""
 
-    def nothing(self, located: Located) -> Found | None:
+    def nothing(self, located: LocatedT) -> FoundT | None:
         """What frames without a pillar give; None where there is one, or where the host cannot know."""
         return None
 
 
 def run_frame(
-    steps: Steps[Scans, Located, Levels, Map, Peaks, Boxes, Found],
-    scans: Scans,
-    on_stage: StageRunner = at_once,
-) -> Found:
+    steps: Steps[ScansT, LocatedT, LevelsT, MapT, PeaksT, BoxesT, FoundT],
+    scans: ScansT,
+    on_stage: StageRunner = run_step,
+) -> FoundT:
     """Detect objects: each step through ``on_stage``."""
     located = on_stage("pillars", steps.locate, scans)
     if (nothing := steps.nothing(located)) is not None:

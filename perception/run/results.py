@@ -58,7 +58,7 @@ class FrameResult(NamedTuple):
             left_out=left_out, far=far, embeddings=vectors,
         )  # fmt: skip
 
-    def by(self, rules: ReportRules) -> FrameResult:
+    def with_rules(self, rules: ReportRules) -> FrameResult:
         """As reported: scores mapped and in their order, headings wrapped, footprints given.
 
         Graphs do the same on the device (:func:`~perception.stages.report.fixed_report`).

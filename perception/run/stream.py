@@ -11,30 +11,30 @@ import torch
 from torch import Tensor
 
 from perception.run.fetch import Fetcher
-from perception.run.graph import FrameGraph, FrameRunner, tell_overflow
+from perception.run.graph import FrameGraph, FrameRunner, warn_of_overflow
 from perception.run.results import FrameResult
-from perception.run.transfer import Arrival, InputBlock, OutputBlock
+from perception.run.transfer import InputBlock, OutputBlock, PendingCopy
 
 _SLOTS = 2
 
 
 @dataclass(eq=False)
-class _Slot:
+class _StreamSlot:
     """Buffers of a frame under way: page-locked on the host, staged on the device."""
 
     host: InputBlock
     staged: InputBlock
     out: OutputBlock
-    arrival: Arrival
+    arrival: PendingCopy
     done: torch.cuda.Event
     graph: FrameGraph
     cloud: Tensor | None = None
 
     def __post_init__(self) -> None:
-        self.reported = self.graph.layout.views(self.out.told.numpy())
+        self.reported = self.graph.layout.views(self.out.host_words.numpy())
 
 
-class _Ready:
+class _DirectSource:
     """Items that nobody has to wait for, as a :class:`Fetcher` gives them."""
 
     def __init__(self, items: Iterable[Tensor]) -> None:
@@ -60,10 +60,10 @@ def stream_frames(
         ready: they are in memory, and no thread is needed to wait for them.
     """
     copying = torch.cuda.Stream(runner.device)
-    slots: list[_Slot | None] = [None] * _SLOTS
-    waiting: deque[_Slot] = deque()
+    slots: list[_StreamSlot | None] = [None] * _SLOTS
+    waiting: deque[_StreamSlot] = deque()
     number = 0
-    source = nullcontext(_Ready(clouds)) if ready else Fetcher(clouds, ahead=_SLOTS)
+    source = nullcontext(_DirectSource(clouds)) if ready else Fetcher(clouds, ahead=_SLOTS)
     with source as arriving, ExitStack() as ended:
         # Frames that nobody asks for any more still write to memory that is given back.
         ended.callback(_wait_for_all, waiting)
@@ -90,13 +90,13 @@ def stream_frames(
             yield _collect(runner, waiting.popleft())
 
 
-def _wait_for_all(slots: Iterable[_Slot]) -> None:
+def _wait_for_all(slots: Iterable[_StreamSlot]) -> None:
     for slot in slots:
         slot.done.synchronize()
 
 
 @torch.inference_mode()
-def _slot(graph: FrameGraph, device: torch.device, copying: torch.cuda.Stream) -> _Slot:
+def _slot(graph: FrameGraph, device: torch.device, copying: torch.cuda.Stream) -> _StreamSlot:
     staged = InputBlock(1, graph.room.points, device=device)
     # Its zeros, and whoever had this memory before, may still stand behind a frame under way.
     copying.wait_stream(torch.cuda.current_stream(device))
@@ -105,27 +105,27 @@ def _slot(graph: FrameGraph, device: torch.device, copying: torch.cuda.Stream) -
     for event in (copied, done):
         event.record()  # Makes it.
     host, out = InputBlock(1, graph.room.points), OutputBlock(graph.words)
-    return _Slot(host, staged, out, Arrival(copying, copied), done, graph)
+    return _StreamSlot(host, staged, out, PendingCopy(copying, copied), done, graph)
 
 
 @torch.inference_mode()
-def _submit(slot: _Slot, cloud: Tensor) -> None:
+def _submit(slot: _StreamSlot, cloud: Tensor) -> None:
     graph = slot.graph
     slot.cloud = cloud
     # The frame that used this slot has been collected, so its buffers are free.
-    slot.staged.through(slot.host, [cloud], slot.arrival.copying)
+    slot.staged.send(slot.host, [cloud], slot.arrival.copying)
     graph.entry.take(slot.staged, len(cloud), slot.arrival)
     graph.replay()
     slot.out.fetch(slot.done)
 
 
 @torch.inference_mode()
-def _collect(runner: FrameRunner, slot: _Slot) -> FrameResult:
+def _collect(runner: FrameRunner, slot: _StreamSlot) -> FrameResult:
     slot.done.synchronize()
     numbers = slot.reported.numbers.tolist()
     if runner.growth(slot.graph, numbers) is not None:
         assert slot.cloud is not None
         return runner([slot.cloud])[0]
     results = runner.results(slot.reported, numbers, slot.graph)
-    tell_overflow(results)
+    warn_of_overflow(results)
     return results[0]

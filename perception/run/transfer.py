@@ -79,7 +79,7 @@ def _done(status: int) -> bool:
     return True
 
 
-class Arrival(NamedTuple):
+class PendingCopy(NamedTuple):
     """How a block comes to a device.
 
     Attributes:
@@ -125,7 +125,7 @@ class InputBlock:
             known = self._parts[frame, steps] = self.words[start if frame else 0 : end]
         return known
 
-    def take(self, staged: InputBlock, points: int, arrival: Arrival | None = None) -> None:
+    def take(self, staged: InputBlock, points: int, arrival: PendingCopy | None = None) -> None:
         """A frame of so many points from a block like this one on the same device, without waiting.
 
         Args:
@@ -146,7 +146,7 @@ class InputBlock:
         steps = -(-points // _STEP)
         self.part(0, steps).copy_(staged.part(0, steps), non_blocking=True)
 
-    def through(
+    def send(
         self, host: InputBlock, clouds: Sequence[Tensor], copying: torch.cuda.Stream | None = None
     ) -> None:
         """Take clouds, (N_i, 4) float32 each, by way of a page-locked block like this one.
@@ -209,9 +209,9 @@ class OutputBlock:
 
     def __init__(self, words: Tensor) -> None:
         self._words = words
-        self.told = torch.empty(words.shape, dtype=words.dtype, pin_memory=True)
+        self.host_words = torch.empty(words.shape, dtype=words.dtype, pin_memory=True)
         size = words.numel() * words.element_size()
-        self._copy = (words.data_ptr(), self.told.data_ptr(), size)
+        self._copy = (words.data_ptr(), self.host_words.data_ptr(), size)
         self._device = words.device
 
     def fetch(self, done: torch.cuda.Event | None = None) -> None:
@@ -226,7 +226,7 @@ class OutputBlock:
             event = 0 if done is None else done.cuda_event
             if _done(library.fetch(_entries(), stream, *self._copy, event)):
                 return
-        self.told.copy_(self._words, non_blocking=True)
+        self.host_words.copy_(self._words, non_blocking=True)
         if done is None:
             torch.cuda.current_stream(self._device).synchronize()
         else:

@@ -15,7 +15,7 @@ from torch import Tensor
 from perception.config import DetectorConfig
 from perception.geometry import OpenGrid
 from perception.model.network import Network
-from perception.run.batch import Boxes, FixedScans, FrameGrid, Located, Map, PeakBoxes
+from perception.run.batch import BatchBoxes, BatchCells, BatchMap, FixedScans, FrameGrid, PeakBoxes
 from perception.stages.head.unbounded import listed_boxes, listed_peaks
 from perception.stages.neck import GpuUnboundedNeck, NeckWeights
 from perception.stages.neck.gpu_unbounded import UnboundedPlan, finer_coordinates
@@ -44,14 +44,14 @@ class UnboundedGrid(FrameGrid):
         assert isinstance(grid, OpenGrid)
         self.grid = grid
 
-    def locate(self, scans: FixedScans) -> Located:
+    def locate(self, scans: FixedScans) -> BatchCells:
         """Points by pillar, and the cells of every level."""
         pillars = hash_pillars(*scans, self.grid, self.capacities[0], impl=self.impl)
         further = self.capacities[1:]
         grids = hash_pyramid(pillars.grid, further, [GridLevel()] * len(further), impl=self.impl)
         return self.located(pillars, [*grids])
 
-    def encode(self, located: Located) -> Tensor:
+    def encode(self, located: BatchCells) -> Tensor:
         """Features of the pillars."""
         return encode_hashed(located.points, self.encoder, dtype=self.dtype)
 
@@ -59,21 +59,21 @@ class UnboundedGrid(FrameGrid):
         """Near active cells."""
         return GpuUnboundedNeck(weights, capacities=nearby, impl=self.impl)
 
-    def sort(self, located: Located) -> HashedPillars:
+    def sort(self, located: BatchCells) -> HashedPillars:
         """They are in order."""
         pillars: HashedPillars = located.points
         return pillars
 
-    def pillars_before(self, located: Located) -> Tensor:
+    def pillars_before(self, located: BatchCells) -> Tensor:
         """The place of each frame's first key."""
         first = torch.arange(self.batch_size, device=self.device) * key_strides(self.grid.key_shape)[0]
         return torch.searchsorted(located.grids[0].rising_keys(), first).int()
 
-    def far(self, located: Located) -> list[Tensor]:
+    def far(self, located: BatchCells) -> list[Tensor]:
         """Points beyond the reach of the keys."""
         return [located.points.far]
 
-    def peaks(self, features: Map, minimum: Tensor) -> PeakBoxes:
+    def peaks(self, features: BatchMap, minimum: Tensor) -> PeakBoxes:
         """Boxes at the peaks among listed cells."""
         plan: UnboundedPlan = features.levels.plan
         cells = finer_coordinates(plan.lists[-1])
@@ -89,7 +89,7 @@ class UnboundedGrid(FrameGrid):
         return PeakBoxes(boxes, peaks.scores, peaks.labels)
 
     def refine(
-        self, boxes: Boxes, weights: PackedRefine, *, turn: bool, workspace: RefineWorkspace | None
+        self, boxes: BatchBoxes, weights: PackedRefine, *, turn: bool, workspace: RefineWorkspace | None
     ) -> RefinedBoxes:
         """By points of keys, and the map of listed cells."""
         assert workspace is not None

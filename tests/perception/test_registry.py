@@ -24,7 +24,7 @@ from perception.errors import CheckpointError, ConfigError
 from perception.model.network import Network, NetworkMaps
 from perception.model.pillars import Pillars
 from perception.registry import KINDS, DetectorKind, graph_steps, make_network, register
-from perception.run.eager import EagerSteps, Levels, Map
+from perception.run.eager import EagerLevels, EagerMap, EagerSteps
 from perception.run.graph import FrameRunner, why_no_graph
 from perception.train.data.frames import TrainingFrame
 from perception.train.fine_tune import FineTune
@@ -53,10 +53,10 @@ class ContextSteps(EagerSteps):
 
     network: ContextNetwork
 
-    def neck(self, levels: Levels) -> Map:
+    def neck(self, levels: EagerLevels) -> EagerMap:
         pillars, features, _ = super().neck(levels)
         features = self.network.with_context(features)
-        return Map(pillars, features, partial(self.network.head.heat_logits, features))
+        return EagerMap(pillars, features, partial(self.network.head.heat_logits, features))
 
 
 @pytest.fixture
