@@ -1,4 +1,4 @@
-"""Frames of detectors with a dense canvas of pillars, step by step, on any device; heads are their own."""
+"""Eager steps of detectors with a dense canvas of pillars, on any device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CanvasPillars(NamedTuple):
     """The first points of the pillars of a frame.
 
     Attributes:
-        slots: (M, points, 4); counted: (M, points) bool: which are any.
+        slots: (M, points, 4); counted: (M, points) bool, True for slots with a point.
         cell: (M,) int64 row * columns + column.
         invalid: points with NaN or infinite values; left_out: pillars beyond the limit.
     """
@@ -35,20 +35,20 @@ class CanvasPillars(NamedTuple):
 
 
 class CanvasLevels(NamedTuple):
-    """Frames, and the canvas (B, C, H, W) or the map that it became."""
+    """Frames, and their canvas or map (B, C, H, W)."""
 
     frames: list[CanvasPillars]
     features: Tensor
 
 
 class Candidates(NamedTuple):
-    """Boxes of a frame that score enough.
+    """Boxes of a frame above the score threshold.
 
     Attributes:
         boxes: (A, 7) float32, LiDAR frame.
         scores: (A,) float32.
         labels: (A,) int64.
-        groups: (A,) int64: boxes of one suppress each other.
+        groups: (A,) int64; boxes of one group suppress each other.
     """
 
     boxes: Tensor
@@ -82,7 +82,7 @@ class CanvasSteps(
     """
 
     threaded = True
-    #: ``nms.max_boxes`` counts in each group.
+    #: True if ``nms.max_boxes`` applies to each group.
     most_by_group = False
 
     def __init__(self, network: Network) -> None:
@@ -96,10 +96,10 @@ class CanvasSteps(
 
     @abstractmethod
     def candidates(self, features: Tensor) -> Candidates:
-        """Boxes that score enough of a frame's map, (1, C, H, W)."""
+        """Return the boxes of a frame's map (1, C, H, W) above the score threshold."""
 
     def locate(self, scans: Sequence[Tensor]) -> list[CanvasPillars]:
-        """The first points of each pillar, and the first pillars, in the order of the scan."""
+        """Collect the first points of each pillar and the first pillars, in the order of the scan."""
         return [self._located(scan) for scan in scans]
 
     def _located(self, scan: Tensor) -> CanvasPillars:
@@ -119,7 +119,7 @@ class CanvasSteps(
         return CanvasPillars(points[rows], number < counts[:, None], active, invalid, left_out)
 
     def encode(self, located: list[CanvasPillars]) -> CanvasLevels:
-        """Pillar features on a canvas."""
+        """Place pillar features on a canvas."""
         rows, columns = self.grid.shape
         lowest, highest = self.config.pillars.heights_m
         canvas = []
@@ -138,24 +138,24 @@ class CanvasSteps(
         return (("backbone", lambda levels: levels._replace(features=self.backbone(levels.features))),)
 
     def neck(self, levels: CanvasLevels) -> CanvasLevels:
-        """There is none of its own."""
+        """Return the levels; the backbone includes the neck."""
         return levels
 
     def head(self, features: CanvasLevels) -> CanvasPeaks:
-        """The candidates of each frame."""
+        """Find the candidates of each frame."""
         return CanvasPeaks(features.frames, [self.candidates(frame[None]) for frame in features.features])
 
     def propose(self, peaks: CanvasPeaks) -> CanvasPeaks:
-        """All of them."""
+        """Return the peaks; there is no second stage."""
         return peaks
 
     @property
     def refinements(self) -> Sequence[Callable[[CanvasPeaks], CanvasPeaks]]:
-        """None."""
+        """No refinement steps."""
         return ()
 
     def suppress(self, boxes: CanvasPeaks) -> list[FrameResult]:
-        """What no better box overlaps; nothing in a frame without points."""
+        """Suppress overlapping boxes; a frame without points has no boxes."""
         return [self._result(frame, found) for frame, found in zip(*boxes, strict=True)]
 
     def _result(self, frame: CanvasPillars, found: Candidates) -> FrameResult:

@@ -1,4 +1,4 @@
-"""Frames of a dense network with fixed shapes, for CUDA graphs."""
+"""Fixed-size steps of a dense network, for CUDA graphs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class DenseSteps(FixedSteps):
     """Steps of a network with a dense backbone.
 
     Args:
-        network: folded.
-        capacities: pillars that there is room for, all frames together.
+        network: folded network.
+        capacities: capacity for pillars of the whole batch.
         options: see :class:`~perception.run.fixed.FixedSteps`.
     """
 
@@ -34,15 +34,15 @@ class DenseSteps(FixedSteps):
         )
 
     def tables(self, located: BatchCells) -> None:
-        """Nothing is looked up."""
+        """Return None: a dense backbone needs no tables."""
 
     @property
     def levels(self) -> Sequence[tuple[str, Callable[[BatchLevels], BatchLevels]]]:
-        """None by themselves: backbone and neck run as one."""
+        """No separate levels: backbone and neck run as one step."""
         return ()
 
     def neck(self, levels: BatchLevels) -> BatchMap:
-        """Backbone and neck on the full grid."""
+        """Run backbone and neck on the full grid."""
         features = self._maps(levels.rows, levels.located.grids[0].cells)
         rows, columns = (2 * side // self.config.backbone.stride for side in self._shape)
         heat = fixed_heat(features, self._heat, spatial_shape=(rows, columns), impl=self.impl)

@@ -1,4 +1,4 @@
-"""Frames computed as they come, step by step, on any device: any network, any number of points."""
+"""Eager execution of frames, on any device, for any network and any number of points."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from sparse_core.common.workers import run_on_worker, share_tasks, sharing_threa
 from sparse_core.conv import SparseTensor
 from sparse_core.errors import CapacityWarning
 
-#: Makes the steps of a network, of a given type of features.
+#: Makes the steps of a network for a dtype of features.
 MakeSteps = Callable[..., Steps[Sequence[Tensor], Any, Any, Any, Any, Any, list[FrameResult]]]
 
-#: Places of a table that counts occupied pillars, of any grid.
+#: Size of the table that counts occupied pillars of any grid.
 _COUNTED_CELLS = 1 << 18
 
 
 class EagerLevels(NamedTuple):
-    """The backbone: pillar features at first, at last what the neck joins."""
+    """Pillar features, then the backbone's output."""
 
     pillars: Pillars
     features: SparseTensor | BackboneMaps | PlannedLevels
@@ -49,9 +49,9 @@ class EagerMap(NamedTuple):
     """The map that head and refinement read.
 
     Attributes:
-        pillars: points.
-        features: (B, C, H, W), or values of listed cells where there is no range.
-        heat_logits: computes the logits of the heat map: (B, classes, H, W), or those of the listed cells.
+        pillars: points by pillar.
+        features: (B, C, H, W), or values of listed cells for an unbounded range.
+        heat_logits: computes the logits of the heat map: (B, classes, H, W), or of the listed cells.
     """
 
     pillars: Pillars
@@ -60,7 +60,7 @@ class EagerMap(NamedTuple):
 
 
 class EagerPeaks(NamedTuple):
-    """Boxes at the peaks of the heat map, and what they come from."""
+    """Boxes at the peaks of the heat map, with pillars and map."""
 
     pillars: Pillars
     features: Tensor | ListedMap
@@ -68,14 +68,14 @@ class EagerPeaks(NamedTuple):
 
 
 class EagerBoxes(NamedTuple):
-    """Distinct boxes of all frames, refined so far.
+    """Distinct boxes of all frames before, between or after refinement steps.
 
     Attributes:
-        peaks: what they come from.
-        boxes: (R, 7); scores: (R,); labels: (R,) int64.
-        counts: boxes of each frame, which lie side by side.
-        fit_logits: (R,) how well they fit; None before the refinement.
-        features: (R, 256) of the refinement; None before it.
+        peaks: peaks that the boxes come from.
+        boxes: (R, 7); scores: (R,); labels: (R,) int64; frame by frame.
+        counts: boxes of each frame.
+        fit_logits: (R,) logits of the predicted IoU; None before the refinement.
+        features: (R, 256) features of the refinement; None before it.
     """
 
     peaks: EagerPeaks
@@ -90,31 +90,31 @@ class EagerBoxes(NamedTuple):
 class EagerSteps(
     Steps[Sequence[Tensor], Pillars, EagerLevels, EagerMap, EagerPeaks, EagerBoxes, list[FrameResult]]
 ):
-    """Steps that read sizes back to the host: the network's own layers, on a CPU in its own way.
+    """Steps that call the network's layers, or :class:`PlannedMaps` on a CPU.
 
     Scans are (N_i, 4) float32 each, on the device.
 
     Args:
-        network: folded.
-        dtype: of the features on a CPU: float32, or bfloat16 where :class:`PlannedMaps` suits.
+        network: folded network.
+        dtype: dtype of the features on a CPU: float32, or bfloat16 if :meth:`PlannedMaps.suits`.
     """
 
     def __init__(self, network: Network, dtype: torch.dtype = torch.float32) -> None:
         self.network, self.config, self.dtype = network, network.config, dtype
         self.planned = PlannedMaps(network, dtype) if PlannedMaps.suits(network) else None
-        #: What runs the point layers of a refinement in its place.
+        #: Replacements for the point layers of refinement stages.
         self._points: dict[nn.Module, PlannedPoints] = {}
         if dtype != torch.float32:
             self._points = {stage: PlannedPoints(stage) for stage in self._stages()}
-        # Layers of other makes may keep a state.
+        # Other layers may keep state, which threads must not share.
         self.threaded = self.planned is not None
 
     def locate(self, scans: Sequence[Tensor]) -> Pillars:
-        """Points in their order, by pillar."""
+        """Sort points by pillar."""
         return make_pillars(scans, self.config.pillars)
 
     def nothing(self, located: Pillars) -> list[FrameResult] | None:
-        """No boxes for frames of no pillar."""
+        """Return empty results if no frame has a pillar."""
         if len(located.table) > 0:
             return None
         boxes = located.points.new_zeros((0, 7))
@@ -122,7 +122,7 @@ class EagerSteps(
         return self._results(located, (boxes, boxes[:, 0], labels), [0] * located.batch_size)
 
     def encode(self, located: Pillars) -> EagerLevels:
-        """Features of the pillars."""
+        """Compute the features of the pillars."""
         return EagerLevels(located, self.network.encoder(located))
 
     @property
@@ -137,18 +137,18 @@ class EagerSteps(
             return EagerLevels(levels.pillars, self.planned.backbone(encoded))
         if self.config.pillars.open:
             raise ValueError(
-                "a detector without a range (pillars.range_m: null) runs on a CPU without autocast, by its"
-                " own folded layers without hooks, or as CUDA graphs; give it a range"
+                "a detector without a range (pillars.range_m: null) needs CUDA graphs, or a CPU without"
+                " autocast and own folded layers without hooks. Give it a range."
             )
         if self.dtype != torch.float32:
             raise ValueError(
-                "precision='bfloat16' runs on a CPU without autocast, by the network's own folded layers"
-                " without hooks, on a grid that fits the memory; precision='float32' runs any"
+                "precision='bfloat16' needs a CPU without autocast, own folded layers without hooks and a"
+                " grid that fits the memory. Use precision='float32'."
             )
         return EagerLevels(levels.pillars, self.network.backbone(encoded))
 
     def neck(self, levels: EagerLevels) -> EagerMap:
-        """The neck of whichever backbone ran."""
+        """Run the neck that matches the backbone."""
         if isinstance(levels.features, PlannedLevels):
             assert self.planned is not None
             return EagerMap(levels.pillars, *self.planned.neck(levels.features))
@@ -156,7 +156,7 @@ class EagerSteps(
         return EagerMap(levels.pillars, features, partial(self.network.head.heat_logits, features))
 
     def head(self, features: EagerMap) -> EagerPeaks:
-        """Boxes at the peaks."""
+        """Read boxes at the peaks."""
         head, logits = self.network.head, features.heat_logits()
         most = self.config.limits.peaks
         above = torch.tensor(self.config.proposal_scores, dtype=torch.float32, device=logits.device)
@@ -168,7 +168,7 @@ class EagerSteps(
         return EagerPeaks(features.pillars, features.features, proposals)
 
     def propose(self, peaks: EagerPeaks) -> EagerBoxes:
-        """Distinct boxes of each frame; none for a frame without points, as when it comes alone."""
+        """Remove duplicates; a frame without points has no boxes, as in a batch of one."""
         nms, limits = self.config.nms, self.config.limits
         occupied = torch.bincount(peaks.pillars.frames, minlength=peaks.pillars.batch_size) > 0
         usable = (peaks.proposals.scores > 0) & occupied[:, None]
@@ -181,7 +181,7 @@ class EagerSteps(
 
     @property
     def refinements(self) -> Sequence[Callable[[EagerBoxes], EagerBoxes]]:
-        """One step for each stage of the network; the last turns boxes to their headings."""
+        """One step per stage of the network; the last also resolves the heading."""
         stages = self._stages()
         return [partial(self._refine, stage, last=stage is stages[-1]) for stage in stages]
 
@@ -206,7 +206,7 @@ class EagerSteps(
         return boxes._replace(boxes=refined, fit_logits=output.fit_logits, features=output.features)
 
     def suppress(self, boxes: EagerBoxes) -> list[FrameResult]:
-        """What is left of boxes that overlap, on the host."""
+        """Suppress overlapping boxes and copy the rest to the host."""
         nms, limits, weight = self.config.nms, self.config.limits, self.config.head.iou_weight
         scores = boxes.scores
         if boxes.fit_logits is not None:
@@ -226,7 +226,7 @@ class EagerSteps(
         return [result._replace(counts=each) for result, each in zip(results, counts, strict=True)]
 
     def _results(self, pillars: Pillars, found: tuple[Tensor, ...], counts: list[int]) -> list[FrameResult]:
-        """Boxes, scores and labels on the host, and vectors of the boxes where features follow."""
+        """Make results from boxes, scores, labels and, if given, features."""
         boxes, scores, labels, *features = found
         head = self.network.embedding
         vectors: Sequence[Tensor | None] = [None] * len(counts)
@@ -249,7 +249,7 @@ class EagerSteps(
 def _distinct(
     frame: tuple[Tensor, ...], usable: Tensor, *, iou_threshold: float, most: int
 ) -> tuple[Tensor, ...]:
-    """Boxes, scores, labels and what follows of a frame without those that better ones of a class overlap."""
+    """Apply NMS per class to the usable rows of a frame: boxes, scores, labels and further columns."""
     rows = usable.nonzero()[:, 0]
     boxes, scores, labels = (part[rows] for part in frame[:3])
     kept = rotated_nms(boxes, scores, iou_threshold=iou_threshold, labels=labels, max_output=most)
@@ -257,16 +257,16 @@ def _distinct(
 
 
 def densest_first(clouds: Sequence[Tensor], grid: GroundGrid) -> list[int]:
-    """Places of (N_i, 4) clouds, those with most occupied pillars first, equals in their order.
+    """Return the indices of (N_i, 4) clouds by descending number of occupied pillars, ties in order.
 
-    What a frame costs follows its pillars, and hardly its points.
+    The cost of a frame depends on its pillars much more than on its points.
     """
     occupied = [_occupied(cloud, grid) for cloud in clouds]
     return sorted(range(len(clouds)), key=lambda place: -occupied[place])
 
 
 def _occupied(cloud: Tensor, grid: GroundGrid) -> int:
-    """Pillars that hold points, a few less where cells share a place of the table."""
+    """Estimate the number of occupied pillars; cells that collide in the table count once."""
     row, column = grid.cell_of(*cloud[grid.contains(*cloud.T[:3])].T[:2])
     table = torch.zeros(_COUNTED_CELLS, dtype=torch.bool)
     table[(row.long() * grid.key_shape[1] + column) % _COUNTED_CELLS] = True
@@ -274,12 +274,12 @@ def _occupied(cloud: Tensor, grid: GroundGrid) -> int:
 
 
 class EagerRunner:
-    """Detects objects in frames step by step.
+    """Runs frames eagerly.
 
     Args:
-        network: folded, on the device to run on.
-        steps: makes the network's steps, ``kind_of(config).eager`` of :mod:`perception.registry`.
-        dtype: of its features, see :class:`EagerSteps`.
+        network: folded network, on the device to run on.
+        steps: makes the steps, ``kind_of(config).eager`` of :mod:`perception.registry`.
+        dtype: dtype of the features, see :class:`EagerSteps`.
     """
 
     def __init__(self, network: Network, steps: MakeSteps, *, dtype: torch.dtype = torch.float32) -> None:
@@ -288,7 +288,7 @@ class EagerRunner:
         self._rules = ReportRules.of(network.config)
 
     def with_config(self, config: DetectorConfig) -> EagerRunner:
-        """A runner of the same network with other thresholds."""
+        """Return a runner of the same network with other thresholds."""
         changed = copy.copy(self)
         changed.steps = copy.copy(self.steps)
         changed.steps.config = config
@@ -296,13 +296,13 @@ class EagerRunner:
         return changed
 
     def __call__(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
-        """Boxes of (N_i, 4) float32 clouds, on any device.
+        """Detect objects in (N_i, 4) float32 clouds on any device.
 
-        On a CPU each frame is computed by itself. As many frames as there are threads, or more, are computed
-        side by side, the densest first: a long frame that starts last would leave the other threads waiting.
+        A CPU computes each frame alone. With at least as many frames as threads, threads compute frames in
+        parallel, densest first, so that no long frame starts last.
         """
         with warnings.catch_warnings():
-            # Each frame's result tells of its own overflow.
+            # Each result reports its own overflow.
             warnings.simplefilter("ignore", CapacityWarning)
             if self.device.type != "cpu":
                 return self._run(clouds)
@@ -319,7 +319,7 @@ class EagerRunner:
             return [result for place in range(len(clouds)) for result in found[place]]
 
     def profile(self, clouds: Sequence[Tensor], *, repeats: int) -> dict[str, float]:
-        """Milliseconds of each stage of a batch; medians."""
+        """Return median milliseconds of each stage of a batch."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CapacityWarning)
             frame = partial(self._run, clouds)

@@ -1,7 +1,7 @@
-"""Steps on buffers whose size is known beforehand and on counts that stay on the device.
+"""Steps with buffers of fixed size and counts on the device, so that a frame can be one CUDA graph.
 
-A whole frame of them is one CUDA graph, whatever its grid (:class:`~perception.run.batch.FrameGrid`). The
-plain-torch implementations run the same composition anywhere.
+:class:`~perception.run.batch.FrameGrid` holds the steps that depend on the grid. Reference implementations
+run the same steps without a GPU.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from sparse_core.kernels.op import Impl
 
 
 class FixedSteps(Steps[FixedScans, BatchCells, BatchLevels, BatchMap, BatchPeaks, BatchBoxes, FrameBoxes]):
-    """Steps that a CUDA graph can hold, for batches of one size and fixed capacities.
+    """Steps that a CUDA graph can hold, for one batch size and fixed capacities.
 
     Args:
-        network: folded, on the device to run on.
-        capacities: active cells of each level that there is room for, all frames together.
-        coarse: active cells of the neck's map that there is room for; None: it is computed everywhere.
-        batch_size: frames of a call.
-        dtype: of the features: float16, bfloat16 or float32.
-        impl: of every step: ``"reference"``, ``"triton"`` or ``"auto"``.
-        config: the network's own with other thresholds; None: the network's own.
+        network: folded network, on the device to run on.
+        capacities: capacity for active cells of each level, for the whole batch.
+        coarse: capacity for active cells of the neck's map; None: a dense neck.
+        batch_size: frames per batch.
+        dtype: dtype of the features: float16, bfloat16 or float32.
+        impl: implementation of every step: ``"reference"``, ``"triton"`` or ``"auto"``.
+        config: configuration with other thresholds; None: the network's.
     """
 
-    #: Whether there is to be room for active cells of each level of the backbone, or for pillars only.
+    #: True if there are capacities for each level of the backbone, False if only for pillars.
     sparse = True
 
     def __init__(
@@ -69,12 +69,8 @@ class FixedSteps(Steps[FixedScans, BatchCells, BatchLevels, BatchMap, BatchPeaks
         impl: Impl = "auto",
         config: DetectorConfig | None = None,
     ) -> None:
-        self.config, self.batch_size, self.dtype, self.impl = (
-            config or network.config,
-            batch_size,
-            dtype,
-            impl,
-        )
+        self.config = config or network.config
+        self.batch_size, self.dtype, self.impl = batch_size, dtype, impl
         self.device = next(network.parameters()).device
         self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         grid = UnboundedGrid if self.config.pillars.open else BoundedGrid
@@ -95,15 +91,15 @@ class FixedSteps(Steps[FixedScans, BatchCells, BatchLevels, BatchMap, BatchPeaks
             rows = batch_size * self.config.limits.proposals
             self._refine_workspace = RefineWorkspace.make(rows, packed[0], device=self.device)
         self.embedding = None if network.embedding is None else copy.deepcopy(network.embedding).to(dtype)
-        #: By class; the kernels keep what is at least this, so it is the next number in single precision.
+        #: By class. Kernels keep scores of at least this, so it is the next float above the threshold.
         least = torch.tensor(self.config.proposal_scores, dtype=torch.float32)
         self.least_scores = torch.nextafter(least, torch.full_like(least, math.inf)).to(self.device)
 
     def choose_tiles(self, active: Sequence[int]) -> None:
-        """Choose tiles for batches like one before; they decide how long a batch takes, not what it gives.
+        """Choose kernel tiles for batches of this size; they change speed, not results.
 
         Args:
-            active: cells of each level and list of that batch, as in ``FrameBoxes.numbers``.
+            active: cells of each level and list, as in ``FrameBoxes.numbers``.
         """
 
     def __call__(self, scans: FixedScans, on_stage: StageRunner = run_step) -> FrameBoxes:
@@ -112,23 +108,23 @@ class FixedSteps(Steps[FixedScans, BatchCells, BatchLevels, BatchMap, BatchPeaks
 
     @property
     def capturable(self) -> bool:
-        """Whether a CUDA graph can hold these steps; plain torch reads sizes back to the host."""
+        """True if a CUDA graph can hold these steps; reference implementations read sizes back."""
         return self.device.type == "cuda" and self.impl != "reference"
 
     @abstractmethod
     def tables(self, located: BatchCells) -> LevelTables | None:
-        """Return what the layers of the backbone look up."""
+        """Make the neighbour tables of the backbone."""
 
     def plan(self, located: BatchCells) -> Any:
-        """Return where the neck is computed; None: everywhere."""
+        """Plan the cells of the neck; None for a dense neck."""
         return None
 
     def locate(self, scans: FixedScans) -> BatchCells:
-        """Points by cell, and the cells of every level."""
+        """Assign points to cells, and find the active cells of every level."""
         return self.grid.locate(scans)
 
     def encode(self, located: BatchCells) -> BatchLevels:
-        """Features of the pillars, and tables beside them."""
+        """Compute pillar features, and in parallel the tables."""
         with self._on_side_stream():
             tables = self.tables(located)
             plan = self.plan(located) if self.grid.plans_early else None
@@ -137,10 +133,10 @@ class FixedSteps(Steps[FixedScans, BatchCells, BatchLevels, BatchMap, BatchPeaks
         return BatchLevels(located, tables, rows, plan)
 
     def head(self, features: BatchMap) -> BatchPeaks:
-        """Boxes at the peaks, and points in order beside them."""
+        """Read boxes at the peaks, and in parallel sort points by pillar."""
         located, plan = features.levels.located, features.levels.plan
         with self._on_side_stream():
-            # Only the refinement needs points in order, and peaks leave most processors free.
+            # Only the refinement needs sorted points, and the peak search leaves most processors free.
             pillars = self.grid.sort(located)
             active = [grid.active for grid in (*located.grids, *(plan.lists if plan is not None else ()))]
             before, far = self.grid.pillars_before(located), self.grid.far(located)
@@ -150,7 +146,7 @@ class FixedSteps(Steps[FixedScans, BatchCells, BatchLevels, BatchMap, BatchPeaks
         return BatchPeaks(features, pillars, found, numbers)
 
     def propose(self, peaks: BatchPeaks) -> BatchBoxes:
-        """Proposals that are no duplicates."""
+        """Remove duplicate proposals."""
         kept = fixed_suppress(
             *peaks.found,
             iou_threshold=self.config.nms.proposal_iou,
@@ -162,7 +158,7 @@ class FixedSteps(Steps[FixedScans, BatchCells, BatchLevels, BatchMap, BatchPeaks
 
     @property
     def refinements(self) -> Sequence[Callable[[BatchBoxes], BatchBoxes]]:
-        """One step for each stage of the network; the last turns boxes to their headings."""
+        """One step per stage of the network; the last also resolves the heading."""
         return self._refinements
 
     def _refine(self, weights: PackedRefine, boxes: BatchBoxes, *, turn: bool) -> BatchBoxes:
@@ -171,10 +167,9 @@ class FixedSteps(Steps[FixedScans, BatchCells, BatchLevels, BatchMap, BatchPeaks
         return BatchBoxes(boxes.peaks, kept, refined.fit_logits, refined.features)
 
     def suppress(self, boxes: BatchBoxes) -> FrameBoxes:
-        """What is left of refined boxes that overlap, with vectors where there are features and a head."""
+        """Suppress overlapping boxes, and in parallel compute embeddings."""
         kept, settings = boxes.kept, self.config.nms
         vectors: Tensor | None = None
-        # Beside the suppression, which chooses rows.
         with self._on_side_stream():
             peaks = boxes.peaks
             numbers = torch.cat([peaks.numbers, peaks.found.labels[:, -1], kept.labels[:, -1]])
@@ -199,14 +194,14 @@ class FixedSteps(Steps[FixedScans, BatchCells, BatchLevels, BatchMap, BatchPeaks
         return FrameBoxes(*final[:4], numbers, chosen)
 
     def _on_side_stream(self) -> AbstractContextManager[Any]:
-        """Work on a second stream, after what was asked for so far; see :meth:`_join_side_stream`."""
+        """Run on a second stream after the work queued so far, until :meth:`_join_side_stream`."""
         if self._side is None:
             return nullcontext()
         self._side.wait_stream(torch.cuda.current_stream(self.device))
         return torch.cuda.stream(self._side)
 
     def _join_side_stream(self) -> None:
-        """Wait for the second stream."""
+        """Let the current stream wait for the second one."""
         if self._side is not None:
             torch.cuda.current_stream(self.device).wait_stream(self._side)
 
@@ -216,14 +211,12 @@ class SparseSteps(FixedSteps):
 
     Args:
         network, options: see :class:`FixedSteps`.
-        capacities: active cells of each level of the backbone that there is room for, all frames together.
-        nearby: cells of each list of cells near active ones that there is room for (see
-            :class:`~perception.stages.neck.GpuBoundedNeck`): neck and heat map are computed there only;
-            none: they are computed everywhere, which an unbounded grid cannot do.
+        capacities: capacity for active cells of each level of the backbone, for the whole batch.
+        nearby: capacity of each list of cells near active ones, to which neck and heat map are restricted
+            (:class:`~perception.stages.neck.GpuBoundedNeck`); empty: dense neck, for bounded grids only.
 
     Raises:
-        ValueError: a backbone that is dense or does not dilate, or capacities for another number of levels
-            or lists.
+        ValueError: a dense backbone, one that does not dilate, or a wrong number of capacities.
     """
 
     def __init__(
@@ -231,11 +224,9 @@ class SparseSteps(FixedSteps):
     ) -> None:
         settings = network.config.backbone
         if not isinstance(network.backbone, SparseBackbone) or not settings.dilating:
-            raise ValueError("fixed capacities are for sparse backbones whose strided layers dilate")
+            raise ValueError("fixed capacities need a sparse backbone with dilating strided layers")
         if len(capacities) != len(settings.channels):
-            raise ValueError(
-                f"{len(settings.channels)} levels need as many capacities, got {len(capacities)}"
-            )
+            raise ValueError(f"capacities must have {len(settings.channels)} entries, got {len(capacities)}")
         coarse = nearby[0] if nearby else None
         super().__init__(network, capacities=capacities, coarse=coarse, **options)
         self._backbone = FixedLevels(
@@ -251,18 +242,18 @@ class SparseSteps(FixedSteps):
             self._neck.choose_tiles(active[levels : levels + len(self._neck.capacities)])
 
     def tables(self, located: BatchCells) -> LevelTables:
-        """Return what the layers of the backbone and the first of the neck look up."""
+        """Make the neighbour tables of the backbone and of the neck's first layer."""
         return self._backbone.tables(located.grids, located.coarse)
 
     def plan(self, located: BatchCells) -> Any:
-        """Return where the neck is computed; None: everywhere."""
+        """Plan the cells of the neck; None for a dense neck."""
         if isinstance(self._neck, GpuDenseNeck):
             return None
         return self._neck.plan(located.coarse, located.grids[-1])
 
     @property
     def levels(self) -> Sequence[tuple[str, Callable[[BatchLevels], BatchLevels]]]:
-        """Stages of the backbone; the neck is planned during the first at the latest."""
+        """Stages of the backbone; the neck is planned during the first one at the latest."""
         count = len(self._backbone.capacities)
         return [(f"backbone 1/{2**level}", partial(self._level, level)) for level in range(count)]
 
@@ -278,7 +269,7 @@ class SparseSteps(FixedSteps):
         return replace(levels, rows=rows)
 
     def neck(self, levels: BatchLevels) -> BatchMap:
-        """The map, near active cells or everywhere."""
+        """Compute the map near active cells, or everywhere."""
         assert levels.tables is not None
         given = levels.rows, levels.tables.strided[-1], levels.located.grids[-1]
         if isinstance(self._neck, GpuDenseNeck):

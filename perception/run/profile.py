@@ -1,4 +1,4 @@
-"""How long the stages of a frame take."""
+"""Measure the stages of a frame."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MadeT = TypeVar("MadeT")
 def time_stages(
     frame: Callable[[StageRunner], object], device: torch.device, *, repeats: int
 ) -> dict[str, float]:
-    """Median milliseconds of each stage, in the order of a frame, until the device is idle again.
+    """Return median milliseconds of each stage, in order; a stage ends when the device is idle.
 
     Args:
-        frame: runs one, each stage through what it is given.
-        device: where.
-        repeats: measured frames, after one that is not.
+        frame: runs a frame, each stage through its argument.
+        device: device of the frame.
+        repeats: measured frames, after one warm-up frame.
     """
     times: dict[str, list[float]] = {}
 
@@ -46,12 +46,12 @@ def time_stages(
 
 
 def time_stage_graphs(steps: FixedSteps, scans: FixedScans, *, repeats: int) -> dict[str, float]:
-    """Median milliseconds of each stage on a GPU, where each is a CUDA graph of its own.
+    """Capture each stage as a separate CUDA graph and return its median milliseconds.
 
     Args:
-        steps: that have run before.
-        scans: as they take them.
-        repeats: measured frames, after one that is not.
+        steps: steps that have run before.
+        scans: input of the steps.
+        repeats: measured frames, after one warm-up frame.
     """
     graphs: dict[str, torch.cuda.CUDAGraph] = {}
 
@@ -62,7 +62,7 @@ def time_stage_graphs(steps: FixedSteps, scans: FixedScans, *, repeats: int) -> 
 
     steps(scans, capture)
     frames = []
-    # Stages run in turn: what one counts up, a later one clears.
+    # Replay whole frames: later stages clear the counters of earlier ones.
     for _ in range(repeats + 1):
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(len(graphs) + 1)]
         marks[0].record()

@@ -1,6 +1,6 @@
-"""A frame, step by step: what every way of running the detector does, whatever computes the steps.
+"""The program of a frame: the sequence of steps that every way of running the detector shares.
 
-Each step takes what the one before made and nothing else; see docs/decisions/0020-one-program.md.
+Each step takes only the output of the previous step; see docs/decisions/0020-one-program.md.
 """
 
 from __future__ import annotations
@@ -26,59 +26,59 @@ class StageRunner(Protocol):
     """Runs a step, and may measure or capture it."""
 
     def __call__(self, name: str, step: Callable[[GivenT], MadeT], given: GivenT, /) -> MadeT:
-        """What ``step(given)`` returns; ``name`` is the stage's in profiles."""
+        """Return ``step(given)``; ``name`` is the name of the stage in profiles."""
         ...
 
 
 def run_step(name: str, step: Callable[[GivenT], MadeT], given: GivenT) -> MadeT:
-    """Run a step and nothing else."""
+    """Run a step."""
     return step(given)
 
 
 class Steps(ABC, Generic[ScansT, LocatedT, LevelsT, MapT, PeaksT, BoxesT, FoundT]):
-    """The steps of a frame, or of a batch of them, for one network on one device."""
+    """The steps of a frame or batch, for one network on one device."""
 
-    #: What is computed; a copy of the steps may be given other thresholds.
+    #: Configuration; a copy of the steps may have other thresholds.
     config: DetectorConfig
-    #: Whether several threads may run frames at a time.
+    #: True if threads may run frames in parallel.
     threaded = False
 
     @abstractmethod
     def locate(self, scans: ScansT) -> LocatedT:
-        """Points by pillar."""
+        """Assign points to pillars."""
 
     @abstractmethod
     def encode(self, located: LocatedT) -> LevelsT:
-        """Features of the pillars: the level that the backbone starts from."""
+        """Compute the features of the pillars, the input of the backbone."""
 
     @property
     @abstractmethod
     def levels(self) -> Sequence[tuple[str, Callable[[LevelsT], LevelsT]]]:
-        """The backbone: its stages by name."""
+        """Stages of the backbone by name."""
 
     @abstractmethod
     def neck(self, levels: LevelsT) -> MapT:
-        """The bird's-eye map that head and refinement read."""
+        """Compute the bird's-eye map that head and refinement read."""
 
     @abstractmethod
     def head(self, features: MapT) -> PeaksT:
-        """Boxes at the peaks of the heat map."""
+        """Read boxes at the peaks of the heat map."""
 
     @abstractmethod
     def propose(self, peaks: PeaksT) -> BoxesT:
-        """Distinct boxes among them."""
+        """Remove duplicate boxes."""
 
     @property
     @abstractmethod
     def refinements(self) -> Sequence[Callable[[BoxesT], BoxesT]]:
-        """Steps that correct boxes by the points in them."""
+        """Steps that correct boxes by their points."""
 
     @abstractmethod
     def suppress(self, boxes: BoxesT) -> FoundT:
-        """What is reported."""
+        """Suppress overlapping boxes."""
 
     def nothing(self, located: LocatedT) -> FoundT | None:
-        """What frames without a pillar give; None where there is one, or where the host cannot know."""
+        """Return the result for frames without pillars; None if there are pillars or the host cannot know."""
         return None
 
 
@@ -87,7 +87,7 @@ def run_frame(
     scans: ScansT,
     on_stage: StageRunner = run_step,
 ) -> FoundT:
-    """Detect objects: each step through ``on_stage``."""
+    """Run all steps of a frame, each through ``on_stage``."""
     located = on_stage("pillars", steps.locate, scans)
     if (nothing := steps.nothing(located)) is not None:
         return nothing

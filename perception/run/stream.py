@@ -1,4 +1,4 @@
-"""A stream of scans: the next one is copied to the device while this one is computed."""
+"""Stream scans: copy the next scan to the device while the current one is computed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SLOTS = 2
 
 @dataclass(eq=False)
 class _StreamSlot:
-    """Buffers of a frame under way: page-locked on the host, staged on the device."""
+    """Buffers of a frame in flight: page-locked on the host, staged on the device."""
 
     host: InputBlock
     staged: InputBlock
@@ -35,29 +35,28 @@ class _StreamSlot:
 
 
 class _DirectSource:
-    """Items that nobody has to wait for, as a :class:`Fetcher` gives them."""
+    """Items in memory, with the interface of :class:`Fetcher`."""
 
     def __init__(self, items: Iterable[Tensor]) -> None:
         self._items = iter(items)
 
     def take(self, *, wait: bool) -> Tensor | None:
-        """The next one; None at the end."""
+        """Return the next item; None at the end."""
         return next(self._items, None)
 
 
 def stream_frames(
     runner: FrameRunner, clouds: Iterable[Tensor], *, ready: bool = False
 ) -> Iterator[FrameResult]:
-    """Boxes of scans in their order, each as soon as it is known.
+    """Yield the results of scans in order.
 
-    Scans are fetched by a thread, and the next one is copied and queued while this one is computed: copying,
-    computing and the caller's own work overlap, and a slow sensor delays nothing. A frame that does not fit
-    is computed again with more room.
+    A thread fetches the scans. Copies, computation and the caller's own work overlap, and a slow sensor
+    delays no result. A frame that does not fit is computed again in a larger graph.
 
     Args:
-        runner: on a GPU.
+        runner: runner on a GPU.
         clouds: (N_i, 4) float32 on the host.
-        ready: they are in memory, and no thread is needed to wait for them.
+        ready: the clouds are in memory, so no thread is needed.
     """
     copying = torch.cuda.Stream(runner.device)
     slots: list[_StreamSlot | None] = [None] * _SLOTS
@@ -65,13 +64,13 @@ def stream_frames(
     number = 0
     source = nullcontext(_DirectSource(clouds)) if ready else Fetcher(clouds, ahead=_SLOTS)
     with source as arriving, ExitStack() as ended:
-        # Frames that nobody asks for any more still write to memory that is given back.
+        # Frames in flight still write to these buffers when the caller stops early.
         ended.callback(_wait_for_all, waiting)
         while True:
             try:
                 cloud = arriving.take(wait=not waiting)
             except Exception:
-                # What arrived before the error is given out before it.
+                # Yield the frames that arrived before the error.
                 while waiting:
                     yield _collect(runner, waiting.popleft())
                 raise
@@ -98,12 +97,12 @@ def _wait_for_all(slots: Iterable[_StreamSlot]) -> None:
 @torch.inference_mode()
 def _slot(graph: FrameGraph, device: torch.device, copying: torch.cuda.Stream) -> _StreamSlot:
     staged = InputBlock(1, graph.room.points, device=device)
-    # Its zeros, and whoever had this memory before, may still stand behind a frame under way.
+    # Zeroing, and the previous owner of this memory, may still be queued behind a frame in flight.
     copying.wait_stream(torch.cuda.current_stream(device))
     staged.words.record_stream(copying)
     copied, done = torch.cuda.Event(), torch.cuda.Event()
     for event in (copied, done):
-        event.record()  # Makes it.
+        event.record()  # Creates the event.
     host, out = InputBlock(1, graph.room.points), OutputBlock(graph.words)
     return _StreamSlot(host, staged, out, PendingCopy(copying, copied), done, graph)
 
@@ -112,7 +111,7 @@ def _slot(graph: FrameGraph, device: torch.device, copying: torch.cuda.Stream) -
 def _submit(slot: _StreamSlot, cloud: Tensor) -> None:
     graph = slot.graph
     slot.cloud = cloud
-    # The frame that used this slot has been collected, so its buffers are free.
+    # The previous frame of this slot has been collected, so its buffers are free.
     slot.staged.send(slot.host, [cloud], slot.arrival.copying)
     graph.entry.take(slot.staged, len(cloud), slot.arrival)
     graph.replay()

@@ -141,7 +141,7 @@ def test_a_frame_that_does_not_fit_grows_the_room(
 
 def test_overflow_is_told(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perception.run.graph._LEAST_PILLARS", 64)
-    with torch.inference_mode(), pytest.warns(CapacityWarning, match="there was no room in the graph"):
+    with torch.inference_mode(), pytest.warns(CapacityWarning, match="the CUDA graph is too small"):
         found = runner(detector, overflow="warn")([cloud(900, 4)])[0]
     assert found.overflow > 100
     assert found.pillars > 64

@@ -70,7 +70,7 @@ def test_frames_that_do_not_take_the_planned_path_are_refused(tiny_network: Netw
     detector(street(0).points)
     with (
         torch.autocast("cpu", dtype=torch.bfloat16),
-        pytest.raises(ValueError, match="precision='bfloat16' runs on a CPU without autocast"),
+        pytest.raises(ValueError, match="precision='bfloat16' needs a CPU without autocast"),
     ):
         detector(street(0).points)
     tiny_network.neck.out.register_forward_hook(lambda *_: None)

@@ -114,7 +114,7 @@ def test_what_finds_no_room_is_told(
 ) -> None:
     monkeypatch.setattr("perception.run.graph._LEAST_PILLARS", 32)
     points = cloud(street, 0)
-    with pytest.warns(CapacityWarning, match="there was no room in the graph"):
+    with pytest.warns(CapacityWarning, match="the CUDA graph is too small"):
         told = runner(detector, overflow="warn")([points])[0]
     assert told.overflow > 0
 

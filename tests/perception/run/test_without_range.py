@@ -123,7 +123,7 @@ def test_points_too_far_away_are_left_out_and_reported(wide: Detector, street: S
     found = opened(np.concatenate([points, far]))
     assert same(found, opened(points))
     messages = " ".join(found.warnings)
-    assert "2 points left out: 20.8 km or more away" in messages
+    assert "2 points left out, because they are 20.8 km or more away" in messages
     assert "2 points with NaN or infinite values left out" in messages
     assert not any("out of the range" in text for text in opened(points).warnings)
 
