@@ -328,7 +328,7 @@ class FrameRunner:
         return batch_size * rows * columns // self.network.config.backbone.stride**2
 
     def __call__(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
-        """Detect objects in clouds, (N_i, 4) float32 each, and emit a ``CapacityWarning`` for dropped cells."""
+        """Detect objects in clouds, (N_i, 4) float32 each; warn about dropped cells."""
         results = self.frames(clouds)
         warn_of_overflow(results)
         return results

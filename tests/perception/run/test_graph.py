@@ -177,9 +177,9 @@ def test_other_thresholds_share_the_network(detector: Detector) -> None:
 
 def test_only_dilating_sparse_networks(detector: Detector) -> None:
     dense = make_network(replace(CONFIG, backbone=replace(CONFIG.backbone, kind="dense"))).eval().fold()
-    with pytest.raises(ValueError, match="sparse backbones"):
+    with pytest.raises(ValueError, match="sparse backbone"):
         SparseSteps(dense, batch_size=1, capacities=(9, 9, 9))
-    with pytest.raises(ValueError, match="3 levels need as many capacities"):
+    with pytest.raises(ValueError, match="3 entries"):
         SparseSteps(detector.network, batch_size=1, capacities=(9,))
     with pytest.raises(ValueError, match="fast=True needs CUDA graphs, but the device is cpu"):
         Detector(Network(CONFIG).eval(), fast=True)
