@@ -19,7 +19,7 @@ from perception.export.neck import CellNeck
 from perception.model.backbone import BackboneMaps, SparseBackbone
 from perception.model.network import Network
 from perception.model.refine import RefineStage, turned
-from perception.model.segments import spread
+from perception.model.segments import repeat_rows
 from perception.run.program import Steps, run_frame
 from perception.stages.nms import fixed_suppress
 from perception.stages.report import ReportRules
@@ -118,7 +118,7 @@ class ExportSteps(
         return CellPillars(
             points=points.index_select(0, order),
             frames=torch.zeros_like(cell),
-            rows=spread(counts).owner,
+            rows=repeat_rows(counts).owner,
             table=cells.table(),
             counts=counts,
             batch_size=1,

@@ -246,14 +246,14 @@ def test_bad_levels(tiny_network: Network) -> None:
     ):
         with pytest.raises(ValueError, match=f"level 'bad': {field} must be"):
             Level("bad", **values)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="needs a name"):
+    with pytest.raises(ValueError, match="must not be empty"):
         Level("")
-    with pytest.raises(ValueError, match="blocks of 3 stages"):
+    with pytest.raises(ValueError, match="must have 3 counts"):
         thinned(tiny_network, Level("two", backbone_blocks=(1, 1)))
     far = replace(
         tiny_network.config, pillars=PillarConfig(range_m=(100, 0, -3, 132, 32, 1), pillar_size_m=0.25)
     )
-    with pytest.raises(ValueError, match="level 'near': nothing of the range"):
+    with pytest.raises(ValueError, match="level 'near': reach_m"):
         thinned(tiny_network, Level("near", reach_m=(50, 50)), far)
 
 

@@ -296,11 +296,11 @@ def test_sections_that_cannot_be() -> None:
         neck=NeckConfig(blocks=0),
         refine=RefineConfig(enabled=False),
     )
-    with pytest.raises(ConfigError, match=r"backbone\.groups must hold each"):
+    with pytest.raises(ConfigError, match=r"backbone\.groups must contain each"):
         CentreNetwork(bare)
     network = CentreNetwork(replace(bare, head=HeadConfig(classes=("Car",), channels=8)))
     assert canvas_section(network.config).map_stride == 2
-    with pytest.raises(ConfigError, match="'centres' is converted from another program"):
+    with pytest.raises(ConfigError, match="'centres' cannot be trained here"):
         network.maps(None)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="'anchors' or 'centres'"):
         canvas_section(DetectorConfig())
