@@ -1,4 +1,4 @@
-"""Tasks done by workers, each once, with results in the order of the tasks."""
+"""Run each task once on a pool of workers, and return results in the order of the tasks."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from perception.engines.protocol import Answer, Engine, LoadFailed, TaskDone, Wo
 from perception.errors import PerceptionError
 
 _Task = TypeVar("_Task", bound="Task")
-#: Tasks for each worker whose results wait for an earlier one, at most.
+#: Largest number of finished tasks per worker that wait for an earlier one.
 _AHEAD = 8
 
 
 class Task(Protocol):
-    """What is handed to a worker; a process can be sent it."""
+    """A unit of work; picklable."""
 
     def pieces(self: _Task) -> Sequence[_Task]:
-        """Smaller tasks whose results, in order, are its own; itself where it cannot be parted."""
+        """Split into smaller tasks, in order; return itself if it cannot be split."""
 
 
 @dataclass(frozen=True)
 class TaskResult(Generic[_Task]):
-    """A task with its result.
+    """A task and its result.
 
     Attributes:
-        task: that was done.
-        result: of it; a ``WorkerLost`` where every worker that tried was lost.
+        task: the task.
+        result: its result; a ``WorkerLost`` if all attempts failed.
     """
 
     task: _Task
@@ -44,7 +44,7 @@ class _TaskSlot(Generic[_Task]):
 
 
 class EngineError(PerceptionError):
-    """Workers end before they have loaded."""
+    """Workers that end before they are ready."""
 
 
 def run_in_order(
@@ -54,29 +54,26 @@ def run_in_order(
     attempts: int = 3,
     check: Callable[[_Task, object], _Task | None] = lambda task, result: None,
 ) -> Iterator[TaskResult[_Task]]:
-    """Hand tasks out as workers become free, and results in the order of the tasks.
+    """Run tasks as workers become free, and yield results in the order of the tasks.
 
-    The task of a worker that is lost is parted, and each piece given to others; a piece that was lost
-    ``attempts`` times is given up. Tasks are asked for when they are needed; without any, no worker starts.
+    If a worker is lost, its task is split and the pieces run on other workers. A piece that is lost
+    ``attempts`` times is given up. Tasks are requested when needed; without tasks no worker starts.
 
     Args:
-        engine: not started; the caller closes it.
-        tasks: in order.
-        attempts: workers that a task may cost.
-        check: of each result, in order: another task to do in its place, or None where it is as it should be.
+        engine: engine that has not started; the caller closes it.
+        tasks: tasks in order.
+        attempts: largest number of workers lost per task.
+        check: called with each result in order; returns a replacement task, or None to accept the result.
 
     Raises:
-        EngineError: as many workers in a row ended before they were ready.
-        Exception: what a worker raised when it loaded.
+        EngineError: ``attempts`` workers in a row ended before they were ready.
+        Exception: an exception of a worker during loading.
     """
     return iter(_Run(engine, iter(tasks), attempts, check))
 
 
 class _Run(Generic[_Task]):
-    """Which task is where.
-
-    What waits is in the order of the tasks, done or not; the first of it is handed to the caller once done.
-    """
+    """State of a run; ``_waiting`` holds all tasks whose results are not yielded yet, in order."""
 
     def __init__(
         self,
@@ -144,8 +141,8 @@ class _Run(Generic[_Task]):
                 self._unready += 1
                 if self._unready >= self._attempts:
                     raise EngineError(
-                        f"{self._unready} workers in a row ended before they were ready, the last one:"
-                        f" {answer.reason}; try fewer --workers"
+                        f"{self._unready} workers in a row ended before they were ready; the last one:"
+                        f" {answer.reason}. Use fewer --workers."
                     )
             self._engine.start(worker)
             return
@@ -156,7 +153,7 @@ class _Run(Generic[_Task]):
         self._idle.append(worker)
 
     def _lose(self, slot: _TaskSlot[_Task], lost: WorkerLost) -> None:
-        """Part what was lost, or give it to another, or give it up."""
+        """Split a lost task, retry it, or give it up."""
         pieces = slot.task.pieces()
         slot.tries += 1
         if len(pieces) > 1:

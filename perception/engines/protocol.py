@@ -1,4 +1,4 @@
-"""What an engine is: workers that load once, and then do one task at a time."""
+"""Interface of engines, whose workers load once and then run one task after another."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-#: Does a task in a worker.
+#: Runs a task in a worker.
 Work = Callable[[Any], Any]
 
 
 class Job(Protocol):
-    """What all workers do; sent to each as it starts."""
+    """The job of all workers; sent to each worker at its start."""
 
     def load(self, worker: int, threads: int) -> Work:
-        """Make a worker ready, once in its process.
+        """Prepare a worker, once per process.
 
         Args:
-            worker: its number, from 0.
-            threads: how many it may use.
+            worker: number of the worker, from 0.
+            threads: threads that it may use.
         """
 
 
 @dataclass(frozen=True)
 class WorkerReady:
-    """A worker has loaded, and takes a task."""
+    """A worker has loaded and waits for a task."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class LoadFailed:
-    """A worker cannot load, nor can any other."""
+    """A worker failed to load, as all others would."""
 
     worker: int
     error: Exception
@@ -39,7 +39,7 @@ class LoadFailed:
 
 @dataclass(frozen=True)
 class TaskDone:
-    """A worker has done its task, and takes another."""
+    """A worker has finished its task and waits for another."""
 
     worker: int
     result: Any
@@ -47,7 +47,7 @@ class TaskDone:
 
 @dataclass(frozen=True)
 class WorkerLost:
-    """A worker is gone, and its task with it; it can be started again."""
+    """A worker has ended, and its task with it; it can be restarted."""
 
     worker: int
     reason: str
@@ -57,22 +57,22 @@ Answer = WorkerReady | LoadFailed | TaskDone | WorkerLost
 
 
 class Engine(Protocol):
-    """Processes that work.
+    """A pool of worker processes.
 
     Attributes:
-        workers: how many there are, numbered from 0.
+        workers: number of workers, numbered from 0.
     """
 
     workers: int
 
     def start(self, worker: int) -> None:
-        """Start one that does not run. ``WorkerReady``, ``LoadFailed`` or ``WorkerLost`` follows."""
+        """Start a worker. ``WorkerReady``, ``LoadFailed`` or ``WorkerLost`` follows."""
 
     def send(self, worker: int, task: Any) -> None:
-        """Give a task to one that waits. ``TaskDone`` or ``WorkerLost`` follows."""
+        """Send a task to a waiting worker. ``TaskDone`` or ``WorkerLost`` follows."""
 
     def receive(self) -> Answer:
-        """Wait for what follows next, of any worker."""
+        """Wait for the next answer of any worker."""
 
     def close(self) -> None:
-        """End all of them."""
+        """End all workers."""
