@@ -294,7 +294,7 @@ def test_wrong_shapes_say_what_was_expected() -> None:
         rotated_iou_bev(boxes[:, :6], boxes)
     with pytest.raises(ValueError, match=r"b must have shape \(M, 7\).*got \(7,\)"):
         rotated_iou_3d(boxes, boxes[0])
-    with pytest.raises(ValueError, match=r"as many boxes.*got 4 and 3"):
+    with pytest.raises(ValueError, match=r"same number of boxes.*got 4 and 3"):
         rotated_iou_pairs(boxes, boxes[:3], metric="bev")
     with pytest.raises(ValueError, match=r"points must have shape \(N, 3 or more\), got \(4, 2\)"):
         points_in_boxes(boxes[:, :2], boxes)

@@ -49,7 +49,7 @@ def test_results_come_in_order_and_a_lost_task_is_done_by_another(make: Make, tm
     assert len(found) == 2 * 3 + 40
 
 
-@pytest.mark.parametrize(("fate", "reason"), [("killed", "ended"), ("raises", "RuntimeError: -1 is below")])
+@pytest.mark.parametrize(("fate", "reason"), [("killed", "process"), ("raises", "RuntimeError: -1 is below")])
 def test_what_ends_every_worker_is_given_up(make: Make, tmp_path: Path, fate: str, reason: str) -> None:
     found = done_by(make(Doubling(tmp_path), 1), [Numbers((1, -1, 2), fate), Numbers((3,))])
     assert [given.task.numbers for given in found] == [(1,), (-1,), (2,), (3,)]
