@@ -278,7 +278,7 @@ def test_checkpoints_that_do_not_fit(tmp_path: Path) -> None:
         convert_weights(weights, config)
     state["vfe.pfn_layers.0.linear.weight"] = torch.zeros(6, 14)
     torch.save({"model_state": state}, weights)
-    with pytest.raises(CheckpointError, match="points of 14 features"):
+    with pytest.raises(CheckpointError, match="unsupported 14 features"):
         convert_weights(weights, config)
 
 

@@ -462,7 +462,7 @@ def test_a_checkpoint_is_no_weights(perceive: Perceive, scan: Path, tmp_path: Pa
     torch.save({"step": 1}, tmp_path / "checkpoint.pt")
     done = perceive("detect", scan, "--out", tmp_path / "out", "--weights", tmp_path / "checkpoint.pt")
     assert done.status == 2
-    assert "weights.safetensors beside its checkpoint.pt" in done.remarks
+    assert "writes weights.safetensors" in done.remarks
     assert "fetch" not in done.remarks
 
 
