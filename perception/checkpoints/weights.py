@@ -63,7 +63,9 @@ def resolve_weights(name_or_path: str | Path) -> Path:
     if hub.names_repository(str(name_or_path)) and not path.parent.is_dir():
         return hub.download(str(name_or_path))
     names = ", ".join(shipped_weights()) or "none"
-    raise CheckpointError(f"no weights {str(name_or_path)!r}: neither a file nor shipped; shipped names are: {names}")
+    raise CheckpointError(
+        f"no weights {str(name_or_path)!r}: neither a file nor shipped; shipped names are: {names}"
+    )
 
 
 def save_weights(network: Network, path: str | Path, *, dtype: torch.dtype = torch.float16) -> None:

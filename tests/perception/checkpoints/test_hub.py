@@ -73,9 +73,7 @@ def test_to_the_hub_and_back(tiny_network: Network, tmp_path: Path) -> None:
         assert "check the name, and HF_TOKEN if the repository is private" in missing.stderr
 
 
-@pytest.mark.parametrize(
-    ("offline", "advice"), [("0", "check the network"), ("1", "unset it")]
-)
+@pytest.mark.parametrize(("offline", "advice"), [("0", "check the network"), ("1", "unset it")])
 def test_a_hub_that_cannot_be_asked(tmp_path: Path, offline: str, advice: str) -> None:
     """The cause, what to do about it, and how to name a file instead."""
     pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")

@@ -161,7 +161,7 @@ def test_wrong_arguments() -> None:
         near_lists(grid_from_cells(torch.zeros(1, dtype=torch.int32), (3, 4, 5), 1, 3), [3])
     with pytest.raises(ValueError, match="1 to 31 positive numbers"):
         near_lists(first, [])
-    with pytest.raises(ValueError, match="written and empty go together"):
+    with pytest.raises(ValueError, match="written and empty together"):
         near_lists(first, [3], empty=EmptyMaps((4, 5), 2))
     lists = [first, *near_lists(first, [20, 20, 20])]
     cells = torch.zeros(80, dtype=torch.int32)
