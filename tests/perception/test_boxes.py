@@ -188,7 +188,7 @@ finite_boxes = st.tuples(
     *[st.floats(0.05, 12)] * 3,
     st.floats(-10, 10),
 ).map(lambda values: np.array([values]))
-property_settings = settings(max_examples=100, deadline=None, derandomize=True)
+property_settings = settings(max_examples=100, derandomize=True)
 
 
 @property_settings

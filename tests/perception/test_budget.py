@@ -84,7 +84,7 @@ def clouds(draw: st.DrawFn) -> torch.Tensor:
 
 
 @given(clouds(), st.floats(0.01, 1.0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_most_important_pillars_stay_whole(points: torch.Tensor, share: float) -> None:
     config = PillarConfig(range_m=(0, -8, -3, 16, 8, 1), pillar_size_m=1.0)
     kept = important_points(points, config, share)
@@ -106,7 +106,7 @@ def test_the_most_important_pillars_stay_whole(points: torch.Tensor, share: floa
 
 
 @given(clouds(), st.randoms(use_true_random=False))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_order_of_points_is_irrelevant(points: torch.Tensor, random: Any) -> None:
     config = PillarConfig(range_m=(0, -8, -3, 16, 8, 1), pillar_size_m=1.0)
     order = list(range(len(points)))

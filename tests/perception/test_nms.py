@@ -70,7 +70,7 @@ def test_every_path_agrees_with_every_pair(
                 np.testing.assert_array_equal(rotated_nms(boxes, scores, **options), expected, err_msg=path)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(
     count=st.integers(0, 40),
     seed=st.integers(0, 2**32 - 1),

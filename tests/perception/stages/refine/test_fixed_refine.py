@@ -99,7 +99,7 @@ def options() -> dict[str, object]:
     return {"map_shape": MAP_SHAPE, "pillar_size_m": GRID.pillar_size_m}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10_000), st.integers(1, 12), st.booleans())
 def test_equals_the_dynamic_stage(seed: int, boxes: int, folded: bool) -> None:
     stage = make_stage()
