@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -13,13 +11,6 @@ from perception.model.head import CentreHead
 from perception.model.layers import DenseBlock, DenseUnit
 from perception.model.neck import Neck
 from perception.stages.neck.empty import EmptyMaps, EmptyScene, dilated, list_reach
-
-
-class HeatedMap(NamedTuple):
-    """Map (1, C, H, W) and logits (1, classes, H, W) of its heat map."""
-
-    features: Tensor
-    heat: Tensor
 
 
 class _RowLayer(nn.Module):
@@ -72,8 +63,8 @@ class CellNeck(nn.Module):
         self.elsewhere: Tensor
         self.elsewhere_fine: Tensor
 
-    def forward(self, fine: CellTensor, coarse: CellTensor) -> HeatedMap:
-        """Compute the maps from the backbone's output at two resolutions."""
+    def forward(self, fine: CellTensor, coarse: CellTensor) -> tuple[Tensor, Tensor]:
+        """Compute the map (1, C, H, W) and its heat logits (1, classes, H, W) from the backbone's output."""
         cells, values = self._filled(coarse.cells, self.elsewhere), self._table(coarse.features, 0)
         for number, block in enumerate(self.blocks):
             assert isinstance(block, nn.ModuleList)
@@ -97,7 +88,7 @@ class CellNeck(nn.Module):
         features = torch.cat([torch.relu(self.out(F.embedding(windows, table))), self.empty_features])
         logits = self.heat(torch.relu(self.heat_hidden(features)))
         places = self._filled(last, self.elsewhere_fine).places[1:-1, 1:-1]
-        return HeatedMap(_map(features, places), _map(logits, places))
+        return _map(features, places), _map(logits, places)
 
     def _table(self, rows: Tensor, layer: int) -> Tensor:
         """Append the rows of the empty scene and a row of zeros to the rows of a layer."""

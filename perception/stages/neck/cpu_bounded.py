@@ -77,6 +77,16 @@ class NeckCells(ABC):
     def tiles_of(self, after: NeckCells, values: Tensor) -> TilePlan:
         """Plan the tiles of a 3x3 layer from these cells to ``after``."""
 
+    def values(self, empty: Tensor, pool: RowPool) -> Tensor:
+        """Allocate rows for the cells, followed by those of the empty scene and a row of zeros."""
+        values = pool.take_with_zero_row(len(self) + self.empty_count, empty.shape[1], empty.dtype)
+        values[len(self) : -1] = empty
+        return values
+
+
+class OutputCells(NeckCells):
+    """Cells of the last layer, whose rows can be read as a map."""
+
     @abstractmethod
     def whole(self, values: Tensor) -> Tensor | ListedMap:
         """Return the map of rows from :meth:`values`, in new memory."""
@@ -85,14 +95,8 @@ class NeckCells(ABC):
     def heat(self, values: Tensor) -> Tensor:
         """Return the heat map of rows from :meth:`values`, in new memory."""
 
-    def values(self, empty: Tensor, pool: RowPool) -> Tensor:
-        """Allocate rows for the cells, followed by those of the empty scene and a row of zeros."""
-        values = pool.take_with_zero_row(len(self) + self.empty_count, empty.shape[1], empty.dtype)
-        values[len(self) : -1] = empty
-        return values
 
-
-class _MapCells(NeckCells):
+class _MapCells(OutputCells):
     """Cells of maps of one shape.
 
     Args:
@@ -159,7 +163,7 @@ class CpuBoundedNeck:
         with torch.inference_mode():
             self._weights = _pack(neck, head, empty.small, dtype)
 
-    def features(self, rows: BackboneRows, pool: RowPool) -> tuple[NeckCells, Tensor]:
+    def features(self, rows: BackboneRows, pool: RowPool) -> tuple[OutputCells, Tensor]:
         """Compute cells and rows of the head's map; the pool owns input and output rows."""
         convolutions, empty = self._weights.convolutions, self._weights.empty
         before = self._active(rows)
@@ -181,7 +185,7 @@ class CpuBoundedNeck:
         pool.give(values, raised, rows.fine, rows.coarse)
         return last, made
 
-    def heat_logits(self, cells: NeckCells, features: Tensor, pool: RowPool) -> Tensor:
+    def heat_logits(self, cells: OutputCells, features: Tensor, pool: RowPool) -> Tensor:
         """Compute heat logits (B, classes, 2H, 2W), and return the rows of :meth:`features` to the pool."""
         (hidden_weight, hidden_bias), (weight, bias) = self._weights.heat
         logits = cells.values(self._weights.empty_heat, pool)
@@ -214,7 +218,7 @@ class CpuBoundedNeck:
         near = cells.near.repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)
         return _MapCells(near, finer_cells(cells.cells), self._empty_fine_rows, 4 * self._empty_cells)
 
-    def _last(self, fine: NeckCells) -> NeckCells:
+    def _last(self, fine: NeckCells) -> OutputCells:
         """Return the finer cells that the last 3x3 layer reaches."""
         assert isinstance(fine, _MapCells)
         return _MapCells(*dilated_cells(fine.near), self._empty_fine_rows, 4 * self._empty_cells)

@@ -15,7 +15,7 @@ from perception.model.head import CentreHead
 from perception.model.listed_map import ListedMap
 from perception.model.neck import Neck
 from perception.stages.backbone.cpu import BackboneRows
-from perception.stages.neck.cpu_bounded import CpuBoundedNeck, NeckCells, finer_cells
+from perception.stages.neck.cpu_bounded import CpuBoundedNeck, NeckCells, OutputCells, finer_cells
 from perception.stages.neck.empty import EmptyMaps, list_reach
 from sparse_core.conv.convolution.cpu.keyed import CellKeys, KeyedLevel, merged
 from sparse_core.conv.convolution.cpu.tiles import TILE_SHAPES, TilePlan, keyed_tile_plan
@@ -24,7 +24,7 @@ from sparse_core.conv.coordinates.common import coordinates_from_keys, key_strid
 Rows = npt.NDArray[np.int32]
 
 
-class _KeyedCells(NeckCells):
+class _KeyedCells(OutputCells):
     """Cells of an unbounded map.
 
     Args:
@@ -103,14 +103,6 @@ class _FinerCells(NeckCells):
         ]
         return np.stack(places)
 
-    def whole(self, values: Tensor) -> Tensor:
-        """Not needed: only the last layer's map is read."""
-        raise NotImplementedError
-
-    def heat(self, values: Tensor) -> Tensor:
-        """Not needed: only the last layer's heat map is read."""
-        raise NotImplementedError
-
 
 class CpuUnboundedNeck(CpuBoundedNeck):
     """Runs a folded neck and heat map on rows of an unbounded grid.
@@ -148,7 +140,7 @@ class CpuUnboundedNeck(CpuBoundedNeck):
         assert isinstance(cells, _KeyedCells)
         return _FinerCells(cells)
 
-    def _last(self, fine: NeckCells) -> NeckCells:
+    def _last(self, fine: NeckCells) -> OutputCells:
         assert isinstance(fine, _FinerCells)
         line = key_strides(fine.shape)[1]
         coarse = coordinates_from_keys(torch.from_numpy(fine.coarse.index.keys), fine.coarse.shape)
