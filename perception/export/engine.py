@@ -122,11 +122,7 @@ class _Graph:
 
 
 def export_engine(network: Network, path: Path) -> None:
-    """Write the backbone of a folded sparse network; outputs are ``fine`` and ``coarse``.
-
-    Raises:
-        ConfigError: a dense network, strided layers that do not dilate, or an unbounded range.
-    """
+    """Write the backbone of a folded sparse network; outputs are ``fine`` and ``coarse``."""
     backbone, config = network.backbone, network.config
     if not isinstance(backbone, SparseBackbone) or not config.backbone.dilating:
         raise ConfigError(

@@ -83,8 +83,7 @@ class ExportSteps(
         network: folded network on the CPU.
 
     Raises:
-        ConfigError: an unbounded range, a kind other than sparse or dense, or strided layers that do not
-            dilate.
+        ConfigError: an unbounded range, an unsupported kind, or strided layers that do not dilate.
         CheckpointError: foreign layers.
     """
 

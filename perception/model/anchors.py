@@ -31,11 +31,7 @@ class AnchorBoxes(NamedTuple):
 
 
 class AnchorHead(nn.Module):
-    """Head that predicts scores, box codes and directions of the anchors of each cell.
-
-    Args:
-        config: configuration of the detector.
-    """
+    """Head that predicts scores, box codes and directions of the anchors of each cell."""
 
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__()

@@ -25,7 +25,6 @@ def convolve_map(
             are split into bands; others run in one thread.
         features: (B, C_in, H, W).
         skip: tensor of the output's shape to add.
-        relu: apply a ReLU.
 
     Returns:
         (B, C_out, H', W').

@@ -24,11 +24,7 @@ POINT_FEATURES = 10
 
 
 class CanvasEncoder(nn.Module):
-    """Pillar features: layers shared by all points, each with the maximum over the pillar.
-
-    Args:
-        config: configuration of the detector.
-    """
+    """Pillar features: layers shared by all points, each with the maximum over the pillar."""
 
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__()
@@ -66,11 +62,7 @@ class CanvasEncoder(nn.Module):
 
 
 class CanvasBackbone(nn.Module):
-    """Stages on the full grid, upsampled to one resolution and concatenated.
-
-    Args:
-        config: configuration of the detector.
-    """
+    """Stages on the full grid, upsampled to one resolution and concatenated."""
 
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__()
@@ -102,7 +94,6 @@ class CanvasNetwork(Network):
     """Network with a dense canvas of pillars.
 
     Args:
-        config: configuration of the detector.
         head: makes the head.
     """
 
@@ -134,11 +125,7 @@ class CanvasNetwork(Network):
 
 
 def canvas_section(config: DetectorConfig) -> CanvasConfig:
-    """Return the section ``backbone``.
-
-    Raises:
-        ConfigError: another kind of detector.
-    """
+    """Return the section ``backbone``."""
     if not isinstance(config.backbone, CanvasConfig):
         raise ConfigError(f"backbone.kind must be 'anchors' or 'centres', got {config.backbone.kind!r}")
     return config.backbone

@@ -41,11 +41,7 @@ class CentreBoxes(NamedTuple):
 
 
 class CentreGroupsHead(nn.Module):
-    """Head with separate branches for each group of classes.
-
-    Args:
-        config: configuration of the detector.
-    """
+    """Head with separate branches for each group of classes."""
 
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__()

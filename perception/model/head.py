@@ -48,7 +48,6 @@ class CentreHead(nn.Module):
     Args:
         config: classes and widths.
         in_channels: width of the map.
-        grid: grid of the map.
     """
 
     def __init__(self, config: HeadConfig, *, in_channels: int, grid: GroundGrid) -> None:
@@ -114,7 +113,6 @@ class CentreHead(nn.Module):
         """:meth:`propose` for a map of listed cells; only these can be peaks.
 
         Args:
-            features: the map.
             heat_logits: (M + 4, classes) in the order of its values.
             batch_size: frames B; results are padded to ``top_k`` with scores of zero.
             top_k, above: see :meth:`propose`.
@@ -197,7 +195,6 @@ def decode_boxes(
         codes: (P, 8) float32, see ``BOX_CODE``.
         cells: (P, 2) integer column and row of the map's cells.
         mean_sizes: (P, 3) reference sizes of the boxes' classes, metres.
-        grid: grid of the map.
         limit: largest absolute logarithm of a size.
     """
     centre = grid.metres_of(grid.positions_of_cells(cells) + 0.5 + codes[:, :2])

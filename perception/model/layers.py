@@ -56,11 +56,9 @@ class SparseUnit(nn.Module):
     """Sparse 3x3 (or 1x1) convolution, batch norm, optional skip and ReLU.
 
     Args:
-        in_channels, out_channels: widths.
         stride: 1 (submanifold) or 2.
         kernel_size: 3 or 1.
         config: implementation and dilation of strided layers.
-        relu: apply it.
     """
 
     def __init__(
@@ -245,11 +243,7 @@ class DenseBlock(nn.Module):
 
 
 def fold_batch_norms(module: nn.Module) -> None:
-    """Fold the batch norms of all units in ``module``.
-
-    Raises:
-        ValueError: the module is in training mode.
-    """
+    """Fold the batch norms of all units in ``module``."""
     if module.training:
         raise ValueError("fold_batch_norms needs a module in evaluation mode: call .eval() first")
     for part in module.modules():

@@ -98,11 +98,7 @@ class Network(nn.Module):
         return turned(boxes, output.flip_logits), output
 
     def add_embedding(self, head: EmbeddingHead | None) -> None:
-        """Attach an embedding head; None changes nothing.
-
-        Raises:
-            CheckpointError: a network without refinement.
-        """
+        """Attach an embedding head; None changes nothing."""
         if head is None:
             return
         if not self.config.refine.enabled:

@@ -83,8 +83,6 @@ def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl =
 
     Args:
         clouds: one (N_i, 4) float32 tensor per frame, on one device; frames may be empty.
-        config: grid and capacity.
-        impl: implementation of the coordinate table.
     """
     if len(clouds) == 0:
         raise ValueError("clouds must have at least one frame, which may be empty")
@@ -193,7 +191,6 @@ def _table_and_order(
         coordinates: (N, 3) int32 ``(batch, iy, ix)`` of each point.
         columns: (4, N) float32 points.
         key_shape: rows and columns that have keys.
-        impl: implementation of the table.
     """
     bits = columns.view(torch.int32).long()
     digest = torch.zeros(bits.shape[1], dtype=torch.int64, device=bits.device)

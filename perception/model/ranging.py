@@ -19,11 +19,7 @@ def in_range(network: Network, pillars: PillarConfig) -> Network:
     """Return a network with the same modules and weights for another range.
 
     Args:
-        network: not changed.
         pillars: configuration that differs in range, heights and origin only.
-
-    Raises:
-        ConfigError: a range that does not fit the backbone.
     """
     if pillars == network.config.pillars:
         return network

@@ -215,9 +215,6 @@ class RefineStage(nn.Module):
 
     Args:
         config: widths and margin.
-        classes: number of classes.
-        map_channels: width of the bird's-eye map.
-        grid: grid of that map.
     """
 
     def __init__(
@@ -310,9 +307,7 @@ def pool_points(
 
     Args:
         features: (P, 12) features of the points of R proposals.
-        crop: the points.
         layers: maps (N, 12) to (N, C), not negative.
-        channels: C.
 
     Returns:
         (R, C) float32; zero for a proposal without points.

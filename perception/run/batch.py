@@ -152,9 +152,6 @@ class FrameGrid(ABC):
         capacities: capacity for active cells of each level, for the whole batch; with ``coarse`` also of the
             neck's map (last).
         coarse: the neck is computed near active cells only.
-        batch_size: frames per batch.
-        dtype: dtype of the features.
-        impl: implementation of every step.
     """
 
     #: True if the neck is planned in parallel with the encoder, False if with the first level of the
@@ -195,7 +192,6 @@ class FrameGrid(ABC):
         """Make the neck of this grid.
 
         Args:
-            weights: weights of the neck.
             nearby: capacity of each list of cells near active ones; empty: a dense neck (bounded grids only).
         """
 

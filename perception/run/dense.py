@@ -17,7 +17,6 @@ class DenseSteps(FixedSteps):
     """Steps of a network with a dense backbone.
 
     Args:
-        network: folded network.
         capacities: capacity for pillars of the whole batch.
         options: see :class:`~perception.run.fixed.FixedSteps`.
     """

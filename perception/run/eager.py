@@ -95,7 +95,6 @@ class EagerSteps(
     Scans are (N_i, 4) float32 each, on the device.
 
     Args:
-        network: folded network.
         dtype: dtype of the features on a CPU: float32, or bfloat16 if :meth:`PlannedMaps.suits`.
     """
 

@@ -40,11 +40,7 @@ class Fetcher(Generic[Item]):
         self._stopped.set()
 
     def take(self, *, wait: bool) -> Item | None:
-        """Return the next item; None at the end, or if ``wait`` is False and no item has arrived.
-
-        Raises:
-            BaseException: an exception of the iterator.
-        """
+        """Return the next item; None at the end, or if ``wait`` is False and no item has arrived."""
         if self._ended:
             return None
         try:

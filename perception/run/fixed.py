@@ -49,7 +49,6 @@ class FixedSteps(Steps[FixedScans, BatchCells, BatchLevels, BatchMap, BatchPeaks
         network: folded network, on the device to run on.
         capacities: capacity for active cells of each level, for the whole batch.
         coarse: capacity for active cells of the neck's map; None: a dense neck.
-        batch_size: frames per batch.
         dtype: dtype of the features: float16, bfloat16 or float32.
         impl: implementation of every step: ``"reference"``, ``"triton"`` or ``"auto"``.
         config: configuration with other thresholds; None: the network's.
@@ -214,9 +213,6 @@ class SparseSteps(FixedSteps):
         capacities: capacity for active cells of each level of the backbone, for the whole batch.
         nearby: capacity of each list of cells near active ones, to which neck and heat map are restricted
             (:class:`~perception.stages.neck.GpuBoundedNeck`); empty: dense neck, for bounded grids only.
-
-    Raises:
-        ValueError: a dense backbone, one that does not dilate, or a wrong number of capacities.
     """
 
     def __init__(

@@ -50,7 +50,6 @@ def why_no_graph(config: DetectorConfig, steps: type[FixedSteps] | None, device:
     Args:
         config: configuration of the network.
         steps: ``graph_steps(config)`` of :mod:`perception.registry`.
-        device: device to run on.
     """
     if steps is None:
         return f"detectors of kind {config.backbone.kind!r} have no steps for graphs"
@@ -232,7 +231,6 @@ class FrameRunner:
     Args:
         network: folded network, on the device to run on.
         steps: ``graph_steps(config)`` of :mod:`perception.registry`.
-        dtype: dtype of the features.
         overflow: what to do with a frame that has too many active cells: ``"grow"`` captures a larger graph
             and computes the frame again; ``"warn"`` drops cells and emits a ``CapacityWarning``.
         impl: see :class:`~perception.run.fixed.FixedSteps`.

@@ -20,11 +20,7 @@ PRECISIONS: dict[Precision, torch.dtype] = {
 def usable_precision(
     asked: Precision | None, network: Network, device: torch.device, *, graphs: bool
 ) -> Precision:
-    """Return the precision of features: ``asked``, or float16 in CUDA graphs and float32 elsewhere.
-
-    Raises:
-        ValueError: unknown precision, or one that the network or device does not support.
-    """
+    """Return the precision of features: ``asked``, or float16 in CUDA graphs and float32 elsewhere."""
     if asked is not None and asked not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}; got {asked!r}")
     if graphs:

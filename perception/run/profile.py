@@ -24,7 +24,6 @@ def time_stages(
 
     Args:
         frame: runs a frame, each stage through its argument.
-        device: device of the frame.
         repeats: measured frames, after one warm-up frame.
     """
     times: dict[str, list[float]] = {}

@@ -68,11 +68,7 @@ def _compiled(device: torch.device) -> ctypes.CDLL | None:
 
 
 def _done(status: int) -> bool:
-    """Return True if a copy was started, False if this thread has no CUDA context yet.
-
-    Raises:
-        ImplementationError: the driver refused the copy.
-    """
+    """Return True if a copy was started, False if this thread has no CUDA context yet."""
     if status == nvrtc.INVALID_CONTEXT:
         return False
     nvrtc.check(status, "a copy to or from the GPU")
@@ -95,7 +91,6 @@ class InputBlock:
     """A batch of frames in one block of memory: lengths, then points.
 
     Args:
-        batch_size: frames.
         points: capacity for points of a frame.
         device: device; None: page-locked host memory.
 

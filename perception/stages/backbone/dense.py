@@ -40,8 +40,6 @@ def canvas_maps(
     Args:
         backbone, neck: folded modules; copied.
         grid_shape: rows and columns of the pillars' grid.
-        batch_size: frames per call.
-        dtype: dtype of the features.
 
     Returns:
         A function from features (capacity, C) and their cells (capacity,) int32 of a

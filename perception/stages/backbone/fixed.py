@@ -40,7 +40,6 @@ class FixedLevels:
         backbone: folded backbone, on the device to run on.
         capacities: capacity for active cells of each level, for the whole batch.
         dtype: dtype of the features: float16, bfloat16 or float32.
-        impl: implementation of every operation.
     """
 
     def __init__(

@@ -62,11 +62,7 @@ def usual_rows(active: int, capacity: int) -> int:
 
 
 def pack_unit(unit: nn.Module, dtype: torch.dtype) -> Unit:
-    """Pack a folded unit, sparse or dense.
-
-    Raises:
-        ValueError: the unit has a batch norm.
-    """
+    """Pack a folded unit, sparse or dense."""
     assert isinstance(unit, SparseUnit | DenseUnit)
     if not isinstance(unit.norm, nn.Identity):
         raise ValueError("the network has batch norms. Fold it first: network.fold()")

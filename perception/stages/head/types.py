@@ -106,10 +106,6 @@ def pack_up(up: DenseUnit, lateral: SparseUnit | DenseUnit, dtype: torch.dtype) 
         up: ``neck.up`` of a folded :class:`~perception.model.network.Network`.
         lateral: ``backbone.lateral`` of the same network.
         dtype: float16, bfloat16 or float32.
-
-    Raises:
-        ValueError: a unit that is not folded, or another kernel size or stride.
-        TypeError: another dtype.
     """
     _check_folded("neck.up", up)
     _check_folded("backbone.lateral", lateral)

@@ -276,7 +276,6 @@ def padded_rows(cells: Tensor, empty_rows: Tensor, empty_count: int, batch_size:
         cells: (M, 3) int64 listed cells, in row order.
         empty_rows: (H, W) int32 row of the empty scene, from 0, for every other cell.
         empty_count: rows of the empty scene, after the listed ones; a row of zeros for margins follows.
-        batch_size: maps.
     """
     planned = plan_rows(cells, empty_rows, empty_count, batch_size, TILE_MARGINS)
     if planned is not None:

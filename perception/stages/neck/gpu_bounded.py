@@ -34,12 +34,7 @@ class GpuBoundedNeck(GpuListNeck[FixedGrid, BoundedPlan]):
     Args:
         weights: weights on the device to run on.
         shape: rows and columns of the neck's map.
-        batch_size: frames per batch.
         capacities: capacities of lists 0 to n.
-        impl: implementation of every step.
-
-    Raises:
-        ValueError: no block, or a wrong number of capacities.
     """
 
     def __init__(

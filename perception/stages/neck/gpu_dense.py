@@ -21,9 +21,6 @@ class GpuDenseNeck:
     Args:
         weights: weights on the device to run on.
         shape: rows and columns of the neck's map.
-        batch_size: frames per batch.
-        device: device to run on.
-        impl: implementation of every step.
     """
 
     def __init__(

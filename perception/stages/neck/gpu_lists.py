@@ -66,10 +66,6 @@ class GpuListNeck(ABC, Generic[Cells, Plan]):
         weights: weights on the device to run on.
         empty: geometry of the small map.
         capacities: capacities of lists 0 to n, see :func:`~perception.stages.neck.list_reach`.
-        impl: implementation of every step.
-
-    Raises:
-        ValueError: no block, or a wrong number of capacities.
     """
 
     def __init__(
@@ -102,7 +98,6 @@ class GpuListNeck(ABC, Generic[Cells, Plan]):
             sparse: (capacity, C) rows of the backbone's last level.
             table: (9, capacity of list 0) rows of ``sparse`` for each cell of list 0.
             fine: cells of ``sparse``.
-            plan: plan of the batch.
         """
 
     @abstractmethod

@@ -45,7 +45,6 @@ def supports(unit: Unit, heat: HeatWeights | None, spatial_shape: tuple[int, int
         unit: packed 3x3 convolution.
         heat: layers of the heat map of its result, or None.
         spatial_shape: rows and columns of the maps.
-        batch_size: maps.
     """
     weight = unit.weight
     if weight.dtype not in (torch.float16, torch.bfloat16) or not _runs_on(weight.device):
@@ -114,10 +113,6 @@ class MapLaunch:
     Args:
         unit, heat: layers that :func:`supports` accepts.
         spatial_shape: rows and columns of the maps.
-        batch_size: maps.
-
-    Raises:
-        ImplementationError: the kernel does not compile.
     """
 
     def __init__(
@@ -182,9 +177,6 @@ class MapLaunch:
         Args:
             features: (B * H * W, C_in) contiguous.
             residual: (B * H * W, C_out) contiguous, or None.
-
-        Raises:
-            ValueError: wrong shape, dtype or device.
         """
         found = torch.empty((len(features), self._channels), dtype=self._dtype, device=self._device)
         for name, tensor, shape in (

@@ -27,9 +27,6 @@ class MapConvolution:
         impl: ``"reference"``, ``"triton"`` (an implicit matrix product over the table) or ``"auto"``. On
             Hopper GPUs "auto" uses a CUDA kernel in shared memory for small 16-bit maps, else Triton for CUDA
             tensors.
-
-    Raises:
-        ValueError: a weight that is not 3x3, or a table of another size.
     """
 
     def __init__(
@@ -72,11 +69,7 @@ class MapConvolution:
         return self._table_product(features, residual)
 
     def with_heat(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Convolve a map; return it and its heat map (B, classes, H, W) float32.
-
-        Raises:
-            ValueError: there are no layers of a heat map.
-        """
+        """Convolve a map; return it and its heat map (B, classes, H, W) float32."""
         if self.heat is None:
             raise ValueError("MapConvolution was made without heat. Pass heat to the constructor.")
         if self._launch is not None:

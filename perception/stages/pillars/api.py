@@ -109,7 +109,6 @@ def fixed_encode(
     Args:
         located: from :func:`locate_points`, before :func:`sort_points`.
         grid: rows of ``located.bits``; points of pillars beyond its capacity are ignored.
-        weights: weights of an encoder for the same grid.
         dtype: dtype of the features: float16, bfloat16 or float32.
         out: (capacity, C) output buffer of this dtype.
         impl: see :func:`locate_points`.

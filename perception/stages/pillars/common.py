@@ -48,8 +48,6 @@ def encode_points(
     Args:
         points: (N, 4); local: (N, 3) from :func:`local_points`; rows: (N,) int64 pillar of each point.
         sums: (capacity, 4) int64 fixed-point sums of ``local``, and the number of points.
-        weights: weights of the encoder.
-        dtype: dtype of the features.
         taken: (N, 1) bool, False for points to ignore; None: all count.
     """
     capacity, counts = len(sums), sums[:, 3].clamp(min=1)

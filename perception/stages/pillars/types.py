@@ -73,11 +73,7 @@ class PillarWorkspace:
     def make(
         cls, config: PillarConfig, batch_size: int, *, device: torch.device | str = "cpu"
     ) -> PillarWorkspace:
-        """Allocate cleared buffers, about 36 bytes per cell.
-
-        Raises:
-            ValueError: no frame, or more cells than 32 bits.
-        """
+        """Allocate cleared buffers, about 36 bytes per cell."""
         shape = config.grid_shape
         words = word_count(shape, batch_size)
         cells = 32 * words

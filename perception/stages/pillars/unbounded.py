@@ -49,9 +49,7 @@ def hash_pillars(
     Args:
         points: (B, P, 4) float32 x, y, z (metres, LiDAR frame), intensity.
         lengths: (B,) int32 points of each frame; further points are ignored.
-        grid: grid of the pillars.
         capacity: capacity for pillars of the whole batch; ``grid.active`` counts all.
-        impl: implementation of the hash table.
     """
     batch, room = points.shape[:2]
     device = points.device
@@ -83,8 +81,6 @@ def encode_hashed(
 
     Args:
         pillars: from :func:`hash_pillars`.
-        weights: weights of an encoder for the same grid.
-        dtype: dtype of the features.
 
     Returns:
         (capacity, C); undefined from ``grid.count`` on.

@@ -41,9 +41,6 @@ class EncoderWeights:
         Args:
             encoder: encoder in evaluation mode.
             device: device of the copies; None: that of the encoder.
-
-        Raises:
-            ValueError: the encoder is in training mode.
         """
         if encoder.training:
             raise ValueError("EncoderWeights needs an encoder in evaluation mode. Call encoder.eval() first.")

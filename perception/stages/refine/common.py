@@ -120,7 +120,6 @@ def corrected(
     Args:
         joined: (R, H1) float32 output of the first hidden layer.
         boxes: (R, 7) boxes to correct.
-        weights: weights of the step.
         turn: add half a turn to boxes with a positive flip logit.
     """
     hidden = torch.relu(joined @ weights.hidden.float() + weights.hidden_bias)

@@ -51,7 +51,6 @@ def refine_hashed(
         last: cells of the map at half its resolution.
         boxes: (B, K, 7) float32; labels: (B, K) int32 class, -1 for no box.
         weights: from :func:`~perception.stages.refine.pack_refine`.
-        grid: grid of the pillars.
         turn: add half a turn to boxes with a positive flip logit.
         workspace: cleared buffers for B * K boxes.
         tiles: tiles of the kernels; None: default.

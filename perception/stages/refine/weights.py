@@ -75,10 +75,6 @@ def pack_refine(
         dtype: float16, bfloat16 or float32. The first and the last layer, scalar inputs and biases are always
             float32.
         device: device of the weights; None: that of the stage.
-
-    Raises:
-        TypeError: another dtype.
-        ValueError: the stage is in training mode, or does not have three point layers.
     """
     if dtype not in DTYPES:
         raise TypeError(f"dtype must be one of {DTYPES}, got {dtype}")

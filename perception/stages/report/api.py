@@ -32,7 +32,6 @@ def fixed_report(
         scores: (B, M) float32 in [0, 1]; labels: (B, M) int32 classes, -1 for no box.
         counts: (B,) int32 and numbers: (N,) int32, copied.
         embeddings: (B, M, E) floating-point vectors of the boxes.
-        rules: rules of each class.
         impl: ``"reference"`` (plain torch), ``"triton"`` (one launch) or ``"auto"``: Triton for CUDA.
 
     Returns:
