@@ -152,8 +152,8 @@ def push_to_hub(
         CheckpointError, ImportError, ValueError, OSError: see :func:`load_weights` and ``hub.push``.
     """
     path = resolve_weights(name_or_path)
-    network, beside = load_weights(path), embedding_path(path)
-    embedding = beside if beside.is_file() else None
+    network, head_path = load_weights(path), embedding_path(path)
+    embedding = head_path if head_path.is_file() else None
     return hub.push(path, embedding, network.config, repository, licence=licence, private=private)
 
 
