@@ -1,10 +1,11 @@
-"""Sparse 3-D perception: point clouds in, boxes out."""
+"""Sparse 3-D perception: detect and track objects in LiDAR point clouds."""
 
 import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perception.drawing import drawing
+from sparse_core import __version__ as __version__
 
 if TYPE_CHECKING:
     from perception.detector import Detector
@@ -26,14 +27,14 @@ _MODULES = {
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        # Loaded with the first use: torch takes seconds, and the command line does not always need it.
+        # Import on first use: torch takes seconds, and many commands do not need it.
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def _draw_bev(*drawn: Any, **options: Any) -> Path:
-    # Loaded with the first picture: most programs draw nothing.
+    # Import matplotlib with the first picture only.
     from perception.visualise import draw_bev
 
     return draw_bev(*drawn, **options)

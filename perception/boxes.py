@@ -1,24 +1,22 @@
-"""Rotated boxes: corners, membership of points, exact intersection over union.
+"""Rotated boxes: corners, points in boxes, exact intersection over union.
 
 Boxes are ``(x, y, z, length, width, height, yaw)``: metres and radians in the LiDAR frame, z at the box
-centre, yaw counter-clockwise from +x. Everything is computed in float64, in a frame local to the boxes, so
-map coordinates of millions of metres cost no accuracy. Tensors give tensors on the same device; numpy
-arrays and nested lists give numpy arrays. Floating results are float32 when every input is float32 and
-float64 otherwise. Nothing here carries a gradient.
+centre, yaw counter-clockwise from +x. All computation is in float64 and relative to the boxes, so large map
+coordinates lose no accuracy. Tensors give tensors on the same device; numpy arrays and nested lists give
+numpy arrays. Results are float32 if all inputs are float32, else float64. There are no gradients.
 
-The intersection of two rectangles is exact up to rounding: no sampling, no vertex lists. In the frame of
-box ``b``, clamping a point to the rectangle ``b`` is a retraction of the plane, and the straight path from
-a point outside to its image never crosses the interior of ``b``. The clamped boundary of ``a`` therefore
-winds around every interior point of ``b`` as often as the boundary of ``a`` does, and Green's theorem turns
-the area into one integral over it:
+The intersection of two rectangles is exact up to rounding, without sampling or vertex lists. In the frame of
+box ``b``, clamping to the rectangle ``b`` is a retraction of the plane. The straight path from an outside
+point to its image never crosses the interior of ``b``. The clamped boundary of ``a`` therefore has the same
+winding number around every interior point of ``b`` as the boundary of ``a``. Green's theorem gives the area:
 
     area(a ∩ b) = ∮ X dY,    X = clamp(x, ±length_b / 2),    Y = clamp(y, ±width_b / 2)
 
-along the four edges of ``a``. An edge contributes only where it crosses the slab ``|y| <= width_b / 2``;
-there X is piecewise linear with at most two kinks, so three trapezoids are exact. The edge parameters come
-from parametric line clipping (Liang and Barsky, "A New Concept and Method for Line Clipping", ACM
-Transactions on Graphics 3(1), 1984). A misplaced kink on a nearly parallel edge moves the area by no more
-than rounding, which is what keeps identical, touching and 1e-7 rad rotated boxes accurate.
+along the four edges of ``a``. An edge contributes only within the slab ``|y| <= width_b / 2``. There X is
+piecewise linear with at most two kinks, so three trapezoids are exact. Parametric line clipping gives the
+edge parameters (Liang and Barsky, "A New Concept and Method for Line Clipping", ACM Transactions on Graphics
+3(1), 1984). A misplaced kink on a nearly parallel edge changes the area by rounding only, so identical,
+touching and slightly rotated boxes stay accurate.
 """
 
 from __future__ import annotations
@@ -44,25 +42,22 @@ BOX_FIELDS = ("x", "y", "z", "length", "width", "height", "yaw")
 #: Largest magnitude of a box field; beyond it the product of three sizes would leave float64.
 MAX_FIELD = 1e100
 
-# Intermediates per chunk: about 1 kB a clipped pair, about 60 bytes an entry of a pairwise table.
+# Sizes of chunks. Intermediates take about 1 kB per clipped pair and 60 bytes per entry of a pairwise table.
 _CLIPPED_PAIRS_PER_CHUNK = {"cpu": 1 << 14, "cuda": 1 << 19}
 _TABLE_ENTRIES_PER_CHUNK = 1 << 18
 
-# Widens circle tests so that rounding never drops a pair that the exact test would keep.
+# Margin of circle tests, so that rounding never drops an overlapping pair.
 _CIRCLE_SLACK = 1.0 + 1e-9
 
 
 def wrap_angle(angle_rad: Angle) -> Angle:
-    """Wrap angles to (-pi, pi].
-
-    An angle that is already in the interval comes back unchanged, bit for bit. The ends are pi rounded to
-    the dtype of the angles.
+    """Wrap angles to (-pi, pi]; angles within the interval are unchanged, bit for bit.
 
     Args:
-        angle_rad: any shape, radians; integers are taken as float64.
+        angle_rad: any shape, radians; integers become float64.
 
     Returns:
-        The same kind, shape and floating dtype. NaN and infinite angles give NaN.
+        The same type, shape and floating dtype. NaN and infinite angles give NaN.
     """
     if isinstance(angle_rad, Tensor):
         return _wrap(angle_rad if angle_rad.is_floating_point() else angle_rad.double())
@@ -79,7 +74,7 @@ def box_corners_bev(boxes: Tensor) -> Tensor: ...
 @overload
 def box_corners_bev(boxes: ArrayRows) -> FloatResult: ...
 def box_corners_bev(boxes: Rows) -> Tensor | FloatResult:
-    """Corners of the boxes seen from above.
+    """Return the corners of boxes seen from above.
 
     Args:
         boxes: (M, 7), LiDAR frame.
@@ -100,7 +95,7 @@ def box_corners_3d(boxes: Tensor) -> Tensor: ...
 @overload
 def box_corners_3d(boxes: ArrayRows) -> FloatResult: ...
 def box_corners_3d(boxes: Rows) -> Tensor | FloatResult:
-    """Corners of the boxes in space.
+    """Return the corners of boxes in space.
 
     Args:
         boxes: (M, 7), LiDAR frame.
@@ -125,17 +120,16 @@ def points_in_boxes(points: Tensor, boxes: Tensor) -> Tensor: ...
 @overload
 def points_in_boxes(points: ArrayRows, boxes: ArrayRows) -> npt.NDArray[np.bool_]: ...
 def points_in_boxes(points: Rows, boxes: Rows) -> Tensor | npt.NDArray[np.bool_]:
-    """Which points lie in which boxes.
+    """Return a mask (M, N) of the points in each box.
 
-    Faces belong to the box (up to rounding in the rotation). A point with a NaN or infinite coordinate is in
-    no box. Temporary memory is bounded; the result itself takes M * N bytes.
+    Faces belong to the box, up to rounding. Points with NaN or infinite coordinates are in no box.
 
     Args:
         points: (N, 3 or more): x, y, z in metres, LiDAR frame; further columns are ignored.
         boxes: (M, 7), LiDAR frame.
 
     Returns:
-        (M, N) bool; a tensor when either input is one.
+        (M, N) bool; a tensor if either input is one.
 
     Raises:
         ValueError: wrong shape, or a box value that is not finite, or a negative size.
@@ -159,18 +153,17 @@ def rotated_iou_bev(a: Tensor, b: Tensor) -> Tensor: ...
 @overload
 def rotated_iou_bev(a: ArrayRows, b: ArrayRows) -> FloatResult: ...
 def rotated_iou_bev(a: Rows, b: Rows) -> Tensor | FloatResult:
-    """Exact bird's-eye intersection over union of every box of ``a`` with every box of ``b``.
+    """Return the exact bird's-eye IoU of every box of ``a`` with every box of ``b``.
 
     Args:
         a: (N, 7), LiDAR frame.
         b: (M, 7), LiDAR frame.
 
     Returns:
-        (N, M) in [0, 1]; 0 wherever a box has no area. A tensor when either input is one.
+        (N, M) in [0, 1]; 0 if a box has no area. A tensor if either input is one.
 
     Raises:
-        ValueError: wrong shape, tensors on two devices, or a field that is not finite or a negative size;
-            the message names the row and the field.
+        ValueError: wrong shape, different devices, a value that is not finite, or a negative size.
     """
     return _iou_matrix(a, b, metric="bev")
 
@@ -180,14 +173,14 @@ def rotated_iou_3d(a: Tensor, b: Tensor) -> Tensor: ...
 @overload
 def rotated_iou_3d(a: ArrayRows, b: ArrayRows) -> FloatResult: ...
 def rotated_iou_3d(a: Rows, b: Rows) -> Tensor | FloatResult:
-    """Exact volumetric intersection over union of every box of ``a`` with every box of ``b``.
+    """Return the exact volumetric IoU of every box of ``a`` with every box of ``b``.
 
     Args:
         a: (N, 7), LiDAR frame.
         b: (M, 7), LiDAR frame.
 
     Returns:
-        (N, M) in [0, 1]; 0 wherever a box has no volume. A tensor when either input is one.
+        (N, M) in [0, 1]; 0 if a box has no volume. A tensor if either input is one.
 
     Raises:
         ValueError: as ``rotated_iou_bev``.
@@ -200,7 +193,7 @@ def rotated_iou_pairs(a: Tensor, b: Tensor, *, metric: Metric) -> Tensor: ...
 @overload
 def rotated_iou_pairs(a: ArrayRows, b: ArrayRows, *, metric: Metric) -> FloatResult: ...
 def rotated_iou_pairs(a: Rows, b: Rows, *, metric: Metric) -> Tensor | FloatResult:
-    """Exact intersection over union of row i of ``a`` with row i of ``b``.
+    """Return the exact IoU of row i of ``a`` with row i of ``b``.
 
     Args:
         a: (N, 7), LiDAR frame.
@@ -208,23 +201,23 @@ def rotated_iou_pairs(a: Rows, b: Rows, *, metric: Metric) -> Tensor | FloatResu
         metric: ``"bev"`` compares areas seen from above, ``"3d"`` volumes.
 
     Returns:
-        (N,) in [0, 1]; 0 wherever a box has no area or volume. A tensor when either input is one.
+        (N,) in [0, 1]; 0 if a box has no area or volume. A tensor if either input is one.
 
     Raises:
         ValueError: as ``rotated_iou_bev``, or ``a`` and ``b`` differ in length.
     """
     first, second = _checked_pair(a, b)
     if len(first) != len(second):
-        raise ValueError(f"a and b must have as many boxes as each other, got {len(first)} and {len(second)}")
+        raise ValueError(f"a and b must have the same number of boxes, got {len(first)} and {len(second)}")
     return _in_kind_of(iou_of_checked_pairs(first, second, metric=metric), a, b)
 
 
 def checked_boxes(boxes: Rows, *, name: str = "boxes") -> Tensor:
-    """Boxes as a float64 tensor, after the checks that every public function makes.
+    """Check boxes and convert them to a float64 tensor.
 
     Args:
         boxes: (M, 7) tensor, numpy array or nested list; an empty 1-D input means no boxes.
-        name: what messages call the argument.
+        name: name of the argument in messages.
 
     Returns:
         (M, 7) float64 tensor on the device of the input, without gradient. A float64 tensor is not copied.
@@ -251,18 +244,14 @@ def checked_boxes(boxes: Rows, *, name: str = "boxes") -> Tensor:
 
 
 def iou_of_checked_pairs(a: Tensor, b: Tensor, *, metric: Metric) -> Tensor:
-    """Intersection over union of aligned rows, without checks.
+    """Return the IoU of aligned rows, without checks: (P,) float64 in [0, 1].
 
-    Elementwise tensor operations only: nothing is read back to the host, and a pair gives the same bits
-    whatever other pairs it is computed with.
+    Operations are elementwise: no read-back to the host, and the same bits for a pair in any batch.
 
     Args:
         a: (P, 7) float64, as ``checked_boxes`` returns it.
         b: (P, 7) float64, same device.
         metric: ``"bev"`` for areas, ``"3d"`` for volumes.
-
-    Returns:
-        (P,) float64 in [0, 1].
     """
     if len(a) == 0:
         return a.new_zeros(0)
@@ -271,12 +260,12 @@ def iou_of_checked_pairs(a: Tensor, b: Tensor, *, metric: Metric) -> Tensor:
 
 
 def circumscribed_radius(boxes: Tensor) -> Tensor:
-    """Radius in metres of the circle around each box seen from above: (M, 7) to (M,)."""
+    """Return the radius (M,) in metres of the circle around each box (M, 7) seen from above."""
     return torch.hypot(boxes[:, 3], boxes[:, 4]) / 2
 
 
 def circles_meet(offset_x: Tensor, offset_y: Tensor, reach: Tensor) -> Tensor:
-    """Whether circles whose centres are ``offset`` apart and whose radii add up to ``reach`` can overlap."""
+    """Return True for circles that can overlap; ``reach`` is the sum of their radii."""
     return torch.hypot(offset_x, offset_y) <= reach * _CIRCLE_SLACK
 
 
@@ -298,7 +287,7 @@ def _checked_pair(a: Rows, b: Rows) -> tuple[Tensor, Tensor]:
 
 
 def _candidates(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of ``a`` and ``b`` worth clipping: all of them on a GPU, circles that meet on the CPU."""
+    """Return pairs of rows to clip: all pairs on a GPU, pairs of overlapping circles on a CPU."""
     if a.device.type != "cpu":
         every = torch.arange(len(a) * len(b), device=a.device)
         return every // max(1, len(b)), every % max(1, len(b))
@@ -320,13 +309,13 @@ def _iou_of_chunk(a: Tensor, b: Tensor, *, metric: Metric) -> Tensor:
         size_a, size_b = size_a * fields_a[5], size_b * fields_b[5]
     smaller = torch.minimum(size_a, size_b)
     shared = torch.minimum(shared, smaller)
-    # A box without area or volume shares nothing; the denominator 1 there keeps 0 / 0 out.
+    # A box without area or volume has IoU 0; the denominator 1 avoids 0 / 0.
     union = torch.where(smaller > 0, size_a + size_b - shared, 1.0)
     return torch.where(smaller > 0, shared / union, 0.0).clamp(0.0, 1.0)
 
 
 def _shared_height(a: Tensor, b: Tensor) -> Tensor:
-    """Overlap of the height intervals, (P,) metres, from fields (7, P)."""
+    """Return the overlap (P,) of the height intervals in metres, from fields (7, P)."""
     offset, half_a, half_b = b[2] - a[2], a[5] / 2, b[5] / 2
     upper = torch.minimum(half_a, offset + half_b)
     lower = torch.maximum(-half_a, offset - half_b)
@@ -334,7 +323,7 @@ def _shared_height(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _shared_area(a: Tensor, b: Tensor) -> Tensor:
-    """Area that two rectangles share, (P,) square metres, from fields (7, P). See the module docstring."""
+    """Return the intersection area (P,) in square metres, from fields (7, P); see the module docstring."""
     half_a, half_b = a[3:5] / 2, b[3:5] / 2
     offset_x, offset_y = a[0] - b[0], a[1] - b[1]
     cos_b, sin_b = torch.cos(b[6]), torch.sin(b[6])
@@ -352,14 +341,11 @@ def _shared_area(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _clamped_boundary_integral(x: Tensor, y: Tensor, half_length: Tensor, half_width: Tensor) -> Tensor:
-    """Integral of X dY along a polygon clamped to a rectangle at the origin.
+    """Integrate X dY along polygons clamped to a rectangle at the origin: (P,) signed areas.
 
     Args:
         x, y: (4, P) vertices, counter-clockwise, in the frame of the rectangle.
         half_length, half_width: (P,) half sizes of the rectangle.
-
-    Returns:
-        (P,) signed area of the intersection.
     """
     next_x, next_y = x.roll(-1, 0), y.roll(-1, 0)
     enter, leave = _slab_crossing(y, next_y, half_width)
@@ -367,7 +353,7 @@ def _clamped_boundary_integral(x: Tensor, y: Tensor, half_length: Tensor, half_w
     kink_in, kink_out = _slab_crossing(x, next_x, half_length)
     kink_in, kink_out = kink_in.clamp(enter, leave), kink_out.clamp(enter, leave)
 
-    # torch.lerp returns its end points exactly at 0 and 1, so consecutive edges join without a gap.
+    # torch.lerp is exact at 0 and 1, so consecutive edges join without a gap.
     parameters = torch.stack((enter, kink_in, kink_out, leave))
     clamped_x = torch.lerp(x, next_x, parameters).clamp(-half_length, half_length)
     clamped_y = torch.lerp(y, next_y, parameters).clamp(-half_width, half_width)
@@ -375,10 +361,9 @@ def _clamped_boundary_integral(x: Tensor, y: Tensor, half_length: Tensor, half_w
 
 
 def _slab_crossing(start: Tensor, end: Tensor, half_width: Tensor) -> tuple[Tensor, Tensor]:
-    """Parameters at which segments cross -half_width and +half_width, the lower one first.
+    """Return the parameters at which segments cross -half_width and +half_width, the lower one first.
 
-    A segment parallel to the slab never changes its coordinate, so any parameter will do: dividing by
-    infinity makes it 0, which adds no vertex and no rounding.
+    For segments parallel to the slab any parameter is right; dividing by infinity gives 0.
     """
     step = end - start
     step = torch.where(step == 0, torch.inf, step)
@@ -389,9 +374,9 @@ def _slab_crossing(start: Tensor, end: Tensor, half_width: Tensor) -> tuple[Tens
 def _separated(
     centre_x: Tensor, centre_y: Tensor, cos: Tensor, sin: Tensor, half_a: Tensor, half_b: Tensor
 ) -> Tensor:
-    """Whether an axis of either rectangle separates them: exact zeros for disjoint and touching boxes.
+    """Return True if an axis of either rectangle separates them, as for disjoint and touching boxes.
 
-    The separating axis test for oriented boxes (Gottschalk, Lin and Manocha, "OBBTree", SIGGRAPH 1996).
+    Separating axis test for oriented boxes (Gottschalk, Lin and Manocha, "OBBTree", SIGGRAPH 1996).
 
     Args:
         centre_x, centre_y: (P,) centre of a in the frame of b.
@@ -408,14 +393,14 @@ def _separated(
 
 
 def _rectangle(half_length: Tensor, half_width: Tensor) -> tuple[Tensor, Tensor]:
-    """Corners of rectangles at the origin, (M,) to two of (4, M), counter-clockwise from the front left."""
+    """Return corners (4, M), (4, M) of rectangles at the origin, counter-clockwise from the front left."""
     along = torch.stack((half_length, -half_length, -half_length, half_length))
     across = torch.stack((half_width, half_width, -half_width, -half_width))
     return along, across
 
 
 def _corners_bev(boxes: Tensor) -> Tensor:
-    """(M, 7) float64 to (M, 4, 2)."""
+    """Return corners (M, 4, 2) of boxes (M, 7) float64."""
     x, y, _, length, width, _, yaw = boxes.unbind(1)
     along, across = _rectangle(length / 2, width / 2)
     cos, sin = torch.cos(yaw), torch.sin(yaw)
@@ -425,7 +410,7 @@ def _corners_bev(boxes: Tensor) -> Tensor:
 
 
 def _contains(boxes: Tensor, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-    """(M, 7) boxes and N coordinates to (M, N) bool."""
+    """Return a mask (M, N) of points in boxes (M, 7)."""
     centre_x, centre_y, centre_z, length, width, height, yaw = boxes[:, :, None].unbind(1)
     offset_x, offset_y = x - centre_x, y - centre_y
     cos, sin = torch.cos(yaw), torch.sin(yaw)
@@ -435,7 +420,7 @@ def _contains(boxes: Tensor, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
     return inside
 
 
-#: Angles below this lie in (-pi, pi] whatever the rounding.
+#: Angles below this are in (-pi, pi] even after rounding.
 _ALREADY_WRAPPED = np.float32(3.1415925)
 
 
@@ -444,7 +429,7 @@ def _wrap(angle_rad: Tensor) -> Tensor:
     exact = angle_rad.double()
     turns = torch.ceil((exact - math.pi) / (2 * math.pi))
     wrapped = (exact - turns * (2 * math.pi)).clamp(-math.pi, math.pi).to(angle_rad.dtype)
-    # The ends as the dtype rounds them; rounding may have landed on the excluded one.
+    # Rounding to the dtype may give the excluded end.
     end = torch.full_like(angle_rad, math.pi)
     wrapped = torch.where(wrapped <= -end, end, wrapped)
     return torch.where((angle_rad > -end) & (angle_rad <= end), angle_rad, wrapped)
@@ -465,7 +450,7 @@ def _float64_rows(rows: Rows, *, name: str) -> Tensor:
 
 
 def _in_kind_of(result: Tensor, *inputs: Rows) -> Tensor | FloatResult:
-    """The result as tensor or numpy array, float32 or float64, as the inputs ask."""
+    """Convert the result to the type and precision of the inputs."""
     single = all(getattr(item, "dtype", None) in (torch.float32, np.dtype(np.float32)) for item in inputs)
     typed = result.float() if single else result
     if _is_tensor(*inputs):

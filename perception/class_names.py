@@ -1,4 +1,4 @@
-"""Names of classes: which names mean the same class, and errors that name the nearest one."""
+"""Class names: synonyms across data sets, and errors that suggest the nearest name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-#: Names of data sets and labelling tools by the class that they mean, folded as :func:`_folded` does.
+#: Synonyms by class, in the form of :func:`_folded`.
 #: Sources: the class lists of KITTI, nuScenes, Waymo Open, Argoverse 2, DAIR-V2X and Cityscapes.
 _SYNONYMS = {
     "Car": "car auto automobile sedan suv passengercar regularvehicle vehicle",
@@ -20,14 +20,14 @@ _SYNONYMS = {
     "Tram": "tram streetcar",
 }
 _MEANING = {name: known for known, names in _SYNONYMS.items() for name in names.split()}
-#: First words of names that only say what kind of thing follows, as in ``human.pedestrian.adult``.
+#: Category prefixes, as in ``human.pedestrian.adult``.
 _PREFIXES = {"type", "vehicle", "human", "object", "agent"}
-#: Names that stand for a class only where no other name of the labels does.
+#: Names that map to a class only if no other label name does.
 _GENERIC = {"vehicle", "vehicles", "typevehicle", "regularvehicle"}
 
 
 def well_known(name: str) -> str | None:
-    """Return the class that a name usually means: ``"Car"`` for ``"vehicle.car"``; None if it means none."""
+    """Return the common class for a name, such as ``"Car"`` for ``"vehicle.car"``; None if unknown."""
     words = [word for word in re.split(r"[^0-9a-z]+", name.casefold()) if word]
     while words:
         for form in _forms("".join(words)):
@@ -40,14 +40,10 @@ def well_known(name: str) -> str | None:
 
 
 def same_class(name: str, known: Iterable[str]) -> str | None:
-    """Return the known class that a name means: another case, plural, separator or synonym of it.
-
-    Args:
-        name: of a class.
-        known: names of classes; a name that is among them means itself.
+    """Return the class in ``known`` that differs from ``name`` by case, plural, separator or synonym only.
 
     Returns:
-        One of ``known``; None if the name means none of them.
+        One of ``known``, or None.
     """
     names = list(known)
     if name in names:
@@ -61,7 +57,7 @@ def same_class(name: str, known: Iterable[str]) -> str | None:
 
 
 def nearest_class(name: str, known: Iterable[str]) -> str | None:
-    """Return the known class that a name means or resembles; None if none is near."""
+    """Return the class in ``known`` that equals or resembles a name, or None."""
     names = list(known)
     same = same_class(name, names)
     if same is not None:
@@ -72,7 +68,7 @@ def nearest_class(name: str, known: Iterable[str]) -> str | None:
 
 
 def unknown_class(name: str, known: Iterable[str]) -> str:
-    """Return the message for a class that is not known; it names the nearest one and all of them."""
+    """Return the message for an unknown class, with the nearest one and all known ones."""
     names = list(known)
     near = nearest_class(name, names)
     advice = "" if near is None else f" Did you mean {near!r}?"
@@ -80,10 +76,10 @@ def unknown_class(name: str, known: Iterable[str]) -> str:
 
 
 def check_known(names: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse names that are not among the known classes.
+    """Check that all names are known classes.
 
     Raises:
-        ValueError: the message names the nearest class.
+        ValueError: unknown class; the message suggests the nearest one.
     """
     classes = list(known)
     for name in names:
@@ -92,14 +88,14 @@ def check_known(names: Iterable[str], known: Iterable[str]) -> None:
 
 
 def mapped_classes(names: Sequence[str], trained: Sequence[str]) -> dict[str, str]:
-    """Map names of labels to classes: to a trained class where a name means one, else to its usual spelling.
+    """Map label names to trained classes, and others to their most frequent spelling.
 
     Args:
-        names: of the labels, the most frequent first.
-        trained: classes that weights know.
+        names: label names, most frequent first.
+        trained: classes of the weights.
 
     Returns:
-        The class of each name, in the order of ``names``.
+        Class by name, in the order of ``names``.
     """
     found: dict[str, str] = {}
     exact = {same_class(name, trained) for name in names if _folded(name) not in _GENERIC}
@@ -115,12 +111,12 @@ def mapped_classes(names: Sequence[str], trained: Sequence[str]) -> dict[str, st
 
 
 def _folded(name: str) -> str:
-    """Return a name without case and separators."""
+    """Return a name in lower case without separators."""
     return re.sub(r"[\W_]+", "", name.casefold())
 
 
 def _forms(folded: str) -> set[str]:
-    """Return a folded name and what it may be the plural of."""
+    """Return a folded name and its possible singulars."""
     forms = {folded}
     if len(folded) > 3 and folded.endswith("s") and not folded.endswith("ss"):
         forms.add(folded[:-1])

@@ -1,4 +1,4 @@
-"""Scans to detections, in the quickest way that the machine has."""
+"""The detector: point clouds in, boxes out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,44 +26,44 @@ from perception.run.precision import PRECISIONS, Precision, usable_precision
 from perception.run.results import FrameResult, Reporter
 from perception.scans.tensors import Cloud, as_tensor
 from perception.scans.watch import ScanWatch, emit_once
-from perception.types import Detections
+from perception.types import Detections, PointCloud
 from sparse_core.errors import CapacityWarning
 
 if TYPE_CHECKING:
     from perception.run.graph import FrameRunner, Overflow
 
-#: What a detector takes: a cloud, or the path of a file of one.
+#: Input of a detector: a point cloud, or the path of a point cloud file.
 Scan = Cloud | str | Path
+ScanT = TypeVar("ScanT", bound=Scan)
 
-#: Frames of a graph of several, and points of a frame beyond which the memory is better spent elsewhere.
+#: Frames per CUDA graph for batches, and points per frame above which eager code saves memory.
 _BATCH, _MOST_POINTS_IN_A_GRAPH = 8, 1 << 21
 
 
 class Detector:
-    """Finds objects in point clouds.
+    """Detects objects in point clouds.
 
     >>> detector = Detector.from_pretrained("pointpillars-kitti")
     >>> detections = detector(points)          # points: (N, 4) float32 x, y, z, intensity
     >>> detections.boxes, detections.scores, detections.labels
 
-    On a GPU a frame is one CUDA graph, captured at the first frame (see :meth:`warmup`); the kernels of a
-    sparse network are tuned on first use and the choices kept for later processes.
+    On a GPU each frame is one CUDA graph. The first frame captures the graph and tunes kernels, see
+    :meth:`warmup`; later processes reuse the tuned choices.
 
     Args:
-        network: trained network; it is folded for inference and must not be trained further.
-        device: where to run.
-        fast: whole frames as CUDA graphs; None: where it can be (a sparse or dense network whose
-            implementation is ``"auto"``, on CUDA, with Triton).
-        precision: of the features: ``"float16"``, ``"bfloat16"`` or ``"float32"`` in these graphs; on a CPU
-            ``"float32"``, or ``"bfloat16"`` where the network is a sparse one and the CPU has AVX512-BF16 or
-            AMX. None: float16 in graphs, float32 elsewhere. What else runs outside of graphs is float32, or
-            whatever autocast says.
-        overflow: what such a graph does with a frame of more active cells than it has room for: ``"grow"``
-            captures a larger one and loses nothing, ``"warn"`` leaves cells out and tells how many.
+        network: trained network. The detector folds it for inference, so it cannot be trained further.
+        device: device to run on.
+        fast: run frames as CUDA graphs. None: if possible, which takes CUDA, Triton and a sparse or dense
+            network with ``impl="auto"``.
+        precision: number format of the features. CUDA graphs take ``"float16"`` (default), ``"bfloat16"`` or
+            ``"float32"``. A CPU takes ``"float32"`` (default); or ``"bfloat16"`` with a sparse network and
+            AVX512-BF16 or AMX.
+        overflow: what a CUDA graph does if a frame has too many active cells: ``"grow"`` captures a larger
+            graph, ``"warn"`` drops cells and warns.
 
     Raises:
-        ValueError: ``fast=True`` or a precision where it cannot be, an unknown precision or overflow, no
-            such device.
+        ValueError: unknown or unsupported precision, unknown overflow or device, or ``fast=True`` without
+            CUDA graphs.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Detector:
         precision: Precision | None = None,
         overflow: Overflow = "grow",
     ) -> None:
-        from perception.run.graph import FrameRunner, compiling, why_no_graph
+        from perception.run.graph import FrameRunner, start_compiling, why_no_graph
 
         self.config: DetectorConfig = network.config
         self.device = usable_device(device)
@@ -82,21 +83,21 @@ class Detector:
         kind, steps = kind_of(self.config), graph_steps(self.config)
         reason = why_no_graph(self.config, steps, self.device)
         if fast and reason:
-            raise ValueError(f"fast=True cannot be: {reason}")
+            raise ValueError(f"fast=True needs CUDA graphs, but {reason}. Pass fast=None to run without.")
         graphs = not reason if fast is None else fast
         self.precision = usable_precision(precision, network, self.device, graphs=graphs)
         self._asked_precision = precision
         if self.config.pillars.open and self.device.type != "cpu" and (reason or fast is False):
             raise ValueError(
-                "a detector without a range (pillars.range_m: null) runs on a CPU or as CUDA graphs, and"
-                f" frames are none here: {reason or 'fast=False'}; give it a range, or device='cpu'"
+                "a detector without a range (pillars.range_m: null) needs a CPU or CUDA graphs, but"
+                f" {reason or 'fast is False'}. Give it a range, or pass device='cpu'."
             )
         dtype = PRECISIONS[self.precision]
         if graphs:
-            # While the weights go to the device.
-            compiling(self.device, dtype)
+            # Compile while the weights are copied to the device.
+            start_compiling(self.device, dtype)
         self.network = network.to(self.device).fold()
-        # Without a range, what no graph takes is computed on the host.
+        # Without a range, the CPU computes the frames that no graph holds.
         on_host = self.config.pillars.open and self.device.type != "cpu"
         self._eager = EagerRunner(
             copy.deepcopy(self.network).cpu() if on_host else self.network,
@@ -108,7 +109,7 @@ class Detector:
             self._graphs = FrameRunner(self.network, steps, dtype=dtype, overflow=overflow)
         self.watch = ScanWatch(self.config.pillars, every_frame=not self.fast)
         self._report = Reporter(self.config)
-        #: Kinds of warnings that were emitted; detectors of one network share it.
+        #: Kinds of warnings emitted so far, shared by detectors of one network.
         self.warned: set[str] = set()
 
     @classmethod
@@ -121,38 +122,39 @@ class Detector:
         precision: Precision | None = None,
         overflow: Overflow = "grow",
     ) -> Detector:
-        """Load shipped weights by name, or a ``.safetensors`` file.
+        """Load a detector from shipped weights, a file, or the Hugging Face hub.
 
         Args:
-            name_or_path: of the weights; ``organisation/name`` is asked of the Hugging Face hub.
-            device, fast, precision, overflow: as for the class.
+            name_or_path: name of shipped weights, path of a ``.safetensors`` file, or ``organisation/name``
+                on the hub.
+            device, fast, precision, overflow: see the class.
 
         Raises:
-            CheckpointError: no such weights, a corrupt file, or weights of another configuration.
+            CheckpointError: unknown weights, a corrupt file, or weights of another configuration.
         """
         network = load_weights(name_or_path)
         return cls(network, device=device, fast=fast, precision=precision, overflow=overflow)
 
     @property
     def fast(self) -> bool:
-        """Whether frames run as CUDA graphs."""
+        """True if frames run as CUDA graphs."""
         return self._graphs is not None
 
     def with_score_threshold(self, score: float | Mapping[str, float]) -> Detector:
-        """A detector on the same network that reports boxes from ``score`` on.
+        """Return a detector on the same network that reports boxes with at least ``score``.
 
         Args:
-            score: one for all classes; or by class name: other classes are then reported from
-                ``nms.score_threshold`` on, below which nothing is known.
+            score: one score for all classes, or scores by class name. Classes without a score keep
+                ``nms.score_threshold``.
 
         Raises:
-            ConfigError: a score out of [0, 1], or of an unknown class.
+            ConfigError: a score out of [0, 1], or an unknown class.
         """
         nms, classes = self.config.nms, self.config.head.classes
         if isinstance(score, Mapping):
             nms = replace(nms, report_thresholds=dict(score))
         elif nms.score_maps:
-            # Reported scores are compared; the network has to let through what may reach them.
+            # The network must pass every box whose mapped score may reach the threshold.
             own = min(nms.unmapped(name, score) for name in classes)
             nms = replace(nms, score_threshold=own, report_thresholds=dict.fromkeys(classes, score))
         else:
@@ -160,18 +162,16 @@ class Detector:
         return self._with_config(replace(self.config, nms=nms))
 
     def with_range(self, range_m: Sequence[float] | None) -> Detector:
-        """A detector on the same weights that looks elsewhere: convolutions do not know where they are.
+        """Return a detector with the same weights for another range.
 
         Args:
-            range_m: x, y, z minimum then x, y, z maximum, a whole number of the coarsest cells in x and y;
-                None: no range in x and y. Pillars are then found by 64-bit keys of their cells, what a frame
-                costs grows with the pillars that hold points, and boxes are those of a range that holds
-                all of them and has the same limits. Heights and the corners of pillars stay. Limits of a
-                frame grow with the area.
+            range_m: x, y, z minimum, then x, y, z maximum, in metres. Lengths in x and y must be a multiple
+                of the coarsest cell. None: unbounded in x and y; the cost of a frame then grows with its
+                occupied pillars. Limits of a frame grow with the area.
 
         Raises:
-            ConfigError: a range that the network cannot have; the dense twin needs one.
-            ValueError: there is no range, and the device is neither a CPU nor one that frames are graphs on.
+            ConfigError: a range that does not fit the cells, or None for a dense network.
+            ValueError: None on a GPU without CUDA graphs.
         """
         moved = in_range(self.network, self.config.pillars.with_range(range_m))
         if moved is self.network:
@@ -182,16 +182,16 @@ class Detector:
         return made
 
     def with_limits(self, factor: float) -> Detector:
-        """A detector on the same network whose limits of a frame are larger by a factor.
+        """Return a detector on the same network with scaled limits per frame.
 
-        Limits bound the peaks that are read, the proposals that are refined and the boxes that are reported;
-        a frame that reaches one says so in ``warnings``.
+        Limits bound peaks, refined proposals and reported boxes. ``Detections.warnings`` names a limit that
+        a frame reached.
 
         Args:
-            factor: of the configured limits, more than 0; a frame takes longer with more.
+            factor: multiplies the configured limits; larger limits take longer.
 
         Raises:
-            ValueError: a factor that is not positive and finite.
+            ValueError: ``factor`` is not positive and finite.
         """
         if not 0 < factor < math.inf:
             raise ValueError(f"factor must be positive and finite, got {factor}")
@@ -205,10 +205,7 @@ class Detector:
         return self._with_config(changed)
 
     def _with_config(self, config: DetectorConfig) -> Detector:
-        """A detector on the same network and grid with other thresholds and limits.
-
-        Runners are shared where they compute the same, and so are their graphs.
-        """
+        """Return a detector with other thresholds and limits that shares runners and graphs if it can."""
         changed = copy.copy(self)
         changed.config = config
         changed.watch = ScanWatch(config.pillars, every_frame=not self.fast)
@@ -221,69 +218,74 @@ class Detector:
         return changed
 
     def reporting_everything(self) -> Detector:
-        """A detector on the same network that reports all boxes from ``nms.score_threshold`` on."""
+        """Return a detector on the same network that reports all boxes above ``nms.score_threshold``."""
         return self.with_score_threshold({})
 
     def warmup(self, cloud: Scan | None = None, *, frames: int = 1) -> None:
-        """Get ready for the first frame: compile and tune kernels, capture the graph.
+        """Compile and tune kernels and capture the CUDA graph, so that the first frame is fast.
 
         Args:
-            cloud: a typical scan, so that there is room for others like it; None: a scan of nothing, whose
-                graph may have to grow at the first real one.
-            frames: scans of a call of :meth:`detect_batch` to get ready for.
+            cloud: a typical scan, which sets the size of the graph. None: an empty scan; the graph may grow
+                at the first real one.
+            frames: batch size to prepare for, see :meth:`detect_batch`.
         """
         typical = torch.zeros((0, 4), dtype=torch.float32) if cloud is None else as_tensor(_read(cloud))
         with self.watch.muted():
             self.detect_batch([typical] * frames)
 
     def profile(self, cloud: Scan, *, repeats: int = 20) -> dict[str, float]:
-        """Milliseconds of each stage of a frame, by name in their order, medians.
+        """Measure the stages of a frame: median milliseconds by name, in order.
 
-        Where frames are CUDA graphs each stage is one of its own, timed on the device; otherwise a stage ends
-        when the device is idle.
+        With CUDA graphs, each stage is captured separately and timed on the device.
 
         Args:
-            cloud: the frame.
+            cloud: scan to measure with.
             repeats: measured runs.
         """
         return (self._graphs or self._eager).profile([as_tensor(_read(cloud))], repeats=repeats)
 
-    def __call__(self, cloud: Scan) -> Detections:
-        """Detect objects in one scan.
+    @overload
+    def __call__(self, cloud: Scan) -> Detections: ...
+    @overload
+    def __call__(self, cloud: list[ScanT] | tuple[ScanT, ...]) -> list[Detections]: ...
+    def __call__(self, cloud: Scan | list[ScanT] | tuple[ScanT, ...]) -> Detections | list[Detections]:
+        """Detect objects in one scan, or in a list of scans.
 
         Args:
-            cloud: (N, 4) x, y, z (metres, LiDAR frame), intensity in [0, 1] of any real dtype; (N, 3) without
-                intensity. Points that are NaN, infinite or out of range are left out; the former are reported
-                in ``warnings``. A :class:`~perception.scans.ScanTransform` makes such a cloud of others. Or
-                the path of a file (``.bin``, ``.npy``, ``.pcd``, ``.ply``).
+            cloud: (N, 4) array or tensor of x, y, z (metres, LiDAR frame) and intensity in [0, 1], or (N, 3)
+                without intensity, of any real dtype. Also the path of a file (``.bin``, ``.npy``, ``.pcd``,
+                ``.ply``). A fifth column is dropped with a warning. Points that are NaN, infinite or out of
+                range are ignored. :class:`~perception.scans.ScanTransform` converts units and axes.
 
         Returns:
-            Boxes with at least the configured score, best first; empty for an empty cloud. ``warnings`` also
-            says what is doubtful about the scan and what mends it: unit, axes, height of the ground,
-            intensity, and once that most points are out of range. Scans on the host are looked at; where
-            frames are CUDA graphs, the first ten and every hundredth. Boxes do not depend on it. The first
-            warning of each kind is also a Python warning (:class:`~perception.errors.ScanWarning`).
+            Boxes that reach the configured score, best first; for a list, one result per scan.
+            ``warnings`` names doubtful units, axes, ground height, intensity and range, with a fix. With
+            CUDA graphs, only the first ten scans and every hundredth are checked, and only on the host. The
+            first warning of each kind is also a Python :class:`~perception.errors.ScanWarning`.
 
         Raises:
-            DataError: a file that is missing or cannot be used.
-            ValueError: the cloud has other columns.
-            TypeError: it is no cloud of real numbers.
+            DataError: a missing or unusable file.
+            ValueError: wrong number of columns.
+            TypeError: not an array of real numbers.
         """
+        if isinstance(cloud, list | tuple):
+            return self.detect_batch(cloud)
         return self.detect_batch([cloud])[0]
 
     def detect_batch(self, scans: Sequence[Scan]) -> list[Detections]:
-        """Detect objects in several scans of any density at a time.
+        """Detect objects in several scans.
 
-        On a CPU results are those of one by one to the bit: each frame is computed on its own. A sparse
-        network computes several frames side by side where there are at least as many as threads. The number
-        of threads changes no bit. On a GPU frames share a pass, and boxes may differ from those of one by one
-        by rounding.
+        On a CPU, results equal those of single calls bit for bit, for any number of threads. On a GPU,
+        frames share a pass, and boxes may differ from those of single calls by rounding.
+
+        Args:
+            scans: see :meth:`__call__`.
         """
         if len(scans) == 0:
             return []
         clouds = [_read(scan) for scan in scans]
         tensors = [as_tensor(cloud) for cloud in clouds]
-        # Whole batches, then one by one: two graphs serve any number of frames.
+        # Full batches, then single frames: two graphs serve any number of frames.
         whole = len(clouds) // _BATCH * _BATCH if len(clouds) > _BATCH else len(clouds)
         parts = [tensors[at : at + _BATCH] for at in range(0, whole, _BATCH)]
         parts += [[tensor] for tensor in tensors[whole:]]
@@ -296,12 +298,12 @@ class Detector:
         return [self._described(result, cloud) for result, cloud in zip(results, clouds, strict=True)]
 
     def stream(self, clouds: Iterable[Scan]) -> Iterator[Detections]:
-        """Detect objects in scans as they arrive: results in their order, each as soon as it is known.
+        """Detect objects in scans as they arrive, and yield results in order.
 
-        A thread fetches the scans. On a GPU the next scan is copied and queued while one is computed.
+        On a GPU a thread fetches the scans, and the next scan is copied while the current one is computed.
 
         Args:
-            clouds: any iterable, endless or not; each as for a call. Arrays in a list need no thread.
+            clouds: any iterable of scans, also an endless one; see :meth:`__call__`.
         """
         if self._graphs is None:
             for cloud in clouds:
@@ -319,7 +321,7 @@ class Detector:
         ready = isinstance(clouds, Sequence) and not any(isinstance(one, str | Path) for one in clouds)
         for result in stream_frames(self._graphs, tensors(), ready=ready):
             cloud = given.popleft()
-            # The limit keeps the nearest pillars, which fixed buffers cannot choose.
+            # Eager code keeps the nearest pillars; fixed buffers cannot choose them.
             crowded = result.pillars > self.config.pillars.max_pillars
             yield self(cloud) if crowded else self._described(result, cloud)
 
@@ -333,17 +335,20 @@ class Detector:
             self._report = Reporter(self.config)
         found = self._report(result, cloud, self.watch(cloud, pillars=result.pillars))
         if found.warnings:
-            # What did not fit is a CapacityWarning already.
+            # detect_batch has emitted these as CapacityWarning.
             capacity = result.capacity_messages()
             emit_once([text for text in found.warnings if text not in capacity], self.warned)
         return found
 
 
 def _read(scan: Scan) -> Cloud:
-    """The cloud, out of its file where it is the path of one."""
+    """Return the point cloud; read it if ``scan`` is a path."""
     if not isinstance(scan, str | Path):
-        return scan
-    # Most programs give arrays, and readers are many.
+        if isinstance(scan, Tensor) and not scan.is_cuda and scan.ndim == 2 and scan.shape[1] == 5:
+            scan = scan.detach().numpy()
+        # PointCloud drops a fifth column and notes that in its warnings.
+        return PointCloud(scan) if isinstance(scan, np.ndarray) and scan.shape[1:] == (5,) else scan
+    # Most programs pass arrays, and the readers take long to import.
     from perception.io import load_point_cloud
 
     return load_point_cloud(scan)

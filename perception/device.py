@@ -1,4 +1,4 @@
-"""The device that something runs on."""
+"""Check the device to run on."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import torch
 
 
 def usable_device(device: str | torch.device) -> torch.device:
-    """The device, checked.
+    """Return the device.
 
     Raises:
-        ValueError: it is a CUDA device and torch sees none.
+        ValueError: a CUDA device where torch sees none.
     """
     chosen = torch.device(device)
     if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device 'cuda' was asked for but torch sees no CUDA device; use device='cpu'")
+        raise ValueError("torch sees no CUDA device. Pass device='cpu', or install torch with CUDA.")
     return chosen

@@ -1,15 +1,12 @@
-"""Greedy non-maximum suppression of rotated boxes, without looking at every pair.
+"""Greedy non-maximum suppression of rotated boxes, without testing every pair.
 
-A box can only overlap boxes whose circumscribed circles meet its own. A spatial hash with one grid per size
-class proposes those: a pedestrian is looked up among pedestrians in small cells and among trucks in large
-ones, so one huge box does not make every lookup large (hierarchical spatial hashing; Mirtich, "Efficient
-Algorithms for Two-Phase Collision Detection", MERL TR97-23, 1997). The exact IoU of ``perception.boxes``
-decides the rest.
+Boxes can only overlap if their circumscribed circles do. Hierarchical spatial hashing proposes such pairs
+with one grid per size class, so that one huge box does not enlarge all lookups (Mirtich, "Efficient
+Algorithms for Two-Phase Collision Detection", MERL TR97-23, 1997). The exact IoU decides.
 
-Hashed boxes are taken in blocks of descending score, as many as keep the number of proposed pairs within a
-fixed budget. A block is resolved greedily and its survivors strike out later boxes before the next block is
-formed. Memory is therefore linear in the number of boxes, also when all of them coincide. Where there are
-few boxes, all circles are tested in one table instead; only the number of boxes and the device decide.
+Boxes are processed in blocks of descending score with a bounded number of proposed pairs. A block is resolved
+greedily, and its survivors suppress later boxes before the next block. Memory is therefore linear in the
+number of boxes, even if all boxes coincide. Few boxes are tested in one table of all pairs instead.
 """
 
 from __future__ import annotations
@@ -35,20 +32,20 @@ from perception.boxes import (
 Values = Tensor | npt.NDArray[Any] | list[float] | list[int]
 IndexArray = npt.NDArray[np.int64]
 
-# Up to this many boxes, testing all circles at once is quicker than building the hash.
+# Number of boxes up to which one table of all circles is faster than the hash.
 _BOXES_IN_ONE_TABLE = {"cpu": 256, "cuda": 2048}
 
-# Proposed pairs looked at together; a block always holds at least one box.
+# Largest number of proposed pairs per block; a block has at least one box.
 _PAIRS_PER_BLOCK = 1 << 16
 
 # Size classes differ by powers of two; boxes below the smallest class share its cells.
 _SIZE_CLASSES = 12
 
-# Cells are a little larger than the largest circle in their class, so that rounding of x / cell never puts
-# overlapping boxes two cells apart; it stays below this slack while |x / cell| < 2**26.
+# Cells are slightly larger than the largest circle of their class. Rounding of x / cell then never puts
+# overlapping boxes two cells apart while |x / cell| < 2**26.
 _CELL_SLACK = 1.0 + 1e-6
 
-# Cell indices are clamped to 26 bits. Clamping never separates neighbours: boxes beyond share border cells.
+# Cell indices are clamped to 26 bits; boxes beyond share border cells, so neighbours stay neighbours.
 _CELL_BITS = 26
 
 
@@ -58,13 +55,13 @@ class _Options(TypedDict, total=False):
     metric: Metric
 
 
-class _Ranked(NamedTuple):
-    """Boxes that take part, best score first.
+class _RankedBoxes(NamedTuple):
+    """Boxes, best score first.
 
     Attributes:
-        order: (M,) int64 index of each in the input.
+        order: (M,) int64 index of each box in the input.
         boxes: (M, 7) float64, as ``checked_boxes``.
-        labels: (M,) int64; all zero where the caller gave none.
+        labels: (M,) int64; all zero without labels.
     """
 
     order: Tensor
@@ -73,11 +70,11 @@ class _Ranked(NamedTuple):
 
 
 class _Proposals(NamedTuple):
-    """For every box, runs of ``members`` that hold all boxes it may overlap (and some that it does not).
+    """Candidates of each box: runs of ``members`` that include all boxes it overlaps.
 
     Attributes:
-        start: (M, R) int64 where each run begins in ``members``.
-        length: (M, R) int64; zero for all runs of a box without area, which overlaps nothing.
+        start: (M, R) int64 start of each run in ``members``.
+        length: (M, R) int64; zero for boxes without area, which overlap nothing.
         members: ranks of boxes, int64, sorted by grid cell.
     """
 
@@ -103,27 +100,25 @@ def rotated_nms(
     labels: Values | None = None,
     metric: Metric = "bev",
 ) -> Tensor | IndexArray:
-    """Keep the best box of every group that overlaps.
+    """Suppress rotated boxes that overlap a better box.
 
     From the highest score down, a box is kept unless its IoU with a kept box exceeds the threshold. The
-    result is that of ``rotated_nms_exact``, index for index. Boxes without area (or, in 3D, volume) overlap
-    nothing and are always kept.
+    result equals that of ``rotated_nms_exact``. Boxes without area (in 3D, volume) are always kept.
 
     Args:
         boxes: (M, 7), LiDAR frame, metres and radians.
         scores: (M,) real numbers; equal scores rank by lower index first.
         iou_threshold: suppress above this IoU, in [0, 1].
-        max_output: stop after this many kept boxes, counted over all labels; None for no limit.
-        labels: (M,) integers; when given, only boxes of equal label suppress each other.
+        max_output: largest number of kept boxes over all labels; None: no limit.
+        labels: (M,) integers; if given, only boxes with equal labels suppress each other.
         metric: ``"bev"`` compares areas seen from above, ``"3d"`` volumes.
 
     Returns:
-        int64 indices of the kept boxes, best score first. A tensor on the device of ``boxes`` when they are
-        a tensor, numpy otherwise.
+        int64 indices of the kept boxes, best score first: a tensor if ``boxes`` is one, else numpy.
 
     Raises:
-        TypeError: boxes, scores or labels of another kind than numbers, or labels that are not integers.
-        ValueError: wrong shape, devices that differ, NaN scores, a box that is not finite or has a negative
+        TypeError: boxes or scores that are not real numbers, or labels that are not integers.
+        ValueError: wrong shape, different devices, NaN scores, boxes that are not finite or have a negative
             size, or an option out of range.
     """
     ranked = _rank(boxes, scores, labels)
@@ -150,10 +145,7 @@ def rotated_nms_exact(
     labels: Values | None = None,
     metric: Metric = "bev",
 ) -> Tensor | IndexArray:
-    """The reference for ``rotated_nms``: every kept box against every box that is left.
-
-    Args, Returns, Raises: as ``rotated_nms``.
-    """
+    """Reference for ``rotated_nms``: test each kept box against all remaining boxes."""
     ranked = _rank(boxes, scores, labels)
     check_options(iou_threshold, max_output, metric)
     kept: list[Tensor] = []
@@ -169,23 +161,23 @@ def rotated_nms_exact(
     return indices if isinstance(boxes, Tensor) else np.asarray(indices.numpy(), dtype=np.int64)
 
 
-def _rank(boxes: Rows, scores: Values, labels: Values | None) -> _Ranked:
-    """Check the data and sort it by descending score, ties by ascending index."""
+def _rank(boxes: Rows, scores: Values, labels: Values | None) -> _RankedBoxes:
+    """Check the data, and sort by descending score, ties by ascending index."""
     checked = checked_boxes(boxes)
     ranking = _checked_column(scores, like=checked, name="scores")
     if bool(ranking.isnan().any()):
         raise ValueError(f"scores[{int(ranking.isnan().nonzero()[0])}] is NaN")
     order = torch.argsort(ranking, descending=True, stable=True)
     if labels is None:
-        return _Ranked(order, checked[order], torch.zeros_like(order))
+        return _RankedBoxes(order, checked[order], torch.zeros_like(order))
     classes = _checked_column(labels, like=checked, name="labels")
     if classes.is_floating_point():
         raise TypeError(f"labels must be integers, got {classes.dtype}")
-    return _Ranked(order, checked[order], classes.long()[order])
+    return _RankedBoxes(order, checked[order], classes.long()[order])
 
 
 def _checked_column(values: Values, *, like: Tensor, name: str) -> Tensor:
-    """One number a box, as a tensor on the device of the boxes."""
+    """Convert one number per box to a tensor on the device of the boxes."""
     if isinstance(values, Tensor):
         column = values.detach()
         if column.device != like.device:
@@ -193,13 +185,13 @@ def _checked_column(values: Values, *, like: Tensor, name: str) -> Tensor:
     else:
         array = np.asarray(values)
         if array.size == 0 and not isinstance(values, np.ndarray):
-            array = array.astype(np.int64)  # an empty list has no type of its own
+            array = array.astype(np.int64)  # numpy makes an empty list float64
         if array.dtype.kind not in "fiu":
             raise TypeError(f"{name} must hold real numbers, got {array.dtype}")
         wide = np.float64 if array.dtype.kind == "f" else np.int64
         column = torch.from_numpy(np.array(array, dtype=wide)).to(like.device)
     if column.shape != (len(like),):
-        raise ValueError(f"{name} must have shape ({len(like)},), one a box; got {tuple(column.shape)}")
+        raise ValueError(f"{name} must have shape ({len(like)},), one per box; got {tuple(column.shape)}")
     if column.is_complex() or column.dtype == torch.bool:
         raise TypeError(f"{name} must hold real numbers, got {column.dtype}")
     return column
@@ -215,8 +207,10 @@ def check_options(iou_threshold: float, max_output: int | None, metric: str) -> 
         raise ValueError(f"metric must be 'bev' or '3d', got {metric!r}")
 
 
-def _suppress(ranked: _Ranked, *, iou_threshold: float, max_output: int | None, metric: Metric) -> IndexArray:
-    """Ranks of the kept boxes, ascending."""
+def _suppress(
+    ranked: _RankedBoxes, *, iou_threshold: float, max_output: int | None, metric: Metric
+) -> IndexArray:
+    """Return the ranks of the kept boxes, ascending."""
     total = len(ranked.order)
     limit = total if max_output is None else min(max_output, total)
     if limit == 0:
@@ -230,8 +224,8 @@ def _suppress(ranked: _Ranked, *, iou_threshold: float, max_output: int | None, 
     return np.array(kept[:limit], dtype=np.int64)
 
 
-def _suppress_hashed(ranked: _Ranked, iou_threshold: float, limit: int, metric: Metric) -> list[int]:
-    """Ranks of the kept boxes, ascending: ``limit`` of them or a few more, block by block."""
+def _suppress_hashed(ranked: _RankedBoxes, iou_threshold: float, limit: int, metric: Metric) -> list[int]:
+    """Return at least ``limit`` ranks of kept boxes if there are as many, ascending, block by block."""
     total, device = len(ranked.order), ranked.boxes.device
     proposals = _propose(ranked.boxes)
     proposed = proposals.length.sum(dim=1).cpu().numpy()
@@ -251,7 +245,7 @@ def _suppress_hashed(ranked: _Ranked, iou_threshold: float, limit: int, metric: 
 
 
 def _next_block(alive: npt.NDArray[np.bool_], proposed: IndexArray, start: int) -> IndexArray:
-    """The next surviving ranks whose proposed pairs fit the budget; at least one while any is left."""
+    """Return the next surviving ranks whose proposed pairs fit the limit, at least one if any is left."""
     block = start + np.flatnonzero(alive[start:])
     fitting = int(np.searchsorted(proposed[block].cumsum(), _PAIRS_PER_BLOCK, side="right"))
     return block[: max(1, fitting)]
@@ -260,11 +254,11 @@ def _next_block(alive: npt.NDArray[np.bool_], proposed: IndexArray, start: int) 
 def _resolve(
     block: IndexArray, first: IndexArray, second: IndexArray, alive: npt.NDArray[np.bool_]
 ) -> list[int]:
-    """Greedy pass over one block; strikes suppressed boxes, of any later rank, out of ``alive``.
+    """Resolve one block greedily; clear suppressed boxes of any later rank in ``alive``.
 
     Args:
         block: ranks, ascending.
-        first, second: pairs that overlap too much, ``first`` ascending and the better rank of the two.
+        first, second: overlapping pairs; ``first`` is the better rank, ascending.
     """
     begins = np.searchsorted(first, block, side="left").tolist()
     ends = np.searchsorted(first, block, side="right").tolist()
@@ -277,9 +271,9 @@ def _resolve(
 
 
 def _exceeding(
-    ranked: _Ranked, first: Tensor, second: Tensor, iou_threshold: float, metric: Metric
+    ranked: _RankedBoxes, first: Tensor, second: Tensor, iou_threshold: float, metric: Metric
 ) -> tuple[IndexArray, IndexArray]:
-    """Those of the proposed pairs that have one label and an IoU above the threshold, in the same order."""
+    """Return the proposed pairs with equal labels and an IoU above the threshold, in the same order."""
     radius = circumscribed_radius(ranked.boxes)
     offset = ranked.boxes[first, :2] - ranked.boxes[second, :2]
     meet = circles_meet(offset[:, 0], offset[:, 1], radius[first] + radius[second])
@@ -291,7 +285,7 @@ def _exceeding(
 
 
 def _expand(proposals: _Proposals, block: Tensor) -> tuple[Tensor, Tensor]:
-    """All proposed pairs of a block: its ranks, ascending and repeated, and the members of their runs."""
+    """Return all proposed pairs of a block: its ranks, ascending and repeated, and the members."""
     length, start = proposals.length[block].flatten(), proposals.start[block].flatten()
     run = torch.repeat_interleave(length)
     step = torch.arange(len(run), device=run.device) - (length.cumsum(0) - length)[run]
@@ -299,21 +293,20 @@ def _expand(proposals: _Proposals, block: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _propose(boxes: Tensor) -> _Proposals:
-    """Hash the boxes into one grid per size class and find the runs of cells around every box.
+    """Hash the boxes into one grid per size class, and find the runs of cells around every box.
 
-    Each grid holds two tables: its own class, and everything up to its own class. A box looks into the
-    second table of its own grid and into the first table of every coarser grid, so that any two boxes meet
-    in exactly one grid, that of the larger, where their cells are neighbours. Cells are numbered along x, so
-    the nine cells around a box are three runs.
+    Each grid has two tables: one for its own class, one for all classes up to it. A box searches the second
+    table of its own grid and the first table of every coarser grid. Two boxes therefore meet only in the grid
+    of the larger one, in neighbouring cells. Cells are numbered along x, so nine cells are three runs.
     """
     size_class, cells_m = _size_classes(boxes)
     classes = torch.arange(len(cells_m), device=boxes.device)
     centre = boxes[:, :2] - boxes[:, :2].amin(dim=0)
-    # (M, classes, 2): from 1 to 2**26 - 2, so that neighbours of border cells keep to their own bits.
+    # (M, classes, 2), from 1 to 2**26 - 2, so that neighbours of border cells fit their bits.
     cell = (centre[:, None, :] / cells_m[:, None]).floor().clamp_max((1 << _CELL_BITS) - 3).long() + 1
     finer_or_own, own = classes >= size_class[:, None], classes == size_class[:, None]
 
-    # Even tables hold the own class of a grid, odd tables everything up to it.
+    # Even tables have the own class of a grid, odd tables all classes up to it.
     def key(table: Tensor, row: Tensor, column: Tensor) -> Tensor:
         return (((table << _CELL_BITS) | row) << _CELL_BITS) | column
 
@@ -334,7 +327,7 @@ def _propose(boxes: Tensor) -> _Proposals:
 
 
 def _size_classes(boxes: Tensor) -> tuple[Tensor, Tensor]:
-    """Class of each box, (M,) int64 from the largest downwards, and the cell of each class in metres.
+    """Return the size class (M,) int64 of each box and the cell of each class in metres.
 
     Only classes that occur get a grid. A cell is at least the circumscribed diameter of the class.
     """

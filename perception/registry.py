@@ -1,7 +1,7 @@
-"""The kinds of detector: which classes ``backbone.kind`` of a configuration chooses.
+"""Registry of detector kinds: the classes for each ``backbone.kind``.
 
-The registry stands above :mod:`perception.model` and :mod:`perception.run`, which never import it. They take
-classes and sections of the configuration as arguments.
+:mod:`perception.model` and :mod:`perception.run` never import the registry. They take classes and sections
+of the configuration as arguments.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class DetectorKind:
     """The classes of a kind of detector.
 
     Attributes:
-        network: what is trained, saved and loaded; made from the configuration.
-        eager: its steps on any device, made from the network.
-        graph: its steps for CUDA graphs; None: it has none.
+        network: made from the configuration; trained, saved and loaded.
+        eager: steps on any device, made from the network.
+        graph: steps for CUDA graphs; None if the kind has none.
     """
 
     network: type[Network] = Network
@@ -35,7 +35,7 @@ class DetectorKind:
     graph: type[FixedSteps] | None = None
 
 
-#: By ``backbone.kind``, which has its section in :data:`perception.config.backbone.BACKBONES`.
+#: By ``backbone.kind``; :data:`perception.config.backbone.BACKBONES` has the configuration of each.
 KINDS = {
     "sparse": DetectorKind(graph=SparseSteps),
     "dense": DetectorKind(network=DenseNetwork, graph=DenseSteps),
@@ -48,28 +48,28 @@ def register(name: str, kind: DetectorKind, section: type[BackboneConfig] = Back
     """Add a kind of detector from outside the package.
 
     Args:
-        name: ``backbone.kind`` of its configurations.
-        kind: its classes.
-        section: the dataclass of its section ``backbone``.
+        name: value of ``backbone.kind``.
+        kind: classes of the detector.
+        section: dataclass of the section ``backbone``.
     """
     KINDS[name], BACKBONES[name] = kind, section
 
 
 def kind_of(config: DetectorConfig) -> DetectorKind:
-    """Return the classes of the kind that a configuration names.
+    """Return the classes for a configuration.
 
     Raises:
-        ConfigError: no kind has this name; lists those there are.
+        ConfigError: unknown ``backbone.kind``.
     """
     section_of(config.backbone.kind)
     return KINDS[config.backbone.kind]
 
 
 def make_network(config: DetectorConfig) -> Network:
-    """Make the network of a configuration, with random weights."""
+    """Make the network of a configuration with random weights."""
     return kind_of(config).network(config)
 
 
 def graph_steps(config: DetectorConfig) -> type[FixedSteps] | None:
-    """Return the steps for CUDA graphs of a configuration; None if its kind has none."""
+    """Return the CUDA graph steps for a configuration; None if its kind has none."""
     return kind_of(config).graph

@@ -1,13 +1,12 @@
-"""Detection as tools of a language model: what ``recall mcp`` finds as an entry point of this package.
+"""Detection tools for language models, which ``recall mcp`` serves.
 
-The contract of the group ``sparsight.tools`` (docs/agents.md): a function takes the folder that tools may
-look into and gives functions. Names, docstrings and annotated arguments are what a model reads. Each returns
-JSON, in which ``picture`` is a PNG.
+An entry point of the group ``sparsight.tools`` takes the folder that tools may read and returns functions
+(docs/agents.md). A model sees their names, docstrings and annotated arguments. They return JSON; ``picture``
+is a PNG.
 """
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from pydantic import Field
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.io import find_point_clouds, load_point_cloud
-from perception.types import Detections, PointCloud
+from perception.types import Detections
 
 WEIGHTS = "pointpillars-kitti"
 #: Files in a list of scans.
@@ -27,10 +26,10 @@ _MOST = 200
 
 
 class DetectionTools:
-    """The tools; each method is one.
+    """Tools for one folder of scans; each public method is a tool.
 
     Args:
-        folder: of the scans; nothing outside of it is read.
+        folder: folder of scans; tools read nothing outside of it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,12 +39,12 @@ class DetectionTools:
 
     def list_scans(
         self,
-        folder: Annotated[str, Field(description="a folder among the scans; the whole if left out")] = ".",
+        folder: Annotated[str, Field(description="subfolder to list; the top folder by default")] = ".",
     ) -> dict[str, Any]:
-        """List LiDAR scans (files of points) and folders that detect_objects can be asked about."""
+        """List the LiDAR scans that detect_objects can read, and their subfolders."""
         place = self._inside(folder)
         if not place.is_dir():
-            raise DataError(f"{folder}: no such folder; ask without one to see what there is")
+            raise DataError(f"{folder}: no such folder. Call list_scans without a folder to see all.")
         folders = sorted(self._name(path) for path in place.iterdir() if path.is_dir())
         try:
             scans = [self._name(path) for path in find_point_clouds([place])]
@@ -55,35 +54,38 @@ class DetectionTools:
 
     def detect_objects(
         self,
-        file: Annotated[str, Field(description="a scan, as list_scans names it", min_length=1)],
+        file: Annotated[str, Field(description="scan file, as list_scans names it", min_length=1)],
         min_score: Annotated[
-            float | None, Field(description="lowest score; by class if left out", ge=0.0, le=1.0)
+            float | None, Field(description="lowest score; by default one per class", ge=0.0, le=1.0)
         ] = None,
-        picture: Annotated[bool, Field(description="also a picture of the scan from above")] = True,
+        picture: Annotated[bool, Field(description="return a picture of the scan from above")] = True,
     ) -> dict[str, Any]:
         """Find cars, pedestrians and cyclists in a LiDAR scan: boxes in metres, and a picture from above.
 
-        x is forward, y left and z up from the sensor; yaw counter-clockwise from x in radians. Boxes are in
-        the frame of the sensor, not of the memory's map.
+        Boxes are in the sensor's frame (x forward, y left, z up; yaw in radians, counter-clockwise from x),
+        not in the frame of the memory's map.
         """
         path = self._inside(file)
         try:
             cloud = load_point_cloud(path)
         except DataError as error:
-            # As the file was asked for: where the folder lies is nobody's business.
+            # Do not reveal the location of the folder.
             raise DataError(str(error).replace(f"{self._folder}/", "")) from error
         detector = self._loaded()
         if min_score is not None:
             detector = detector.with_score_threshold(min_score)
         found = detector(cloud)
-        told: dict[str, Any] = {
+        result: dict[str, Any] = {
             "sentence": _sentence(self._name(path), found),
             "file": self._name(path),
             "points": len(cloud),
             "objects": _objects(found),
             "warnings": list(found.warnings),
         }
-        return told | ({"picture": _picture(self._name(path), cloud, found)} if picture else {})
+        if picture:
+            title = f"{self._name(path)}: {len(found)} objects"
+            result["picture"] = found.plot(cloud=cloud, title=title).png
+        return result
 
     def _loaded(self) -> Detector:
         with self._loading:
@@ -94,7 +96,7 @@ class DetectionTools:
     def _inside(self, name: str) -> Path:
         path = (self._folder / name).resolve()
         if not path.is_relative_to(self._folder):
-            raise DataError(f"{name}: not among the scans; list_scans says which there are")
+            raise DataError(f"{name}: outside of the folder of scans. Call list_scans to see all scans.")
         return path
 
     def _name(self, path: Path) -> str:
@@ -102,10 +104,10 @@ class DetectionTools:
 
 
 def detection_tools(folder: Path) -> Sequence[Callable[..., dict[str, Any]]]:
-    """The tools of a folder of scans; the detector is loaded when it is first asked.
+    """Return the tools for a folder of scans; the first detection loads the detector.
 
     Args:
-        folder: nothing outside of it is read.
+        folder: folder of scans; tools read nothing outside of it.
     """
     tools = DetectionTools(folder)
     return (tools.list_scans, tools.detect_objects)
@@ -113,12 +115,12 @@ def detection_tools(folder: Path) -> Sequence[Callable[..., dict[str, Any]]]:
 
 def _sentence(name: str, found: Detections) -> str:
     if not len(found):
-        return f"Nothing was found in {name}."
+        return f"No objects found in {name}."
     counts = {label: found.labels.count(label) for label in dict.fromkeys(found.labels)}
     away = np.linalg.norm(found.boxes[:, :2], axis=1)
     nearest = int(away.argmin())
     words = ", ".join(f"{count} {label}" for label, count in counts.items())
-    return f"Found in {name}: {words}; the nearest is a {found.labels[nearest]}, {away[nearest]:.1f} m away."
+    return f"Found in {name}: {words}. The nearest is a {found.labels[nearest]}, {away[nearest]:.1f} m away."
 
 
 def _objects(found: Detections) -> list[dict[str, Any]]:
@@ -130,13 +132,5 @@ def _objects(found: Detections) -> list[dict[str, Any]]:
             **{name: round(float(value), 2) for name, value in zip(names, box, strict=True)},
             "distance": round(float(np.hypot(box[0], box[1])), 2),
         }
-        for box, score, label in zip(found.boxes, found.scores, found.labels, strict=True)
+        for box, score, label in found
     ]
-
-
-def _picture(name: str, cloud: PointCloud, found: Detections) -> bytes:
-    from perception.visualise import draw_bev
-
-    with tempfile.TemporaryDirectory() as scratch:
-        file = draw_bev(Path(scratch, "scan.png"), cloud, found, title=f"{name}: {len(found)} objects")
-        return file.read_bytes()

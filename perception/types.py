@@ -1,4 +1,4 @@
-"""Typed data that the stages of perception pass to each other.
+"""Point clouds, boxes and detections.
 
 All boxes are ``(x, y, z, length, width, height, yaw)``: metres and radians in the LiDAR frame
 (x forward, y left, z up), z at the box centre, yaw counter-clockwise from +x. See docs/conventions.md.
@@ -6,6 +6,7 @@ All boxes are ``(x, y, z, length, width, height, yaw)``: metres and radians in t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,72 +17,78 @@ import numpy.typing as npt
 
 from perception.boxes import BOX_FIELDS
 from perception.class_names import same_class, unknown_class
-from perception.drawing import drawing
+from perception.drawing import Picture, drawing
 from perception.vectors import packed, unpacked
 
 FloatArray = npt.NDArray[np.float32]
 
-#: What chooses rows: numbers, or a mask.
+#: Row numbers or a mask.
 RowChoice = npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_]
 
 #: Length of the vectors in :attr:`Detections.embeddings`.
 EMBEDDING_DIM = 128
 
-#: Name of the frame whose axes are x forward, y left, z up, origin at the sensor.
+#: Name of the sensor's frame: x forward, y left, z up.
 LIDAR_FRAME = "lidar"
 
 
 def check_columns(shape: tuple[int, ...]) -> None:
-    """Refuse what is not (N, 4), x, y, z and intensity, or (N, 3) without intensity.
-
-    Raises:
-        ValueError: the message says how to get there.
-    """
+    """Raise ``ValueError`` unless points are (N, 4), or (N, 3) without intensity."""
     if len(shape) == 2 and shape[1] in (3, 4):
         return
-    advice = "one row a point"
+    advice = "Pass one row per point"
     if len(shape) == 2 and shape[1] > 4:
-        advice = "pick the four columns, such as points[:, :4] where ring or time follow"
+        advice = "Select four columns, for example points[:, :4] if ring or time follow"
     raise ValueError(
         "points must have shape (N, 4): x, y, z, intensity, or (N, 3) without intensity;"
-        f" got {shape}: {advice}"
+        f" got {shape}. {advice}."
+    )
+
+
+def _column_warning(column: npt.NDArray[Any]) -> str:
+    """Return the warning for a fifth column that is dropped."""
+    whole = bool(len(column)) and bool(((column >= 0) & (column < 256) & (column == np.floor(column))).all())
+    meaning = "ring numbers" if whole else "times"
+    return (
+        f"points have a fifth column, which looks like {meaning}: it is ignored;"
+        " pass points[:, :4] to avoid this warning"
     )
 
 
 def _check_embeddings(embeddings: FloatArray, count: int) -> None:
     if embeddings.shape != (count, EMBEDDING_DIM) or embeddings.dtype != np.float32:
         raise ValueError(
-            f"embeddings must be ({count}, {EMBEDDING_DIM}) float32, a vector for each box;"
+            f"embeddings must be ({count}, {EMBEDDING_DIM}) float32, one vector per box;"
             f" got {embeddings.shape} {embeddings.dtype}"
         )
-    # Not "beyond": a NaN is no length at all.
     squared = np.einsum("ij,ij->i", embeddings, embeddings)
+    # The negated comparison also catches NaN.
     wrong = ~(np.abs(squared - 1.0) < 2e-3)
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(
-            f"embeddings must be finite unit vectors: row {row} has length {np.linalg.norm(embeddings[row])};"
-            " divide each by its length"
+            f"embeddings must be finite unit vectors: row {row} has length {np.linalg.norm(embeddings[row])}."
+            " Divide each row by its length."
         )
 
 
 @dataclass(frozen=True, eq=False)
 class PointCloud:
-    """One scan.
+    """Point cloud of one scan.
 
     Attributes:
-        points: (N, 4) float32: x, y, z in metres in ``frame``, intensity in [0, 1]. Given as (N, 3),
-            intensity becomes zero; other real dtypes are converted, numbers beyond float32 become infinite.
+        points: (N, 4) float32: x, y, z in metres in ``frame``, intensity in [0, 1]. Other real dtypes are
+            converted. (N, 3) gets zero intensity; of (N, 5) the last column is dropped with a warning.
         frame: name of the coordinate frame; ``"lidar"`` is x forward, y left, z up.
         timestamp_ns: time of the scan in nanoseconds since the epoch, if known.
-        source: file or sensor the scan came from, used in messages.
-        sensor_height_m: height of the origin above the ground where it is not that of the data that the
-            weights were trained on; see :class:`~perception.scans.ScanTransform`.
-        warnings: what its reader noticed; the detector copies them to the detections.
+        source: file or sensor of the scan, used in messages.
+        sensor_height_m: height of the sensor above the ground if it differs from the training data; see
+            :class:`~perception.scans.ScanTransform`.
+        warnings: remarks of the reader; the detector copies them to the detections.
 
     Raises:
         TypeError: ``points`` is not a numpy array of real numbers.
-        ValueError: ``points`` is neither (N, 4) nor (N, 3).
+        ValueError: ``points`` does not have 3 to 5 columns.
     """
 
     points: FloatArray
@@ -95,10 +102,14 @@ class PointCloud:
         points = self.points
         if not isinstance(points, np.ndarray):
             raise TypeError(f"points must be a numpy array of shape (N, 4), got {type(points).__name__}")
-        check_columns(tuple(points.shape))
+        if points.shape[1:] != (5,):
+            check_columns(tuple(points.shape))
         if points.dtype.kind not in "fiu":
             raise TypeError(f"points must be an array of float or integer numbers, got dtype {points.dtype}")
-        if points.dtype != np.float32 or points.shape[1] == 3:
+        if points.shape[1] == 5:
+            object.__setattr__(self, "warnings", (*self.warnings, _column_warning(points[:, 4])))
+            points = points[:, :4]
+        if points.dtype != np.float32 or points.shape[1] == 3 or points is not self.points:
             made = np.zeros((len(points), 4), np.float32)
             with np.errstate(over="ignore", invalid="ignore"):
                 made[:, : points.shape[1]] = points
@@ -113,7 +124,7 @@ class Boxes3D:
     """Labelled boxes, for example the ground truth of a frame.
 
     Attributes:
-        boxes: (M, 7) float32, see the module docstring.
+        boxes: (M, 7) float32, LiDAR frame; see :mod:`perception.types`.
         labels: M class names.
     """
 
@@ -131,10 +142,10 @@ class Boxes3D:
 
 
 class Detection(NamedTuple):
-    """One of :class:`Detections`.
+    """One detected object.
 
     Attributes:
-        box: (7,) float32, LiDAR frame, see the module docstring.
+        box: (7,) float32, LiDAR frame; see :mod:`perception.types`.
         score: in [0, 1].
         label: class name.
     """
@@ -146,26 +157,26 @@ class Detection(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Detections:
-    """Boxes that the detector found in one scan, best score first.
+    """Objects detected in one scan, best score first.
 
     >>> detections[0].label, detections[:5].boxes.shape, len(detections[detections.scores > 0.8])
     >>> for box, score, label in detections.filter(labels=["Car"], region_m=(0, -10, 40, 10)): ...
 
     Attributes:
-        boxes: (M, 7) float32, LiDAR frame, see the module docstring.
-        scores: (M,) float32 in [0, 1], not increasing.
+        boxes: (M, 7) float32, LiDAR frame; see :mod:`perception.types`.
+        scores: (M,) float32 in [0, 1], descending.
         labels: M class names.
-        timestamp_ns: time of the scan, copied from the input.
-        source: file or sensor the scan came from, copied from the input.
-        warnings: what a user should know about this frame: dropped points, capacity overflow, and what is
-            doubtful about the scan (unit, axes, height, intensity, range) with what mends it.
-        embeddings: (M, 128) float32, a unit vector for each box: those of two sights of one object are near
-            (their product is near 1), those of different objects are not; None where the weights give none.
-        classes: names that the detector gives; empty where they are not known, as for boxes read from a file.
+        timestamp_ns: time of the scan in nanoseconds, if known.
+        source: file or sensor of the scan, if known.
+        warnings: dropped points, reached limits, and doubts about the scan (unit, axes, height, intensity,
+            range) with a fix.
+        embeddings: (M, 128) float32 unit vectors, similar for observations of one object; None if the
+            weights have no embedding head.
+        classes: all classes of the detector; empty if unknown, for example for boxes read from a file.
 
     Raises:
-        ValueError: boxes, scores and labels differ in length, or ``embeddings`` are not (M, 128) float32 with
-            rows of length 1.
+        ValueError: boxes, scores and labels differ in length, or ``embeddings`` are not (M, 128) float32 unit
+            vectors.
     """
 
     boxes: FloatArray
@@ -189,6 +200,17 @@ class Detections:
     def __len__(self) -> int:
         return len(self.boxes)
 
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {label}" for label, count in Counter(self.labels).most_common())
+        parts = [counts or "no objects"]
+        if len(self):
+            parts.append(f"scores {self.scores.min():.2f} to {self.scores.max():.2f}")
+        if self.source is not None:
+            parts.append(f"source={self.source!r}")
+        if self.warnings:
+            parts.append(f"{len(self.warnings)} warning{'s' * (len(self.warnings) > 1)}")
+        return f"Detections({'; '.join(parts)})"
+
     @overload
     def __getitem__(self, which: int) -> Detection: ...
     @overload
@@ -196,10 +218,10 @@ class Detections:
     def __getitem__(
         self, which: int | slice | Sequence[int] | Sequence[bool] | RowChoice
     ) -> Detection | Detections:
-        """One detection by its number; or some, by a slice, numbers or a mask, in the order asked for.
+        """Return one detection by its index, or several by a slice, indices or a mask.
 
         Raises:
-            IndexError: no such number, or a mask of another length.
+            IndexError: index out of range, or a mask of another length.
         """
         if isinstance(which, int | np.integer):
             row = int(which)
@@ -214,7 +236,7 @@ class Detections:
         )
 
     def __iter__(self) -> Iterator[Detection]:
-        """One after the other."""
+        """Iterate over single detections."""
         return (self[row] for row in range(len(self)))
 
     def filter(
@@ -224,20 +246,19 @@ class Detections:
         labels: Iterable[str] | None = None,
         region_m: tuple[float, float, float, float] | None = None,
     ) -> Detections:
-        """Those that fulfil everything that is asked for.
+        """Return the detections that meet all conditions.
 
         Args:
-            min_score: least score; or by class, and 0 for other classes.
-            labels: class names, as the detector writes them.
-            region_m: x_min, y_min, x_max, y_max in metres in the LiDAR frame, with the box's centre inside.
+            min_score: lowest score, for all classes or by class name (other classes: 0).
+            labels: class names.
+            region_m: x_min, y_min, x_max, y_max in metres, LiDAR frame; box centres must lie inside.
 
         Raises:
-            TypeError: ``labels`` is one name and not several.
-            ValueError: a class that the detector does not know (the message names the nearest one), or a
-                region without inside.
+            TypeError: ``labels`` is a string.
+            ValueError: unknown class, or an empty region.
         """
         if isinstance(labels, str):
-            raise TypeError(f"labels must be several names, such as [{labels!r}], got {labels!r}")
+            raise TypeError(f"labels must be a list of names, such as [{labels!r}], got {labels!r}")
         labels = None if labels is None else list(labels)
         self._check_classes([*(labels or ()), *(min_score if isinstance(min_score, Mapping) else ())])
         least = min_score if isinstance(min_score, Mapping) else dict.fromkeys(self.labels, min_score)
@@ -254,14 +275,14 @@ class Detections:
         return self[kept]
 
     def _check_classes(self, names: Iterable[str]) -> None:
-        """Refuse unknown classes; where no classes are given, names that mean a class that was found."""
+        """Raise for unknown classes; without ``classes``, for other spellings of a detected class."""
         known = list(dict.fromkeys([*self.classes, *self.labels]))
         for name in names:
             if name not in known and (self.classes or same_class(name, known) is not None):
                 raise ValueError(unknown_class(name, known))
 
     def to_pandas(self) -> Any:
-        """A ``pandas.DataFrame``, a row each: label, score, x, y, z, length, width, height (m), yaw (rad).
+        """Return a ``pandas.DataFrame`` with label, score, x, y, z, length, width, height (m), yaw (rad).
 
         Raises:
             ImportError: pandas is not installed.
@@ -273,35 +294,43 @@ class Detections:
         columns = dict(zip(BOX_FIELDS, self.boxes.T, strict=True))
         return pandas.DataFrame({"label": self.labels, "score": self.scores, **columns})
 
-    def plot(self, path: str | Path, cloud: PointCloud | None = None, **options: Any) -> Path:
-        """Draw them from above into a PNG file.
+    @overload
+    def plot(self, path: None = None, cloud: PointCloud | None = None, **options: Any) -> Picture: ...
+    @overload
+    def plot(self, path: str | Path, cloud: PointCloud | None = None, **options: Any) -> Path: ...
+    def plot(
+        self, path: str | Path | None = None, cloud: PointCloud | None = None, **options: Any
+    ) -> Path | Picture:
+        """Draw the detections from above, inline in a notebook or into a PNG file.
 
         Args:
-            path: of the file.
-            cloud: the scan, drawn below the boxes.
-            **options: of :func:`perception.visualise.draw_bev`.
+            path: PNG file to write; None: return a picture that notebooks show.
+            cloud: scan to draw below the boxes.
+            **options: options of :func:`perception.visualise.draw_bev`.
         """
         scan = PointCloud(np.zeros((0, 4), np.float32), source=self.source) if cloud is None else cloud
+        if path is None:
+            return drawing.picture(scan, self, **options)
         return drawing.draw_bev(path, scan, self, **options)
 
     @classmethod
     def known(cls, **fields: Any) -> Detections:
-        """One of all fields, whose values nobody needs to check, which takes a tenth of a call."""
+        """Make detections from all fields without checks, which take a tenth of a detector's call."""
         made = object.__new__(cls)
         made.__dict__.update(fields)
         return made
 
     @classmethod
     def empty(cls, *, source: str | None = None, warnings: tuple[str, ...] = ()) -> Detections:
-        """No box at all: the result for an empty cloud."""
+        """Return detections without boxes."""
         return cls(
             np.zeros((0, 7), np.float32), np.zeros(0, np.float32), [], source=source, warnings=warnings
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain Python values, ready for JSON: one record a frame of ``detections.jsonl``.
+        """Return a JSON record, one line of ``detections.jsonl``.
 
-        Embeddings are in half precision (:mod:`perception.vectors`), which is what a memory keeps of them.
+        Embeddings are stored in half precision (:mod:`perception.vectors`), as in a memory.
         """
         record = {
             "source": self.source,
@@ -315,7 +344,7 @@ class Detections:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Detections:
-        """What :meth:`to_dict` wrote, with numbers as they were rounded there; other fields are passed over.
+        """Read a record of :meth:`to_dict`; ignore other fields.
 
         Raises:
             ValueError: a field is missing or wrong.

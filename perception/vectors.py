@@ -1,8 +1,7 @@
-"""Rows of numbers in the records of ``detections.jsonl``: half precision, in base 64.
+"""Half-precision vectors as base64 in the records of ``detections.jsonl``.
 
-``{"format": "float16", "dim": 128, "base64": "..."}`` holds rows of ``dim`` little-endian IEEE 754 numbers
-of 16 bits, one after the other (docs/memory-format.md). The memory keeps unit vectors in the same precision,
-so what is written is what is stored.
+``{"format": "float16", "dim": 128, "base64": "..."}`` holds consecutive rows of ``dim`` little-endian 16-bit
+IEEE 754 numbers (docs/memory-format.md). The memory stores the same precision.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ FORMAT = "float16"
 
 
 def packed(rows: npt.NDArray[np.float32]) -> dict[str, Any]:
-    """(N, dim) float32 as a JSON object; numbers beyond half precision's 65504 are refused.
+    """Return (N, dim) float32 rows as a JSON object.
 
     Raises:
         ValueError: a number is not finite in half precision.
@@ -32,14 +31,14 @@ def packed(rows: npt.NDArray[np.float32]) -> dict[str, Any]:
 
 
 def unpacked(value: object, name: str) -> npt.NDArray[np.float32]:
-    """(N, dim) float32 of what :func:`packed` made.
+    """Return the (N, dim) float32 rows of an object from :func:`packed`.
 
     Args:
-        value: of the JSON record.
-        name: of the field, for messages.
+        value: JSON object.
+        name: name of the field in messages.
 
     Raises:
-        ValueError: not such an object; names the field.
+        ValueError: not an object of this format.
     """
     if not isinstance(value, Mapping) or value.get("format") != FORMAT:
         raise ValueError(f"{name} must be an object with format {FORMAT!r}, dim and base64")
@@ -49,7 +48,7 @@ def unpacked(value: object, name: str) -> npt.NDArray[np.float32]:
     try:
         raw = base64.b64decode(value.get("base64", ""), validate=True)
     except (binascii.Error, TypeError, ValueError) as error:
-        raise ValueError(f"{name}: base64 cannot be read ({error})") from error
+        raise ValueError(f"{name}: invalid base64 ({error})") from error
     if len(raw) % (2 * dim):
-        raise ValueError(f"{name}: {len(raw)} bytes are no rows of {dim} numbers of two bytes")
+        raise ValueError(f"{name}: {len(raw)} bytes are not a multiple of {dim} numbers of two bytes")
     return np.frombuffer(raw, "<f2").reshape(-1, dim).astype(np.float32)

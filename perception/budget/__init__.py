@@ -1,4 +1,4 @@
-"""Detection within a time budget: prepared levels of sparsity, and a detector that chooses among them."""
+"""Detection within a time or energy budget, by choosing among prepared levels of sparsity."""
 
 from perception.budget.detector import BudgetedDetector, LevelUse
 from perception.budget.selection import important_points

@@ -1,4 +1,4 @@
-"""A detector that keeps a frame's time or energy within a budget."""
+"""A detector that keeps each frame within a time or energy budget."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from perception.types import Detections, PointCloud
 from sparse_core.dynamic import JOULES, SECONDS, EnergyMeter, LatencyController, measure_levels
 from sparse_core.errors import EnergyUnavailableError
 
-#: A frame counts at most as this many times what was expected of it: a hiccup is no new scene.
-_MOST_TIMES = 3.0
-#: A frame that took this many times what was expected of it waited for a larger CUDA graph.
-_GREW_TIMES = 10.0
+#: Largest ratio of measured to expected cost that the controller sees, so that a hiccup changes little.
+_LARGEST_RATIO = 3.0
+#: Ratio of measured to expected time above which a frame has waited for a larger CUDA graph.
+_GROWTH_RATIO = 10.0
 
 
 @dataclass(frozen=True)
 class LevelUse:
-    """What became of one level.
+    """Statistics of one level.
 
     Attributes:
-        level: which.
-        measured_s: seconds of a frame on the first scan; None before it.
-        frames: it ran on.
-        mean_s: seconds of these; None without any.
-        measured_j, mean_j: the same in joules; None without a budget of energy.
+        level: level of sparsity.
+        measured_s: seconds per frame, measured on the first scan; None before it.
+        frames: frames that ran on this level.
+        mean_s: mean seconds of these frames; None without frames.
+        measured_j, mean_j: the same in joules; None without an energy budget.
     """
 
     level: Level
@@ -47,44 +47,42 @@ class LevelUse:
 
 
 class BudgetedDetector:
-    """A detector that takes as much of each frame as its time, or its energy, allows.
+    """A detector that chooses the best level of sparsity that its budget allows, frame by frame.
 
     >>> detector = BudgetedDetector(Detector.from_pretrained("pointpillars-kitti"), budget_s=0.05)
     >>> detections = detector(points)
-    >>> detector.ran, detector.elapsed_s      # the level that ran, and what it took
+    >>> detector.ran, detector.elapsed_s      # the level that ran, and its seconds
 
-    All levels are prepared here: networks that share their weights, on a GPU with a CUDA graph each. The
-    first scan with a point in range tells what each level takes (see :meth:`measure`); from then on a
-    :class:`~sparse_core.dynamic.LatencyController` chooses by what the last frames took, in constant time.
-    A budget that no level meets: the fastest runs, and a ``BudgetWarning`` says so once. Not for several
-    threads at a time.
+    The constructor prepares a network for each level; the networks share weights. On the first scan with a
+    point in range the detector measures all levels (:meth:`measure`). Then a
+    :class:`~sparse_core.dynamic.LatencyController` chooses by the cost of the last frames. If no level meets
+    the budget, the fastest runs and a ``BudgetWarning`` is emitted once. Not thread-safe.
 
-    A budget of energy is the same with joules for seconds: what the counters of the device rise by while a
-    frame is computed, so with whatever else runs then, and without what is used between frames. Watts are
-    joules a frame times frames a second. Counters move in steps: frames are told to the controller together
-    once they have lasted ``meter.least_s``.
+    An energy budget counts joules in place of seconds: the rise of the device's counters during a frame,
+    other programs included. The controller gets frames in groups of at least ``meter.least_s`` seconds,
+    because counters advance in steps.
 
     Args:
-        detector: the whole one; stays as it is.
-        budget_s: seconds a frame, from points to boxes on the host.
-        budget_j: joules a frame instead.
-        meter: of the energy; None: an :class:`~sparse_core.dynamic.EnergyMeter` of the device.
-        levels: best first; None: :func:`~perception.budget.default_levels`.
-        hysteresis, patience: of the controller.
+        detector: detector at full quality; not changed.
+        budget_s: seconds per frame, from points to boxes on the host.
+        budget_j: joules per frame instead.
+        meter: energy meter; None: an :class:`~sparse_core.dynamic.EnergyMeter` of the device.
+        levels: levels, best first; None: :func:`~perception.budget.default_levels`.
+        hysteresis, patience: see :class:`~sparse_core.dynamic.LatencyController`.
 
     Attributes:
-        levels: what there is to choose from.
+        levels: all levels.
         controller: None before levels are measured.
-        ran: name of the level that the last frame ran on; None before the first.
-        elapsed_s: seconds of the last frame, choosing included, measuring not.
-        meter: None without a budget of energy.
-        used_j: joules that the counters rose by during the last frame, in their steps.
-        seconds, joules: of each level, measured, by name; empty before that (joules: without such a budget).
+        ran: name of the level of the last frame; None before the first.
+        elapsed_s: seconds of the last frame, without :meth:`measure`.
+        meter: None without an energy budget.
+        used_j: joules of the last frame, in steps of the counter.
+        seconds, joules: measured cost of each level by name; empty before :meth:`measure`.
 
     Raises:
-        ValueError: no levels, two of one name, one that does not fit the network, a budget that is not
-            positive, or not one of time or energy.
-        EnergyUnavailableError: joules are asked for and the device has no counter that can be read.
+        ValueError: no levels, duplicate names, a level that does not fit the network, or not exactly one
+            positive budget.
+        EnergyUnavailableError: the device has no readable energy counter.
     """
 
     def __init__(
@@ -101,13 +99,13 @@ class BudgetedDetector:
         self.levels = tuple(default_levels(fast=detector.fast) if levels is None else levels)
         self._by_name = {level.name: level for level in self.levels}
         if len(self._by_name) != len(self.levels):
-            raise ValueError(f"levels need different names, got {[level.name for level in self.levels]}")
+            raise ValueError(f"levels must have different names, got {[level.name for level in self.levels]}")
         self._hysteresis, self._patience = hysteresis, patience
         if (budget_s is None) == (budget_j is None):
-            raise ValueError("a budget is of time or of energy: give one of budget_s and budget_j")
+            raise ValueError("pass exactly one of budget_s and budget_j")
         self._quantity = SECONDS if budget_j is None else JOULES
         self._budget = float(budget_s if budget_j is None else budget_j)  # type: ignore[arg-type]
-        # What a controller would not take is an error now, and not at the first scan.
+        # Make a controller now, so that a bad argument fails before the first scan.
         self._control(dict.fromkeys(self._by_name, 1.0), self._budget)
         self.meter = None if budget_j is None else meter or EnergyMeter(detector.device)
         self.config, self.device = detector.config, detector.device
@@ -118,25 +116,25 @@ class BudgetedDetector:
         self._frames = dict.fromkeys(self._by_name, 0)
         self._total_s = dict.fromkeys(self._by_name, 0.0)
         self._total_j = dict.fromkeys(self._by_name, 0.0)
-        self._untold = _Untold()
+        self._pending = _PendingFrames()
         self.ran: str | None = None
         self.elapsed_s = self.used_j = 0.0
 
     @property
     def budget_s(self) -> float | None:
-        """Seconds a frame; None where the budget is of energy."""
+        """Seconds per frame; None for an energy budget."""
         return self._budget if self._quantity is SECONDS else None
 
     @property
     def budget_j(self) -> float | None:
-        """Joules a frame; None where the budget is of time."""
+        """Joules per frame; None for a time budget."""
         return self._budget if self._quantity is JOULES else None
 
     def set_budget(self, budget: float) -> None:
-        """Take another budget from the next frame on.
+        """Change the budget from the next frame on.
 
         Args:
-            budget: seconds or joules a frame, as it is a budget of time or of energy.
+            budget: seconds or joules per frame, as in the constructor.
 
         Raises:
             ValueError: not positive and finite.
@@ -148,21 +146,21 @@ class BudgetedDetector:
         self._budget = float(budget)
 
     def measure(self, cloud: Cloud, *, repeats: int | None = None) -> Mapping[str, float]:
-        """What each level takes on a scan, by name, in seconds or joules as the budget is.
+        """Measure all levels on a scan: median seconds or joules by name.
 
-        Medians of runs in turn. Compiles and captures first. Joules are measured after the seconds, of as
-        many frames at a time as the counters need: on a GPU for a second of each level.
+        Runs of the levels are interleaved, after compilation and graph capture. For joules, each run repeats
+        frames for at least ``meter.least_s`` seconds.
 
         Args:
             cloud: a typical scan.
             repeats: measured runs of each level; None: 5 on a CPU, 20 on a GPU.
 
         Raises:
-            ValueError: no point of the scan lies in range, so that nothing would be measured.
-            EnergyUnavailableError: the counters do not move.
+            ValueError: the scan has no point in range.
+            EnergyUnavailableError: the energy counters do not advance.
         """
-        if not self._holds_something(cloud):
-            raise ValueError("levels are measured on a scan with points in range; this one has none")
+        if not self._has_points(cloud):
+            raise ValueError("this scan has no point in range. Measure levels on a typical scan.")
         on_gpu = self.device.type == "cuda"
         with ExitStack() as stack:
             for detector in self._detectors.values():
@@ -174,37 +172,37 @@ class BudgetedDetector:
             )
             if self.meter is not None:
                 self.joules = self._measure_energy(self.meter, cloud, repeats or (1 if on_gpu else 3))
-        self._untold = _Untold()
+        self._pending = _PendingFrames()
         self.controller = self._control(self._costs, self._budget)
         return dict(self._costs)
 
     def _measure_energy(self, meter: EnergyMeter, cloud: Cloud, repeats: int) -> dict[str, float]:
         frames = {name: math.ceil(meter.least_s / taken) for name, taken in self.seconds.items()}
 
-        def several(level: Level) -> None:
+        def run_frames(level: Level) -> None:
             for _ in range(frames[level.name]):
                 self._detect(level, cloud)
 
-        runs = {level.name: partial(several, level) for level in self.levels}
+        runs = {level.name: partial(run_frames, level) for level in self.levels}
         used = measure_levels(runs, repeats=repeats, warm_up=0, clock=meter)
         if min(used.values()) <= 0:
             raise EnergyUnavailableError(
-                f"the energy of {', '.join(meter.sources)} cannot be measured: its counter did not move while"
-                f" frames were computed for {meter.least_s:g} s"
+                f"the energy counter of {', '.join(meter.sources)} did not advance during {meter.least_s:g} s"
+                " of frames. Use budget_s instead."
             )
         return {name: joules / frames[name] for name, joules in used.items()}
 
     def __call__(self, cloud: Cloud) -> Detections:
-        """Detect objects in one scan, at the level that fits.
+        """Detect objects in one scan at the level that fits the budget.
 
         Args:
-            cloud: as for :class:`~perception.Detector`. The first one with a point in range is run on every
-                level to measure them; scans before it run on the first level.
+            cloud: scan as for :class:`~perception.Detector`. The first scan with a point in range measures
+                all levels; earlier scans run on the first level.
 
         Warns:
-            BudgetWarning: once, when no level is expected to meet the budget.
+            BudgetWarning: no level is expected to meet the budget (once).
         """
-        if self.controller is None and self._holds_something(cloud):
+        if self.controller is None and self._has_points(cloud):
             self.measure(cloud)
         before_j = 0.0 if self.meter is None else self.meter()
         begin = time.perf_counter()
@@ -220,22 +218,22 @@ class BudgetedDetector:
         return found
 
     def at(self, name: str, cloud: Cloud) -> Detections:
-        """Detect objects in one scan at a level by name; the controller is neither asked nor told.
+        """Detect objects in one scan at a given level, without the controller.
 
         Raises:
-            ValueError: no such level.
+            ValueError: unknown level.
         """
         if name not in self._by_name:
-            raise ValueError(f"no level {name!r}: there are {list(self._by_name)}")
+            raise ValueError(f"unknown level {name!r}; levels are {', '.join(self._by_name)}")
         return self._detect(self._by_name[name], cloud)
 
     def stream(self, clouds: Iterable[Cloud]) -> Iterator[Detections]:
-        """Detect objects in scans as they arrive, one after the other: each has the whole budget."""
+        """Detect objects in scans as they arrive; each scan has the whole budget."""
         for cloud in clouds:
             yield self(cloud)
 
     def profile(self, cloud: Cloud, *, repeats: int = 20) -> dict[str, float]:
-        """Milliseconds of each stage at the level that ran last; the choice of pillars first, if any."""
+        """Return median milliseconds of each stage at the last level, selection of pillars included."""
         level = self._by_name[self.ran or self.levels[0].name]
         stages: dict[str, float] = {}
         if level.pillar_share < 1:
@@ -244,7 +242,7 @@ class BudgetedDetector:
         return stages | self._detectors[level.name].profile(self._select(level, cloud), repeats=repeats)
 
     def uses(self) -> tuple[LevelUse, ...]:
-        """What became of each level so far."""
+        """Return the statistics of each level."""
         return tuple(
             LevelUse(
                 level,
@@ -284,30 +282,30 @@ class BudgetedDetector:
             chosen = chosen - torch.tensor([0.0, 0.0, raised, 0.0], dtype=torch.float32)
         return replace(cloud, points=chosen.numpy())
 
-    def _holds_something(self, cloud: Cloud) -> bool:
+    def _has_points(self, cloud: Cloud) -> bool:
         return bool(self.config.pillars.grid.contains(*as_tensor(cloud).T[:3]).any())
 
     def _observe(self, controller: LatencyController, name: str, cloud: Cloud) -> None:
         expected = controller.expected(name)
-        # The scene is as much harder in seconds as in joules.
+        # Assume that a harder scene costs proportionally more seconds and joules.
         expected_s = self.seconds[name] * expected / self._costs[name]
-        if self._detectors[name].fast and self.elapsed_s > _GREW_TIMES * expected_s:
-            # The other levels' graphs grow now, with the same scan, and not when they are first needed.
+        if self._detectors[name].fast and self.elapsed_s > _GROWTH_RATIO * expected_s:
+            # Grow the graphs of all levels now, so that switching levels later does not wait.
             for level in self.levels:
                 self._detect(level, cloud)
             return
-        untold = self._untold
-        untold.seconds += self.elapsed_s
-        untold.cost += self.elapsed_s if self.meter is None else self.used_j
-        untold.expected += expected
-        if untold.cost > 0 and (self.meter is None or untold.seconds >= self.meter.least_s):
-            controller.observe(name, min(untold.cost / untold.expected, _MOST_TIMES) * expected)
-            self._untold = _Untold()
+        pending = self._pending
+        pending.seconds += self.elapsed_s
+        pending.cost += self.elapsed_s if self.meter is None else self.used_j
+        pending.expected += expected
+        if pending.cost > 0 and (self.meter is None or pending.seconds >= self.meter.least_s):
+            controller.observe(name, min(pending.cost / pending.expected, _LARGEST_RATIO) * expected)
+            self._pending = _PendingFrames()
 
 
 @dataclass
-class _Untold:
-    """Frames that the controller has not been told of: what they took, and what was expected."""
+class _PendingFrames:
+    """Measured and expected cost of frames that the controller has not seen yet."""
 
     seconds: float = 0.0
     cost: float = 0.0
@@ -315,7 +313,7 @@ class _Untold:
 
 
 def _prepared(detector: Detector, levels: Sequence[Level]) -> dict[str, Detector]:
-    """A detector for each level; those that compute the same network are one."""
+    """Make a detector for each level; levels with the same network share one."""
     made: dict[Hashable, Detector] = {}
     prepared = {}
     for level in levels:

@@ -1,1 +1,1 @@
-"""Files of weights: read, written, converted from other programs, compressed and shared."""
+"""Read, write, convert, compress and share weights."""

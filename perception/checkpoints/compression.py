@@ -1,7 +1,7 @@
-"""Compressed weights of a detector: pruned to 2:4, stored in few bits, in one file with the configuration.
+"""Compressed weights of a detector: pruned to 2:4 and quantised, with the configuration in the same file.
 
-Such files hold a network for inference: batch norms are folded into the weights, and the weights are unpacked
-when a file is read. :func:`perception.checkpoints.weights.load_weights` reads them like any other weights.
+The files are for inference only: batch norms are folded.
+:func:`perception.checkpoints.weights.load_weights` reads and unpacks them.
 """
 
 from __future__ import annotations
@@ -34,23 +34,22 @@ from sparse_core.nm import NMPattern
 from sparse_core.nm.masks import fits, nm_mask
 from sparse_core.nm.packing.matrix_view import pad_columns
 
-#: Two of four neighbouring input channels are kept.
+#: Keep two of four adjacent input channels.
 PATTERN = NMPattern(2, 4, "channels_last")
-#: Layers that are pruned and stored in few bits: the first ones see few inputs, the last ones are small and
-#: decide.
+#: Layers to prune and quantise: all but the first ones, which have few inputs, and the small last ones.
 INNER = r"^(?!encoder\.|embedding\.)(?!head\.(heat|box)$)(?!refinements\.\d+\.out$)"
 _CONFIG_KEY = "detector"
 
 
 def inner_layers(network: Network) -> dict[str, nn.Module]:
-    """The layers of ``INNER`` by name."""
+    """Return the layers of ``INNER`` by name."""
     return choose_layers(network, COMPRESSIBLE, INNER).layers
 
 
 def kept_masks(network: Network) -> dict[str, Tensor] | None:
-    """What each inner layer keeps, bool of its weight's shape; ``None`` when a layer is not 2:4 yet.
+    """Return the 2:4 mask of each inner layer, bool of its weight's shape; ``None`` if a layer is not 2:4.
 
-    Where fewer than two of a group are not zero, zeros are kept too, so that each group has two.
+    Groups with fewer than two nonzero values keep zeros, so that each group keeps two values.
     """
     masks = {}
     plain = NMPattern(PATTERN.n, PATTERN.m)
@@ -67,17 +66,16 @@ def kept_masks(network: Network) -> dict[str, Tensor] | None:
 
 
 def run_every_layer(network: Network, clouds: Sequence[Tensor]) -> None:
-    """Run a batch through every layer once, as :func:`~sparse_core.compression.prune_in_one_pass` needs it.
+    """Run a batch through every layer, for :func:`~sparse_core.compression.prune_in_one_pass`.
 
-    Unlike a detector, which may compute a map or a list of points part by part, this calls each layer once on
-    all of it.
+    Each layer is called once with its whole input, while a detector may split maps and lists of points.
 
     Args:
-        network: in evaluation mode.
+        network: network in evaluation mode.
         clouds: (N_i, 4) float32 each, on the network's device.
     """
     config = network.config
-    with torch.enable_grad():  # Without gradients the second stage takes its points in parts on a CPU.
+    with torch.enable_grad():  # Without gradients, the second stage splits its points on a CPU.
         pillars = make_pillars(list(clouds), config.pillars)
         maps = network.maps(pillars)
         if not len(network.refinements):
@@ -93,7 +91,7 @@ def run_every_layer(network: Network, clouds: Sequence[Tensor]) -> None:
 
 
 def _distinct(boxes: Tensor, scores: Tensor, labels: Tensor, config: DetectorConfig) -> tuple[Tensor, Tensor]:
-    """Boxes and labels of the proposals of a frame that a detector would refine, the best one at least."""
+    """Return boxes and labels of the proposals that a detector would refine, at least the best one."""
     usable = scores >= scores.max().clamp(max=config.nms.proposal_score)
     boxes, scores, labels = boxes[usable], scores[usable], labels[usable]
     kept = rotated_nms(
@@ -114,22 +112,22 @@ def compress_network(
     masks: Mapping[str, Tensor] | None = None,
     dtype: torch.dtype = torch.float16,
 ) -> CompressedModel:
-    """Compress the inner layers of a network; everything else is stored as ``dtype``.
+    """Compress the inner layers of a network, and store all other layers as ``dtype``.
 
-    A head for vectors of boxes is left out: it was trained on the features of the weights as they were.
+    An embedding head is dropped, because it was trained on features of the uncompressed weights.
 
     Args:
-        network: folded for inference, see :meth:`~perception.model.network.Network.fold`.
-        coding: of the kept values, see :class:`~sparse_core.compression.Coding`.
-        pattern: ``None`` keeps all values.
-        masks: what to keep by layer name; without them the largest values stay.
-        dtype: of biases and of the layers that are not compressed.
+        network: folded network, see :meth:`~perception.model.network.Network.fold`.
+        coding: coding of the kept values, see :class:`~sparse_core.compression.Coding`.
+        pattern: sparsity pattern; ``None`` keeps all values.
+        masks: mask of kept values by layer name; without masks the largest values are kept.
+        dtype: dtype of biases and of uncompressed layers.
 
     Raises:
-        ValueError: a network with batch norms, or values that the coding or ``dtype`` cannot hold.
+        ValueError: a network with batch norms, or values beyond the coding or ``dtype``.
     """
     if any(isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d) for part in network.modules()):
-        raise ValueError("this network has batch norms: fold it before compressing it (network.fold())")
+        raise ValueError("this network has batch norms. Fold it before compressing it: network.fold()")
     if network.embedding is not None:
         network = copy.copy(network)
         network._modules = {**network._modules, "embedding": None}
@@ -139,31 +137,30 @@ def compress_network(
 def save_compressed_weights(
     model: CompressedModel, config: DetectorConfig, path: str | Path, *, name: str | None = None
 ) -> Path:
-    """Write what :func:`compress_network` gave, with the configuration of its network.
+    """Write the result of :func:`compress_network` with a configuration.
 
     Args:
-        model: the weights.
-        config: of the network.
-        path: of the file.
-        name: of the detector in the stored configuration; ``None``: as it is.
+        model: compressed weights.
+        config: configuration of the network.
+        path: file to write.
+        name: name of the detector to store; ``None``: that of the configuration.
     """
     stored = config if name is None else replace(config, name=name)
     return save_compressed(model, path, extra={_CONFIG_KEY: to_dict(stored)})
 
 
 def load_compressed_weights(path: str | Path, *, config: DetectorConfig | None = None) -> Network:
-    """Build the network of a file of :func:`save_compressed_weights`, its weights unpacked.
+    """Load a network from a file of :func:`save_compressed_weights`.
 
     Args:
-        path: of the file.
-        config: use this configuration instead of the one in the file; it must fit the weights.
+        path: file to read.
+        config: configuration to use instead of the stored one; it must fit the weights.
 
     Returns:
-        A float32 network on the CPU, folded: it can detect, but not be trained.
+        A folded float32 network on the CPU, for inference only.
 
     Raises:
-        CheckpointError: a damaged file, one of another kind or version, or weights that do not fit the
-            configuration; names the file and the field.
+        CheckpointError: a damaged file, another kind or version, or weights of another configuration.
     """
     try:
         found = load_compressed(path)
@@ -171,16 +168,16 @@ def load_compressed_weights(path: str | Path, *, config: DetectorConfig | None =
         raise CheckpointError(str(error)) from error
     for name, value in found.model.other.items():
         if value.is_floating_point() and not bool(value.isfinite().all()):
-            raise CheckpointError(f"{path}: {name} holds NaN or infinite values; the file is damaged")
+            raise CheckpointError(f"{path}: damaged file: {name} has NaN or infinite values")
     if config is None:
         if _CONFIG_KEY not in found.extra:
             raise CheckpointError(
-                f"{path}: holds no detector configuration ({_CONFIG_KEY!r} is missing in its header)"
+                f"{path}: no detector configuration in the file ({_CONFIG_KEY!r} is missing in its header)"
             )
         try:
             config = from_dict(DetectorConfig, found.extra[_CONFIG_KEY])
         except ConfigError as error:
-            raise CheckpointError(f"{path}: the stored configuration cannot be used: {error}") from error
+            raise CheckpointError(f"{path}: invalid stored configuration: {error}") from error
     network = make_network(fitting_config(config, found.model.other)).fold()
     try:
         found.model.load_into(network)

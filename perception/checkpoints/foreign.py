@@ -1,10 +1,9 @@
-"""PointPillars and CenterPoint weights of other programs as weights of this one, the same numbers reordered.
+"""Import PointPillars and CenterPoint checkpoints of other programs.
 
-What is read: checkpoints of OpenPCDet (``pointpillar``, ``centerpoint_pillar``), mmdetection3d from 1.0 on
-(PointPillars on KITTI) and zhulf0804's PointPillars, told apart by the names of their tensors. They become a
-network of kind ``anchors`` (:mod:`perception.model.anchors`) or ``centres``
-(:mod:`perception.model.centres`), whose layers are theirs. Checkpoints are pickles; nothing in them is
-executed.
+Supported are OpenPCDet (``pointpillar``, ``centerpoint_pillar``), mmdetection3d from 1.0 on (PointPillars on
+KITTI) and zhulf0804's PointPillars. Tensor names identify the program. The result is a network of kind
+``anchors`` (:mod:`perception.model.anchors`) or ``centres`` (:mod:`perception.model.centres`) with the same
+layers. Checkpoints are pickles; no code in them is executed.
 """
 
 from __future__ import annotations
@@ -45,22 +44,22 @@ _SIZES_M: dict[str, tuple[float, ...]] = {
     "Pedestrian": (0.8, 0.6, 1.73),
     "Cyclist": (1.76, 0.6, 1.73),
 }
-#: Of the first layer of points in OpenPCDet.
+#: Weight of the first point layer in OpenPCDet.
 _OPENPCDET_POINTS = "vfe.pfn_layers.0.linear.weight"
 _BOTTOMS_M = {"Car": -1.78, "Pedestrian": -0.6, "Cyclist": -0.6}
 
 
 @dataclass(frozen=True)
 class _Program:
-    """How a program names its tensors.
+    """Tensor names of a program.
 
     Attributes:
-        name: of the program.
-        encoder, stages, ups, head: beginnings of names; ``encoder`` of the layer and of its norm.
-        first: number of the first convolution within a stage.
-        codes: what the convolution of box codes is called.
-        config: what is computed, of the file given with ``--config`` or None, and of the state dict.
-        wide_first: boxes are coded width first.
+        name: name of the program.
+        encoder, stages, ups, head: prefixes of names; ``encoder`` has one for the layer and one for its norm.
+        first: index of the first convolution in a stage.
+        codes: name of the convolution of box codes.
+        config: makes the configuration from the path of ``--config`` or None, and the state dict.
+        wide_first: box codes have the width before the length.
     """
 
     name: str
@@ -75,12 +74,12 @@ class _Program:
 
 
 class ConvertedWeights(NamedTuple):
-    """What a checkpoint became.
+    """A converted checkpoint.
 
     Attributes:
-        network: float32, in evaluation mode.
-        program: that it is of.
-        left_out: what the checkpoint had and the network has not, in words.
+        network: float32 network in evaluation mode.
+        program: program that wrote the checkpoint.
+        left_out: descriptions of dropped parts of the checkpoint.
     """
 
     network: Network
@@ -89,20 +88,16 @@ class ConvertedWeights(NamedTuple):
 
 
 def convert_weights(path: str | Path, config: str | Path | None = None) -> ConvertedWeights:
-    """The network of a checkpoint.
+    """Convert a checkpoint of another program.
 
     Args:
         path: checkpoint of ``torch.save``.
-        config: OpenPCDet's YAML file of the model, by default its ``kitti_models/pointpillar.yaml``, for
-            CenterPoint always given; for the others a configuration of kind ``anchors``, by default what they
-            use for KITTI.
-
-    Returns:
-        The network, and what is to be said of it.
+        config: for OpenPCDet the YAML file of the model; default: ``kitti_models/pointpillar.yaml``, none for
+            CenterPoint. For other programs a configuration of kind ``anchors``; default: theirs for KITTI.
 
     Raises:
-        CheckpointError: no checkpoint, one of another model, or one that only code could read.
-        ConfigError: a configuration that asks for what is not supported; names the field.
+        CheckpointError: not a checkpoint, an unsupported model, or a checkpoint that needs code to load.
+        ConfigError: an unsupported configuration; names the field.
     """
     path = Path(path)
     state = _state(path)
@@ -111,8 +106,8 @@ def convert_weights(path: str | Path, config: str | Path | None = None) -> Conve
     if program is None:
         names = ", ".join(sorted(state)[:3]) or "none"
         raise CheckpointError(
-            f"{path}: no PointPillars of {', '.join(known.name for known in _PROGRAMS)};"
-            f" its tensors are {names} …"
+            f"{path}: not a PointPillars of {', '.join(known.name for known in _PROGRAMS)};"
+            f" its first tensors are {names}"
         )
     network = make_network(program.config(None if config is None else Path(config), state))
     state, left_out = _without_more(state, path)
@@ -127,13 +122,13 @@ def convert_weights(path: str | Path, config: str | Path | None = None) -> Conve
 
 
 def _state(path: Path) -> dict[str, Tensor]:
-    """Tensors by name."""
+    """Load the tensors of a checkpoint by name."""
     if not path.is_file():
-        what = "a folder, not a checkpoint" if path.is_dir() else "no such checkpoint; check the path"
-        beside = sorted(entry.name for entry in path.glob("*.pt*")) if path.is_dir() else []
+        problem = "a folder, not a checkpoint" if path.is_dir() else "no such checkpoint; check the path"
+        inside = sorted(entry.name for entry in path.glob("*.pt*")) if path.is_dir() else []
         raise CheckpointError(
-            f"{path}: {what}: expected a file of torch.save (.pth or .pt)"
-            + (f", such as {path / beside[0]}" if beside else "")
+            f"{path}: {problem}: expected a file of torch.save (.pth or .pt)"
+            + (f", such as {path / inside[0]}" if inside else "")
         )
     with path.open("rb") as file:
         begins = file.read(2)
@@ -142,55 +137,54 @@ def _state(path: Path) -> dict[str, Tensor]:
             raise ValueError("neither an archive nor a pickle")
         stored = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        # Before and behind it torch advises to execute what is in the file.
+        # Quote this line only, because the rest of torch's message advises to run code of the file.
         reason = next((line for line in str(error).split("\n") if "GLOBAL" in line), "no plain tensors")
         raise CheckpointError(
-            f"{path}: only code could read it ({reason.strip().rstrip('.')}); where it was made, save its"
-            " tensors alone: torch.save({'state_dict': torch.load(path)['state_dict']}, new_path)"
+            f"{path}: loading it would run code ({reason.strip().rstrip('.')}). On the machine that wrote it,"
+            " save the tensors only: torch.save({'state_dict': torch.load(path)['state_dict']}, new_path)"
         ) from error
     except (RuntimeError, EOFError, KeyError, ValueError) as error:
         raise CheckpointError(
-            f"{path}: no checkpoint of torch.save, or one that was cut off: copy it again, or name the .pth"
-            " file that the training wrote"
+            f"{path}: not a checkpoint of torch.save, or a truncated file. Copy it again, or pass the .pth"
+            " file of the training"
         ) from error
     if isinstance(stored, Mapping):
         meta = stored.get("meta")
         version = str(meta.get("mmdet3d_version", "")) if isinstance(meta, Mapping) else ""
         if version.startswith("0."):
             raise CheckpointError(
-                f"{path}: of mmdetection3d {version}, which has other axes; use weights of 1.0 or later"
+                f"{path}: mmdetection3d {version} has other axes. Use weights of version 1.0 or later."
             )
         for name in ("model_state", "state_dict", "model"):
             if isinstance(inner := stored.get(name), Mapping):
                 stored = inner
                 break
     if not isinstance(stored, Mapping):
-        raise CheckpointError(f"{path}: holds a {type(stored).__name__}, no tensors by name")
+        raise CheckpointError(f"{path}: expected tensors by name, got a {type(stored).__name__}")
     return {str(name): value.float() for name, value in stored.items() if isinstance(value, Tensor)}
 
 
 def _refuse_mmdetection3d_centres(path: Path, state: Mapping[str, Tensor]) -> None:
-    """Say so where a checkpoint has heat maps in place of anchors; its other tensors look alike."""
+    """Raise for a CenterPoint of mmdetection3d, whose other tensors match its PointPillars."""
     beginning = "pts_bbox_head.task_heads."
     if any(name.startswith(beginning) for name in state):
         raise CheckpointError(
-            f"{path}: a CenterPoint of mmdetection3d ({beginning}…); of CenterPoint only OpenPCDet's is"
-            " supported"
+            f"{path}: a CenterPoint of mmdetection3d ({beginning}…). Only OpenPCDet's is supported."
         )
 
 
 def _without_more(state: Mapping[str, Tensor], path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """The tensors without those of what is not known or reported here, and what that is."""
+    """Drop unsupported outputs and inputs; return the other tensors and descriptions of the dropped ones."""
     kept, left_out = dict(state), []
     if speed := {name for name in state if name.startswith(CENTRE_GROUPS) and ".vel." in name}:
         left_out.append("speeds of boxes (vel)")
         kept = {name: value for name, value in state.items() if name not in speed}
     if (weight := state.get(_OPENPCDET_POINTS)) is not None:
         if (width := weight.shape[1]) not in (7, 8, 10, 11):
-            raise CheckpointError(f"{path}: points of {width} features; supported are 7, 8, 10 and 11")
-        # After the intensity, which without absolute positions comes first.
+            raise CheckpointError(f"{path}: unsupported {width} features per point; expected 7, 8, 10 or 11")
+        # The fifth number follows the intensity, which comes first without absolute positions.
         if (further := {8: 1, 11: 4}.get(width)) is not None:
-            left_out.append("the fifth number of each point (elongation, time): it counts as 0")
+            left_out.append("the fifth number of each point (elongation, time): treated as 0")
             kept[_OPENPCDET_POINTS] = torch.cat([weight[:, :further], weight[:, further + 1 :]], dim=1)
     return kept, tuple(left_out)
 
@@ -198,7 +192,7 @@ def _without_more(state: Mapping[str, Tensor], path: Path) -> tuple[dict[str, Te
 def _renamed(
     program: _Program, network: Network, state: Mapping[str, Tensor], path: Path
 ) -> dict[str, Tensor]:
-    """The state dict under this network's names."""
+    """Rename the state dict to this network's names."""
     centres = isinstance(network, CentreNetwork)
     names = _names(program, canvas_section(network.config))
     names |= centre_names(network) if centres else _anchor_names(program)
@@ -213,12 +207,12 @@ def _renamed(
             renamed[own] = state[theirs]
     if centres:
         used |= centre_values(renamed, names, state)
-    # What else is there and no counter of steps is a layer that would be left out.
+    # All other tensors, except counters, belong to unsupported layers.
     left = sorted(
         name for name, value in state.items() if name not in used and value.ndim and "num_batches" not in name
     )
     if left:
-        raise CheckpointError(f"{path}: layers that are not supported: {', '.join(left[:3])}")
+        raise CheckpointError(f"{path}: unsupported layers: {', '.join(left[:3])}")
     if (weight := renamed.get("encoder.points.linear.weight")) is not None:
         renamed["encoder.points.linear.weight"] = _point_columns(weight.flatten(1), path)
     if program.wide_first:
@@ -231,7 +225,7 @@ def _renamed(
 
 
 def _names(program: _Program, section: CanvasConfig) -> dict[str, str]:
-    """What the program calls the modules up to the map."""
+    """Return the program's names of the modules up to the map."""
     layer, norm = program.encoder
     names = {"encoder.points.linear": layer, "encoder.points.norm": norm}
     for number in range(len(section.hidden_channels)):
@@ -256,7 +250,7 @@ def _anchor_names(program: _Program) -> dict[str, str]:
 
 
 def _point_columns(weight: Tensor, path: Path) -> Tensor:
-    """Weights (C, any) of a point's features as weights of :data:`POINT_FEATURES`."""
+    """Convert weights (C, any) of point features to the order of :data:`POINT_FEATURES`."""
     width = weight.shape[1]
     if width == POINT_FEATURES:
         return weight
@@ -265,16 +259,16 @@ def _point_columns(weight: Tensor, path: Path) -> Tensor:
         # Without absolute positions.
         columns[:, 3:] = weight
     elif width == POINT_FEATURES - 1:
-        # In mmdetection3d offsets from the middle stand in the places of x and y, and again at the end.
+        # mmdetection3d has offsets from the pillar centre in place of x and y, and again at the end.
         columns[:, 2:7] = weight[:, 2:7]
         columns[:, 7:9] = weight[:, :2] + weight[:, 7:]
     else:
-        raise CheckpointError(f"{path}: points of {width} features; supported are 7, 9 and 10")
+        raise CheckpointError(f"{path}: unsupported {width} features per point; expected 7, 9 or 10")
     return columns
 
 
 def _widths(config: DetectorConfig, state: Mapping[str, Tensor], known: str) -> DetectorConfig:
-    """The configuration with the classes that the head has: all three of KITTI, or the car alone."""
+    """Return the configuration with the classes of the head: all three of KITTI, or cars only."""
     section = config.backbone
     assert isinstance(section, AnchorConfig)
     if known not in state or len(state[known]) != len(section.yaws_rad):
@@ -300,7 +294,7 @@ def _kitti(name: str, classes: tuple[str, ...], top_k: int, nms: NmsConfig, **se
 
 
 def _aligned(name: str, **section: Any) -> Callable[[Path | None, Mapping[str, Tensor]], DetectorConfig]:
-    """What mmdetection3d and its descendant compute on KITTI."""
+    """Return the KITTI configuration of mmdetection3d and of zhulf0804's PointPillars."""
 
     def make(path: Path | None, state: Mapping[str, Tensor]) -> DetectorConfig:
         if path is not None:
@@ -314,14 +308,13 @@ def _aligned(name: str, **section: Any) -> Callable[[Path | None, Mapping[str, T
 
 
 def _openpcdet(path: Path | None, state: Mapping[str, Tensor]) -> DetectorConfig:
-    """What a model file of OpenPCDet asks for."""
+    """Return the configuration of a model file of OpenPCDet."""
     centres = any(name.startswith(CENTRE_GROUPS) for name in state)
     if path is not None:
         return openpcdet_config(path, centres=centres)
     if centres:
         raise ConfigError(
-            f"weights of a CenterPoint of OpenPCDet ({CENTRE_GROUPS}…) need the YAML file of the model:"
-            " --config"
+            f"OpenPCDet's CenterPoint ({CENTRE_GROUPS}…) needs the YAML file of the model: pass --config."
         )
     nms = NmsConfig(iou=0.01, score_threshold=0.1, max_boxes=500)
     return _kitti("openpcdet-pointpillar", ("Car", "Pedestrian", "Cyclist"), 4096, nms)

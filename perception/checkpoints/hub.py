@@ -1,8 +1,8 @@
-"""Weights on the Hugging Face hub: a repository ``organisation/name`` with a model card (extra ``hub``).
+"""Weights on the Hugging Face hub, in a repository ``organisation/name`` (extra ``hub``).
 
-A repository holds ``model.safetensors``, its configuration inside, beside it ``model-embedding.safetensors``
-where there is a head for vectors of boxes, ``config.json`` and ``README.md``, the card. Where the hub is and
-who asks are huggingface_hub's own settings (``HF_ENDPOINT``, ``HF_TOKEN``, ``HF_HUB_OFFLINE``).
+A repository has ``model.safetensors`` with the configuration inside, ``config.json``, the model card
+``README.md``, and ``model-embedding.safetensors`` if there is an embedding head. huggingface_hub reads the
+server and credentials from ``HF_ENDPOINT``, ``HF_TOKEN`` and ``HF_HUB_OFFLINE``.
 """
 
 from __future__ import annotations
@@ -22,31 +22,29 @@ from sparse_core.common.files import write_file
 
 MODEL_FILE = "model.safetensors"
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-#: HTTP's answers to who may not see a repository, or for one that is not there.
+#: HTTP status codes for a repository that is missing or not accessible.
 _REFUSED = (401, 403, 404)
 _NOT_GIVEN = "check the name, and HF_TOKEN if the repository is private"
-_UNREACHED = "check the network, or name another server that has it in HF_ENDPOINT"
-_UNREACHED_OFFLINE = "it was not fetched before, and HF_HUB_OFFLINE forbids to ask: unset it"
-_LOCAL = (
-    f"Weights on this machine are named by their path: a folder of the hub's files as FOLDER/{MODEL_FILE}"
-)
+_UNREACHED = "check the network, or set HF_ENDPOINT to another server"
+_UNREACHED_OFFLINE = "it is not in the cache, and HF_HUB_OFFLINE is set: unset it to download"
+_LOCAL = f"To load local weights, pass their path, for a folder of hub files FOLDER/{MODEL_FILE}"
 
 
 def names_repository(name: str) -> bool:
-    """Whether a name is ``organisation/name``, and no file of weights."""
+    """Return True for ``organisation/name`` that is not a weights file."""
     return _REPOSITORY.fullmatch(name) is not None and not name.endswith(".safetensors")
 
 
 def download(repository: str) -> Path:
-    """The file of weights of a repository, in huggingface_hub's cache.
+    """Download the weights of a repository and return their path in huggingface_hub's cache.
 
     Raises:
-        CheckpointError: huggingface_hub is missing, the hub cannot be reached, there is no such repository,
-            or no weights are in it; says what to do.
+        CheckpointError: huggingface_hub is missing, the hub is unreachable, or the repository or its weights
+            do not exist.
     """
     if importlib.util.find_spec("huggingface_hub") is None:
         raise CheckpointError(
-            f"no file {repository!r}; to ask the Hugging Face hub for it: pip install 'sparsight[hub]'"
+            f"no file {repository!r}. To load it from the Hugging Face hub: pip install 'sparsight[hub]'"
         )
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
@@ -62,11 +60,13 @@ def download(repository: str) -> Path:
         else:
             advice = "try again later"
         raise CheckpointError(
-            f"no file {repository!r}, and none from the hub ({constants.ENDPOINT}): {reason.rstrip('.')};"
+            f"no file {repository!r}, and the hub ({constants.ENDPOINT}) failed: {reason.rstrip('.')};"
             f" {advice}. {_LOCAL}"
         ) from error
     if not (folder / MODEL_FILE).is_file():
-        raise CheckpointError(f"{repository} on the hub holds no {MODEL_FILE}: no detector of this program")
+        raise CheckpointError(
+            f"{repository} on the hub has no {MODEL_FILE}, so it is not a Sparsight detector"
+        )
     return folder / MODEL_FILE
 
 
@@ -79,26 +79,26 @@ def push(
     licence: str,
     private: bool,
 ) -> str:
-    """Upload weights with a card; a repository that is not there is made.
+    """Upload weights with a model card, and create the repository if needed.
 
     Args:
-        path: file of weights.
-        embedding: file of the head for vectors of boxes, or None.
-        config: of the weights.
+        path: weights file.
+        embedding: file of the embedding head, or None.
+        config: configuration of the weights.
         repository: ``organisation/name``.
-        licence: of the weights, as the hub names it (``apache-2.0``, ``cc-by-nc-sa-4.0``, ``other`` …).
-        private: of a repository that is made.
+        licence: licence of the weights as a hub identifier, such as ``apache-2.0`` or ``other``.
+        private: visibility of a new repository.
 
     Returns:
         The address of the repository.
 
     Raises:
         ImportError: huggingface_hub is missing.
-        ValueError: no name of a repository.
-        OSError: the hub refuses, or cannot be reached.
+        ValueError: invalid repository name.
+        OSError: the hub refuses the upload or is unreachable.
     """
     if not names_repository(repository):
-        raise ValueError(f"a repository is named organisation/name, got {repository!r}")
+        raise ValueError(f"repository must be organisation/name, got {repository!r}")
     if importlib.util.find_spec("huggingface_hub") is None:
         raise ImportError("the Hugging Face hub needs huggingface_hub: pip install 'sparsight[hub]'")
     from huggingface_hub import HfApi
@@ -117,10 +117,7 @@ def push(
 
 
 def model_card(config: DetectorConfig, repository: str, *, licence: str) -> str:
-    """A card in the hub's format: metadata as YAML, then how it is used and what it is, in Markdown.
-
-    It claims nothing of accuracy: nobody measured it here.
-    """
+    """Return a model card: YAML metadata, usage and properties, without claims about accuracy."""
     metadata = {
         "library_name": "sparsight",
         "license": licence,

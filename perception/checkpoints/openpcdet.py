@@ -1,4 +1,4 @@
-"""OpenPCDet's model files as configurations, and its centre head's numbers as those of this one."""
+"""Convert OpenPCDet model files to configurations, and the weights of its centre head."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ from perception.model.centres import BRANCHES
 from perception.model.layers import NORM_EPSILON, DenseUnit
 from perception.model.network import Network
 
-#: How the names of tensors of a centre head's groups begin.
+#: Prefix of tensor names of the groups of a centre head.
 CENTRE_GROUPS = "dense_head.heads_list."
-#: What they call the branches, in the order of ``CentreConfig.layers``.
+#: OpenPCDet's names of the branches, in the order of ``CentreConfig.layers``.
 _BRANCH_NAMES = dict(zip(("heat", *BRANCHES), ("hm", "center", "center_z", "dim", "rot"), strict=True))
-#: Of batch norms of the centre head, which unlike the others' is torch's own.
+#: Epsilon of batch norms of the centre head: torch's default, unlike in other layers.
 _HEAD_EPSILON = 1e-5
 
 
 def openpcdet_config(path: Path, *, centres: bool) -> DetectorConfig:
-    """What a model file asks for.
+    """Convert a model file to a configuration.
 
     Args:
         path: YAML file.
-        centres: it is to have a centre head, else one with anchors.
+        centres: expect a centre head, else an anchor head.
 
     Raises:
-        ConfigError: no such file, or one that asks for what is not supported; names the field.
+        ConfigError: missing file, or an unsupported value; names the field.
     """
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
         return _config(path, values, centres)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise ConfigError(f"{path}: cannot read the file ({error.strerror or error})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: no YAML file: {error}") from error
+        raise ConfigError(f"{path}: not a YAML file: {error}") from error
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         kind = "CenterPoint" if centres else "PointPillar"
         raise ConfigError(
-            f"{path}: not a {kind} of OpenPCDet: {error} is missing or of another form"
+            f"{path}: not a {kind} of OpenPCDet: {error} is missing or has another type"
         ) from error
 
 
 def _require(path: Path, supported: Mapping[str, tuple[Any, Any]]) -> None:
-    """Refuse the first field whose value, the first of the two, is not the second."""
+    """Raise for the first field whose value (first) differs from the supported one (second)."""
     for field, (found, wanted) in supported.items():
         if found != wanted:
             raise ConfigError(f"{path}: {field} must be {wanted!r}, got {found!r}")
@@ -67,7 +67,7 @@ def _require(path: Path, supported: Mapping[str, tuple[Any, Any]]) -> None:
 def _config(path: Path, values: Any, centres: bool) -> DetectorConfig:
     model, data = values["MODEL"], values["DATA_CONFIG"]
     head = model["DENSE_HEAD"]
-    # First, since other heads have other fields.
+    # Check the head first, because other heads have other fields.
     _require(path, {"DENSE_HEAD.NAME": (head["NAME"], "CenterHead" if centres else "AnchorHeadSingle")})
     vfe, maps = model["VFE"], model["BACKBONE_2D"]
     steps = {step["NAME"]: step for step in data["DATA_PROCESSOR"]}
@@ -99,7 +99,7 @@ def _config(path: Path, values: Any, centres: bool) -> DetectorConfig:
         },
     )
     *hidden, last = vfe["NUM_FILTERS"]
-    # Of either kind of detector.
+    # Fields of both kinds of detector.
     section = {
         "channels": tuple(maps["NUM_FILTERS"]),
         "blocks": tuple(maps["LAYER_NUMS"]),
@@ -168,7 +168,7 @@ def _centres(path: Path, values: Any, section: dict[str, Any]) -> tuple[CentreCo
     head, classes = values["MODEL"]["DENSE_HEAD"], tuple(values["CLASS_NAMES"])
     post, branches = head["POST_PROCESSING"], dict(head["SEPARATE_HEAD_CFG"]["HEAD_DICT"])
     nms, most = post["NMS_CONFIG"], int(post["MAX_OBJ_PER_SAMPLE"])
-    # Speeds are left out, see convert_weights.
+    # convert_weights drops velocities.
     branches.pop("vel", None)
     layers = [head["NUM_HM_CONV"], *(branches[_BRANCH_NAMES[name]]["num_conv"] for name in BRANCHES)]
     groups = [[name for name in group if name in classes] for group in head["CLASS_NAMES_EACH_HEAD"]]
@@ -214,7 +214,7 @@ def _centres(path: Path, values: Any, section: dict[str, Any]) -> tuple[CentreCo
 
 
 def centre_names(network: Network) -> dict[str, str]:
-    """What OpenPCDet calls the modules of a centre head, by their names here."""
+    """Return OpenPCDet's names of the modules of a centre head, by their names here."""
     names = {"head.shared.conv": "dense_head.shared_conv.0", "head.shared.norm": "dense_head.shared_conv.1"}
     for name, module in network.named_modules():
         if not name.startswith("head.groups.") or name.count(".") != 4:
@@ -231,12 +231,12 @@ def centre_names(network: Network) -> dict[str, str]:
 def centre_values(
     renamed: dict[str, Tensor], names: Mapping[str, str], state: Mapping[str, Tensor]
 ) -> set[str]:
-    """Make the numbers of a centre head mean the same here; says which further tensors that took.
+    """Convert the values of a centre head in place; return the names of further tensors that were used.
 
     Args:
-        renamed: the state dict under the names here; changed.
-        names: of :func:`centre_names`.
-        state: tensors by the names there.
+        renamed: state dict with the names here; changed.
+        names: result of :func:`centre_names`.
+        state: tensors by OpenPCDet's names.
     """
     used = set()
     for own in names:
@@ -253,10 +253,10 @@ def centre_values(
         elif own.startswith("head.groups.") and f"{own}.bias" in renamed:
             branch = own.split(".")[3]
             if branch == "heading":
-                # The cosine comes first there.
+                # OpenPCDet has the cosine first.
                 for kind in ("weight", "bias"):
                     renamed[f"{own}.{kind}"] = renamed[f"{own}.{kind}"].flip(0)
             elif branch == "centre":
-                # Centres are told from the corner of the cell there, from its middle here.
+                # OpenPCDet measures centres from the corner of the cell, this head from its centre.
                 renamed[f"{own}.bias"] = renamed[f"{own}.bias"] - 0.5
     return used

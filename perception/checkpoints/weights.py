@@ -1,4 +1,4 @@
-"""Weights on disk: half-precision safetensors, or compressed ones, with the configuration inside."""
+"""Weights files: half-precision or compressed safetensors, with the configuration inside."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from sparse_core.common.files import replacing
 from sparse_core.common.surgery import shapes_of, state_difference
 
 WEIGHTS_DIRECTORY = Path(__file__).parent.parent / "weights"
-#: What the header of a compressed file says; importing it would import all that compression needs.
+#: Format in the header of compressed files; importing the constant would import all of compression.
 COMPRESSED_FORMAT = "sparsight-compressed"
 _CONFIG_KEY = "sparsight.detector"
-#: How files of torch.save begin: as ZIP archives, or pickled by old versions.
+#: First bytes of torch.save files: ZIP archives, or pickles of old versions.
 PICKLES = (b"PK", b"\x80\x02")
 
 
 def shipped_weights() -> list[str]:
-    """Names that :func:`load_weights` knows."""
+    """Return the names of shipped weights."""
     names = (path.stem for path in WEIGHTS_DIRECTORY.glob("*.safetensors"))
     return sorted(name for name in names if not name.endswith(EMBEDDING_SUFFIX))
 
 
 def resolve_weights(name_or_path: str | Path) -> Path:
-    """The file behind a shipped name, a path, or ``organisation/name`` on the Hugging Face hub.
+    """Return the file of a shipped name, a path, or ``organisation/name`` on the Hugging Face hub.
 
-    A name is asked of the hub only where no folder is called like the organisation.
+    The hub is not asked if there is a local folder ``organisation``.
 
     Raises:
-        CheckpointError: neither a shipped name nor a file, nor a repository.
+        CheckpointError: neither a shipped name, nor a file, nor a repository.
     """
     shipped = WEIGHTS_DIRECTORY / f"{name_or_path}.safetensors"
     if shipped.is_file():
@@ -58,54 +58,54 @@ def resolve_weights(name_or_path: str | Path) -> Path:
         return path
     if path.is_dir():
         inside = sorted(entry.name for entry in path.glob("*.safetensors"))
-        found = f"name {path / inside[0]}" if inside else "it holds no .safetensors file"
-        raise CheckpointError(f"{path}: a folder, not a file of weights; {found}")
+        found = f"pass {path / inside[0]}" if inside else "it has no .safetensors file"
+        raise CheckpointError(f"{path}: a folder, not a weights file; {found}")
     if hub.names_repository(str(name_or_path)) and not path.parent.is_dir():
         return hub.download(str(name_or_path))
     names = ", ".join(shipped_weights()) or "none"
-    raise CheckpointError(f"no weights {str(name_or_path)!r}: not a file, and shipped names are: {names}")
+    raise CheckpointError(
+        f"no weights {str(name_or_path)!r}: neither a file nor shipped; shipped names are: {names}"
+    )
 
 
 def save_weights(network: Network, path: str | Path, *, dtype: torch.dtype = torch.float16) -> None:
-    """Write a network and its configuration.
-
-    A file that is there is replaced once the new one is complete; it has the rights of any new file.
+    """Write a network and its configuration; replace an existing file when the new one is complete.
 
     Args:
-        network: not folded.
-        path: of the file.
-        dtype: of floating-point tensors.
+        network: network that is not folded.
+        path: file to write.
+        dtype: dtype of floating-point tensors.
 
     Raises:
-        ValueError: a folded network, or a tensor that the type cannot hold (NaN; in half above 65504).
+        ValueError: a folded network, or values beyond the dtype (NaN; in half precision above 65504).
     """
     tensors = {
         name: (value.to(dtype) if value.is_floating_point() else value).contiguous().cpu()
         for name, value in network.state_dict().items()
     }
     if not any(name.endswith("running_mean") for name in tensors):
-        raise ValueError("this network is folded for inference; save it before making a Detector of it")
+        raise ValueError("this network is folded for inference. Save it before you make a Detector of it.")
     for name, value in tensors.items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise ValueError(f"{name} holds values that {dtype} cannot; the network cannot be saved")
+            raise ValueError(f"cannot save the network: {name} has values beyond {dtype}")
     with replacing(Path(path)) as temporary:
         save_file(tensors, temporary, metadata={_CONFIG_KEY: json.dumps(to_dict(network.config))})
 
 
 def save_calibrated(name_or_path: str | Path, path: str | Path, maps: Mapping[str, Sequence[float]]) -> None:
-    """Write weights again, the same to the bit, with maps of scores (``nms.score_maps``).
+    """Copy weights with calibrated scores (``nms.score_maps``); tensors stay equal bit for bit.
 
-    Maps follow those that the weights have, and reporting thresholds move along, so that the same boxes are
-    reported. A head for vectors of boxes beside the file is written beside the new one.
+    The maps apply after existing ones. Reporting thresholds are mapped too, so that the same boxes are
+    reported. An embedding head is copied as well.
 
     Args:
         name_or_path: shipped name or ``.safetensors`` file.
-        path: of the new file.
-        maps: class to scale and bias.
+        path: new file.
+        maps: scale and bias by class.
 
     Raises:
-        CheckpointError: no such weights, a corrupt file, or compressed weights.
-        ConfigError: a map that cannot be.
+        CheckpointError: unknown weights, a corrupt file, or compressed weights.
+        ConfigError: an invalid map.
     """
     source, path = resolve_weights(name_or_path), Path(path)
     try:
@@ -115,7 +115,7 @@ def save_calibrated(name_or_path: str | Path, path: str | Path, maps: Mapping[st
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{source}: {_why_unreadable(source, error)}") from error
     if metadata.get("format") == COMPRESSED_FORMAT:
-        raise CheckpointError(f"{source}: compressed weights; calibrate those that they were made of")
+        raise CheckpointError(f"{source}: compressed weights. Calibrate the uncompressed weights instead.")
     config, head = _stored_config(source, metadata), load_embedding(source)
     metadata[_CONFIG_KEY] = json.dumps(to_dict(replace(config, nms=_calibrated(config.nms, maps))))
     with replacing(path) as temporary:
@@ -137,43 +137,42 @@ def _calibrated(nms: NmsConfig, maps: Mapping[str, Sequence[float]]) -> NmsConfi
 def push_to_hub(
     name_or_path: str | Path, repository: str, *, licence: str = "other", private: bool = True
 ) -> str:
-    """Upload weights to the Hugging Face hub, with a model card; see :func:`perception.checkpoints.hub.push`.
+    """Upload weights with a model card to the Hugging Face hub; see :func:`perception.checkpoints.hub.push`.
 
     Args:
         name_or_path: shipped name or ``.safetensors`` file.
         repository: ``organisation/name``.
-        licence: of the weights, as the hub names it.
-        private: of a repository that is made.
+        licence: licence of the weights as a hub identifier.
+        private: visibility of a new repository.
 
     Returns:
         The address of the repository.
 
     Raises:
-        CheckpointError, ImportError, ValueError, OSError: as loading, and as the hub's function.
+        CheckpointError, ImportError, ValueError, OSError: see :func:`load_weights` and ``hub.push``.
     """
     path = resolve_weights(name_or_path)
-    network, beside = load_weights(path), embedding_path(path)
-    embedding = beside if beside.is_file() else None
+    network, head_path = load_weights(path), embedding_path(path)
+    embedding = head_path if head_path.is_file() else None
     return hub.push(path, embedding, network.config, repository, licence=licence, private=private)
 
 
 def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = None) -> Network:
-    """Build the network that a weights file describes.
+    """Load a network from weights.
 
-    A compressed file gives a network that is folded for inference, see
-    :mod:`perception.checkpoints.compression`. A head for embeddings of boxes that lies beside the file is
-    part of the network.
+    Compressed weights give a folded network (:mod:`perception.checkpoints.compression`). An embedding head
+    next to the file becomes part of the network.
 
     Args:
-        name_or_path: shipped name or ``.safetensors`` file.
-        config: use this configuration instead of the one in the file; it must fit the weights. With
-            ``embedding.enabled`` the head is taken along where there is one.
+        name_or_path: shipped name, ``.safetensors`` file, or ``organisation/name`` on the hub.
+        config: configuration to use instead of the stored one; it must fit the weights. It loads an embedding
+            head only if ``embedding.enabled``.
 
     Returns:
         A float32 network on the CPU, in evaluation mode.
 
     Raises:
-        CheckpointError: no such weights, a corrupt file, or weights that do not fit the configuration.
+        CheckpointError: unknown weights, a corrupt file, or weights of another configuration.
     """
     path = resolve_weights(name_or_path)
     network = _load(path, config)
@@ -183,7 +182,7 @@ def load_weights(name_or_path: str | Path, *, config: DetectorConfig | None = No
 
 
 def _load(path: Path, config: DetectorConfig | None) -> Network:
-    """The network of a file alone."""
+    """Load a network without its embedding head."""
     try:
         with safe_open(str(path), framework="pt") as stored:
             metadata = stored.metadata() or {}
@@ -205,25 +204,25 @@ def _load(path: Path, config: DetectorConfig | None) -> Network:
 
 
 def _why_unreadable(path: Path, error: Exception) -> str:
-    """What is wrong with a file that is no safetensors file, and what to do."""
+    """Describe the problem of a file that is not readable as safetensors, and the fix."""
     with suppress(OSError), path.open("rb") as file:
         if file.read(2) in PICKLES:
             return (
-                "written by torch.save, so no file of weights; a training run (perceive train) keeps these as"
-                " weights.safetensors beside its checkpoint.pt"
+                "a file of torch.save, not a weights file; perceive train writes weights.safetensors next to"
+                " its checkpoint.pt"
             )
     if isinstance(error, OSError):
-        return f"cannot be read ({error.strerror or error}); check its rights"
-    return f"not a readable safetensors file ({error}): another kind of file, or one that was cut off"
+        return f"cannot read the file ({error.strerror or error}); check its permissions"
+    return f"not a safetensors file, or a truncated one ({error})"
 
 
 def _stored_config(path: Path, metadata: dict[str, str]) -> DetectorConfig:
     try:
         return from_dict(DetectorConfig, json.loads(metadata[_CONFIG_KEY]))
     except KeyError:
-        raise CheckpointError(f"{path}: holds no detector configuration ({_CONFIG_KEY} is missing)") from None
+        raise CheckpointError(f"{path}: no detector configuration ({_CONFIG_KEY} is missing)") from None
     except (json.JSONDecodeError, ConfigError) as error:
-        raise CheckpointError(f"{path}: the stored configuration cannot be used: {error}") from error
+        raise CheckpointError(f"{path}: invalid stored configuration: {error}") from error
 
 
 def _check_tensors(path: Path, expected: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:
@@ -232,4 +231,4 @@ def _check_tensors(path: Path, expected: dict[str, torch.Tensor], found: dict[st
         raise CheckpointError(f"{path}: weights of another configuration: {difference}")
     for name in expected:
         if found[name].is_floating_point() and not bool(torch.isfinite(found[name]).all()):
-            raise CheckpointError(f"{path}: {name} holds NaN or infinite values; the file is damaged")
+            raise CheckpointError(f"{path}: damaged file: {name} has NaN or infinite values")

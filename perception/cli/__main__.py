@@ -1,4 +1,4 @@
-"""``python -m perception.cli`` is the same as ``perceive``."""
+"""``python -m perception.cli`` runs ``perceive``."""
 
 from perception.cli import main
 

@@ -1,7 +1,7 @@
-"""Configuration: one frozen dataclass per stage, saved beside results.
+"""Configuration: one frozen dataclass per stage, saved with the results.
 
-YAML files have the same nesting as :class:`DetectorConfig` and :class:`TrainConfig`; unknown fields and
-values out of range are errors that name the field.
+YAML files mirror :class:`DetectorConfig` and :class:`TrainConfig`. An unknown field or a value out of range
+raises a ``ConfigError`` that names the field.
 """
 
 from perception.config.backbone import AnchorConfig, BackboneConfig, CanvasConfig, CentreConfig

@@ -9,7 +9,7 @@ from perception.config.checks import check
 from perception.errors import ConfigError
 from sparse_core.kernels.op import Impl
 
-#: Branches of a group of :class:`CentreConfig`: heat, centre, height, sizes and heading.
+#: Number of branches of a :class:`CentreConfig` group: heat, centre, height, sizes and heading.
 _BRANCHES = 5
 
 
@@ -18,11 +18,11 @@ class BackboneConfig:
     """Backbone: residual stages at 1, 1/2, 1/4 … of the pillar grid, then one stride into the neck.
 
     Attributes:
-        kind: of detector, a key of :data:`BACKBONES`. ``"sparse"`` computes at active pillars only;
+        kind: kind of detector, a key of :data:`BACKBONES`. ``"sparse"`` computes active pillars only;
             ``"dense"`` is the same network on the full grid.
         channels: width of each stage.
         blocks: residual blocks (two 3x3 convolutions each) of each stage.
-        dilating: whether strided layers activate every cell whose window holds an input.
+        dilating: strided layers activate every cell whose window holds an input.
         impl: implementation of the sparse layers: ``"auto"``, ``"reference"``, ``"triton"`` or ``"vendor"``
             (spconv).
     """
@@ -46,21 +46,21 @@ class BackboneConfig:
 
     @property
     def stride(self) -> int:
-        """Pillars per cell of the map that the neck gets, along one axis."""
+        """Pillars per cell of the neck's input map, along one axis."""
         return int(2 ** len(self.channels))
 
 
 @dataclass(frozen=True)
 class CanvasConfig(BackboneConfig):
-    """The section ``backbone`` of such detectors; ``neck`` and ``refine`` mean nothing to them.
+    """Section ``backbone`` of detectors with a dense canvas, which ignore ``neck`` and ``refine``.
 
     Attributes:
-        hidden_channels: widths of the layers of point features before the last one, whose width is
-            ``pillars.channels``: half is a point's own, half the maximum of its pillar.
-        strides: of the first layer of each stage.
-        up_channels, up_strides: width of what each stage hands on, and how much finer it is made; 0.5: half
-            as fine.
-        points: of a pillar that count, the first ones.
+        hidden_channels: widths of the point layers before the last, which has ``pillars.channels``. Half of
+            each is the point's own, half the maximum over its pillar.
+        strides: stride of the first layer of each stage.
+        up_channels, up_strides: width and upsampling factor of each stage's output; 0.5 halves the
+            resolution.
+        points: points per pillar; further ones are ignored.
     """
 
     channels: tuple[int, ...] = (64, 128, 256)
@@ -103,25 +103,24 @@ class CanvasConfig(BackboneConfig):
 
     @property
     def map_stride(self) -> int:
-        """Pillars per cell of the map that the head reads."""
+        """Pillars per cell of the head's input map."""
         return round(self.strides[0] / self.up_strides[0])
 
 
 @dataclass(frozen=True)
 class AnchorConfig(CanvasConfig):
-    """The section ``backbone`` of such a detector.
+    """Section ``backbone`` of PointPillars with anchors.
 
-    Sizes of anchors are ``head.sizes_m``, in the order of ``head.classes``; ``head.top_k`` boxes go to the
-    suppression.
+    ``head.sizes_m`` gives the anchor sizes in the order of ``head.classes``. NMS gets ``head.top_k`` boxes.
 
     Attributes:
-        bottoms_m: by class, height of the anchors' undersides.
-        yaws_rad: of the anchors, for each class and cell.
-        centred: anchors stand in the middles of cells; if not, from edge to edge of the range.
-        clockwise: yaws of anchors and codes count clockwise from -y, as in mmdetection3d before 1.0.
-        direction_offset_rad: from where half turns are told apart.
-        per_class: boxes are of each class that scores enough, and only those of one suppress each other; if
-            not, a box is of its best class, and suppresses all.
+        bottoms_m: by class, height of the lower face of the anchors.
+        yaws_rad: yaws of the anchors of each class and cell.
+        centred: anchors stand at cell centres; otherwise they span the range from edge to edge.
+        clockwise: yaws count clockwise from -y, as in mmdetection3d before 1.0.
+        direction_offset_rad: yaw at which the two directions of a box are separated.
+        per_class: a box may have several classes, and NMS runs per class. Otherwise a box has its best class
+            and suppresses all others.
     """
 
     kind: str = "anchors"
@@ -135,17 +134,17 @@ class AnchorConfig(CanvasConfig):
 
 @dataclass(frozen=True)
 class CentreConfig(CanvasConfig):
-    """The section ``backbone`` of such a detector.
+    """Section ``backbone`` of CenterPoint with pillars.
 
-    ``head.channels`` is the width of the head, ``head.top_k`` the places of a group that are read,
-    ``nms.max_boxes`` what a group reports at most.
+    ``head.channels`` is the width of the head. Each group reads ``head.top_k`` peaks and reports at most
+    ``nms.max_boxes`` boxes.
 
     Attributes:
-        groups: classes with branches of their own, which suppress each other; each class is in one. None are
-            given: all in one.
-        layers: convolutions of each branch: of the heat, then of :data:`perception.model.centres.BRANCHES`.
-        centres_m: x, y, z minimum then maximum of the centres that are reported, both inside. None: any. It
-            stays where the detector is given another range.
+        groups: classes that share branches and suppress each other; each class is in one group. Empty: one
+            group for all classes.
+        layers: convolutions of each branch: heat, then :data:`perception.model.centres.BRANCHES`.
+        centres_m: x, y, z minimum, then maximum of reported box centres, inclusive. None: no limit.
+            :meth:`~perception.Detector.with_range` keeps it.
     """
 
     kind: str = "centres"
@@ -161,7 +160,7 @@ class CentreConfig(CanvasConfig):
             raise ConfigError(f"backbone.centres_m must be six numbers or null, got {self.centres_m}")
 
 
-#: The section of each kind of detector; :data:`perception.registry.KINDS` has the classes that run it.
+#: Configuration class by kind of detector; :data:`perception.registry.KINDS` has the classes that run it.
 BACKBONES: dict[str, type[BackboneConfig]] = {
     "sparse": BackboneConfig,
     "dense": BackboneConfig,
@@ -171,12 +170,12 @@ BACKBONES: dict[str, type[BackboneConfig]] = {
 
 
 def section_of(kind: str) -> type[BackboneConfig]:
-    """Return the dataclass of the section ``backbone`` of a kind of detector.
+    """Return the configuration class of a kind of detector.
 
     Raises:
-        ConfigError: no kind has this name; lists those there are.
+        ConfigError: unknown kind.
     """
-    # A list, because a name from a file may be of a type that cannot be hashed.
+    # A list, because a value from a file may not be hashable.
     if kind not in list(BACKBONES):
         raise ConfigError(f"backbone.kind must be one of {', '.join(BACKBONES)}; got {kind!r}")
     return BACKBONES[kind]

@@ -1,4 +1,4 @@
-"""Checks that sections of the configuration share."""
+"""Checks for all sections of the configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check(condition: bool, field_name: str, expected: str, value: object) -> Non
 
 
 def check_classes(field_name: str, names: Iterable[str], classes: Sequence[str]) -> None:
-    """Raise a ``ConfigError`` that names the field unless all names are classes of the detector."""
+    """Raise a ``ConfigError`` that names the field unless all names are known classes."""
     try:
         check_known(names, classes)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The configuration of a detector, and its sections behind the backbone."""
+"""Configuration of a detector and of its stages after the backbone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perception.config.checks import check, check_classes, finite_pair
 from perception.config.pillars import PillarConfig
 from perception.errors import ConfigError
 
-#: Share by which floors of scores stay below what can just be reported, for rounding.
+#: Relative margin of score floors, for rounding.
 _FLOOR_SLACK = 1e-4
 
 
@@ -24,8 +24,8 @@ class NeckConfig:
 
     Attributes:
         channels: width at the backbone's stride (1/8 by default).
-        blocks: residual blocks there.
-        out_channels: width of the map the head reads, at half the backbone's stride (1/4 by default).
+        blocks: residual blocks at that stride.
+        out_channels: width of the head's input map, at half the backbone's stride (1/4 by default).
     """
 
     channels: int = 128
@@ -40,17 +40,16 @@ class NeckConfig:
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """Centre head: a heat map per class; boxes are read at its peaks only.
+    """Centre head: one heat map per class; boxes are read at its peaks only.
 
     Attributes:
-        classes: names in the order of the labels.
-        top_k: peaks of the heat map that boxes are read at, in a frame of the default range; larger ranges
-            have more (:attr:`DetectorConfig.limits`).
-        channels: width of the head's hidden layers.
-        iou_weight: exponent of the predicted IoU in the score: score^(1 - w) * iou^w.
-        sizes_m: by class, the length, width and height that its sizes are coded relative to, between an
-            eighth and eight times of them. What is left out of KITTI's classes is theirs; of others
-            ``perceive train`` fills in the means of the training boxes.
+        classes: class names in the order of the labels.
+        top_k: peaks per frame of the default range; larger ranges have more
+            (:attr:`DetectorConfig.limits`).
+        channels: width of the hidden layers.
+        iou_weight: exponent w of the predicted IoU in the score: score^(1 - w) * iou^w.
+        sizes_m: by class, reference length, width and height. Box sizes are 1/8 to 8 times these. KITTI's
+            classes have defaults; for others ``perceive train`` sets the mean of the training boxes.
     """
 
     classes: tuple[str, ...] = ("Car", "Pedestrian", "Cyclist")
@@ -76,18 +75,17 @@ class NmsConfig:
     """Suppression of overlapping boxes.
 
     Attributes:
-        proposal_iou: overlap (BEV) above which proposals of a class are duplicates, before refinement.
-        iou: overlap (BEV) above which final boxes of a class are duplicates.
-        score_threshold: final boxes below it are left out.
-        max_boxes: final boxes of a frame of the default range; larger ranges have more
+        proposal_iou: BEV IoU above which proposals of a class are duplicates, before refinement.
+        iou: BEV IoU above which final boxes of a class are duplicates.
+        score_threshold: lowest score of final boxes.
+        max_boxes: final boxes per frame of the default range; larger ranges have more
             (:attr:`DetectorConfig.limits`).
-        report_thresholds: by class, the score from which boxes are reported; of other classes from
-            ``score_threshold`` on. Evaluation looks at all of them.
-        score_maps: by class, scale and bias of what is reported as the score of a final box:
-            ``sigmoid(scale * logit(score) + bias)``. ``report_thresholds`` are compared with that,
-            ``score_threshold`` with the score itself.
-        footprints_m: by class, the length and width that every final box has, in place of those found: of
-            things whose own no laser shows, such as people.
+        report_thresholds: by class, lowest reported score; other classes use ``score_threshold``. Evaluation
+            ignores these thresholds.
+        score_maps: by class, scale and bias of the reported score ``sigmoid(scale * logit(score) + bias)``.
+            ``report_thresholds`` apply to the mapped score, ``score_threshold`` to the unmapped one.
+        footprints_m: by class, fixed length and width of final boxes, for objects whose extent a LiDAR does
+            not show, such as pedestrians.
     """
 
     proposal_iou: float = 0.7
@@ -114,11 +112,11 @@ class NmsConfig:
 
     @property
     def proposal_score(self) -> float:
-        """Score that a proposal must exceed: less than the final one, which its refined box may raise."""
+        """Score that a proposal must exceed; lower than the final one, because refinement can raise it."""
         return self.score_threshold * 0.25
 
     def unmapped(self, label: str, score: float) -> float:
-        """Return the score of a final box that ``score_maps`` turn into this reported one."""
+        """Return the score that ``score_maps`` map to ``score``."""
         scale, bias = self.score_maps.get(label, (1.0, 0.0))
         if not 0 < score < 1:
             return score
@@ -130,12 +128,12 @@ class RefineConfig:
     """Second stage: points around each proposal refine its box and score.
 
     Attributes:
-        enabled: run it.
-        proposals: proposals refined in a frame of the default range, best first; larger ranges have more
+        enabled: run the second stage.
+        proposals: refined proposals per frame of the default range, best first; larger ranges have more
             (:attr:`DetectorConfig.limits`).
-        margin_m: the crop is the proposal enlarged by this much on every side.
+        margin_m: margin around the proposal on every side; points inside are read.
         channels: widths of the per-point layers.
-        iterations: cascade steps; each crops around the box of the step before, with weights of its own.
+        iterations: cascade steps with separate weights; each crops around the previous box.
     """
 
     enabled: bool = True
@@ -158,17 +156,17 @@ class RefineConfig:
 
 @dataclass(frozen=True)
 class EmbeddingConfig:
-    """A vector for each box, from the features of the last refinement step; two sights of an object are near.
+    """Embedding of each box, from the features of the last refinement step.
 
     Attributes:
-        enabled: whether there is one. Trained after everything else (``perceive train embedding``).
+        enabled: compute embeddings. ``perceive train embedding`` trains the head last.
     """
 
     enabled: bool = False
 
 
 class Limits(NamedTuple):
-    """Most of a frame at each step: peaks read, proposals refined, boxes reported."""
+    """Limits per frame: peaks read, proposals refined, boxes reported."""
 
     peaks: int
     proposals: int
@@ -177,7 +175,7 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True)
 class DetectorConfig:
-    """Everything that decides what a detector computes; saved beside its weights."""
+    """Complete configuration of a detector, stored in its weights file."""
 
     name: str = "pointpillars"
     pillars: PillarConfig = field(default_factory=PillarConfig)
@@ -203,7 +201,7 @@ class DetectorConfig:
         self._check_range()
 
     def _check_range(self) -> None:
-        """Refuse a range that does not end on a cell of the coarsest map; name the nearest ones that do."""
+        """Raise unless the range is a multiple of the coarsest cell; suggest the nearest valid ranges."""
         stride, pillars = self.backbone.stride, self.pillars
         if pillars.range_m is None or not any(count % stride for count in pillars.grid_shape):
             return
@@ -215,16 +213,16 @@ class DetectorConfig:
                 ends = " or ".join(f"{low + many * cell_m:.10g}" for many in (cells, cells + 1))
                 advice.append(f"{'xy'[axis]} from {low:g} to {ends}")
         raise ConfigError(
-            f"pillars.range_m must be a whole number of {stride} pillars ({cell_m:g} m) long in x and y, got"
-            f" {list(pillars.range_m)}; the nearest that fit: {'; '.join(reversed(advice))}"
+            f"pillars.range_m must be a multiple of {stride} pillars ({cell_m:g} m) long in x and y, got"
+            f" {list(pillars.range_m)}. Nearest valid ranges: {'; '.join(reversed(advice))}."
         )
 
     @cached_property
     def limits(self) -> Limits:
-        """Limits of a frame, grown with the area of its range (:attr:`PillarConfig.growth`).
+        """Limits per frame, scaled with the area of the range (:attr:`PillarConfig.growth`).
 
-        They bound the time of a frame; one that reaches a limit says so in ``Detections.warnings``. Converted
-        detectors keep the numbers of their source.
+        They bound the time of a frame; ``Detections.warnings`` names a limit that a frame reached. Converted
+        detectors keep the unscaled limits of their source.
         """
         configured = self.head.top_k, self.refine.proposals, self.nms.max_boxes
         growth = self.pillars.growth if self.backbone.kind in ("sparse", "dense") else 1.0
@@ -234,8 +232,8 @@ class DetectorConfig:
     def proposal_scores(self) -> tuple[float, ...]:
         """By class, the score that a proposal must exceed to be refined.
 
-        A final score is ``score^(1 - w) * fit^w`` with a fit of at most 1, so a proposal below
-        ``threshold^(1 / (1 - w))`` can neither be reported nor suppress what is.
+        A final score is ``score^(1 - w) * fit^w`` with a fit of at most 1. A proposal below
+        ``threshold^(1 / (1 - w))`` can therefore never be reported or suppress a reported box.
         """
         weight = self.head.iou_weight if self.refine.enabled else 0.0
         scores = []
@@ -251,7 +249,7 @@ class DetectorConfig:
         check(
             backbone.kind == "sparse" and backbone.dilating and backbone.impl == "auto",
             "pillars.range_m",
-            "six numbers unless backbone.kind is 'sparse', dilating, of impl 'auto': others need whole maps",
+            "six numbers, or backbone.kind 'sparse' with dilating: true and impl: auto for null",
             self.pillars.range_m,
         )
         check(
@@ -259,11 +257,11 @@ class DetectorConfig:
         )
 
     def with_range(self, range_m: Sequence[float] | None) -> DetectorConfig:
-        """The same detector in another range, or in none; see :meth:`PillarConfig.with_range`."""
+        """Return the configuration for another range; see :meth:`PillarConfig.with_range`."""
         return dataclasses.replace(self, pillars=self.pillars.with_range(range_m))
 
     def with_classes(self, classes: Sequence[str]) -> DetectorConfig:
-        """The same detector for other classes; what is set for classes that both know stays."""
+        """Return the configuration for other classes; settings of shared classes stay."""
         names = tuple(classes)
         sizes = {name: size for name, size in self.head.sizes_m.items() if name in names}
         thresholds = {name: score for name, score in self.nms.report_thresholds.items() if name in names}

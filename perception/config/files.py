@@ -1,4 +1,4 @@
-"""Configurations as nested dicts and as YAML files."""
+"""Convert configurations to and from nested dicts and YAML files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ConfigT = TypeVar("ConfigT")
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """A configuration as plain nested dicts and lists, ready for YAML or JSON."""
+    """Convert a configuration to nested dicts and lists for YAML or JSON."""
     result: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
     return result
 
@@ -29,12 +29,12 @@ def from_dict(kind: type[ConfigT], values: Mapping[str, Any], *, where: str = ""
     """Build a configuration from nested dicts; missing fields keep their defaults.
 
     Args:
-        kind: the dataclass to build.
+        kind: dataclass to build.
         values: fields by name.
         where: prefix of field names in messages.
 
     Raises:
-        ConfigError: an unknown field, or a value of the wrong type or out of range.
+        ConfigError: unknown field, or a value of the wrong type or out of range.
     """
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where or 'configuration'} must be a mapping of fields, got {values!r}")
@@ -54,7 +54,7 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
         return from_dict(typing.cast(type[Any], hint), value, where=f"{name}.")
     origin = typing.get_origin(hint)
     if origin is types.UnionType:
-        # The only unions are of one type and None.
+        # All unions have one type and None.
         given, *_ = (part for part in typing.get_args(hint) if part is not type(None))
         return None if value is None else _convert(given, value, name)
     if origin is tuple:
@@ -90,7 +90,7 @@ def load_config(kind: type[ConfigT], path: str | Path) -> ConfigT:
     """Read a YAML file into a configuration.
 
     Raises:
-        ConfigError: the file is missing, is not YAML, or has a wrong field.
+        ConfigError: missing file, invalid YAML, or a wrong field.
     """
     path = Path(path)
     try:
@@ -100,12 +100,12 @@ def load_config(kind: type[ConfigT], path: str | Path) -> ConfigT:
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the configuration file ({error.strerror})") from error
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError, TypeError, KeyError) as error:
-        # The library's own errors do not cover nesting, numbers of thousands of digits, dates, ...
+        # YAMLError does not cover deep nesting, huge numbers or bad dates.
         raise ConfigError(f"{path}: not a YAML file: {str(error)[:500] or type(error).__name__}") from error
     try:
         return from_dict(kind, {} if values is None else values)
     except (ValueError, OverflowError, RecursionError) as error:
-        # A whole number of thousands of digits is no float, and cannot be printed either.
+        # Integers of thousands of digits raise when converted to float or printed.
         raise ConfigError(f"{path}: {str(error)[:500] or type(error).__name__}") from error
 
 

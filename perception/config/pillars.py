@@ -1,4 +1,4 @@
-"""The section ``pillars``: the range of a detector and its grid."""
+"""Section ``pillars`` of the configuration: range and grid of a detector."""
 
 from __future__ import annotations
 
@@ -12,30 +12,26 @@ from perception.config.checks import check, finite_pair
 from perception.errors import ConfigError
 from perception.geometry import BirdsEyeGrid, OpenGrid
 
-#: Of a detector without a range.
+#: Default heights of a detector without a range.
 _Z_RANGE_M = (-3.0, 1.0)
-#: Square metres that the limits of a frame are written for: the default range, KITTI's camera view.
+#: Area of the default range (KITTI's camera view), for which limits per frame are configured.
 _REFERENCE_AREA_M2 = 69.12 * 79.36
-#: Most that limits grow with the area: buffers on a GPU are of their size.
+#: Largest scaling of limits with the area, because GPU buffers grow with them.
 _MOST_GROWTH = 16.0
 
 
 @dataclass(frozen=True)
 class PillarConfig:
-    """Pillars: columns of space that hold at least one point.
+    """Pillars: vertical columns that hold at least one point.
 
     Attributes:
-        range_m: x, y, z minimum then x, y, z maximum; points outside are left out. None (``null`` in YAML):
-            no range in x and y. Pillars are then found by 64-bit keys of their cells, and what a frame costs
-            grows with the pillars that hold points, wherever they are.
-        z_range_m: lowest z and the one above the highest, where there is no range; None: that of the
-            default range.
-        origin_m: x and y of a corner of pillars, where there is no range; None: 0, 0. With the minimum x, y
-            of a range, pillars are that range's own.
+        range_m: x, y, z minimum, then x, y, z maximum (exclusive); points outside are ignored. None (``null``
+            in YAML): unbounded in x and y; the cost of a frame then grows with its occupied pillars.
+        z_range_m: lowest and highest z of an unbounded range; None: as in the default range.
+        origin_m: x and y of a pillar corner of an unbounded range; None: 0, 0.
         pillar_size_m: edge of a pillar in x and y.
         channels: width of a pillar's feature vector.
-        max_pillars: capacity per frame; beyond it the pillars nearest to the sensor are kept and a
-            warning says how many were left out.
+        max_pillars: capacity per frame. Beyond it the detector keeps the nearest pillars and warns.
     """
 
     range_m: tuple[float, float, float, float, float, float] | None = (0.0, -39.68, -3.0, 69.12, 39.68, 1.0)
@@ -76,22 +72,19 @@ class PillarConfig:
 
     @property
     def open(self) -> bool:
-        """Whether there is no range in x and y."""
+        """True if the range is unbounded in x and y."""
         return self.range_m is None
 
     @property
     def heights_m(self) -> tuple[float, float]:
-        """Lowest z and the one above the highest."""
+        """Lowest and highest z (exclusive)."""
         if self.range_m is None:
             return self.z_range_m or _Z_RANGE_M
         return self.range_m[2], self.range_m[5]
 
     @property
     def growth(self) -> float:
-        """Factor by which the limits of a frame grow with the area of the range, from 1 to 16.
-
-        An unbounded range has the largest.
-        """
+        """Factor of the limits per frame, from 1 to 16: area relative to the default range, or 16."""
         if self.range_m is None:
             return _MOST_GROWTH
         x_low, y_low, _, x_high, y_high, _ = self.range_m
@@ -100,22 +93,22 @@ class PillarConfig:
 
     @property
     def grid(self) -> BirdsEyeGrid | OpenGrid:
-        """The cells that pillars stand on."""
+        """Grid of the pillars."""
         if self.range_m is None:
             return OpenGrid(self.origin_m or (0.0, 0.0), self.heights_m, self.pillar_size_m)
         return BirdsEyeGrid(self.range_m, self.pillar_size_m)
 
     @property
     def closed_grid(self) -> BirdsEyeGrid:
-        """The cells of the range.
+        """Grid of a bounded range.
 
         Raises:
-            ConfigError: there is no range.
+            ConfigError: the range is unbounded.
         """
         grid = self.grid
         if isinstance(grid, OpenGrid):
             raise ConfigError(
-                "pillars.range_m is null: a detector without a range has no whole maps; give it a range"
+                "pillars.range_m is null, but this needs a bounded grid. Set pillars.range_m to six numbers."
             )
         return grid
 
@@ -124,15 +117,15 @@ class PillarConfig:
         """Rows (y) and columns (x) of the bird's-eye grid.
 
         Raises:
-            ConfigError: there is no range, and so no shape.
+            ConfigError: the range is unbounded.
         """
         return self.closed_grid.shape
 
     def with_range(self, range_m: Sequence[float] | None) -> PillarConfig:
-        """The same pillars in another range, or in none.
+        """Return the same pillars in another range.
 
         Args:
-            range_m: six numbers; None: no range in x and y. Heights and pillars' corners stay then.
+            range_m: six numbers; None: unbounded in x and y, with the same heights and pillar corners.
         """
         if range_m is not None:
             given = typing.cast(tuple[float, float, float, float, float, float], tuple(map(float, range_m)))

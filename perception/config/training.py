@@ -1,4 +1,4 @@
-"""The configuration of a training run."""
+"""Configuration of a training run."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class AugmentConfig:
 
     Attributes:
         flip: mirror left and right with probability 1/2.
-        rotation_rad: turn the scene by up to this much.
-        scale: enlarge the scene by a factor in 1 +- scale.
-        translation_m: shift the scene by a normal vector of this deviation.
-        paste: objects of other frames pasted in until a frame holds this many, per class.
-        object_noise_rad, object_noise_m: turn and shift each object on its own (deviation).
-        paste_rest: the same for each class that ``paste`` does not name.
-        paste_view_rad: half of the view around x that pasted objects are swung to; 0.7 is what KITTI's camera
-            sees, pi all around.
-        paste_extra_below: of classes with fewer objects than this in the main frames, those of the extra
-            frames are pasted too; 0: only what the main frames hold.
-        paste_shadows: points behind a pasted object, as seen from the origin, are removed; an object that
-            loses all of its points is neither a find nor a false alarm.
-        drop_points: at most this share of all points is dropped.
-        thin_objects: probability to thin a pasted object to what a farther one would return.
+        rotation_rad: largest rotation of the scene.
+        scale: scale the scene by a factor in 1 +- scale.
+        translation_m: standard deviation of the shift of the scene.
+        paste: by class, number of objects to fill a frame up to, pasted from other frames.
+        object_noise_rad, object_noise_m: standard deviation of rotation and shift of each object.
+        paste_rest: the same number for classes that ``paste`` does not name.
+        paste_view_rad: half opening angle of the view around x that pasted objects are rotated into; 0.7 is
+            KITTI's camera view, pi a full turn.
+        paste_extra_below: also paste objects of the extra frames for classes with fewer objects than this in
+            the main frames; 0: never.
+        paste_shadows: remove points behind a pasted object, as seen from the origin. The loss ignores objects
+            that lose all points.
+        drop_points: largest share of points to drop.
+        thin_objects: probability to thin a pasted object as if it were farther away.
         drop_beams: probability to keep only every second or fourth beam of the sensor.
-        beam_gap_rad: angle between two beams, by which they are told apart; 0.4 degrees of 64 beams.
-        sensor_height_m: the sensor is raised or lowered by up to this much.
-        range_noise_m: points move along their rays (deviation).
-        intensity_scale: intensities are multiplied by a factor in 1 +- scale, one a frame.
-        drop_intensity: probability that a frame has no intensity: all zero.
+        beam_gap_rad: angle between two beams; 0.4 degrees for 64 beams.
+        sensor_height_m: largest change of the sensor's height.
+        range_noise_m: standard deviation of points along their rays.
+        intensity_scale: multiply the intensities of a frame by a factor in 1 +- scale.
+        drop_intensity: probability to set all intensities of a frame to zero.
     """
 
     flip: bool = True
@@ -82,25 +82,24 @@ class AugmentConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How a detector is trained.
+    """Training of a detector.
 
     Attributes:
-        detector: what is trained.
+        detector: configuration of the detector.
         augment: random changes of the frames.
         steps: optimiser steps.
-        batch_size: frames a step.
+        batch_size: frames per step.
         learning_rate: peak of the one-cycle schedule.
-        weight_decay: of AdamW.
+        weight_decay: weight decay of AdamW.
         gradient_clip: largest gradient norm.
         precision: ``"float32"``, ``"bfloat16"`` or ``"float16"`` (loss-scaled) autocast.
-        average_decay: decay of the moving average of the weights, which is what gets evaluated and saved.
-        extra_share: share of the frames taken from the extra data sets, if any are given.
+        average_decay: decay of the moving average of the weights, which are evaluated and saved.
+        extra_share: share of frames from the extra data sets, if there are any.
         extra_until: fraction of the steps after which only the main data set is used.
         workers: processes that prepare frames.
-        memory_gb: of points that are kept in memory, which the processes share; frames beyond are read again
-            whenever they are used.
+        memory_gb: memory for points, shared by the processes; further frames are read again for each use.
         checkpoint_every: steps between checkpoints.
-        seed: of everything random.
+        seed: seed of all random numbers.
     """
 
     detector: DetectorConfig = field(default_factory=DetectorConfig)
@@ -135,6 +134,6 @@ class TrainConfig:
         check(0 <= self.extra_share < 1, "extra_share", "in [0, 1)", self.extra_share)
         classes = self.detector.head.classes
         for name in self.augment.paste if self.augment.paste != AugmentConfig().paste else ():
-            # Other unknown classes are left alone: one table may serve several detectors.
+            # Ignore other unknown classes: one table may serve several detectors.
             if name not in classes and same_class(name, classes) is not None:
                 raise ConfigError(f"augment.paste: {unknown_class(name, classes)}")

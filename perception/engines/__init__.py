@@ -1,1 +1,1 @@
-"""Work that is handed to processes: of this machine, or of a cluster by Ray."""
+"""Run tasks in worker processes, local or on a Ray cluster."""

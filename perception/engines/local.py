@@ -1,4 +1,4 @@
-"""Processes of this machine."""
+"""Worker processes on this machine."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import signal
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from perception.engines.protocol import Answer, Done, Job, Lost, Ready, Refused
+from perception.engines.protocol import Answer, Job, LoadFailed, TaskDone, WorkerLost, WorkerReady
 
-#: Seconds that a process has to end by itself.
+#: Seconds to wait for a process to exit.
 _PATIENCE_S = 5.0
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class LocalEngine:
-    """Workers are processes that are started anew, each with its share of the cores.
+    """Workers as new processes that share the cores.
 
     Args:
-        job: of all of them.
-        workers: how many.
-        threads: of each; ``None``: cores by workers.
+        job: job of all workers.
+        workers: number of workers.
+        threads: threads per worker; ``None``: cores divided by workers.
 
     Raises:
-        ValueError: no worker.
+        ValueError: less than one worker.
     """
 
     def __init__(self, job: Job, workers: int, *, threads: int | None = None) -> None:
@@ -37,8 +37,8 @@ class LocalEngine:
             raise ValueError(f"workers must be at least 1, got {workers}")
         self.workers = workers
         self._job, self._threads = job, threads or max(1, usable_cores() // workers)
-        # A fork of this process would inherit locks of threads that it does not have, and could not use CUDA.
-        # Those of a server have imported what they need, once for all of them.
+        # A fork of this process would inherit locks of missing threads and could not use CUDA. A fork server
+        # imports the job's module once for all workers.
         methods = multiprocessing.get_all_start_methods()
         self._context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
         if "forkserver" in methods:
@@ -51,13 +51,13 @@ class LocalEngine:
         arguments = (theirs, self._job, worker, self._threads)
         process = self._context.Process(target=_serve, args=arguments, daemon=True)
         process.start()
-        # With its own end alone open, what ends the process ends the pipe.
+        # Keep only our end open, so that the pipe ends with the process.
         theirs.close()
         self._running[worker] = process, ours
 
     def send(self, worker: int, task: Any) -> None:
         """See :class:`perception.engines.protocol.Engine`."""
-        # One that is gone meanwhile is noticed when its answer is waited for.
+        # receive() reports a worker that has ended.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._running[worker][1].send(task)
 
@@ -69,8 +69,8 @@ class LocalEngine:
         try:
             answer: Answer = pipe.recv()
         except (EOFError, OSError):
-            answer = Lost(worker, _ending(process))
-        if isinstance(answer, Lost):
+            answer = WorkerLost(worker, _ending(process))
+        if isinstance(answer, WorkerLost):
             del self._running[worker]
             pipe.close()
             _end(process)
@@ -87,36 +87,36 @@ class LocalEngine:
 
 
 def _serve(pipe: Connection, job: Job, worker: int, threads: int) -> None:
-    """What a process does, until the other end of its pipe is gone."""
-    # Ctrl-C is for the one who started it.
+    """Run a worker until the other end of its pipe is closed."""
+    # The parent handles Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):
         try:
             work = job.load(worker, threads)
         except Exception as error:
-            pipe.send(Refused(worker, error))
+            pipe.send(LoadFailed(worker, error))
             return
-        pipe.send(Ready(worker))
+        pipe.send(WorkerReady(worker))
         while True:
             task = pipe.recv()
             try:
                 result = work(task)
             except Exception as error:
-                # What it left behind, a broken device for one, is nothing to go on with.
-                pipe.send(Lost(worker, f"{type(error).__name__}: {error}"))
+                # Do not continue: the error may have left a broken device.
+                pipe.send(WorkerLost(worker, f"{type(error).__name__}: {error}"))
                 return
-            pipe.send(Done(worker, result))
+            pipe.send(TaskDone(worker, result))
 
 
 def _ending(process: Any) -> str:
-    """Why a process is gone."""
+    """Describe why a process ended."""
     process.join(_PATIENCE_S)
     code = process.exitcode
     if code is not None and code < 0:
         with contextlib.suppress(ValueError):
             name = signal.Signals(-code).name
-            return f"its process was ended by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-    return f"its process ended with status {code}"
+            return f"its process was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+    return f"its process exited with status {code}"
 
 
 def _end(process: Any) -> None:

@@ -1,4 +1,4 @@
-"""Tasks done by workers, each once, with results in the order of the tasks."""
+"""Run each task once on a pool of workers, and return results in the order of the tasks."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from perception.engines.protocol import Answer, Done, Engine, Lost, Refused
+from perception.engines.protocol import Answer, Engine, LoadFailed, TaskDone, WorkerLost
 from perception.errors import PerceptionError
 
 _Task = TypeVar("_Task", bound="Task")
-#: Tasks for each worker whose results wait for an earlier one, at most.
+#: Largest number of finished tasks per worker that wait for an earlier one.
 _AHEAD = 8
 
 
 class Task(Protocol):
-    """What is handed to a worker; a process can be sent it."""
+    """A unit of work; picklable."""
 
     def pieces(self: _Task) -> Sequence[_Task]:
-        """Smaller tasks whose results, in order, are its own; itself where it cannot be parted."""
+        """Split into smaller tasks, in order; return itself if it cannot be split."""
 
 
 @dataclass(frozen=True)
-class Given(Generic[_Task]):
-    """A task with its result.
+class TaskResult(Generic[_Task]):
+    """A task and its result.
 
     Attributes:
-        task: that was done.
-        result: of it; a ``Lost`` where every worker that tried was lost.
+        task: the task.
+        result: its result; a ``WorkerLost`` if all attempts failed.
     """
 
     task: _Task
     result: object
 
 
-class _Slot(Generic[_Task]):
+class _TaskSlot(Generic[_Task]):
     def __init__(self, task: _Task) -> None:
         self.task = task
         self.tries = 0
@@ -44,7 +44,7 @@ class _Slot(Generic[_Task]):
 
 
 class EngineError(PerceptionError):
-    """Workers end before they have loaded."""
+    """Workers that end before they are ready."""
 
 
 def run_in_order(
@@ -53,30 +53,27 @@ def run_in_order(
     *,
     attempts: int = 3,
     check: Callable[[_Task, object], _Task | None] = lambda task, result: None,
-) -> Iterator[Given[_Task]]:
-    """Hand tasks out as workers become free, and results in the order of the tasks.
+) -> Iterator[TaskResult[_Task]]:
+    """Run tasks as workers become free, and yield results in the order of the tasks.
 
-    The task of a worker that is lost is parted, and each piece given to others; a piece that was lost
-    ``attempts`` times is given up. Tasks are asked for when they are needed; without any, no worker starts.
+    If a worker is lost, its task is split and the pieces run on other workers. A piece that is lost
+    ``attempts`` times is given up. Tasks are requested when needed; without tasks no worker starts.
 
     Args:
-        engine: not started; the caller closes it.
-        tasks: in order.
-        attempts: workers that a task may cost.
-        check: of each result, in order: another task to do in its place, or None where it is as it should be.
+        engine: engine that has not started; the caller closes it.
+        tasks: tasks in order.
+        attempts: largest number of workers lost per task.
+        check: called with each result in order; returns a replacement task, or None to accept the result.
 
     Raises:
-        EngineError: as many workers in a row ended before they were ready.
-        Exception: what a worker raised when it loaded.
+        EngineError: ``attempts`` workers in a row ended before they were ready.
+        Exception: an exception of a worker during loading.
     """
     return iter(_Run(engine, iter(tasks), attempts, check))
 
 
 class _Run(Generic[_Task]):
-    """Which task is where.
-
-    What waits is in the order of the tasks, done or not; the first of it is handed to the caller once done.
-    """
+    """State of a run; ``_waiting`` holds all tasks whose results are not yielded yet, in order."""
 
     def __init__(
         self,
@@ -86,23 +83,23 @@ class _Run(Generic[_Task]):
         check: Callable[[_Task, object], _Task | None],
     ) -> None:
         self._engine, self._tasks, self._attempts, self._check = engine, tasks, attempts, check
-        self._waiting, self._again = deque[_Slot[_Task]](), deque[_Slot[_Task]]()
-        self._held: dict[int, _Slot[_Task]] = {}
+        self._waiting, self._again = deque[_TaskSlot[_Task]](), deque[_TaskSlot[_Task]]()
+        self._held: dict[int, _TaskSlot[_Task]] = {}
         self._idle: list[int] = []
         self._started = self._ended = False
         self._unready = 0
 
-    def __iter__(self) -> Iterator[Given[_Task]]:
+    def __iter__(self) -> Iterator[TaskResult[_Task]]:
         while True:
             self._hand_out()
             if self._waiting and self._waiting[0].done:
                 slot = self._waiting[0]
-                other = None if isinstance(slot.result, Lost) else self._check(slot.task, slot.result)
+                other = None if isinstance(slot.result, WorkerLost) else self._check(slot.task, slot.result)
                 if other is not None:
                     slot.task, slot.done = other, False
                     self._again.appendleft(slot)
                 else:
-                    yield Given(slot.task, self._waiting.popleft().result)
+                    yield TaskResult(slot.task, self._waiting.popleft().result)
             elif self._ended and not self._waiting:
                 return
             else:
@@ -123,11 +120,11 @@ class _Run(Generic[_Task]):
             self._held[worker] = slot
             self._engine.send(worker, slot.task)
 
-    def _next(self) -> _Slot[_Task] | None:
+    def _next(self) -> _TaskSlot[_Task] | None:
         if self._ended or len(self._waiting) >= _AHEAD * self._engine.workers:
             return None
         for task in self._tasks:
-            slot = _Slot(task)
+            slot = _TaskSlot(task)
             self._waiting.append(slot)
             return slot
         self._ended = True
@@ -135,34 +132,34 @@ class _Run(Generic[_Task]):
 
     def _take(self, answer: Answer) -> None:
         worker = answer.worker
-        if isinstance(answer, Refused):
+        if isinstance(answer, LoadFailed):
             raise answer.error
-        if isinstance(answer, Lost):
+        if isinstance(answer, WorkerLost):
             if worker in self._held:
                 self._lose(self._held.pop(worker), answer)
             else:
                 self._unready += 1
                 if self._unready >= self._attempts:
                     raise EngineError(
-                        f"{self._unready} workers in a row ended before they were ready, the last one:"
-                        f" {answer.reason}; try fewer --workers"
+                        f"{self._unready} workers in a row ended before they were ready; the last one:"
+                        f" {answer.reason}. Use fewer --workers."
                     )
             self._engine.start(worker)
             return
-        if isinstance(answer, Done):
+        if isinstance(answer, TaskDone):
             slot = self._held.pop(worker)
             slot.done, slot.result = True, answer.result
         self._unready = 0
         self._idle.append(worker)
 
-    def _lose(self, slot: _Slot[_Task], lost: Lost) -> None:
-        """Part what was lost, or give it to another, or give it up."""
+    def _lose(self, slot: _TaskSlot[_Task], lost: WorkerLost) -> None:
+        """Split a lost task, retry it, or give it up."""
         pieces = slot.task.pieces()
         slot.tries += 1
         if len(pieces) > 1:
             place = self._waiting.index(slot)
             del self._waiting[place]
-            parts = [_Slot(piece) for piece in pieces]
+            parts = [_TaskSlot(piece) for piece in pieces]
             for part in reversed(parts):
                 self._waiting.insert(place, part)
             self._again.extendleft(reversed(parts))

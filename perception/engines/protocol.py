@@ -1,4 +1,4 @@
-"""What an engine is: workers that load once, and then do one task at a time."""
+"""Interface of engines, whose workers load once and then run one task after another."""
 
 from __future__ import annotations
 
@@ -6,73 +6,73 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-#: Does a task in a worker.
+#: Runs a task in a worker.
 Work = Callable[[Any], Any]
 
 
 class Job(Protocol):
-    """What all workers do; sent to each as it starts."""
+    """The job of all workers; sent to each worker at its start."""
 
     def load(self, worker: int, threads: int) -> Work:
-        """Make a worker ready, once in its process.
+        """Prepare a worker, once per process.
 
         Args:
-            worker: its number, from 0.
-            threads: how many it may use.
+            worker: number of the worker, from 0.
+            threads: threads that it may use.
         """
 
 
 @dataclass(frozen=True)
-class Ready:
-    """A worker has loaded, and takes a task."""
+class WorkerReady:
+    """A worker has loaded and waits for a task."""
 
     worker: int
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A worker cannot load, nor can any other."""
+class LoadFailed:
+    """A worker failed to load, as all others would."""
 
     worker: int
     error: Exception
 
 
 @dataclass(frozen=True)
-class Done:
-    """A worker has done its task, and takes another."""
+class TaskDone:
+    """A worker has finished its task and waits for another."""
 
     worker: int
     result: Any
 
 
 @dataclass(frozen=True)
-class Lost:
-    """A worker is gone, and its task with it; it can be started again."""
+class WorkerLost:
+    """A worker has ended, and its task with it; it can be restarted."""
 
     worker: int
     reason: str
 
 
-Answer = Ready | Refused | Done | Lost
+Answer = WorkerReady | LoadFailed | TaskDone | WorkerLost
 
 
 class Engine(Protocol):
-    """Processes that work.
+    """A pool of worker processes.
 
     Attributes:
-        workers: how many there are, numbered from 0.
+        workers: number of workers, numbered from 0.
     """
 
     workers: int
 
     def start(self, worker: int) -> None:
-        """Start one that does not run. ``Ready``, ``Refused`` or ``Lost`` follows."""
+        """Start a worker. ``WorkerReady``, ``LoadFailed`` or ``WorkerLost`` follows."""
 
     def send(self, worker: int, task: Any) -> None:
-        """Give a task to one that waits. ``Done`` or ``Lost`` follows."""
+        """Send a task to a waiting worker. ``TaskDone`` or ``WorkerLost`` follows."""
 
     def receive(self) -> Answer:
-        """Wait for what follows next, of any worker."""
+        """Wait for the next answer of any worker."""
 
     def close(self) -> None:
-        """End all of them."""
+        """End all workers."""

@@ -1,4 +1,4 @@
-"""Processes of a cluster, or of this machine, by Ray."""
+"""Ray actors as workers, on a cluster or on this machine."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import math
 from typing import Any
 
 from perception.engines.local import usable_cores
-from perception.engines.protocol import Answer, Done, Job, Lost, Ready, Refused
+from perception.engines.protocol import Answer, Job, LoadFailed, TaskDone, WorkerLost, WorkerReady
 
 
 class RayEngine:
-    """Workers are actors of Ray, each with its share of the cores and GPUs.
+    """Workers as Ray actors that share cores and GPUs.
 
     Args:
-        job: of all of them.
-        workers: how many; ``None``: one for each core, with ``cuda`` one for each GPU.
-        address: of a cluster; ``None``: one of this machine, which ends with this process.
-        cuda: each worker needs a GPU, which several may share.
+        job: job of all workers.
+        workers: number of workers; ``None``: one per core, with ``cuda`` one per GPU.
+        address: address of a cluster; ``None``: a local one, which ends with this process.
+        cuda: each worker needs a GPU, which several workers may share.
 
     Raises:
-        ImportError: Ray is not installed; says how.
-        ValueError: no worker, no GPU, no such cluster, or fewer cores in it than workers.
+        ImportError: Ray is not installed.
+        ValueError: less than one worker, no GPU, an unreachable cluster, or more workers than cores.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class RayEngine:
             try:
                 ray.init(address=address, **quiet)
             except ConnectionError as error:
-                raise ValueError(f"--address {address}: no cluster of Ray answers there ({error})") from error
+                raise ValueError(f"--address {address}: no Ray cluster answers there ({error})") from error
         held = ray.cluster_resources()
         cores, gpus = int(held.get("CPU", 0)), int(held.get("GPU", 0))
         self.workers = workers or max(1, gpus if cuda else cores)
@@ -51,7 +51,7 @@ class RayEngine:
             if cuda and not gpus:
                 raise ValueError("--device cuda: Ray sees no GPU; use --device cpu")
             if self.workers > cores:
-                raise ValueError(f"--workers {self.workers}: the cluster has {cores} cores; take fewer")
+                raise ValueError(f"--workers {self.workers}: the cluster has only {cores} cores")
         except ValueError:
             self.close()
             raise
@@ -76,10 +76,12 @@ class RayEngine:
         try:
             answer: Answer = self._ray.get(first)
         except self._ray.exceptions.RayError as error:
-            # The first line says that it is gone, the last one what was raised.
-            said = str(error).strip().splitlines() or [type(error).__name__]
-            answer = Lost(worker, f"its process ended: {' '.join(dict.fromkeys((said[0], said[-1])))}")
-        if isinstance(answer, Lost):
+            # The first line names the actor, the last one the cause.
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            answer = WorkerLost(
+                worker, f"its process ended: {' '.join(dict.fromkeys((lines[0], lines[-1])))}"
+            )
+        if isinstance(answer, WorkerLost):
             self._ray.kill(self._running.pop(worker))
         return answer
 
@@ -93,22 +95,22 @@ class RayEngine:
 
 
 class _Worker:
-    """An actor."""
+    """A Ray actor."""
 
     def __init__(self, job: Job, worker: int, threads: int) -> None:
         self._job, self._worker, self._threads = job, worker, threads
 
     def load(self) -> Answer:
         try:
-            # Ray shows a worker its own GPUs only: the first of them is it.
+            # Ray shows a worker only its own GPU, which is device 0.
             self._work = self._job.load(0, self._threads)
         except Exception as error:
-            return Refused(self._worker, error)
-        return Ready(self._worker)
+            return LoadFailed(self._worker, error)
+        return WorkerReady(self._worker)
 
     def do(self, task: Any) -> Answer:
         try:
-            return Done(self._worker, self._work(task))
+            return TaskDone(self._worker, self._work(task))
         except Exception as error:
-            # What it left behind, a broken device for one, is nothing to go on with.
-            return Lost(self._worker, f"{type(error).__name__}: {error}")
+            # Do not continue: the error may have left a broken device.
+            return WorkerLost(self._worker, f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Detectors as files that run without this package: ONNX, ``torch.export`` and AOTInductor."""
+"""Export detectors to ONNX, ``torch.export`` and AOTInductor."""
 
 from perception.export.formats import FORMATS, SUFFIXES, export_network
 

@@ -1,7 +1,7 @@
-"""Points and features by cell, as exported programs hold them: no host, no sort that these lack.
+"""Cells, sparse tensors and pillars for exported programs, whose sizes are symbols.
 
-Exported programs know no size, only that it is one; what is here is traced once for all of them. The layers
-of the network read it as they read what :func:`~perception.model.pillars.make_pillars` makes.
+They use only operators that exporters support. The layers of the network accept them like the output of
+:func:`~perception.model.pillars.make_pillars`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Cells(NamedTuple):
     """Active cells of a grid of fixed shape, by row, then by column.
 
     Attributes:
-        active: (M,) int64 numbers of the cells, row * columns + column.
-        places: (rows + 2, columns + 2) int64 row of each cell among the active ones, M where none is; with an
-            edge of none.
+        active: (M,) int64 cell numbers, row * columns + column.
+        places: (rows + 2, columns + 2) int64 index of each cell in ``active``, M for inactive cells and for
+            the border.
         shape: rows and columns of the grid.
     """
 
@@ -54,7 +54,7 @@ class Cells(NamedTuple):
         return Cells.where(reached > 0)
 
     def around(self, finer: Cells, stride: int) -> Tensor:
-        """Return rows (M, 9) of ``finer`` in the 3x3 windows of these cells, ``stride`` finer cells apart."""
+        """Return indices (M, 9) into ``finer`` of 3x3 windows around these cells."""
         columns = self.shape[1]
         row, column = self.active // columns * stride, self.active % columns * stride
         width = finer.shape[1] + 2
@@ -63,7 +63,7 @@ class Cells(NamedTuple):
         return finer.places.reshape(-1).index_select(0, numbers.reshape(-1)).reshape(-1, 9)
 
     def table(self) -> CoordinateTable:
-        """Return the cells of one frame; their keys are their numbers."""
+        """Return the coordinate table of one frame; cell numbers are the keys."""
         columns = self.shape[1]
         row, column = self.active // columns, self.active % columns
         cells = torch.stack([torch.zeros_like(row), row, column], dim=1).int()
@@ -72,11 +72,11 @@ class Cells(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Windows(NeighbourTable):
-    """Rows that the taps of each output row read, without the way back: ``inverse`` only has its shape."""
+    """Neighbour table without gradients: ``inverse`` has only a shape."""
 
     @classmethod
     def of(cls, rows: Tensor, finer: Cells) -> Windows:
-        """Return the table of rows (M, taps) of ``finer``, the number of its cells for none."""
+        """Return the table of indices (M, taps) into ``finer``; its number of cells means none."""
         return cls(rows.T, torch.empty(rows.shape[1], finer.active.shape[0]))
 
     @property
@@ -87,14 +87,14 @@ class Windows(NeighbourTable):
 
 @dataclass(frozen=True, eq=False)
 class CellTensor(SparseTensor):
-    """Features of active cells whose number is a symbol; its cache has them as ``"cells"``."""
+    """Features of active cells with a symbolic number; ``cache["cells"]`` has the cells."""
 
     def __post_init__(self) -> None:
-        """Check nothing: sizes are not known."""
+        """Check nothing, because sizes are symbols."""
 
     @classmethod
     def at(cls, cells: Cells, features: Tensor) -> CellTensor:
-        """Return features (M, C) at cells."""
+        """Make a tensor of features (M, C) at cells."""
         table = cells.table()
         return cls(features, table.coordinates, cells.shape, 1, {"cells": cells, "table": table})
 
@@ -105,13 +105,13 @@ class CellTensor(SparseTensor):
         return cells
 
     def at_cells(self, features: Tensor, table: CoordinateTable) -> CellTensor:
-        """Features at the cells of this tensor's own table, or of its strided one."""
+        """Make a tensor at the cells of this tensor's own or strided table."""
         if table is self.cache["table"]:
             return CellTensor(features, self.coordinates, self.spatial_shape, 1, self.cache)
         return CellTensor.at(self.cache["coarser"], features)
 
     def submanifold_table(self, kernel_size: Any, dilation: Any = None) -> NeighbourTable:
-        """Neighbours in windows of 3x3 cells, or of one cell."""
+        """Return the neighbours in windows of 3x3 cells or of one cell."""
 
         def make() -> Windows:
             cells = self.cells
@@ -121,7 +121,7 @@ class CellTensor(SparseTensor):
         return self._cached(("submanifold", tuple(kernel_size)), make)
 
     def strided_table(self, *args: Any, **options: Any) -> tuple[NeighbourTable, CoordinateTable]:
-        """Neighbours of 3x3 layers of stride 2 that dilate, and the cells that these reach."""
+        """Return the neighbours of dilating 3x3 layers of stride 2, and their output cells."""
 
         def make() -> tuple[Windows, CoordinateTable]:
             coarser = self.cells.reached()
@@ -131,7 +131,7 @@ class CellTensor(SparseTensor):
         return self._cached(("strided",), make)
 
     def to_dense(self, *, channels_last: bool = False) -> Tensor:
-        """(1, C, H, W) with zeros where nothing is active."""
+        """Return (1, C, H, W) with zeros at inactive cells."""
         (rows, columns), features = self.cells.shape, self.features
         flat = torch.zeros(rows * columns, features.shape[1], dtype=torch.float32)
         flat = flat.index_copy(0, self.cells.active, features)
@@ -144,14 +144,14 @@ class CellPillars(Pillars):
 
     Attributes:
         cells: active pillars.
-        ends: (cells of the grid + 1,) int64: points of the cells before each, by row, then by column.
+        ends: (cells of the grid + 1,) int64 number of points before each cell, by row, then by column.
     """
 
     cells: Cells
     ends: Tensor
 
     def runs_of(self, frames: Tensor, rows: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """First point of runs of pillars that lie side by side, and the one behind their last."""
+        """See :meth:`perception.model.pillars.Pillars.runs_of`."""
         height, width = self.cells.shape
         line = rows.clamp(0, height - 1) * width
         first, behind = (line + low[:, None].clamp(0, width), line + high[:, None].clamp(-1, width - 1) + 1)

@@ -1,8 +1,8 @@
-"""The sparse backbone as ONNX with ``SparseConvolution`` nodes, as NVIDIA's libspconv engine reads them.
+"""Export of the sparse backbone as ONNX with ``SparseConvolution`` nodes for NVIDIA's libspconv.
 
-The engine (Lidar_AI_Solution, ``3DSparseConvolution``) computes in three dimensions and in half precision. A
-cell here is (row, column, 0) of a grid of one layer, and kernels are 3 x 3 x 1. It takes the features of the
-pillars and their cells, and gives the two maps that the neck joins; what is before and after runs elsewhere.
+The engine (Lidar_AI_Solution, ``3DSparseConvolution``) is three-dimensional and uses half precision. A cell
+is (row, column, 0) here, and kernels are 3 x 3 x 1. Inputs are pillar features and cells, outputs the two
+maps of the neck. Encoder, neck and head are not included.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from perception.model.layers import SparseBlock, SparseUnit
 from perception.model.network import Network
 from sparse_core.common.files import write_file
 
-#: What the engine's own exporter writes.
+#: Opset of the engine's own exporter.
 _OPSET = 11
 
 
 class _Graph:
-    """Nodes and weights as they are made."""
+    """Nodes and weights of the ONNX graph."""
 
     def __init__(self) -> None:
         from onnx import helper
@@ -54,13 +54,13 @@ class _Graph:
         stride: int = 1,
         relu: bool | None = None,
     ) -> str:
-        """A unit on cells of a grid of this shape, with its ReLU or as said; the name of what it makes."""
+        """Add a unit on a grid of this shape; ``relu`` overrides the unit's. Return the output's name."""
         relu = unit.relu if relu is None else relu
         name, made = f"conv{sum(node.op_type == 'SparseConvolution' for node in self.nodes)}", self._named()
         weight = unit.conv.weight.detach()[:, :, :, None]
         size = (weight.shape[1], weight.shape[2], 1)
         if size == (1, 1, 1):
-            # The engine is reported to compute kernels of one cell wrongly: it looks at two more, by zeros.
+            # The engine is reported to compute 1x1x1 kernels wrongly, so pad the kernel with zeros.
             weight, size = torch.nn.functional.pad(weight, (0, 0, 1, 1)), (1, 1, 3)
         assert unit.conv.bias is not None
         rows, columns = ((side + stride - 1) // stride for side in shape)
@@ -78,7 +78,7 @@ class _Graph:
                 in_channels=inputs,
                 out_channels=channels,
                 kernel_size=size,
-                # No more cells than there are.
+                # The grid has no more cells.
                 output_bound=rows * columns,
                 stride=[stride, stride, 1],
                 dilation=[1, 1, 1],
@@ -97,7 +97,7 @@ class _Graph:
         return made
 
     def block(self, source: str, block: SparseBlock, rulebook: str, *, shape: tuple[int, int]) -> str:
-        """Two units and the skip: the second's ReLU comes after the sum."""
+        """Add a residual block; the second ReLU follows the sum."""
         hidden = self.convolution(source, block.first, rulebook, shape=shape)
         second = self.convolution(hidden, block.second, rulebook, shape=shape, relu=False)
         number = sum(node.op_type == "Add" for node in self.nodes)
@@ -107,7 +107,7 @@ class _Graph:
         return made
 
     def map(self, source: str, name: str, channels: int, *, shape: tuple[int, int]) -> Any:
-        """A dense map (1, channels, rows, columns) under a name."""
+        """Add a dense output map (1, channels, rows, columns)."""
         rows, columns = shape
         dense, turned = self._named(), self._named()
         number = sum(node.op_type == "ScatterDense" for node in self.nodes)
@@ -122,15 +122,11 @@ class _Graph:
 
 
 def export_engine(network: Network, path: Path) -> None:
-    """Write the backbone of a folded sparse network; outputs are ``fine`` and ``coarse``.
-
-    Raises:
-        ConfigError: no sparse network whose strided layers dilate, or one without a range.
-    """
+    """Write the backbone of a folded sparse network; outputs are ``fine`` and ``coarse``."""
     backbone, config = network.backbone, network.config
     if not isinstance(backbone, SparseBackbone) or not config.backbone.dilating:
         raise ConfigError(
-            "backbone.kind must be 'sparse', and its strided layers must dilate, for this format"
+            "this format needs backbone.kind: sparse and dilating strided layers (backbone.dilating: true)"
         )
     shape = config.pillars.grid_shape
     graph = _Graph()

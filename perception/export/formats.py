@@ -1,4 +1,4 @@
-"""A detector as a file that runs without this package: points in, boxes out."""
+"""Export formats: files that detect objects without this package."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ from perception.export.frame import ExportSteps
 from perception.model.network import Network
 from sparse_core.common.files import replacing, write_file
 
-#: Names of the tensors.
+#: Names of input and output tensors.
 INPUTS, OUTPUTS = ("points",), ("boxes", "scores", "labels")
-#: Of ONNX operators: the first whose scattering takes a maximum.
+#: First ONNX opset with a maximum in scatter.
 _OPSET = 18
 
 
-def traced(network: Network) -> torch.export.ExportedProgram:
-    """The frame of a folded network on the CPU, for any number of points.
+def trace_frame(network: Network) -> torch.export.ExportedProgram:
+    """Trace the whole frame of a folded network on the CPU, for any number of points.
 
-    Takes (N, 4) float32 x, y, z (metres, LiDAR frame) and intensity in [0, 1]; gives boxes (M, 7) float32,
-    scores (M,) float32 and labels (M,) int64, numbers of ``head.classes``, best score first.
+    Input: (N, 4) float32 x, y, z (metres, LiDAR frame), intensity in [0, 1]. Output, best score first: boxes
+    (M, 7) float32, scores (M,) float32, labels (M,) int64 indices of ``head.classes``.
 
     Raises:
-        ConfigError, CheckpointError: as :class:`~perception.export.frame.ExportSteps`.
+        ConfigError, CheckpointError: see :class:`~perception.export.frame.ExportSteps`.
     """
     steps = ExportSteps(network).eval()
-    # More than one point and other numbers than any size of the network, so that it stays one of its own.
+    # Use a number of points that is no size of the network, so that the tracer keeps it symbolic.
     example = torch.zeros(1009, 4, dtype=torch.float32)
     example[:, 0] = torch.linspace(*steps.grid.range_m[::3][:2], len(example), dtype=torch.float32)
-    with torch.no_grad(), _quietly():
+    with torch.no_grad(), _silence():
         points = {0: torch.export.Dim("points", min=0)}
         return torch.export.export(steps, (example,), dynamic_shapes=(points,), strict=False)
 
 
 def export_torch(network: Network, path: Path) -> None:
-    """As a program of ``torch.export``: ``torch.export.load(path).module()(points)``."""
-    program = traced(network)
-    # By way of memory: on a full disk torch ends the process.
+    """Write a ``torch.export`` program; run it by ``torch.export.load(path).module()(points)``."""
+    program = trace_frame(network)
+    # Save to memory first: on a full disk torch would abort the process.
     content = io.BytesIO()
-    with _quietly():
+    with _silence():
         torch.export.save(program, content, extra_files={"detector.json": _description(network)})
     write_file(path, content.getbuffer())
 
 
 def export_onnx(network: Network, path: Path) -> None:
-    """As ONNX of opset 18; metadata hold ``classes`` and ``detector``, the configuration, as JSON.
+    """Write ONNX of opset 18 with JSON metadata ``classes`` and ``detector`` (the configuration).
 
     Raises:
-        ImportError: onnx or onnxscript is missing; says what to install.
+        ImportError: onnx or onnxscript is missing.
     """
     _require("onnx", "onnxscript")
-    program = traced(network)
-    with _quietly():
+    program = trace_frame(network)
+    with _silence():
         made = torch.onnx.export(
             program,
             dynamo=True,
@@ -77,24 +77,24 @@ def export_onnx(network: Network, path: Path) -> None:
 
 
 def export_aoti(network: Network, path: Path) -> None:
-    """Compiled for this machine's processor: ``torch::inductor::AOTIModelPackageLoader`` runs it.
+    """Compile for this machine's CPU; ``torch::inductor::AOTIModelPackageLoader`` runs the file.
 
     Raises:
-        RuntimeError: there is no C++ compiler.
+        RuntimeError: no C++ compiler.
     """
-    program = traced(network)
-    # By way of memory, as in export_torch.
+    program = trace_frame(network)
+    # Save to memory first, as in export_torch.
     content = io.BytesIO()
-    with _quietly():
+    with _silence():
         torch._inductor.aoti_compile_and_package(program, package_path=content)
     write_file(path, content.getbuffer())
 
 
 def export_spconv(network: Network, path: Path) -> None:
-    """The sparse backbone alone, as NVIDIA's libspconv reads it; see :mod:`perception.export.engine`.
+    """Write the sparse backbone for NVIDIA's libspconv; see :mod:`perception.export.engine`.
 
     Raises:
-        ImportError: onnx is missing; says what to install.
+        ImportError: onnx is missing.
     """
     _require("onnx")
     from perception.export.engine import export_engine
@@ -102,28 +102,28 @@ def export_spconv(network: Network, path: Path) -> None:
     export_engine(network, path)
 
 
-#: What is written, by name.
+#: Export functions by format.
 FORMATS: dict[str, Callable[[Network, Path], None]] = {
     "onnx": export_onnx,
     "onnx-spconv": export_spconv,
     "torch-export": export_torch,
     "aoti": export_aoti,
 }
-#: How their files end.
+#: File suffixes by format.
 SUFFIXES = {"onnx": ".onnx", "onnx-spconv": ".onnx", "torch-export": ".pt2", "aoti": ".pt2"}
 
 
 def export_network(network: Network, path: str | Path, file_format: str = "onnx") -> Path:
-    """Write a network's whole frame, from points to boxes with their scores as they are reported.
+    """Write a network as a file that maps points to reported boxes.
 
     Args:
-        network: of random or trained weights, on the CPU; it is folded and must not be trained further.
-        path: of the file; one that is there is replaced once the new one is complete.
-        file_format: of :data:`FORMATS`.
+        network: network on the CPU; it is folded, so it cannot be trained further.
+        path: file to write; an existing file is replaced when the new one is complete.
+        file_format: one of :data:`FORMATS`.
 
     Raises:
-        ValueError: no such format.
-        ConfigError, CheckpointError, ImportError: as the format's own function.
+        ValueError: unknown format.
+        ConfigError, CheckpointError, ImportError: see the function of the format.
     """
     if file_format not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}; got {file_format!r}")
@@ -143,8 +143,8 @@ def _require(*modules: str) -> None:
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Without what exporters say of themselves."""
+def _silence() -> Iterator[None]:
+    """Suppress output, warnings and log messages of exporters."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         before = logging.root.manager.disable

@@ -1,7 +1,7 @@
-"""A frame from points to boxes as tensors alone: what is exported, whatever the format.
+"""Steps of a frame for export: tensor operations only, with symbolic sizes.
 
-It is the network's own layers and the reference operations of its stages, over points and cells whose number
-is a symbol (:mod:`perception.export.cells`).
+They combine the network's layers with reference operations of its stages, on the cells of
+:mod:`perception.export.cells`.
 """
 
 from __future__ import annotations
@@ -19,52 +19,52 @@ from perception.export.neck import CellNeck
 from perception.model.backbone import BackboneMaps, SparseBackbone
 from perception.model.network import Network
 from perception.model.refine import RefineStage, turned
-from perception.model.segments import spread
+from perception.model.segments import repeat_rows
 from perception.run.program import Steps, run_frame
 from perception.stages.nms import fixed_suppress
 from perception.stages.report import ReportRules
 from perception.stages.report.reference import mapped_scores, with_footprints
 
-#: Where boxes of no use stand: out of every range.
+#: Placeholder for unused boxes, out of every range.
 _NOWHERE = (-1e6, -1e6, 0.0, 1.0, 1.0, 1.0, 0.0)
 
 
-class Levels(NamedTuple):
-    """Pillar features at first, then what the neck joins: of cells, or whole maps."""
+class ExportLevels(NamedTuple):
+    """Pillar features, then the backbone's output: of cells, or whole maps."""
 
     pillars: CellPillars
     features: CellTensor | tuple[CellTensor, CellTensor] | BackboneMaps
 
 
-class Map(NamedTuple):
-    """The map (1, C, H, W) that head and refinement read, and logits (1, classes, H, W) of its heat map."""
+class ExportMap(NamedTuple):
+    """Map (1, C, H, W) that head and refinement read, and logits (1, classes, H, W) of its heat map."""
 
     pillars: CellPillars
     features: Tensor
     heat: Tensor
 
 
-class Boxes(NamedTuple):
+class ExportBoxes(NamedTuple):
     """A fixed number of boxes, best first.
 
     Attributes:
-        map: what they come from.
+        map: map that the boxes come from.
         boxes: (K, 7); scores: (K,); labels: (K,) int32, -1 for no box.
-        fit_logits: (K,), or None before a refinement.
+        fit_logits: (K,); None before the refinement.
     """
 
-    map: Map
+    map: ExportMap
     boxes: Tensor
     scores: Tensor
     labels: Tensor
     fit_logits: Tensor | None = None
 
 
-class Found(NamedTuple):
-    """What a frame gives.
+class ExportResult(NamedTuple):
+    """Result of a frame.
 
     Attributes:
-        boxes: (M, 7) float32, LiDAR frame; scores: (M,) float32; labels: (M,) int64 numbers of classes.
+        boxes: (M, 7) float32, LiDAR frame; scores: (M,) float32; labels: (M,) int64 class indices.
     """
 
     boxes: Tensor
@@ -72,18 +72,19 @@ class Found(NamedTuple):
     labels: Tensor
 
 
-class ExportSteps(nn.Module, Steps[Tensor, CellPillars, Levels, Map, Boxes, Boxes, Found]):
-    """The steps of a frame, none of which needs a host.
+class ExportSteps(
+    nn.Module, Steps[Tensor, CellPillars, ExportLevels, ExportMap, ExportBoxes, ExportBoxes, ExportResult]
+):
+    """Steps of a frame without host operations.
 
-    There is no limit of pillars (``pillars.max_pillars``), and none of points that a refinement looks at.
+    The number of pillars (``pillars.max_pillars``) and of points per refined box is not limited.
 
     Args:
-        network: folded, on the CPU.
+        network: folded network on the CPU.
 
     Raises:
-        ConfigError: a detector without a range, of a kind that has steps of its own, or whose strided layers
-            do not dilate.
-        CheckpointError: layers that are not the network's own.
+        ConfigError: an unbounded range, an unsupported kind, or strided layers that do not dilate.
+        CheckpointError: foreign layers.
     """
 
     def __init__(self, network: Network) -> None:
@@ -101,14 +102,14 @@ class ExportSteps(nn.Module, Steps[Tensor, CellPillars, Levels, Map, Boxes, Boxe
         self.stages = nn.ModuleList(stage for stage in network.refinements if isinstance(stage, RefineStage))
 
     def locate(self, scans: Tensor) -> CellPillars:
-        """Points (N, 4) by pillar; those out of range or not finite are left out."""
+        """Group points (N, 4) by pillar; drop points out of range or not finite."""
         finite = torch.isfinite(scans).all(dim=1)
         inside = finite & self.grid.contains(*scans[:, :3].unbind(1))
         points = scans.index_select(0, inside.nonzero()[:, 0])
         rows, columns = self.grid.shape
         row, column = self.grid.cell_of(points[:, 0], points[:, 1])
         cell = row.long() * columns + column.long()
-        # Numbers below 2**24 are exact in single precision, whose sort more libraries have.
+        # Integers below 2**24 are exact in single precision, which more libraries can sort.
         order = torch.sort(cell.float()).indices
         held = torch.zeros(rows * columns, dtype=torch.int64).index_add(0, cell, torch.ones_like(cell))
         cells = Cells.where(held.view(rows, columns) > 0)
@@ -116,7 +117,7 @@ class ExportSteps(nn.Module, Steps[Tensor, CellPillars, Levels, Map, Boxes, Boxe
         return CellPillars(
             points=points.index_select(0, order),
             frames=torch.zeros_like(cell),
-            rows=spread(counts).owner,
+            rows=repeat_rows(counts).owner,
             table=cells.table(),
             counts=counts,
             batch_size=1,
@@ -128,47 +129,47 @@ class ExportSteps(nn.Module, Steps[Tensor, CellPillars, Levels, Map, Boxes, Boxe
             ends=torch.nn.functional.pad(torch.cumsum(held, 0), (1, 0)),
         )
 
-    def encode(self, located: CellPillars) -> Levels:
-        """Features of the pillars."""
-        return Levels(located, CellTensor.at(located.cells, self.encoder.rows(located)))
+    def encode(self, located: CellPillars) -> ExportLevels:
+        """Compute the features of the pillars."""
+        return ExportLevels(located, CellTensor.at(located.cells, self.encoder.rows(located)))
 
     @property
-    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
+    def levels(self) -> Sequence[tuple[str, Callable[[ExportLevels], ExportLevels]]]:
         """The backbone as a whole."""
         return (("backbone", self._backbone),)
 
-    def _backbone(self, levels: Levels) -> Levels:
+    def _backbone(self, levels: ExportLevels) -> ExportLevels:
         cells = levels.features
         if not isinstance(self.backbone, SparseBackbone):
-            return Levels(levels.pillars, self.backbone(cells))
+            return ExportLevels(levels.pillars, self.backbone(cells))
         assert isinstance(cells, CellTensor)
         fine, coarse = self.backbone.cells(cells)
         assert isinstance(fine, CellTensor)
         assert isinstance(coarse, CellTensor)
-        return Levels(levels.pillars, (fine, coarse))
+        return ExportLevels(levels.pillars, (fine, coarse))
 
-    def neck(self, levels: Levels) -> Map:
-        """The whole map."""
+    def neck(self, levels: ExportLevels) -> ExportMap:
+        """Compute the whole map."""
         if isinstance(self.map, CellNeck):
             assert isinstance(levels.features, tuple)
-            return Map(levels.pillars, *self.map(*levels.features))
+            return ExportMap(levels.pillars, *self.map(*levels.features))
         features = self.map(levels.features)
-        return Map(levels.pillars, features, self.proposals.heat_logits(features))
+        return ExportMap(levels.pillars, features, self.proposals.heat_logits(features))
 
-    def head(self, features: Map) -> Boxes:
-        """Boxes at the peaks; none of a frame without points."""
+    def head(self, features: ExportMap) -> ExportBoxes:
+        """Read boxes at the peaks; a frame without points has none."""
         head, above = self.proposals, torch.tensor(self.config.proposal_scores, dtype=torch.float32)
         most = self.config.limits.peaks
         proposals = head.propose(features.features, features.heat, top_k=most, above=above)
         boxes, scores, labels = (part[0] for part in proposals)
         used = (scores > 0) & (features.pillars.ends[-1] > 0)
-        return Boxes(features, boxes, scores, torch.where(used, labels, -1).int())
+        return ExportBoxes(features, boxes, scores, torch.where(used, labels, -1).int())
 
-    def propose(self, peaks: Boxes) -> Boxes:
-        """Distinct boxes."""
+    def propose(self, peaks: ExportBoxes) -> ExportBoxes:
+        """Remove duplicate boxes."""
         return self._distinct(peaks, self.config.nms.proposal_iou, 0.0, self.config.limits.proposals)
 
-    def _distinct(self, boxes: Boxes, iou_threshold: float, least: float, most: int) -> Boxes:
+    def _distinct(self, boxes: ExportBoxes, iou_threshold: float, least: float, most: int) -> ExportBoxes:
         kept = fixed_suppress(
             boxes.boxes[None],
             boxes.scores[None],
@@ -180,14 +181,14 @@ class ExportSteps(nn.Module, Steps[Tensor, CellPillars, Levels, Map, Boxes, Boxe
             fit_weight=self.config.head.iou_weight,
             impl="reference",
         )
-        return Boxes(boxes.map, kept.boxes[0], kept.scores[0], kept.labels[0])
+        return ExportBoxes(boxes.map, kept.boxes[0], kept.scores[0], kept.labels[0])
 
     @property
-    def refinements(self) -> Sequence[Callable[[Boxes], Boxes]]:
-        """One for each stage; the last turns boxes to their headings."""
+    def refinements(self) -> Sequence[Callable[[ExportBoxes], ExportBoxes]]:
+        """One step per stage; the last also resolves the heading."""
         return [partial(self._refine, number) for number in range(len(self.stages))]
 
-    def _refine(self, number: int, boxes: Boxes) -> Boxes:
+    def _refine(self, number: int, boxes: ExportBoxes) -> ExportBoxes:
         stage, used = self.stages[number], boxes.labels >= 0
         assert isinstance(stage, RefineStage)
         given = torch.where(used[:, None], boxes.boxes, torch.tensor(_NOWHERE, dtype=torch.float32))
@@ -198,8 +199,8 @@ class ExportSteps(nn.Module, Steps[Tensor, CellPillars, Levels, Map, Boxes, Boxe
             refined = turned(refined, output.flip_logits)
         return boxes._replace(boxes=refined, fit_logits=output.fit_logits)
 
-    def suppress(self, boxes: Boxes) -> Found:
-        """What is reported: as :class:`~perception.detector.Detector` does."""
+    def suppress(self, boxes: ExportBoxes) -> ExportResult:
+        """Suppress overlapping boxes, and report as :class:`~perception.detector.Detector` does."""
         nms = self.config.nms
         best = self._distinct(boxes, nms.iou, nms.score_threshold, self.config.limits.boxes)
         used, labels, scores = best.labels >= 0, best.labels.clamp(min=0).long(), best.scores
@@ -215,17 +216,10 @@ class ExportSteps(nn.Module, Steps[Tensor, CellPillars, Levels, Map, Boxes, Boxe
         rows = order.index_select(0, used.index_select(0, order).nonzero()[:, 0])
         labels = labels.index_select(0, rows)
         found = with_footprints(best.boxes.index_select(0, rows), labels, self.rules)
-        return Found(found, scores.index_select(0, rows), labels)
+        return ExportResult(found, scores.index_select(0, rows), labels)
 
     def forward(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What is found.
-
-        Args:
-            points: (N, 4) float32 x, y, z (metres, LiDAR frame), intensity.
-
-        Returns:
-            Boxes, scores and labels, see :class:`Found`.
-        """
+        """Detect objects in points (N, 4); return the fields of :class:`ExportResult`."""
         boxes, scores, labels = run_frame(self, points)
         return boxes, scores, labels
 
@@ -234,14 +228,14 @@ def _check(network: Network) -> None:
     backbone = network.config.backbone
     if backbone.kind not in ("sparse", "dense"):
         raise ConfigError(
-            f"backbone.kind {backbone.kind!r} has steps of its own; 'sparse' and 'dense' are exported"
+            f"cannot export backbone.kind {backbone.kind!r}; supported kinds are 'sparse' and 'dense'"
         )
     if backbone.kind == "sparse" and not backbone.dilating:
         raise ConfigError(
-            "backbone.dilating is false; only networks whose strided layers dilate are exported"
+            "cannot export a network with backbone.dilating: false; its strided layers must dilate"
         )
     for name, part in network.named_modules():
         if not type(part).__module__.startswith(("torch.nn.", "perception.model.", "sparse_core.conv.")):
             raise CheckpointError(
-                f"{name} is a {type(part).__name__}, no layer of the network's own; export weights without it"
+                f"cannot export {name}, a foreign layer ({type(part).__name__}); export weights without it"
             )

@@ -1,8 +1,6 @@
-"""The neck and the heat map near active cells only, as tensors alone; elsewhere as of an empty scene."""
+"""Neck and heat map near active cells for export; other cells have the values of an empty scene."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,20 +13,8 @@ from perception.model.neck import Neck
 from perception.stages.neck.empty import EmptyMaps, EmptyScene, dilated, list_reach
 
 
-class HeatedMap(NamedTuple):
-    """What the head reads: the map (1, C, H, W) and the logits of its heat map (1, classes, H, W)."""
-
-    features: Tensor
-    heat: Tensor
-
-
 class _RowLayer(nn.Module):
-    """A folded layer as a product of rows.
-
-    Args:
-        weight: (C_out, K).
-        bias: (C_out,).
-    """
+    """A folded layer as a matrix product of rows."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -39,15 +25,15 @@ class _RowLayer(nn.Module):
         self.bias: Tensor
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(..., K in all of a row) to (M, C_out)."""
+        """Compute (M, C_out) from rows of K values, of any shape."""
         return F.linear(rows.reshape(-1, self.weight.shape[1]), self.weight, self.bias)
 
 
 class CellNeck(nn.Module):
-    """A folded neck and the heat map behind it.
+    """A folded neck and its heat map.
 
     Args:
-        neck, head: of the network.
+        neck, head: parts of the network.
         shape: rows and columns of the coarse map.
     """
 
@@ -66,19 +52,19 @@ class CellNeck(nn.Module):
         with torch.no_grad():
             empty = EmptyScene.of(neck, head, geometry.small)
         for number, layer in enumerate([*empty.inputs, empty.raised]):
-            # With a row of zeros, for what is beyond the edge.
+            # The last row of zeros is for cells beyond the edge.
             self.register_buffer(f"empty_{number}", F.pad(layer, (0, 0, 0, 1)).contiguous())
         self.register_buffer("empty_features", empty.features.contiguous())
         self.empty_features: Tensor
-        # Cells of the empty map that those of the padded large one have; the edge has the one behind them.
+        # Index into the empty map for each cell of the padded large map; the border has the row of zeros.
         places = {"elsewhere": geometry.every_cell(), "elsewhere_fine": geometry.every_finer_cell()}
         for (name, cells), count in zip(places.items(), (geometry.cells, 4 * geometry.cells), strict=True):
             self.register_buffer(name, F.pad(cells, (1, 1, 1, 1), value=count))
         self.elsewhere: Tensor
         self.elsewhere_fine: Tensor
 
-    def forward(self, fine: CellTensor, coarse: CellTensor) -> HeatedMap:
-        """Return the maps of a scan, of what the backbone gives at its last two resolutions."""
+    def forward(self, fine: CellTensor, coarse: CellTensor) -> tuple[Tensor, Tensor]:
+        """Compute the map (1, C, H, W) and its heat logits (1, classes, H, W) from the backbone's output."""
         cells, values = self._filled(coarse.cells, self.elsewhere), self._table(coarse.features, 0)
         for number, block in enumerate(self.blocks):
             assert isinstance(block, nn.ModuleList)
@@ -88,7 +74,7 @@ class CellNeck(nn.Module):
             hidden = self._table(
                 torch.relu(first(F.embedding(middle.around(cells, 1), values))), 2 * number + 1
             )
-            # The middle of a window is the cell itself.
+            # The centre of a window is the cell itself.
             skip = F.embedding(after.around(cells, 1)[:, 4], values)
             made = torch.relu(second(F.embedding(after.around(middle, 1), hidden)) + skip)
             cells, values = after, self._table(made, 2 * number + 2)
@@ -102,28 +88,28 @@ class CellNeck(nn.Module):
         features = torch.cat([torch.relu(self.out(F.embedding(windows, table))), self.empty_features])
         logits = self.heat(torch.relu(self.heat_hidden(features)))
         places = self._filled(last, self.elsewhere_fine).places[1:-1, 1:-1]
-        return HeatedMap(_map(features, places), _map(logits, places))
+        return _map(features, places), _map(logits, places)
 
     def _table(self, rows: Tensor, layer: int) -> Tensor:
-        """Rows of a layer's list, those of the empty scene, and zeros for what is beyond the edge."""
+        """Append the rows of the empty scene and a row of zeros to the rows of a layer."""
         empty = getattr(self, f"empty_{layer}")
         assert isinstance(empty, Tensor)
         return torch.cat([rows, empty])
 
     @staticmethod
     def _filled(cells: Cells, elsewhere: Tensor) -> Cells:
-        """Cells whose places elsewhere are those of the empty scene behind their rows."""
+        """Point inactive cells to the rows of the empty scene."""
         count = cells.active.shape[0]
         return cells._replace(places=torch.where(cells.places < count, cells.places, elsewhere + count))
 
     def _wider(self, cells: Cells) -> Cells:
-        """Cells within one cell of these."""
+        """Return the cells within one cell of these."""
         near = cells.places[1:-1, 1:-1] < cells.active.shape[0]
         return self._filled(Cells.where(dilated(near[None])[0]), self.elsewhere)
 
     @staticmethod
     def _below(cells: Cells) -> Tensor:
-        """(2H, 2W) rows of the finer cells, ``4 * row + parity`` of the cell above them."""
+        """Return (2H, 2W) rows of the finer cells: ``4 * row + parity`` of their coarse cell."""
         rows, columns = cells.shape
         parity = torch.tensor([[0, 1], [2, 3]])[None, :, None]
         fourfold = 4 * cells.places[1:-1, 1:-1].reshape(rows, 1, columns, 1)
@@ -131,13 +117,13 @@ class CellNeck(nn.Module):
 
     @staticmethod
     def _edged(places: Tensor, table: Tensor) -> Tensor:
-        """Places with an edge of the last row of a table."""
+        """Pad places with the last row of a table."""
         last = table.shape[0] - 1
         return F.pad(places - last, (1, 1, 1, 1)) + last
 
     @staticmethod
     def _sides(cells: Cells, fine: Cells) -> Tensor:
-        """(4 M,) rows among the fine ones of the four cells below each; those of none have the one behind."""
+        """Return (4 M,) fine rows of the four cells below each cell; one past the end for inactive ones."""
         columns = cells.shape[1]
         row, column = cells.active // columns * 2 + 1, cells.active % columns * 2 + 1
         width = fine.shape[1] + 2
@@ -146,15 +132,15 @@ class CellNeck(nn.Module):
 
 
 def _windows(unit: DenseUnit) -> _RowLayer:
-    """A 3x3 layer over windows, row by row."""
+    """Convert a 3x3 layer."""
     return _RowLayer(unit.conv.weight.permute(0, 2, 3, 1).flatten(1), unit.conv.bias)
 
 
 def _point(layer: nn.Conv2d) -> _RowLayer:
-    """A 1x1 layer."""
+    """Convert a 1x1 layer."""
     return _RowLayer(layer.weight[:, :, 0, 0], layer.bias)
 
 
 def _map(rows: Tensor, places: Tensor) -> Tensor:
-    """(1, C, H, W) of rows by places (H, W)."""
+    """Arrange rows as a map (1, C, H, W) by places (H, W)."""
     return F.embedding(places, rows)[None].permute(0, 3, 1, 2)

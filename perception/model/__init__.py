@@ -1,1 +1,1 @@
-"""What is trained: the network, its layers, its weights and what makes them smaller."""
+"""The trainable network, its layers, and thinned variants of it."""

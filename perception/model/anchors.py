@@ -14,7 +14,7 @@ from perception.geometry import BirdsEyeGrid
 from perception.model.bands import convolve_map
 from perception.model.canvas import CanvasNetwork
 
-#: Coded like an anchor box: x, y, z, length, width, height, yaw.
+#: Width of a box code: x, y, z, length, width, height, yaw relative to the anchor.
 BOX_CODE = 7
 
 
@@ -31,24 +31,20 @@ class AnchorBoxes(NamedTuple):
 
 
 class AnchorHead(nn.Module):
-    """Scores, codes and headings of the anchors of each cell.
-
-    Args:
-        config: of the detector.
-    """
+    """Head that predicts scores, box codes and directions of the anchors of each cell."""
 
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__()
         self.config, self.section = config.head, _section(config)
-        #: Of any cells: a detector that looks elsewhere has another range.
+        #: Grid of any cell size; a detector for another range replaces it.
         self.grid = config.pillars.grid
         self.cell_m = config.pillars.pillar_size_m * self.section.map_stride
         classes = len(config.head.classes)
         missing = [name for name in config.head.classes if name not in config.head.sizes_m]
         if missing or len(self.section.bottoms_m) != classes:
             raise ConfigError(
-                f"head.sizes_m and backbone.bottoms_m must have an entry for each class; sizes of"
-                f" {', '.join(missing) or 'none'} missing, {len(self.section.bottoms_m)} bottoms"
+                "head.sizes_m and backbone.bottoms_m must have one entry per class; missing sizes:"
+                f" {', '.join(missing) or 'none'}; bottoms: {len(self.section.bottoms_m)}"
             )
         anchors, width = classes * len(self.section.yaws_rad), sum(self.section.up_channels)
         self.scores = nn.Conv2d(width, anchors * classes, 1)
@@ -56,11 +52,7 @@ class AnchorHead(nn.Module):
         self.directions = nn.Conv2d(width, anchors * 2, 1)
 
     def anchors(self, cells: Tensor) -> Tensor:
-        """Anchor boxes (A, 7) float32 by number: cell, then class, then yaw; their own yaws.
-
-        Args:
-            cells: (A,) int64 numbers.
-        """
+        """Return anchor boxes (A, 7) float32 by their numbers (A,) int64: cell, then class, then yaw."""
         section, grid = self.section, self.grid.with_cells(self.cell_m)
         assert isinstance(grid, BirdsEyeGrid)
         device, (rows, columns) = cells.device, grid.shape
@@ -84,7 +76,7 @@ class AnchorHead(nn.Module):
         return torch.cat([torch.stack([*places, middle], 1), size, yaws[cells % len(yaws)][:, None]], 1)
 
     def forward(self, features: Tensor, most: int) -> AnchorBoxes:
-        """The ``most`` anchors of the highest scores, decoded, best first: (1, C, H, W) map."""
+        """Decode the ``most`` best anchors of a map (1, C, H, W), best first."""
         classes = len(self.config.classes)
         logits = convolve_map(self.scores, features)[0].permute(1, 2, 0).reshape(-1, classes).float()
         best = logits.amax(1)
@@ -97,7 +89,7 @@ class AnchorHead(nn.Module):
         return AnchorBoxes(boxes, torch.sigmoid(logits[chosen]))
 
     def decode(self, codes: Tensor, anchors: Tensor, direction: Tensor) -> Tensor:
-        """Codes (A, 7) at anchors (A, 7), with which half turn (A,), to boxes (A, 7) in the LiDAR frame."""
+        """Decode codes (A, 7) at anchors (A, 7) with directions (A,) to boxes (A, 7) in the LiDAR frame."""
         diagonal = torch.linalg.vector_norm(anchors[:, 3:5], dim=1, keepdim=True)
         centre = torch.cat([codes[:, :2] * diagonal, codes[:, 2:3] * anchors[:, 5:6]], 1) + anchors[:, :3]
         sizes = torch.exp(codes[:, 3:6]) * anchors[:, 3:6]
@@ -110,11 +102,7 @@ class AnchorHead(nn.Module):
 
 
 class AnchorNetwork(CanvasNetwork):
-    """Encoder, backbone and head of one configuration.
-
-    Args:
-        config: what to build.
-    """
+    """PointPillars network with anchors."""
 
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__(config, AnchorHead)

@@ -1,4 +1,4 @@
-"""Backbone: pillar features to two bird's-eye maps, computed sparsely or densely from one configuration."""
+"""Backbone: pillar features to two bird's-eye maps, sparse or dense."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sparse_core.conv import SparseTensor
 
 
 class BackboneMaps(NamedTuple):
-    """Maps that the neck joins.
+    """Output of the backbone, input of the neck.
 
     Attributes:
-        fine: (B, C_fine, 2H/s, 2W/s) for a grid of H x W pillars and a backbone of stride s; with a sparse
-            backbone zeros where nothing is active.
+        fine: (B, C_fine, 2H/s, 2W/s) for H x W pillars and stride s; a sparse backbone leaves zeros at
+            inactive cells.
         coarse: (B, C_coarse, H/s, W/s).
     """
 
@@ -32,7 +32,7 @@ def _make_stages(
     unit: Callable[[int, int, int], nn.Module],
     block: Callable[[int], nn.Module],
 ) -> nn.ModuleList:
-    """The stages of either kind: ``unit(width_in, width_out, stride)`` where the map changes, then blocks."""
+    """Make the stages: a ``unit(width_in, width_out, stride)`` if the shape changes, then blocks."""
     stages: list[nn.Module] = []
     width = in_channels
     for level, (channels, blocks) in enumerate(zip(config.channels, config.blocks, strict=True)):
@@ -51,8 +51,8 @@ class SparseBackbone(nn.Module):
     Args:
         config: stages.
         in_channels: width of the pillar features.
-        fine_channels: width of the finer map handed on.
-        coarse_channels: width of the coarser map handed on.
+        fine_channels: width of the finer output map.
+        coarse_channels: width of the coarser output map.
     """
 
     def __init__(
@@ -70,18 +70,18 @@ class SparseBackbone(nn.Module):
         self.down = SparseUnit(width, coarse_channels, config, stride=2)
 
     def forward(self, pillars: SparseTensor) -> BackboneMaps:
-        """(M, C) pillar features to dense maps."""
+        """Compute dense maps from pillar features (M, C)."""
         return BackboneMaps(*(cells.to_dense(channels_last=True) for cells in self.cells(pillars)))
 
     def cells(self, pillars: SparseTensor) -> tuple[SparseTensor, SparseTensor]:
-        """(M, C) pillar features to those of the active cells of the fine and the coarse map."""
+        """Compute the active cells of the fine and the coarse map from pillar features (M, C)."""
         for stage in self.stages:
             pillars = stage(pillars)
         return self.lateral(pillars), self.down(pillars)
 
 
 class DenseBackbone(nn.Module):
-    """The same network on the full grid: the opponent for speed and accuracy."""
+    """The same network on the full grid: the dense baseline."""
 
     def __init__(
         self, config: BackboneConfig, *, in_channels: int, fine_channels: int, coarse_channels: int
@@ -98,11 +98,11 @@ class DenseBackbone(nn.Module):
         self.down = DenseUnit(width, coarse_channels, stride=2)
 
     def forward(self, pillars: SparseTensor) -> BackboneMaps:
-        """(M, C) pillar features to dense maps, by way of a dense canvas."""
+        """Compute dense maps from pillar features (M, C) on a dense canvas."""
         return self.maps(pillars.to_dense(channels_last=True))
 
     def maps(self, canvas: Tensor) -> BackboneMaps:
-        """(B, C, H, W) canvas to dense maps."""
+        """Compute dense maps from a canvas (B, C, H, W)."""
         for stage in self.stages:
             canvas = stage(canvas)
         return BackboneMaps(self.lateral(canvas), self.down(canvas))

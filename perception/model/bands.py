@@ -1,4 +1,4 @@
-"""Convolutions of maps on a CPU band by band, to the same bits whatever the number of threads."""
+"""CPU convolutions in bands of rows, with the same bits for any number of threads."""
 
 from __future__ import annotations
 
@@ -8,25 +8,23 @@ from torch.nn import functional as F
 
 from sparse_core.common.workers import is_shareable, share_tasks
 
-#: Multiply-adds of a band: some milliseconds, against which preparing a call does not count.
+#: Multiply-adds per band: a few milliseconds, so that the overhead of a call does not matter.
 _BAND_WORK = 1 << 29
 
 
 def convolve_map(
     layer: nn.Module, features: Tensor, skip: Tensor | None = None, *, relu: bool = False
 ) -> Tensor:
-    """Return ``relu(layer(features) + skip)`` of a convolution, in memory of its own.
+    """Return ``relu(layer(features) + skip)`` in new memory.
 
-    On a CPU and without gradients each band of rows is a task that one thread computes: a library that
-    shares a map among its threads chooses its order of sums by their number. The bands follow from the sizes
-    alone.
+    On a CPU without gradients, one thread computes each band of rows. Band sizes depend on the shapes only,
+    so results do not depend on the number of threads, unlike those of threaded libraries.
 
     Args:
-        layer: any module. Plain convolutions without hooks are cut into bands, and transposed ones whose
-            kernel is their stride; others run whole, in one thread.
+        layer: any module. Convolutions without hooks, and transposed ones with kernel size equal to stride,
+            are split into bands; others run in one thread.
         features: (B, C_in, H, W).
-        skip: of the output's shape.
-        relu: apply it.
+        skip: tensor of the output's shape to add.
 
     Returns:
         (B, C_out, H', W').
@@ -43,7 +41,7 @@ def convolve_map(
 
 
 def activated(features: Tensor, skip: Tensor | None, relu: bool) -> Tensor:
-    """Skip added and ReLU applied to a tensor nobody else holds: in place where autograd does not watch."""
+    """Add ``skip`` and apply the ReLU, in place unless gradients are enabled."""
     in_place = not torch.is_grad_enabled()
     if skip is not None:
         features = features.add_(skip) if in_place else features + skip
@@ -91,7 +89,7 @@ def _in_bands(
 
 
 def _output_size(layer: nn.Conv2d | nn.ConvTranspose2d, axis: int, size: int) -> int:
-    """Rows (axis 0) or columns of the output."""
+    """Return the rows (axis 0) or columns (axis 1) of the output."""
     stride = layer.stride[axis]
     if isinstance(layer, nn.ConvTranspose2d):
         return size * stride
@@ -99,12 +97,12 @@ def _output_size(layer: nn.Conv2d | nn.ConvTranspose2d, axis: int, size: int) ->
 
 
 def _reach(layer: nn.Conv2d, axis: int) -> int:
-    """Rows or columns that an output reads."""
+    """Return the rows or columns that one output reads."""
     return layer.dilation[axis] * (layer.kernel_size[axis] - 1) + 1
 
 
 def _band_height(layer: nn.Conv2d | nn.ConvTranspose2d, columns: int) -> int:
-    """Rows of the output in a band."""
+    """Return the output rows of a band."""
     rows = layer.stride[0] if isinstance(layer, nn.ConvTranspose2d) else 1
     taps = 1 if isinstance(layer, nn.ConvTranspose2d) else layer.kernel_size[0] * layer.kernel_size[1]
     work = columns * layer.in_channels * layer.out_channels // layer.groups * taps * rows
@@ -112,7 +110,7 @@ def _band_height(layer: nn.Conv2d | nn.ConvTranspose2d, columns: int) -> int:
 
 
 def _band(layer: nn.Conv2d | nn.ConvTranspose2d, features: Tensor, first: int, end: int) -> Tensor:
-    """Rows ``first`` to ``end`` of the output of a frame."""
+    """Compute the output rows ``first`` to ``end`` of a frame."""
     stride = layer.stride[0]
     if isinstance(layer, nn.ConvTranspose2d):
         given = features[:, :, first // stride : end // stride]

@@ -1,8 +1,8 @@
-"""PointPillars as published (Lang et al., CVPR 2019) up to its map: layers a point, a dense backbone.
+"""PointPillars as published (Lang et al., CVPR 2019) without its head: point layers and a dense backbone.
 
-The layers are those that OpenPCDet, mmdetection3d and zhulf0804's PointPillars train, so that their weights
-run here (``perceive convert-weights``). They are not trained here. Heads are :mod:`perception.model.anchors`
-and :mod:`perception.model.centres`.
+Layers match those of OpenPCDet, mmdetection3d and zhulf0804's PointPillars, whose weights
+``perceive convert-weights`` imports. They are not trained here. The heads are in
+:mod:`perception.model.anchors` and :mod:`perception.model.centres`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,17 @@ from perception.model.network import Network, NetworkMaps
 from perception.model.pillars import Pillars
 from perception.model.segments import segment_reduce
 
-#: x, y, z, intensity; offset from the mean (3) and from the middle of the pillar (3).
+#: x, y, z, intensity; offset from the mean (3) and from the pillar centre (3).
 POINT_FEATURES = 10
 
 
 class CanvasEncoder(nn.Module):
-    """Pillar features: layers shared by all points, each with the maximum of the pillar.
-
-    Args:
-        config: of the detector.
-    """
+    """Pillar features: layers shared by all points, each with the maximum over the pillar."""
 
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__()
         section = canvas_section(config)
-        #: Of each point by itself, then the width of what the next layer reads.
+        #: Widths of the point layers; the maximum of the pillar doubles all but the last.
         widths = [width // 2 for width in section.hidden_channels] + [config.pillars.channels]
         self.points = PointUnit(POINT_FEATURES, widths[0])
         self.further = nn.ModuleList(
@@ -42,21 +38,18 @@ class CanvasEncoder(nn.Module):
         )
 
     def forward(self, slots: Tensor, counted: Tensor, centre: Tensor) -> Tensor:
-        """Features of the pillars.
+        """Compute pillar features (M, channels) float32, not negative.
 
         Args:
-            slots: (M, points, 4) float32 points of each pillar; counted: (M, points) bool: which are any,
-                the first ones.
-            centre: (M, 3) middle of each, metres.
-
-        Returns:
-            (M, channels) float32, not negative.
+            slots: (M, points, 4) float32 points of each pillar.
+            counted: (M, points) bool, True for slots with a point, which come first.
+            centre: (M, 3) pillar centres, metres.
         """
         used, held = counted[:, :, None], counted.sum(1)
         xyz = torch.where(used, slots[:, :, :3], 0.0)
         mean = xyz.sum(1, keepdim=True) / held[:, None, None]
         features = torch.cat([slots, slots[:, :, :3] - mean, slots[:, :, :3] - centre[:, None]], dim=2)
-        # It was trained with zeros in places without a point, which count for the maximum; one tells of all.
+        # Training included empty slots as zeros in the maximum, so keep one empty slot per pillar.
         counts = (held + 1).clamp(max=slots.shape[1])
         kept = torch.arange(slots.shape[1], device=slots.device) < counts[:, None]
         rows = self.points(torch.where(used, features, 0.0)[kept])
@@ -69,11 +62,7 @@ class CanvasEncoder(nn.Module):
 
 
 class CanvasBackbone(nn.Module):
-    """Stages on the full grid, each raised to one resolution, side by side.
-
-    Args:
-        config: of the detector.
-    """
+    """Stages on the full grid, upsampled to one resolution and concatenated."""
 
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__()
@@ -93,7 +82,7 @@ class CanvasBackbone(nn.Module):
             width = channels
 
     def forward(self, canvas: Tensor) -> Tensor:
-        """(B, C, H, W) pillar features to (B, C', H', W')."""
+        """Compute the map (B, C', H', W') from pillar features (B, C, H, W)."""
         raised = []
         for stage, up in zip(self.stages, self.ups, strict=True):
             canvas = stage(canvas)
@@ -102,22 +91,21 @@ class CanvasBackbone(nn.Module):
 
 
 class CanvasNetwork(Network):
-    """Encoder, backbone and head of one configuration.
+    """Network with a dense canvas of pillars.
 
     Args:
-        config: what to build.
-        head: makes the head of it.
+        head: makes the head.
     """
 
     def __init__(self, config: DetectorConfig, head: Callable[[DetectorConfig], nn.Module]) -> None:
         nn.Module.__init__(self)
         if config.refine.enabled or config.neck.blocks or config.pillars.open:
             raise ConfigError(
-                f"a detector of kind {config.backbone.kind!r} has no refinement and no neck, and needs a"
-                " range: refine.enabled: false, neck.blocks: 0, six numbers as pillars.range_m"
+                f"a detector of kind {config.backbone.kind!r} has no refinement or neck and needs a range."
+                " Set refine.enabled: false, neck.blocks: 0 and pillars.range_m to six numbers."
             )
         self.config = config
-        # Parts of other types than the base's under its names, which weights and ranges are read by.
+        # Use the names of the base class, because weights and ranges refer to them.
         parts: dict[str, nn.Module] = {
             "encoder": CanvasEncoder(config),
             "backbone": CanvasBackbone(config),
@@ -127,25 +115,17 @@ class CanvasNetwork(Network):
         for name, part in parts.items():
             self.add_module(name, part)
         self.embedding = None
-        # Whatever torch's default type is.
+        # Ignore torch's default dtype.
         self.float()
 
     def maps(self, pillars: Pillars) -> NetworkMaps:
-        """Nothing: there is no heat map to train.
-
-        Raises:
-            ConfigError: always.
-        """
+        """Raise ``ConfigError``: these networks cannot be trained."""
         kind = self.config.backbone.kind
-        raise ConfigError(f"a network of kind {kind!r} is converted from another program, not trained here")
+        raise ConfigError(f"a network of kind {kind!r} cannot be trained here; train it in its own program")
 
 
 def canvas_section(config: DetectorConfig) -> CanvasConfig:
-    """The section ``backbone``.
-
-    Raises:
-        ConfigError: of a detector of another kind.
-    """
+    """Return the section ``backbone``."""
     if not isinstance(config.backbone, CanvasConfig):
         raise ConfigError(f"backbone.kind must be 'anchors' or 'centres', got {config.backbone.kind!r}")
     return config.backbone

@@ -1,7 +1,7 @@
 """Boxes at centres (CenterPoint, Yin et al., CVPR 2021) on the map of :mod:`perception.model.canvas`.
 
-Unlike :mod:`perception.model.head`, which ships, all branches are convolutions of the whole map, classes
-come in groups with branches of their own, and a place need not be a local maximum.
+Unlike in the shipped :mod:`perception.model.head`, all branches convolve the whole map, groups of classes
+have separate branches, and a peak need not be a local maximum.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from perception.model.canvas import CanvasNetwork
 from perception.model.head import decode_boxes
 from perception.model.layers import DenseUnit
 
-#: Width of each branch of a group but that of its heat, in the order of the codes of
-#: :data:`perception.model.head.BOX_CODE`.
+#: Width of each branch except heat, in the order of :data:`perception.model.head.BOX_CODE`.
 BRANCHES = {"centre": 2, "height": 1, "sizes": 3, "heading": 2}
-#: Sizes are logarithms of metres, not limited.
+#: Reference size: box sizes are logarithms of metres.
 _METRE = 1.0
 
 
 class CentreBoxes(NamedTuple):
-    """Boxes at the hottest places of a group.
+    """Boxes at the highest heat of a group.
 
     Attributes:
         boxes: (K, 7) float32, LiDAR frame.
-        scores: (K,) float32, not increasing.
+        scores: (K,) float32, descending.
         labels: (K,) int64 class indices.
     """
 
@@ -42,25 +41,21 @@ class CentreBoxes(NamedTuple):
 
 
 class CentreGroupsHead(nn.Module):
-    """Heat and boxes of groups of classes.
-
-    Args:
-        config: of the detector.
-    """
+    """Head with separate branches for each group of classes."""
 
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__()
         section = _section(config)
         self.config, width = config.head, config.head.channels
-        #: Of any cells: a detector that looks elsewhere has another range.
+        #: Grid of any cell size; a detector for another range replaces it.
         self.grid = config.pillars.grid
         self.cell_m = config.pillars.pillar_size_m * section.map_stride
         groups = section.groups or (config.head.classes,)
         if sorted(name for group in groups for name in group) != sorted(config.head.classes):
             raise ConfigError(
-                f"backbone.groups must hold each of head.classes {config.head.classes} once, got {groups}"
+                f"backbone.groups must contain each of head.classes {config.head.classes} once, got {groups}"
             )
-        #: Of each group, the numbers of its classes.
+        #: Class indices of each group.
         self.labels = [[config.head.classes.index(name) for name in group] for group in groups]
         self.shared = DenseUnit(sum(section.up_channels), width)
         self.groups = nn.ModuleList()
@@ -76,7 +71,7 @@ class CentreGroupsHead(nn.Module):
             self.groups.append(nn.ModuleDict(branches))
 
     def forward(self, features: Tensor, most: int) -> list[CentreBoxes]:
-        """The ``most`` hottest places of each group, decoded: (1, C, H, W) map."""
+        """Decode the ``most`` highest cells of each group of a map (1, C, H, W)."""
         shared = self.shared(features)
         return [
             self._hottest(group, torch.tensor(labels, device=features.device), shared, most)
@@ -100,7 +95,7 @@ class CentreGroupsHead(nn.Module):
 
 
 def _branch(layers: nn.Module, features: Tensor) -> Tensor:
-    """What one branch of a group makes of a map."""
+    """Run one branch of a group on a map."""
     *units, last = layers.children()
     for unit in units:
         features = unit(features)
@@ -108,11 +103,7 @@ def _branch(layers: nn.Module, features: Tensor) -> Tensor:
 
 
 class CentreNetwork(CanvasNetwork):
-    """Encoder, backbone and head of one configuration.
-
-    Args:
-        config: what to build.
-    """
+    """CenterPoint network with pillars."""
 
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__(config, CentreGroupsHead)

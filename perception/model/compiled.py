@@ -1,6 +1,6 @@
-"""Points by pillar and in boxes on a CPU, in C++: one pass where arrays take dozens, and the same bits.
+"""C++ code that sorts points by pillar and crops points to boxes on a CPU, bit for bit as torch does.
 
-Until it is compiled, and where there is no compiler, the functions here return None and arrays do it.
+The functions return None until the code is compiled, or without a compiler; callers then use torch.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ POINTS = native.BackgroundLibrary(
         "crop_points": (_NUMBER, [*[_POINTER] * 7, *[_NUMBER] * 3, *[_POINTER] * 4]),
     },
     "points are sorted with arrays",
-    # Products and sums as they are written: nothing is rounded once where arrays round twice.
+    # No fused multiply-add, which would round differently from torch.
     flags=("-ffp-contract=off",),
 )
 
 
 class SortedPoints(NamedTuple):
-    """Points in range by pillar, then by a digest of theirs.
+    """Points in range, sorted by pillar, then by a digest of the point.
 
     Attributes:
         points: (N, 4) float32.
-        frames, rows: (N,) int64 frame and pillar of each.
-        unsorted: (N,) int64 pillar of each point in range in the order they came.
+        frames, rows: (N,) int64 frame and pillar of each point.
+        unsorted: (N,) int64 pillar of each point in range, in input order.
         counts, keys: (M,) int64 points and key of each pillar.
         cells: (M, 3) int32 frame, row and column.
         invalid: (B,) int64 points with NaN or infinite values.
@@ -63,15 +63,15 @@ def sort_points(
     strides: Sequence[int],
     margin: int,
 ) -> SortedPoints | None:
-    """Points by pillar; None also where different points of a pillar have one digest.
+    """Sort points by pillar; return None also if different points of a pillar have the same digest.
 
     Args:
-        points: (N, 4) float32 contiguous, of all frames one after the other.
+        points: (N, 4) float32 contiguous, frame by frame.
         sizes: points of each frame.
-        range_m: of the grid: x, y, z minimum then maximum.
+        range_m: x, y, z minimum, then maximum of the grid.
         cell_m: edge of a pillar.
         shape: rows and columns of the grid.
-        strides: of keys, for frame, row and column.
+        strides: key strides of frame, row and column.
         margin: cells with keys before the first row and column.
     """
     library = POINTS.library()
@@ -100,16 +100,17 @@ def sort_points(
 def crop_points(
     points: Tensor, boxes: Tensor, half: Tensor, start: Tensor, length: Tensor, most: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-    """Points in boxes.
+    """Find the points in boxes.
 
     Args:
         points: (N, 4) float32 contiguous.
-        boxes: (R, 7) float32; half: (R, 3) half their sizes and a margin.
-        start, length: (R, S) int64 runs of points that are looked at.
-        most: points looked at in a box; where there are more, every second, third and so on.
+        boxes: (R, 7) float32; half: (R, 3) half sizes including a margin.
+        start, length: (R, S) int64 runs of candidate points.
+        most: largest number of candidates per box; more are thinned to every second, third and so on.
 
     Returns:
-        (P, 4) points, (P, 3) where they lie in their box, (P,) int64 box of each, (R,) int64 points of each.
+        Points (P, 4), their positions in the box frame (P, 3), their boxes (P,) int64, and the number of
+        points per box (R,) int64.
     """
     library = POINTS.library()
     if library is None:

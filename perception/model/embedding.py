@@ -1,9 +1,8 @@
-"""A vector for each box: a small head on what the refinement knows, kept in a file of its own.
+"""Embedding head: a vector per box from the features of the refinement.
 
-Two sights of one object are to be near. The head is trained after the detector, which stays as it is (see
-:mod:`perception.train.identity`). Its file ``NAME-embedding.safetensors`` lies beside that of the
-weights that it was trained on, ``NAME.safetensors``;
-:func:`~perception.checkpoints.weights.load_weights` takes it along.
+Observations of one object have similar vectors. The head is trained after the detector, which does not change
+(:mod:`perception.train.identity`). Its file ``NAME-embedding.safetensors`` is next to ``NAME.safetensors``;
+:func:`~perception.checkpoints.weights.load_weights` loads both.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ __all__ = [
     "save_embedding",
 ]
 
-#: End of the name of a head's file, after the name of the weights.
+#: Suffix of the head's file name.
 EMBEDDING_SUFFIX = "-embedding"
 _WEIGHTS_KEY = "sparsight.embedding.weights"
 
 
 class EmbeddingHead(nn.Module):
-    """Features of the last refinement step to unit vectors: one linear layer.
+    """One linear layer from the features of the last refinement step to unit vectors.
 
-    A hidden layer brought nothing that could be told from chance on drives kept apart.
+    A hidden layer brought no significant gain on held-out drives.
     """
 
     def __init__(self) -> None:
@@ -53,14 +52,11 @@ class EmbeddingHead(nn.Module):
         self.out = nn.Linear(HIDDEN, EMBEDDING_DIM, dtype=torch.float32)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Vectors of boxes.
+        """Compute unit vectors (..., 128) float32.
 
         Args:
-            features: (..., 256) in the type of the weights, see
+            features: (..., 256) in the dtype of the weights, see
                 :class:`~perception.model.refine.RefineOutput`.
-
-        Returns:
-            (..., 128) float32 of length 1.
         """
         rows = features.reshape(-1, features.shape[-1])
         made = F.normalize(linear_rows(self.out, rows).float(), dim=1)
@@ -68,33 +64,33 @@ class EmbeddingHead(nn.Module):
 
 
 def embedding_path(weights: Path) -> Path:
-    """Where the head of a file of weights is expected."""
+    """Return the path of the head that belongs to a weights file."""
     return weights.with_name(f"{weights.stem}{EMBEDDING_SUFFIX}{weights.suffix}")
 
 
 def fitting_config(config: DetectorConfig, names: Iterable[str]) -> DetectorConfig:
-    """The configuration with a head where tensors of these names hold one, and without otherwise."""
+    """Return the configuration with ``embedding.enabled`` set if the tensor names include a head."""
     held = any(name.startswith("embedding.") for name in names)
     return replace(config, embedding=replace(config.embedding, enabled=held))
 
 
 def save_embedding(head: EmbeddingHead, weights: Path) -> Path:
-    """Write a head beside the weights that it was trained on, in half precision.
+    """Write a head next to its detector's weights, in half precision.
 
     Args:
-        head: of any device and type.
-        weights: of the detector; their bytes are remembered, because other features mean other things.
+        head: head on any device.
+        weights: weights file of the detector; its digest is stored, because the head fits no other features.
 
     Returns:
-        The file.
+        The path of the head.
 
     Raises:
-        ValueError: numbers that half precision cannot hold.
+        ValueError: values beyond half precision.
     """
     tensors = {name: value.half().contiguous().cpu() for name, value in head.state_dict().items()}
     for name, value in tensors.items():
         if not bool(torch.isfinite(value).all()):
-            raise ValueError(f"{name} holds values that half precision cannot; the head cannot be saved")
+            raise ValueError(f"cannot save the head: {name} has values beyond half precision")
     path = embedding_path(weights)
     with replacing(path) as temporary:
         save_file(tensors, temporary, metadata={_WEIGHTS_KEY: digest(weights)})
@@ -102,10 +98,10 @@ def save_embedding(head: EmbeddingHead, weights: Path) -> Path:
 
 
 def load_embedding(weights: Path) -> EmbeddingHead | None:
-    """The head that lies beside a file of weights, float32 on the CPU; None where there is none.
+    """Load the head of a weights file, float32 on the CPU; None if there is none.
 
     Raises:
-        CheckpointError: a damaged file, or the head of other weights.
+        CheckpointError: a damaged file, or a head of other weights.
     """
     path = embedding_path(weights)
     if not path.is_file():
@@ -115,22 +111,22 @@ def load_embedding(weights: Path) -> EmbeddingHead | None:
             trained_on = (stored.metadata() or {})[_WEIGHTS_KEY]
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, KeyError) as error:
-        raise CheckpointError(f"{path}: no file of an embedding head, or damaged ({error})") from error
+        raise CheckpointError(f"{path}: not an embedding head, or a damaged file ({error})") from error
     if trained_on != digest(weights):
         raise CheckpointError(
-            f"{path}: trained on other weights than {weights.name} is now; train it again"
-            f" (perceive train embedding --from {weights}) or delete it"
+            f"{path}: belongs to other weights than {weights.name}. Train it again with"
+            f" perceive train embedding --from {weights}, or delete it."
         )
     head = EmbeddingHead()
     difference = state_difference(shapes_of(head.state_dict()), shapes_of(tensors), owner="an embedding head")
     if difference is not None:
         raise CheckpointError(f"{path}: {difference}")
     if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
-        raise CheckpointError(f"{path}: holds NaN or infinite values; the file is damaged")
+        raise CheckpointError(f"{path}: damaged file: NaN or infinite values")
     head.load_state_dict({name: value.float() for name, value in tensors.items()})
     return head.eval()
 
 
 def digest(weights: Path) -> str:
-    """SHA-256 of a file of weights."""
+    """Return the SHA-256 digest of a weights file."""
     return hashlib.sha256(weights.read_bytes()).hexdigest()

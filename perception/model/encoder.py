@@ -1,4 +1,4 @@
-"""Pillar features: a vector for every column of space that holds a point, reduced by segment."""
+"""Pillar encoder: one feature vector per occupied pillar."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ _PILLAR_FEATURES = 2
 
 
 class PillarEncoder(nn.Module):
-    """Pillar features from its points: two shared layers, a maximum after each (PointNet, PointPillars).
-
-    Args:
-        config: grid and width.
-    """
+    """Pillar features from points: two shared layers, a maximum after each (PointNet, PointPillars)."""
 
     def __init__(self, config: PillarConfig) -> None:
         super().__init__()
@@ -32,11 +28,11 @@ class PillarEncoder(nn.Module):
         self.pillars = PointUnit(width + _PILLAR_FEATURES, width)
 
     def forward(self, pillars: Pillars) -> SparseTensor:
-        """Features (M, channels) at the active pillars."""
+        """Compute features (M, channels) as a sparse tensor."""
         return SparseTensor.from_table(self.rows(pillars), pillars.table, pillars.batch_size)
 
     def rows(self, pillars: Pillars) -> Tensor:
-        """Features (M, channels) of the active pillars."""
+        """Compute features (M, channels) of the active pillars."""
         points, rows, counts = pillars.points, pillars.rows, pillars.counts
         size = self.config.pillar_size_m
         grid = self.config.grid

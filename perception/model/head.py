@@ -15,9 +15,9 @@ from perception.model.bands import convolve_map
 from perception.model.layers import linear_rows
 from perception.model.listed_map import ListedMap
 
-#: dx, dy (cells), z (metres), log length, width, height (over the class's mean), sin yaw, cos yaw.
+#: Width of a box code: dx, dy (cells), z (metres), log sizes over the class mean (3), sin yaw, cos yaw.
 BOX_CODE = 8
-#: Length, width, height in metres that sizes are coded relative to; KITTI's class means.
+#: Reference length, width, height in metres: KITTI's class means.
 MEAN_SIZES_M: dict[str, tuple[float, ...]] = {
     "Car": (3.9, 1.6, 1.56),
     "Van": (5.0, 1.9, 2.2),
@@ -33,7 +33,7 @@ class Proposals(NamedTuple):
 
     Attributes:
         boxes: (B, K, 7) float32, LiDAR frame.
-        scores: (B, K) float32, not increasing.
+        scores: (B, K) float32, descending.
         labels: (B, K) int64 class indices.
     """
 
@@ -43,12 +43,11 @@ class Proposals(NamedTuple):
 
 
 class CentreHead(nn.Module):
-    """Heat map everywhere, box codes where asked.
+    """Heat map of the whole map, and box codes at chosen cells.
 
     Args:
         config: classes and widths.
         in_channels: width of the map.
-        grid: of the map.
     """
 
     def __init__(self, config: HeadConfig, *, in_channels: int, grid: GroundGrid) -> None:
@@ -58,7 +57,7 @@ class CentreHead(nn.Module):
         width = config.channels
         self.heat_hidden = nn.Conv2d(in_channels, width, 1)
         self.heat = nn.Conv2d(width, len(config.classes), 1)
-        # Heat starts near 0.01 everywhere, so that the empty cells do not swamp the first steps.
+        # Heat starts near 0.01, so that empty cells do not dominate the first steps.
         nn.init.constant_(self.heat.bias, -math.log(99.0))  # type: ignore[arg-type]
         self.box_hidden = nn.Linear(in_channels * 9, width)
         self.box_middle = nn.Linear(width, width)
@@ -69,21 +68,18 @@ class CentreHead(nn.Module):
         self.mean_sizes: Tensor
 
     def heat_logits(self, features: Tensor) -> Tensor:
-        """(B, C, H, W) map to (B, classes, H, W) logits."""
+        """Compute logits (B, classes, H, W) of a map (B, C, H, W)."""
         return convolve_map(self.heat, convolve_map(self.heat_hidden, features, relu=True))
 
     def box_codes(self, features: Tensor | ListedMap, cells: Tensor, labels: Tensor) -> Tensor:
-        """Box codes at chosen cells.
+        """Compute box codes (P, 8) float32 at chosen cells, see ``BOX_CODE``.
 
         Args:
-            features: (B, C, H, W), or the map of listed cells.
+            features: (B, C, H, W), or a map of listed cells.
             cells: (P, 3) int64 ``(batch, iy, ix)``.
             labels: (P,) int64.
-
-        Returns:
-            (P, 8) float32, see ``BOX_CODE``.
         """
-        # A map in bfloat16 that is not autocast's, see perception.stages.cpu, is read into float32.
+        # Convert the bfloat16 maps of perception.stages.cpu, but not those of autocast.
         patches = _patches(features, cells)
         if patches.dtype != torch.float32 and not torch.is_autocast_enabled(patches.device.type):
             patches = patches.float()
@@ -94,11 +90,11 @@ class CentreHead(nn.Module):
         return chosen.float()
 
     def decode(self, codes: Tensor, cells: Tensor, labels: Tensor) -> Tensor:
-        """Box codes (P, 8) at cells (P, 3) to boxes (P, 7) in the LiDAR frame."""
+        """Decode box codes (P, 8) at cells (P, 3) to boxes (P, 7) in the LiDAR frame."""
         return decode_boxes(codes, cells[:, 1:].flip(1), self.mean_sizes[labels], self.grid)
 
     def encode(self, boxes: Tensor, cells: Tensor, labels: Tensor) -> Tensor:
-        """Inverse of :meth:`decode`: boxes (P, 7) to codes (P, 8)."""
+        """Encode boxes (P, 7) as codes (P, 8): the inverse of :meth:`decode`."""
         offset = self.grid.position_of(boxes[:, :2])
         offset = offset - self.grid.positions_of_cells(cells[:, 1:].flip(1)) - 0.5
         sizes = torch.log(boxes[:, 3:6] / self.mean_sizes[labels])
@@ -114,13 +110,12 @@ class CentreHead(nn.Module):
         top_k: int | None = None,
         above: Tensor | None = None,
     ) -> Proposals:
-        """:meth:`propose` of a map of listed cells, which alone can be peaks.
+        """:meth:`propose` for a map of listed cells; only these can be peaks.
 
         Args:
-            features: the map.
             heat_logits: (M + 4, classes) in the order of its values.
-            batch_size: frames B. Those of fewer than ``top_k`` peaks are filled up with scores of zero.
-            top_k, above: as for :meth:`propose`.
+            batch_size: frames B; results are padded to ``top_k`` with scores of zero.
+            top_k, above: see :meth:`propose`.
         """
         heat = torch.sigmoid(heat_logits.float())
         frame, row, column = features.cells[:, :, None].unbind(1)
@@ -132,7 +127,7 @@ class CentreHead(nn.Module):
         for tap in range(1, 9):
             torch.maximum(nearby, heat.index_select(0, rows[:, tap]), out=nearby)
         heat = heat[: len(rows)]
-        # As in a whole map: of equal ones, the class counts first, then the cell.
+        # Transpose so that ties rank by class, then by cell, as in a whole map.
         peaks = torch.where(nearby == heat, heat, 0.0).T
         if above is not None:
             peaks = torch.where(peaks > above[:, None], peaks, 0.0)
@@ -144,7 +139,7 @@ class CentreHead(nn.Module):
     def _highest(
         self, features: ListedMap, peaks: Tensor, own: Tensor, most: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The ``most`` highest peaks of a frame: boxes (K, 7), scores (K,), labels (K,)."""
+        """Return the ``most`` highest peaks of a frame: boxes (K, 7), scores (K,), labels (K,)."""
         rows = own.nonzero()[:, 0]
         heights = peaks.index_select(1, rows).flatten()
         count = min(most, int(torch.count_nonzero(heights)))
@@ -163,14 +158,14 @@ class CentreHead(nn.Module):
         above: Tensor | None = None,
         trim: bool = False,
     ) -> Proposals:
-        """Boxes at the ``top_k`` highest local peaks of the heat map, over all classes.
+        """Decode boxes at the ``top_k`` highest local peaks of the heat map, over all classes.
 
         Args:
             features: (B, C, H, W).
             heat_logits: (B, classes, H, W).
-            top_k: None: the configured number.
-            above: (classes,) float32 scores that peaks must exceed; others count as zero. None: 0.
-            trim: leave out places that are zero in all frames, which reads a size back to the host.
+            top_k: number of peaks; None: the configured number.
+            above: (classes,) float32 scores that peaks must exceed; None: 0.
+            trim: drop trailing columns that are zero in all frames, which reads a size back to the host.
         """
         heat = torch.sigmoid(heat_logits.float()).contiguous()
         highest = _largest_nearby(heat) == heat
@@ -194,17 +189,13 @@ class CentreHead(nn.Module):
 def decode_boxes(
     codes: Tensor, cells: Tensor, mean_sizes: Tensor, grid: GroundGrid, *, limit: float = 2.0
 ) -> Tensor:
-    """Boxes that codes stand for.
+    """Decode box codes to boxes (P, 7) float32 in the LiDAR frame.
 
     Args:
         codes: (P, 8) float32, see ``BOX_CODE``.
-        cells: (P, 2) integer column and row in tables of the map's cells.
-        mean_sizes: (P, 3) of the boxes' classes, metres.
-        grid: of the map.
-        limit: logarithms of sizes stay within it.
-
-    Returns:
-        (P, 7) float32 in the LiDAR frame.
+        cells: (P, 2) integer column and row of the map's cells.
+        mean_sizes: (P, 3) reference sizes of the boxes' classes, metres.
+        limit: largest absolute logarithm of a size.
     """
     centre = grid.metres_of(grid.positions_of_cells(cells) + 0.5 + codes[:, :2])
     sizes = mean_sizes * torch.exp(codes[:, 3:6].clamp(-limit, limit))
@@ -213,7 +204,7 @@ def decode_boxes(
 
 
 def _largest_nearby(heat: Tensor) -> Tensor:
-    """Maximum over the 3x3 cells around each: (B, K, H, W), not negative, to the same shape."""
+    """Return the maximum over 3x3 cells of (B, K, H, W), not negative."""
     if heat.is_cuda:
         return F.max_pool2d(heat, 3, stride=1, padding=1)
     # On a CPU max_pool2d is twenty times slower than shifted copies.
@@ -223,7 +214,7 @@ def _largest_nearby(heat: Tensor) -> Tensor:
 
 
 def _patches(features: Tensor | ListedMap, cells: Tensor) -> Tensor:
-    """3x3 patches around cells, zeros beyond the edge: (P, 9 * C)."""
+    """Return 3x3 patches around cells, zero beyond the edge: (P, 9 * C)."""
     offsets = torch.tensor([(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)], device=cells.device)
     position = cells[:, None, 1:] + offsets
     if isinstance(features, ListedMap):
@@ -234,7 +225,7 @@ def _patches(features: Tensor | ListedMap, cells: Tensor) -> Tensor:
     inside = ((position >= 0) & (position < limits)).all(dim=2)
     position = torch.minimum(position.clamp(min=0), limits - 1)
     if by_cell.is_contiguous() and not torch.is_grad_enabled():
-        # Whole rows at once are quicker to take on a CPU than by three indices.
+        # On a CPU, index_select of rows is faster than indexing with three tensors.
         flat = (cells[:, :1] * rows + position[..., 0]) * columns + position[..., 1]
         gathered = by_cell.view(-1, channels).index_select(0, flat.view(-1)).view(len(cells), 9, channels)
     else:

@@ -1,4 +1,4 @@
-"""Convolution, batch norm and ReLU as one unit, in a sparse and a dense form with the same interface."""
+"""Units of convolution, batch norm and ReLU, in sparse and dense form with one interface."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sparse_core.conv.convolution.cpu.blocks import rows_of_part
 
 NORM_EPSILON = 1e-3
 NORM_MOMENTUM = 0.01
-#: Rows of a linear layer that one thread computes together, at most.
+#: Largest number of rows that a thread computes at once.
 _MOST_ROWS = 2048
 
 
 def norm_scale_shift(norm: nn.BatchNorm1d | nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
-    """Batch norm in evaluation as ``scale * x + shift``: (C,) each."""
+    """Return scale and shift (C,) of a batch norm in evaluation mode."""
     assert norm.running_var is not None
     assert norm.running_mean is not None
     scale = norm.weight / torch.sqrt(norm.running_var + norm.eps)
@@ -26,9 +26,9 @@ def norm_scale_shift(norm: nn.BatchNorm1d | nn.BatchNorm2d) -> tuple[Tensor, Ten
 
 
 def linear_rows(layer: nn.Module, rows: Tensor) -> Tensor:
-    """A linear layer of rows, (N, C_in) to (N, C_out), to the same bits whatever the number of threads.
+    """Apply a linear layer to rows, (N, C_in) to (N, C_out), with the same bits for any number of threads.
 
-    On a CPU and without gradients each part of the rows is a task of its own.
+    On a CPU without gradients, each part of the rows is a separate task.
     """
     if not is_shareable(rows) or len(rows) == 0:
         whole: Tensor = layer(rows)
@@ -44,7 +44,7 @@ def linear_rows(layer: nn.Module, rows: Tensor) -> Tensor:
 
 
 def _normalised(norm: nn.BatchNorm1d | nn.Identity, rows: Tensor) -> Tensor:
-    """Batch norm of rows (N, C). A lone row has no spread to learn from: it takes the running statistics."""
+    """Normalise rows (N, C); a single row uses the running statistics, because it has no variance."""
     if type(norm) is nn.BatchNorm1d and norm.training and len(rows) == 1:
         scale, shift = norm_scale_shift(norm)
         return rows * scale + shift
@@ -56,11 +56,9 @@ class SparseUnit(nn.Module):
     """Sparse 3x3 (or 1x1) convolution, batch norm, optional skip and ReLU.
 
     Args:
-        in_channels, out_channels: widths.
         stride: 1 (submanifold) or 2.
         kernel_size: 3 or 1.
         config: implementation and dilation of strided layers.
-        relu: apply it.
     """
 
     def __init__(
@@ -93,13 +91,13 @@ class SparseUnit(nn.Module):
         )
 
     def forward(self, inputs: SparseTensor, skip: SparseTensor | None = None) -> SparseTensor:
-        """(M, C_in) to (M', C_out); ``skip`` has the output's cells."""
+        """Compute (M', C_out) from (M, C_in); ``skip`` has the output's cells."""
         output: SparseTensor = self.conv(inputs)
         features = _normalised(self.norm, output.features)
         return output.with_features(activated(features, None if skip is None else skip.features, self.relu))
 
     def fold(self) -> None:
-        """Merge the batch norm into the convolution; for evaluation only."""
+        """Merge the batch norm into the convolution, for inference."""
         if isinstance(self.norm, nn.Identity):
             return
         with torch.no_grad():
@@ -139,7 +137,7 @@ class DenseUnit(nn.Module):
         )
 
     def forward(self, inputs: Tensor, skip: Tensor | None = None) -> Tensor:
-        """(B, C_in, H, W) to (B, C_out, H', W'); ``skip`` has the output's shape."""
+        """Compute (B, C_out, H', W') from (B, C_in, H, W); ``skip`` has the output's shape."""
         if self._fuses(inputs):
             return self._fused(inputs, skip)
         if isinstance(self.norm, nn.Identity):
@@ -170,7 +168,7 @@ class DenseUnit(nn.Module):
         return made
 
     def fold(self) -> None:
-        """Merge the batch norm into the convolution; for evaluation only."""
+        """Merge the batch norm into the convolution, for inference."""
         if isinstance(self.norm, nn.Identity):
             return
         with torch.no_grad():
@@ -192,11 +190,11 @@ class PointUnit(nn.Module):
         )
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(N, C_in) to (N, C_out), not negative."""
+        """Compute (N, C_out), not negative, from (N, C_in)."""
         return activated(_normalised(self.norm, linear_rows(self.linear, rows)), None, relu=True)
 
     def folded(self) -> tuple[Tensor, Tensor]:
-        """Weight (C_out, C_in) and bias (C_out,) with the batch norm merged, as in evaluation."""
+        """Return weight (C_out, C_in) and bias (C_out,) with the batch norm merged."""
         weight, bias = self.linear.weight.detach(), self.linear.bias
         if isinstance(self.norm, nn.Identity):
             return weight, weight.new_zeros(len(weight)) if bias is None else bias.detach()
@@ -204,7 +202,7 @@ class PointUnit(nn.Module):
         return weight * scale.detach()[:, None], shift.detach()
 
     def fold(self) -> None:
-        """Merge the batch norm into the linear layer; for evaluation only."""
+        """Merge the batch norm into the linear layer, for inference."""
         if isinstance(self.norm, nn.Identity):
             return
         weight, bias = self.folded()
@@ -223,7 +221,7 @@ class SparseBlock(nn.Module):
         self.second = SparseUnit(channels, channels, config)
 
     def forward(self, inputs: SparseTensor) -> SparseTensor:
-        """(M, C) to (M, C) at the same cells."""
+        """Compute (M, C) at the same cells."""
         result = self.second(self.first(inputs), skip=inputs)
         assert isinstance(result, SparseTensor)
         return result
@@ -238,18 +236,14 @@ class DenseBlock(nn.Module):
         self.second = DenseUnit(channels, channels)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(B, C, H, W) to the same shape."""
+        """Compute a map of the same shape (B, C, H, W)."""
         result = self.second(self.first(inputs), skip=inputs)
         assert isinstance(result, Tensor)
         return result
 
 
 def fold_batch_norms(module: nn.Module) -> None:
-    """Fold every unit below ``module``; it must be in evaluation mode.
-
-    Raises:
-        ValueError: the module is in training mode.
-    """
+    """Fold the batch norms of all units in ``module``."""
     if module.training:
         raise ValueError("fold_batch_norms needs a module in evaluation mode: call .eval() first")
     for part in module.modules():

@@ -1,4 +1,4 @@
-"""What a level of sparsity leaves out."""
+"""Levels of sparsity of a budgeted detector."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ __all__ = ["Level", "default_levels"]
 
 @dataclass(frozen=True)
 class Level:
-    """How much of a frame, and of the network, is computed. None: all of it; so is more than there is.
+    """Part of a frame and of the network to compute. None, or a number too large, means all.
 
     Attributes:
-        name: shown in records and tables.
-        pillar_share: share of the pillars that is kept, the most important ones; see
-            :func:`~perception.budget.important_points`. Levels that differ in nothing else use one
-            network.
-        reach_m: how far ahead or behind, and how far to the sides: what lies beyond is not looked at, and the
-            maps become smaller. Rounded up to whole cells of the coarsest map.
-        backbone_blocks: residual blocks of each stage of the backbone, the first ones.
-        neck_blocks: residual blocks of the neck, the first ones.
+        name: name in records and tables.
+        pillar_share: share of the pillars to keep, most important first; see
+            :func:`~perception.budget.important_points`. Levels that differ only here share a network.
+        reach_m: range ahead and behind, and range to the sides, rounded up to cells of the coarsest map.
+        backbone_blocks: residual blocks of each stage of the backbone.
+        neck_blocks: residual blocks of the neck.
         refinements: steps of the second stage.
         proposals: boxes that the second stage refines, best first.
 
     Raises:
-        ValueError: a value out of range, named.
+        ValueError: a value out of range.
     """
 
     name: str
@@ -38,15 +36,13 @@ class Level:
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise ValueError("a level needs a name")
+            raise ValueError("level: name must not be empty")
         if not 0 < self.pillar_share <= 1:
-            raise ValueError(
-                f"level {self.name!r}: pillar_share must be above 0, at most 1, got {self.pillar_share}"
-            )
+            self._refuse("pillar_share", "in (0, 1]")
         if self.reach_m is not None and not all(0 < side < math.inf for side in self.reach_m):
             self._refuse("reach_m", "two positive numbers of metres")
         if self.backbone_blocks is not None and min(self.backbone_blocks, default=-1) < 0:
-            self._refuse("backbone_blocks", "a count of each stage, not negative")
+            self._refuse("backbone_blocks", "one count per stage, not negative")
         for field, least in (("neck_blocks", 0), ("refinements", 0), ("proposals", 1)):
             value = getattr(self, field)
             if value is not None and value < least:
@@ -57,11 +53,11 @@ class Level:
 
 
 def default_levels(*, fast: bool) -> tuple[Level, ...]:
-    """Levels measured to be worth having with the shipped weights, best first; see docs/budget.md.
+    """Return the levels that pay with the shipped weights, best first; see docs/budget.md.
 
     Args:
-        fast: for frames that run as CUDA graphs, where time goes with the number of kernels; otherwise it
-            goes with the number of pillars.
+        fast: for CUDA graphs, where time depends on the number of kernels; otherwise it depends on the number
+            of pillars.
     """
     return _FAST if fast else _EAGER
 

@@ -1,4 +1,4 @@
-"""Dense neck: fills in object centres at low resolution, then joins the finer map."""
+"""Dense neck: fills in object centres at low resolution, then adds the finer map."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from perception.model.layers import DenseBlock, DenseUnit
 
 
 class Neck(nn.Module):
-    """Residual blocks at the coarse resolution, a transposed convolution up, the fine map added.
-
-    Args:
-        config: widths and depth.
-    """
+    """Residual blocks at the coarse resolution, a transposed convolution, and the fine map added."""
 
     def __init__(self, config: NeckConfig) -> None:
         super().__init__()
@@ -24,7 +20,7 @@ class Neck(nn.Module):
         self.out = DenseUnit(config.out_channels, config.out_channels)
 
     def forward(self, maps: BackboneMaps) -> Tensor:
-        """Maps at 1/s and 2/s to (B, out_channels, 2H/s, 2W/s)."""
+        """Compute (B, out_channels, 2H/s, 2W/s) from the maps at 1/s and 2/s."""
         raised = self.up(self.blocks(maps.coarse), skip=maps.fine)
         result = self.out(torch.relu(raised))
         assert isinstance(result, Tensor)

@@ -1,4 +1,4 @@
-"""The trainable network: pillars to proposals to refined boxes, all on one device."""
+"""The trainable network: pillars to proposals to refined boxes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from perception.model.refine import RefineOutput, RefineStage, turned
 
 
 class NetworkMaps(NamedTuple):
-    """What the first stage computes.
+    """Output of the first stage.
 
     Attributes:
         features: (B, C, H, W) bird's-eye map that the head and the second stage read.
@@ -33,15 +33,12 @@ class NetworkMaps(NamedTuple):
 
 
 class Network(nn.Module):
-    """Encoder, backbone, neck, head, refinement and embeddings of boxes of one configuration.
+    """Encoder, backbone, neck, head, refinement and embedding head.
 
-    ``perception.registry.make_network`` makes the class that ``config.backbone.kind`` names.
-
-    Args:
-        config: what to build.
+    ``perception.registry.make_network`` makes the class for ``config.backbone.kind``.
     """
 
-    #: The class of the backbone, made like :class:`~perception.model.backbone.SparseBackbone`.
+    #: Class of the backbone, with the constructor of :class:`~perception.model.backbone.SparseBackbone`.
     backbone_type: ClassVar[type[Any]] = SparseBackbone
 
     def __init__(self, config: DetectorConfig) -> None:
@@ -68,30 +65,30 @@ class Network(nn.Module):
             for _ in range(config.refine.iterations if config.refine.enabled else 0)
         )
         self.embedding = EmbeddingHead() if config.embedding.enabled else None
-        # Whatever torch's default type is.
+        # Ignore torch's default dtype.
         self.float()
 
     def maps(self, pillars: Pillars) -> NetworkMaps:
-        """First stage up to the heat map."""
+        """Run the first stage up to the heat map."""
         features = self.neck(self.backbone(self.encoder(pillars)))
         return NetworkMaps(features, self.head.heat_logits(features))
 
     def propose(self, maps: NetworkMaps) -> Proposals:
-        """Boxes at the peaks of the heat map."""
+        """Decode boxes at the peaks of the heat map."""
         return self.head.propose(maps.features, maps.heat_logits)
 
     def refine(
         self, pillars: Pillars, features: Tensor, boxes: Tensor, box_frames: Tensor, labels: Tensor
     ) -> tuple[Tensor, RefineOutput]:
-        """Run every refinement step.
+        """Run all refinement steps.
 
         Args:
-            pillars: the frames' points.
+            pillars: points of the frames.
             features: (B, C, H, W) from :meth:`maps`.
             boxes: (R, 7); box_frames: (R,); labels: (R,).
 
         Returns:
-            Refined boxes (R, 7), heading flips applied, and the outputs of the last step.
+            Refined boxes (R, 7) with resolved headings, and the outputs of the last step.
         """
         output = None
         for stage in self.refinements:
@@ -101,20 +98,16 @@ class Network(nn.Module):
         return turned(boxes, output.flip_logits), output
 
     def add_embedding(self, head: EmbeddingHead | None) -> None:
-        """Take a head for vectors of boxes; None changes nothing.
-
-        Raises:
-            CheckpointError: a network without refinement, whose features it would read.
-        """
+        """Attach an embedding head; None changes nothing."""
         if head is None:
             return
         if not self.config.refine.enabled:
-            raise CheckpointError("a network without refinement has no features for an embedding head")
+            raise CheckpointError("an embedding head needs a network with refinement (refine.enabled)")
         self.embedding = head
         self.config = replace(self.config, embedding=EmbeddingConfig(enabled=True))
 
     def fold(self) -> Network:
-        """Fold batch norms and lay dense weights out for inference; the network can no longer be trained."""
+        """Fold batch norms and prepare weights for inference; the network can no longer be trained."""
         self.eval()
         fold_batch_norms(self)
         for part in self.modules():
@@ -124,6 +117,6 @@ class Network(nn.Module):
 
 
 class DenseNetwork(Network):
-    """The same network with its backbone on the full grid: the dense baseline."""
+    """The same network with a dense backbone: the dense baseline."""
 
     backbone_type = DenseBackbone

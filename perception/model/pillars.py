@@ -1,7 +1,7 @@
-"""Points by pillar, a column of space that holds at least one; of any number of points and frames.
+"""Group points by pillar, for any number of points and frames.
 
-No padding and no limit of points a pillar: every point counts. Points are first put into one canonical
-order, so the result does not depend on the order they came in.
+All points of a pillar count, without padding. Points are sorted into a canonical order first, so that results
+do not depend on their input order.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from sparse_core.conv.coordinates.common import MARGIN, coordinates_from_keys, k
 from sparse_core.errors import CapacityWarning
 from sparse_core.kernels.op import Impl
 
-#: Clouds of this many points are checked for different points of a pillar with the same digest; in smaller
-#: ones the chance of that is below one in a hundred even if all points lie in one pillar.
+#: Number of points from which digests are checked for collisions within a pillar. With fewer points a
+#: collision has a probability below 1 %, even if all points share a pillar.
 _CLASHES_FROM = 100_000
-#: Bits of a pillar's key and of a point's digest that one number holds.
+#: Bits of a pillar's key and of a point's digest in one sort key.
 _KEY_BITS, _DIGEST_BITS = 24, 39
-#: Rows or columns of a grid beyond which keys of the whole of it are too long for one sort.
+#: Rows or columns above which keys of the whole grid are too long for one sort.
 _MOST_SHORT_CELLS = 1 << 14
 
 
@@ -37,16 +37,16 @@ class Pillars:
     """Points of a batch of frames, grouped by pillar.
 
     Attributes:
-        points: (N, 4) float32 x, y, z (metres, LiDAR frame), intensity; canonical order.
+        points: (N, 4) float32 x, y, z (metres, LiDAR frame), intensity, in canonical order.
         frames: (N,) int64 frame of each point.
-        rows: (N,) int64 pillar of each point, rising.
+        rows: (N,) int64 pillar of each point, ascending.
         table: active pillars ``(batch, iy, ix)``, M rows.
         counts: (M,) int64 points of each pillar, at least 1.
         batch_size: number of frames.
-        grid: of the pillars.
-        invalid: (B,) int64 points with NaN or infinite values, left out.
-        overflow: (B,) int64 pillars left out because the frame exceeded the capacity.
-        far: (B,) int64 points too far away to be counted by cells, left out; 0 of a grid with a range.
+        grid: grid of the pillars.
+        invalid: (B,) int64 dropped points with NaN or infinite values.
+        overflow: (B,) int64 dropped pillars beyond the capacity.
+        far: (B,) int64 dropped points beyond the reach of an unbounded grid.
     """
 
     points: Tensor
@@ -61,10 +61,10 @@ class Pillars:
     far: Tensor
 
     def runs_of(self, frames: Tensor, rows: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """First point of runs of pillars that lie side by side, and the one behind their last.
+        """Return the first point of each run of adjacent pillars, and the end of the run.
 
         Args:
-            frames, rows: (R, S) int64 of each run.
+            frames, rows: (R, S) int64 frame and row of each run.
             low, high: (R,) int64 first and last column.
         """
         shape = self.table.spatial_shape
@@ -82,15 +82,10 @@ def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl =
     """Group the points of a batch of frames by pillar.
 
     Args:
-        clouds: one (N_i, 4) float32 tensor a frame, all on one device; empty frames are fine.
-        config: grid and capacity.
-        impl: implementation of the coordinate table.
-
-    Returns:
-        Pillars whose rows do not depend on the order of the points.
+        clouds: one (N_i, 4) float32 tensor per frame, on one device; frames may be empty.
     """
     if len(clouds) == 0:
-        raise ValueError("clouds must hold at least one frame (which may be empty)")
+        raise ValueError("clouds must have at least one frame, which may be empty")
     points = torch.cat(list(clouds))
     device = points.device
     if impl == "auto" and device.type == "cpu":
@@ -99,7 +94,7 @@ def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl =
             return quick
     sizes = torch.tensor([len(cloud) for cloud in clouds], device=device)
     frames = torch.repeat_interleave(torch.arange(len(clouds), device=device), sizes, output_size=len(points))
-    # Columns side by side: comparing whole columns is quicker than rows of four.
+    # Comparing contiguous columns is faster than comparing rows of four.
     columns = points.T.contiguous()
     finite = torch.isfinite(columns)
     finite = finite[0] & finite[1] & finite[2] & finite[3]
@@ -121,8 +116,8 @@ def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl =
         points, frames, coordinates = points[selected], frames[selected], coordinates[selected]
         table, order = _table_and_order(coordinates, columns[:, selected], grid.key_shape, impl)
         warnings.warn(
-            f"{left_out} pillars left out, the farthest ones: a frame holds at most {config.max_pillars}"
-            " (raise pillars.max_pillars)",
+            f"the {left_out} farthest pillars left out: a frame may have {config.max_pillars};"
+            " raise pillars.max_pillars",
             CapacityWarning,
             stacklevel=2,
         )
@@ -143,7 +138,7 @@ def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl =
 
 
 def _sorted(points: Tensor, sizes: Sequence[int], config: PillarConfig) -> Pillars | None:
-    """Pillars of (N, 4) points on a CPU where a range bounds their keys and the capacity holds them."""
+    """Group (N, 4) points with compiled code; None if a key, the capacity or the input does not fit."""
     grid, frames = config.grid, len(sizes)
     if not isinstance(grid, BirdsEyeGrid) or points.dtype != torch.float32 or points.requires_grad:
         return None
@@ -170,7 +165,7 @@ def _sorted(points: Tensor, sizes: Sequence[int], config: PillarConfig) -> Pilla
 
 
 def _within_capacity(table: CoordinateTable, batch_size: int, config: PillarConfig) -> tuple[Tensor, Tensor]:
-    """Mask of pillars that fit, nearest to the sensor first in each frame, and how many of each do not."""
+    """Return the mask of pillars that fit, nearest first, and the number of dropped pillars per frame."""
     everything = torch.ones(len(table), dtype=torch.bool, device=table.keys.device)
     if len(table) <= config.max_pillars:
         return everything, torch.zeros(batch_size, dtype=torch.int64, device=everything.device)
@@ -190,33 +185,30 @@ def _within_capacity(table: CoordinateTable, batch_size: int, config: PillarConf
 def _table_and_order(
     coordinates: Tensor, columns: Tensor, key_shape: tuple[int, int], impl: Impl
 ) -> tuple[CoordinateTable, Tensor]:
-    """The table of the pillars, and the order of points by pillar, then by a hash of the point's bits.
-
-    The same points always get the same order. On a CPU one sort gives both.
+    """Make the table of pillars, and the canonical order of points: by pillar, then by a hash of their bits.
 
     Args:
         coordinates: (N, 3) int32 ``(batch, iy, ix)`` of each point.
         columns: (4, N) float32 points.
-        key_shape: rows and columns that there are keys for.
-        impl: of the table.
+        key_shape: rows and columns that have keys.
     """
     bits = columns.view(torch.int32).long()
     digest = torch.zeros(bits.shape[1], dtype=torch.int64, device=bits.device)
     for column in bits:
         digest = digest.bitwise_xor_(column).mul_(0x9E3779B97F4A7C1).add_(0x7F4A7C15)
         digest = digest.bitwise_xor_(digest >> 29)
-    # 24 bits of row fit any batch; 39 bits of digest keep different points of a pillar apart.
+    # 24 bits of row fit any batch; 39 bits of digest distinguish the points of a pillar.
     digest &= (1 << _DIGEST_BITS) - 1
     keys, low, shape = None, None, key_shape
     if impl == "auto" and not bits.is_cuda and len(coordinates):
         if max(key_shape) > _MOST_SHORT_CELLS:
-            # Keys of the rectangle that holds the points are shorter, and rise alike.
+            # Keys within the bounding rectangle of the points are shorter and have the same order.
             low = coordinates.amin(0)
             sizes = (coordinates.amax(0) - low + 1).tolist()
             shape = (sizes[1], sizes[2])
         keys = linear_keys(coordinates if low is None else coordinates - low, shape)
     if keys is not None and int(keys.max()) < 1 << _KEY_BITS:
-        # numpy sorts these faster than torch; keys rise as rows do, so the order is the same.
+        # numpy sorts these faster than torch; keys and rows have the same order.
         joint = (keys << _DIGEST_BITS) | digest
         order = torch.from_numpy(np.argsort(joint.numpy()))
         joint = joint[order]

@@ -1,6 +1,6 @@
-// Points on a CPU: by pillar, and in boxes. What pillars.py and refine.py do with arrays, in one pass each.
+// Sort points by pillar, and crop points to boxes, on a CPU: single-pass versions of pillars.py and refine.py.
 //
-// Numbers are the same operations in the same order, each rounded by itself: the same to the bit.
+// They run the same floating-point operations in the same order, so results are equal bit for bit.
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,7 @@ constexpr int64_t kDigestBits = 39;
 
 struct Entry {
   uint64_t joint;  // Key of the pillar, then a digest of the point.
-  int64_t number;  // Of the point among those in range.
+  int64_t number;  // Number of the point among those in range.
 };
 
 uint64_t digest_of(const float* point) {
@@ -28,7 +28,7 @@ uint64_t digest_of(const float* point) {
   return digest & ((uint64_t{1} << kDigestBits) - 1);
 }
 
-// Sort by the joint numbers, equal ones in their order: digits of 11 bits, the lowest first.
+// Stable radix sort by the joint keys, 11 bits per pass.
 void sort_entries(std::vector<Entry>& entries) {
   constexpr int kBits = 11, kDigits = 6;
   std::vector<int64_t> counts(kDigits << kBits, 0);
@@ -47,7 +47,7 @@ void sort_entries(std::vector<Entry>& entries) {
       start[value] = before;
       before += own;
     }
-    if (most == before) continue;  // All have the same.
+    if (most == before) continue;  // All digits are equal.
     for (const Entry& entry : entries) {
       other[start[entry.joint >> (digit * kBits) & ((1 << kBits) - 1)]++] = entry;
     }
@@ -59,15 +59,14 @@ void sort_entries(std::vector<Entry>& entries) {
 
 extern "C" {
 
-// Points by pillar, see make_pillars.
+// Sort points by pillar, see make_pillars.
 //
-// points: (count, 4) of all frames, one after the other, sizes: (frames,) how many. range: x, y, z lowest, then x, y,
-// z above the highest. shape: rows and columns of the grid. strides: of keys, for frame, row and column, with margin
-// cells before the first.
-// To: invalid (frames,) points that are not finite; of those in range, sorted (count, 4) points, frame and row
-// (pillar) of each, and unsorted (count,) the pillar of each in the order they came; by pillar counts, keys and cells
-// (count, 3). clash: whether different points of a pillar have one digest. Returns how many points are in range;
-// pillars says how many there are.
+// Inputs: points (count, 4), frame by frame; sizes (frames,) points per frame; range: x, y, z minimum, then maximum
+// (exclusive); shape: rows and columns of the grid; strides: key strides of frame, row and column; margin: cells with
+// keys before the first.
+// Outputs: invalid (frames,) points that are not finite. For points in range: sorted (count, 4), frame and row
+// (pillar) of each, and unsorted (count,) pillars in input order. For pillars: counts, keys and cells (count, 3), and
+// their number in pillars. clash: different points of a pillar have the same digest. Returns the points in range.
 int64_t sort_points(const float* points, const int64_t* sizes, int64_t frames, const float* range, float cell,
                     const int64_t* shape, const int64_t* strides, int64_t margin, int64_t* invalid, float* sorted,
                     int64_t* frame_of, int64_t* row_of, int64_t* unsorted, int64_t* counts, int64_t* keys,
@@ -120,11 +119,11 @@ int64_t sort_points(const float* points, const int64_t* sizes, int64_t frames, c
   return kept;
 }
 
-// Points in boxes, see crop_points.
+// Crop points to boxes, see crop_points.
 //
-// boxes: (count, 7), with cosine and sine of their yaw and half their sizes with the margin (count, 3). start, length:
-// (count, runs) of points. most: points looked at in a box; of more every second, third, ... To: inside, local and
-// rows, as many as there are candidates at most, and counts (count,). Returns how many points are inside.
+// Inputs: boxes (count, 7), cosine and sine of their yaw, and half sizes with margin (count, 3); start, length: runs
+// of points (count, runs); most: largest number of candidates per box, more are thinned to every second, third, ...
+// Outputs: inside, local and rows of the points, and counts (count,). Returns the number of points inside.
 int64_t crop_points(const float* points, const float* boxes, const float* cosine, const float* sine, const float* half,
                     const int64_t* start, const int64_t* length, int64_t count, int64_t runs, int64_t most,
                     float* inside, float* local, int64_t* rows, int64_t* counts) {
@@ -137,7 +136,7 @@ int64_t crop_points(const float* points, const float* boxes, const float* cosine
     for (int64_t run = 0; run < runs; ++run) candidates += length[box * runs + run];
     const int64_t step = std::max<int64_t>((candidates + most - 1) / most, 1);
     const int64_t before = made;
-    int64_t next = 0, passed = 0;  // Number of the next candidate, and of the first one of the run.
+    int64_t next = 0, passed = 0;  // Next candidate, and first candidate of the run.
     for (int64_t run = 0; run < runs; ++run) {
       const int64_t first = start[box * runs + run], many = length[box * runs + run];
       for (; next < passed + many; next += step) {

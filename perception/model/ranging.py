@@ -1,4 +1,4 @@
-"""The same network over another range: convolutions do not know where they are."""
+"""Use a network for another range: convolutions do not depend on position."""
 
 from __future__ import annotations
 
@@ -16,14 +16,10 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def in_range(network: Network, pillars: PillarConfig) -> Network:
-    """A network on the same modules and weights that counts cells of another range, or of none.
+    """Return a network with the same modules and weights for another range.
 
     Args:
-        network: stays as it is.
-        pillars: its own but for range, heights and origin.
-
-    Raises:
-        ConfigError: a range that does not suit the backbone.
+        pillars: configuration that differs in range, heights and origin only.
     """
     if pillars == network.config.pillars:
         return network
@@ -42,7 +38,7 @@ def in_range(network: Network, pillars: PillarConfig) -> Network:
 
 
 def twin(module: ModuleT) -> ModuleT:
-    """Another module with the same parts, whose parts can be exchanged."""
+    """Return a shallow copy of a module, whose parts can be replaced."""
     made = copy.copy(module)
     made._modules = dict(module._modules)
     return made

@@ -1,8 +1,7 @@
-"""Second stage: the points around each proposal refine its box and tell how well it fits.
+"""Second stage: refine each proposal by its points, and predict its IoU.
 
-After LiDAR R-CNN (Li et al., CVPR 2021): a small PointNet on raw points in the proposal's own frame, given
-the distances to the proposal's faces so that it knows the box it has to correct, joined by features of the
-bird's-eye map at the proposal's centre and faces.
+After LiDAR R-CNN (Li et al., CVPR 2021): a small PointNet reads the points in the proposal's frame, with
+their distances to the proposal's faces. Features of the bird's-eye map at the centre and the sides join them.
 """
 
 from __future__ import annotations
@@ -22,25 +21,25 @@ from perception.model import compiled
 from perception.model.layers import PointUnit, linear_rows
 from perception.model.listed_map import ListedMap
 from perception.model.pillars import Pillars
-from perception.model.segments import segment_reduce, size_of, spread
+from perception.model.segments import repeat_rows, segment_reduce, size_of
 from sparse_core.common.workers import is_shareable, share_tasks
 
-#: Position in the proposal's frame (3), distance to its six faces (6), intensity, height and range (3).
+#: Position in the proposal's frame (3), distances to its six faces (6), intensity, height and range (3).
 POINT_FEATURES = 12
 #: Width of the hidden layers.
 HIDDEN = 256
-#: dx, dy, dz (over the proposal's length, width, height), log size ratios (3), dyaw, fit, heading flip.
+#: dx, dy, dz (over length, width, height of the proposal), log size ratios (3), dyaw, fit, heading flip.
 OUTPUTS = 9
 
 
 class RefineOutput(NamedTuple):
-    """Raw outputs for each proposal.
+    """Raw output for each proposal.
 
     Attributes:
         residuals: (R, 7) float32 in the proposal's frame, see ``OUTPUTS``.
-        fit_logits: (R,) float32: sigmoid estimates the overlap quality in [0, 1].
-        flip_logits: (R,) float32: positive when the heading points the other way.
-        features: (R, 256) what the first hidden layer makes of points, map, class and size, not negative.
+        fit_logits: (R,) float32 logits of the predicted overlap in [0, 1].
+        flip_logits: (R,) float32, positive if the heading is opposite.
+        features: (R, 256) output of the first hidden layer, not negative.
     """
 
     residuals: Tensor
@@ -55,7 +54,7 @@ class CroppedPoints(NamedTuple):
     Attributes:
         points: (P, 4) float32 LiDAR frame and intensity.
         local: (P, 3) float32 position in the proposal's frame, metres.
-        rows: (P,) int64 proposal of each point, rising.
+        rows: (P,) int64 proposal of each point, ascending.
         counts: (R,) int64 points of each proposal.
     """
 
@@ -65,27 +64,27 @@ class CroppedPoints(NamedTuple):
     counts: Tensor
 
 
-#: (P, 12) features of points of R proposals to (R, C) float32: layers and a maximum over each proposal's.
+#: Point layers and maximum per proposal: features (P, 12) of R proposals to (R, C) float32.
 PointPool = Callable[[Tensor, CroppedPoints], Tensor]
 
-#: Points considered per proposal; a denser one is thinned evenly, so that no cloud exhausts the memory.
+#: Largest number of points per proposal; more are thinned evenly, to bound the memory.
 MAX_CANDIDATES = 16_384
-#: Points that go through the layers together on a CPU: their features stay in a core's cache.
+#: Points per part on a CPU, so that their features stay in a core's cache.
 POINTS_AT_ONCE = 512
-#: Points of a proposal that an exported program reduces together.
+#: Chunk size of the maximum in exported programs.
 _CHUNK = 32
 
 
 def crop_points(pillars: Pillars, boxes: Tensor, box_frames: Tensor, *, margin_m: float) -> CroppedPoints:
-    """Points inside boxes enlarged by a margin. A point may belong to several boxes.
+    """Find the points in boxes enlarged by a margin. A point may belong to several boxes.
 
-    Points are sorted by pillar, so the candidates of a box are a few runs of them: one for each row of
-    pillars that its bounding rectangle touches.
+    Points are sorted by pillar, so the candidates of a box are one run per pillar row of its bounding
+    rectangle.
 
     Args:
         pillars: points by pillar.
         boxes: (R, 7); box_frames: (R,) int64.
-        margin_m: added on every side.
+        margin_m: margin on every side.
     """
     half = boxes[:, 3:6] / 2 + margin_m
     start, length = _point_runs(pillars, boxes, box_frames, half)
@@ -105,10 +104,10 @@ def crop_points(pillars: Pillars, boxes: Tensor, box_frames: Tensor, *, margin_m
 
 
 def _candidates(runs_start: Tensor, runs_length: Tensor) -> tuple[Tensor, Tensor]:
-    """Box row and point row of every point in (R, S) runs of boxes, by box, then by point."""
+    """Return box and point indices of all points in the runs (R, S) of boxes, by box, then by point."""
     if torch.compiler.is_exporting():
-        # Nothing there searches sorted numbers, which thinning needs.
-        run, within = spread(runs_length.flatten())
+        # Exported programs have no searchsorted, which thinning needs.
+        run, within = repeat_rows(runs_length.flatten())
         box = torch.arange(runs_length.shape[0])[:, None].expand(runs_length.shape).flatten()
         return box.index_select(0, run), runs_start.flatten().index_select(0, run) + within
     per_box = runs_length.sum(dim=1)
@@ -125,7 +124,7 @@ def _candidates(runs_start: Tensor, runs_length: Tensor) -> tuple[Tensor, Tensor
 
 
 def _point_runs(pillars: Pillars, boxes: Tensor, box_frames: Tensor, half: Tensor) -> tuple[Tensor, Tensor]:
-    """First point and length of the run in each pillar row under a box: (R, S) int64 each."""
+    """Return first point and length of the run in each pillar row of a box: (R, S) int64 each."""
     low, high, row = rectangles(boxes, half, pillars.grid, pillars.table.spatial_shape)
     start, end = pillars.runs_of(box_frames[:, None].expand_as(row), row, low[:, 0], high[:, 0])
     return start, torch.where((row <= high[:, 1:]) & (end > start), end - start, 0)
@@ -134,15 +133,14 @@ def _point_runs(pillars: Pillars, boxes: Tensor, box_frames: Tensor, half: Tenso
 def rectangles(
     boxes: Tensor, half: Tensor, grid: GroundGrid, shape: tuple[int, ...]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Pillars under the bounding rectangles of boxes.
+    """Find the pillars in the bounding rectangles of boxes.
 
     Args:
-        boxes: (R, 7); half: (R, 3) their half sizes with any margin.
-        grid: of the pillars; shape: its rows and columns.
+        boxes: (R, 7); half: (R, 3) half sizes including a margin.
+        grid: grid of the pillars; shape: its rows and columns.
 
     Returns:
-        First and last column and row, (R, 2) int64 each, and the rows between these, (R, S) with as many as
-        the longest has.
+        First and last column and row, (R, 2) int64 each, and the rows from the first one on, (R, S).
     """
     cosine, sine = torch.cos(boxes[:, 6:]).abs(), torch.sin(boxes[:, 6:]).abs()
     reach = torch.cat(
@@ -150,7 +148,7 @@ def rectangles(
     )
     centre = boxes[:, :2] - grid.origin(boxes.device)
     limit = torch.tensor(shape, device=boxes.device).flip(0) - 1
-    # One cell more on every side: a point on an edge may have been rounded into the next pillar.
+    # Add a cell on every side, because a point on an edge may be rounded into the next pillar.
     first = grid.first_cell
     low = torch.clamp(torch.floor((centre - reach) / grid.cell_m).long() + (first - 1), min=0)
     high = torch.minimum(torch.floor((centre + reach) / grid.cell_m).long() + (first + 1), limit)
@@ -159,7 +157,7 @@ def rectangles(
 
 
 def point_features(points: Tensor, local: Tensor, half: Tensor) -> Tensor:
-    """(P, 12) of points (P, 4) that lie at ``local`` (P, 3) in proposals of half sizes (P, 3)."""
+    """Return features (P, 12) of points (P, 4) at ``local`` (P, 3) in proposals of half sizes (P, 3)."""
     distance = torch.linalg.vector_norm(points[:, :2], dim=1, keepdim=True)
     return torch.cat(
         [local, half - local, half + local, points[:, 3:4], points[:, 2:3], distance / 40.0], dim=1
@@ -167,7 +165,7 @@ def point_features(points: Tensor, local: Tensor, half: Tensor) -> Tensor:
 
 
 def map_spots(boxes: Tensor) -> Tensor:
-    """Where the map is sampled: the centre and the middles of the four sides, (R, 5, 2) x, y in metres."""
+    """Return the sampled positions: centre and middles of the four sides, (R, 5, 2) x, y in metres."""
     cosine, sine = torch.cos(boxes[:, 6]), torch.sin(boxes[:, 6])
     ahead = torch.stack([cosine, sine], dim=1) * boxes[:, 3:4] / 2
     left = torch.stack([-sine, cosine], dim=1) * boxes[:, 4:5] / 2
@@ -176,7 +174,7 @@ def map_spots(boxes: Tensor) -> Tensor:
 
 
 def to_local(positions: Tensor, boxes: Tensor) -> Tensor:
-    """Positions (P, 3) in the frames of boxes (P, 7): origin at the centre, x along the heading."""
+    """Transform positions (P, 3) to the frames of boxes (P, 7): origin at the centre, x along the heading."""
     delta = positions - boxes[:, :3]
     cosine, sine = torch.cos(boxes[:, 6]), torch.sin(boxes[:, 6])
     return torch.stack(
@@ -186,7 +184,7 @@ def to_local(positions: Tensor, boxes: Tensor) -> Tensor:
 
 
 def apply_residuals(boxes: Tensor, residuals: Tensor) -> Tensor:
-    """Boxes (R, 7) corrected by residuals (R, 7)."""
+    """Correct boxes (R, 7) by residuals (R, 7)."""
     shift = residuals[:, :3] * boxes[:, 3:6]
     cosine, sine = torch.cos(boxes[:, 6]), torch.sin(boxes[:, 6])
     x = boxes[:, 0] + cosine * shift[:, 0] - sine * shift[:, 1]
@@ -197,13 +195,13 @@ def apply_residuals(boxes: Tensor, residuals: Tensor) -> Tensor:
 
 
 def turned(boxes: Tensor, flip_logits: Tensor) -> Tensor:
-    """Boxes (R, 7) with the headings that their last refinement says."""
+    """Turn boxes (R, 7) with a positive flip logit by half a turn."""
     turn = math.pi * (flip_logits > 0).float()
     return torch.cat([boxes[:, :6], boxes[:, 6:] + turn[:, None]], dim=1)
 
 
 def residuals_between(boxes: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Residuals (R, 7) that turn boxes into targets up to heading, and whether headings are opposite (R,)."""
+    """Return residuals (R, 7) from boxes to targets up to heading, and opposite headings (R,) bool."""
     shift = to_local(targets[:, :3], boxes) / boxes[:, 3:6]
     sizes = torch.log(targets[:, 3:6] / boxes[:, 3:6])
     turn = torch.remainder(targets[:, 6] - boxes[:, 6] + math.pi, 2 * math.pi) - math.pi
@@ -213,13 +211,10 @@ def residuals_between(boxes: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class RefineStage(nn.Module):
-    """One step of refinement.
+    """One refinement step.
 
     Args:
         config: widths and margin.
-        classes: number of classes.
-        map_channels: width of the bird's-eye map.
-        grid: of that map.
     """
 
     def __init__(
@@ -238,7 +233,7 @@ class RefineStage(nn.Module):
         self.point_layers = nn.ModuleList(PointUnit(inputs, outputs) for inputs, outputs in pairwise(widths))
         before = widths[-1] + 5 * map_channels
         pooled = before + classes + 4
-        #: Inputs of the first hidden layer that say which class a proposal has.
+        #: Inputs of the first hidden layer that encode the class.
         self.class_columns = slice(before, before + classes)
         self.hidden = nn.Sequential(PointUnit(pooled, HIDDEN), PointUnit(HIDDEN, HIDDEN))
         self.out = nn.Linear(HIDDEN, OUTPUTS)
@@ -254,13 +249,13 @@ class RefineStage(nn.Module):
         labels: Tensor,
         pool_points: PointPool | None = None,
     ) -> RefineOutput:
-        """Outputs for R proposals.
+        """Compute raw outputs for R proposals.
 
         Args:
             pillars: points by pillar.
-            features: (B, C, H, W) bird's-eye map, or that of listed cells.
+            features: (B, C, H, W) bird's-eye map, or a map of listed cells.
             boxes: (R, 7) float32; box_frames: (R,) int64; labels: (R,) int64.
-            pool_points: in place of the own point layers.
+            pool_points: replacement for the point layers.
         """
         crop = crop_points(pillars, boxes, box_frames, margin_m=self.config.margin_m)
         half = (boxes[:, 3:6] / 2).index_select(0, crop.rows)
@@ -291,16 +286,16 @@ class RefineStage(nn.Module):
         labels: Tensor,
         pool_points: PointPool | None = None,
     ) -> tuple[Tensor, RefineOutput]:
-        """Corrected boxes (R, 7), and the outputs; arguments as for a call."""
+        """Return corrected boxes (R, 7) and raw outputs; arguments as in :meth:`forward`."""
         output: RefineOutput = self(pillars, features, boxes, box_frames, labels, pool_points)
         return apply_residuals(boxes, output.residuals), output
 
     def _pooled(self, features: Tensor, crop: CroppedPoints) -> Tensor:
-        """Point layers and the maximum over each proposal's points: (R, C) float32."""
+        """Run the point layers and take the maximum per proposal: (R, C) float32."""
         if not is_shareable(features):
             for layer in self.point_layers:
                 features = layer(features)
-            # ReLU outputs are not negative: zero is the right value for a proposal without points.
+            # ReLU outputs are not negative, so zero is right for a proposal without points.
             return segment_max(features, crop.counts)
         return pool_points(features, crop, nn.Sequential(*self.point_layers), self.config.channels[-1])
 
@@ -308,13 +303,11 @@ class RefineStage(nn.Module):
 def pool_points(
     features: Tensor, crop: CroppedPoints, layers: Callable[[Tensor], Tensor], channels: int
 ) -> Tensor:
-    """Point layers and the maximum over each proposal's points, part by part, without gradients.
+    """Run point layers and take the maximum per proposal, part by part, without gradients.
 
     Args:
-        features: (P, 12) of the points of R proposals.
-        crop: the points.
-        layers: (N, 12) to (N, C) not negative.
-        channels: C.
+        features: (P, 12) features of the points of R proposals.
+        layers: maps (N, 12) to (N, C), not negative.
 
     Returns:
         (R, C) float32; zero for a proposal without points.
@@ -326,7 +319,7 @@ def pool_points(
 
     def compute(number: int) -> None:
         own, made = rows[number], layers(parts[number]).float()
-        # The proposals of a part lie side by side.
+        # The proposals of a part are contiguous.
         within = (own - own[:1])[:, None].expand_as(made)
         found = made.new_zeros((int(own[-1] - own[0]) + 1, channels))
         maxima[number] = found.scatter_reduce_(0, within, made, "amax")
@@ -339,7 +332,7 @@ def pool_points(
 
 
 def segment_max(values: Tensor, counts: Tensor) -> Tensor:
-    """Maximum of runs of non-negative rows (P, C); zero for empty runs: (R, C) float32."""
+    """Return the maximum (R, C) float32 of runs of non-negative rows (P, C); zero for empty runs."""
     if torch.compiler.is_exporting():
         return segment_reduce(values, counts, "max", chunk=_CHUNK)
     if len(values) == 0:
@@ -351,15 +344,12 @@ def segment_max(values: Tensor, counts: Tensor) -> Tensor:
 
 
 def sample_bilinear(features: Tensor, cells: Tensor, frames: Tensor) -> Tensor:
-    """Bilinear samples of maps, zeros outside.
+    """Sample maps bilinearly: (R, S, C) float32, zero outside.
 
     Args:
         features: (B, C, H, W).
-        cells: (R, S, 2) float x, y in cells (0 is the middle of the first cell).
+        cells: (R, S, 2) float x, y in cells; 0 is the centre of the first cell.
         frames: (R,) int64.
-
-    Returns:
-        (R, S, C) float32.
     """
     rows, columns = features.shape[2:]
     by_cell = features.permute(0, 2, 3, 1)
@@ -373,7 +363,7 @@ def sample_bilinear(features: Tensor, cells: Tensor, frames: Tensor) -> Tensor:
 
 
 def _sample_listed(features: ListedMap, cells: Tensor, frames: Tensor, grid: GroundGrid) -> Tensor:
-    """:func:`sample_bilinear` of a map of listed cells, which has no outside."""
+    """:func:`sample_bilinear` for a map of listed cells, which is unbounded."""
     total: Tensor | float = 0.0
     for x, y, weight in _corners(cells):
         value = features.at(frames[:, None], y + grid.first_cell, x + grid.first_cell)
@@ -383,7 +373,7 @@ def _sample_listed(features: ListedMap, cells: Tensor, frames: Tensor, grid: Gro
 
 
 def _corners(cells: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Column, row and weight of each of the four cells around (R, S, 2) positions x, y: (R, S) each."""
+    """Return column, row and weight (R, S) of the four cells around each position (R, S, 2) x, y."""
     base = torch.floor(cells)
     fraction = cells - base
     base = base.long()

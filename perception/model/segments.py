@@ -1,4 +1,4 @@
-"""Reductions of runs of rows, in one order, with gradients that are made for all rows at once."""
+"""Mean and maximum of runs of rows, in a fixed order, with vectorized gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-#: Rows that an exported program reduces together: few where segments are pillars.
+#: Chunk size in exported programs; small, because pillars have few points.
 _CHUNK = 4
 
 
@@ -18,11 +18,11 @@ def segment_reduce(
     """Reduce runs of rows.
 
     Args:
-        values: (N, C), rows of one segment side by side.
-        counts: (M,) int64 rows of each segment, at least 1, summing to N.
-        reduce: ``"mean"`` or ``"max"``, whose gradient is shared equally by the rows that reach it.
-        chunk: rows that an exported program reduces together. There a maximum is of numbers that are not
-            negative, and that of no rows is zero.
+        values: (N, C), with the rows of a segment contiguous.
+        counts: (M,) int64 rows of each segment, at least 1, with sum N.
+        reduce: ``"mean"`` or ``"max"``; rows that share a maximum share its gradient equally.
+        chunk: rows that an exported program reduces together. There a maximum needs values that are not
+            negative, and the maximum of no rows is zero.
 
     Returns:
         (M, C); float32 under autocast.
@@ -40,7 +40,7 @@ def segment_reduce(
 
 
 class _SegmentReduce(torch.autograd.Function):
-    """As ``torch.segment_reduce``, whose gradient goes through a segment row by row."""
+    """``torch.segment_reduce`` with a vectorized gradient."""
 
     @staticmethod
     def forward(values: Tensor, counts: Tensor, reduce: Literal["mean", "max"]) -> Tensor:
@@ -60,7 +60,7 @@ class _SegmentReduce(torch.autograd.Function):
             return (gradient / counts[:, None]).index_select(0, rows), None, None
         values, reduced = maxima
         reaches = (values == reduced.index_select(0, rows)).to(values.dtype)
-        # Whole numbers, so their sum does not depend on the order.
+        # Sums of whole numbers do not depend on the order.
         sharing = torch.zeros_like(reduced).index_add_(0, rows, reaches)
         return (gradient / sharing).index_select(0, rows) * reaches, None, None
 
@@ -70,7 +70,7 @@ def _reduced(values: Tensor, counts: Tensor, reduce: Literal["mean", "max"]) -> 
         reduced = torch.segment_reduce(values, reduce, lengths=counts, axis=0, unsafe=True)
         assert isinstance(reduced, Tensor)
         return reduced
-    # On a CPU torch.segment_reduce is 3 to 10 times slower than these.
+    # On a CPU, torch.segment_reduce is 3 to 10 times slower.
     first = torch.cumsum(counts, 0) - counts
     if reduce == "mean":
         return F.embedding_bag(torch.arange(len(values)), values, first, mode="mean")
@@ -78,37 +78,37 @@ def _reduced(values: Tensor, counts: Tensor, reduce: Literal["mean", "max"]) -> 
     return values[first].scatter_reduce_(0, rows, values, "amax")
 
 
-class Spread(NamedTuple):
-    """Rows spread out by counts, as ``torch.repeat_interleave``.
+class RepeatedRows(NamedTuple):
+    """Result of :func:`repeat_rows`.
 
     Attributes:
-        owner: (T,) int64 row that each comes from, rising.
-        within: (T,) int64 its number among those of the row, from 0.
+        owner: (T,) int64 source row of each copy, ascending.
+        within: (T,) int64 number of the copy within its source row, from 0.
     """
 
     owner: Tensor
     within: Tensor
 
 
-def spread(counts: Tensor) -> Spread:
-    """Repeat row r ``counts[r]`` times, by operators that exported programs have.
+def repeat_rows(counts: Tensor) -> RepeatedRows:
+    """Repeat row r ``counts[r]`` times, with operators that exported programs support.
 
     Args:
         counts: (R,) int64, not negative.
     """
-    # A last row of none, so that there is one.
+    # Append an empty row, so that there is at least one row.
     counts = F.pad(counts, (0, 1))
     ends = torch.cumsum(counts, 0)
     total = size_of(ends[-1])
     starts = ends - counts
-    # Rows of no count begin where the next one does: ones add up there; the last place is for the end's.
+    # Empty rows start where the next row starts, so count starts; the last element is for trailing ones.
     begun = starts.new_zeros(total + 1).index_add(0, starts, torch.ones_like(starts))
     owner = torch.cumsum(begun[:total], 0) - 1
-    return Spread(owner, torch.arange(total, device=counts.device) - starts.index_select(0, owner))
+    return RepeatedRows(owner, torch.arange(total, device=counts.device) - starts.index_select(0, owner))
 
 
 def size_of(count: Tensor) -> int:
-    """Return an integer tensor of one number as a size: not negative."""
+    """Return an integer tensor of one element as a size that is not negative."""
     value = count.item()
     torch._check(value >= 0)
     assert isinstance(value, int | torch.SymInt)
@@ -116,13 +116,13 @@ def size_of(count: Tensor) -> int:
 
 
 class Chunks(NamedTuple):
-    """Runs of rows cut into chunks of one length, the last of each run filled up with its last row.
+    """Runs of rows split into chunks of equal length, padded with the last row of the run.
 
     Exported programs reduce chunks first, because scattering every row takes longer.
 
     Attributes:
         rows: (Q, L) int64 rows.
-        counted: (Q, L) bool: not filling.
+        counted: (Q, L) bool, False for padding.
         owner: (Q,) int64 run of each chunk.
     """
 
@@ -132,23 +132,23 @@ class Chunks(NamedTuple):
 
     @staticmethod
     def of(counts: Tensor, length: int) -> Chunks:
-        """Return chunks of runs side by side that have ``counts`` (R,) rows."""
+        """Split contiguous runs of ``counts`` (R,) rows into chunks."""
         starts = torch.cumsum(counts, 0) - counts
-        owner, within = spread((counts + (length - 1)) // length)
+        owner, within = repeat_rows((counts + (length - 1)) // length)
         number = within[:, None] * length + torch.arange(length)
         last = (counts - 1).index_select(0, owner)[:, None]
         rows = starts.index_select(0, owner)[:, None] + torch.minimum(number, last)
         return Chunks(rows, number <= last, owner)
 
     def maximum(self, values: Tensor, counts: Tensor) -> Tensor:
-        """Return the largest of each run of values (N, C) that are not negative; zero of none: (R, C)."""
+        """Return the maximum (R, C) of each run of non-negative values (N, C); zero for empty runs."""
         highest = values[self.rows].amax(1)
         owner = self.owner[:, None].expand(-1, values.shape[1])
         empty = torch.zeros(counts.shape[0], values.shape[1], dtype=torch.float32)
         return empty.scatter_reduce(0, owner, highest, "amax")
 
     def mean(self, values: Tensor, counts: Tensor) -> Tensor:
-        """Return the mean of each run of values (N, C): (R, C); counts (R,) are at least 1."""
+        """Return the mean (R, C) of each run of values (N, C); counts (R,) are at least 1."""
         total = (values[self.rows] * self.counted[:, :, None]).sum(1)
         empty = torch.zeros(counts.shape[0], values.shape[1], dtype=torch.float32)
         return empty.index_add(0, self.owner, total) / counts[:, None]

@@ -1,4 +1,4 @@
-"""A network with less in it, that shares all weights with the whole one."""
+"""Thinned networks that share all weights with the full network."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from perception.model.ranging import in_range, twin
 
 __all__ = ["thinned"]
 
-#: Share of a cell that a quotient of metres may be off.
+#: Tolerance of quotients of metres, as a share of a cell.
 _ROUNDING = 1e-4
 
 
 def thinned(network: Network, level: Level, config: DetectorConfig | None = None) -> Network:
-    """The network that computes a level: without the blocks and steps that the level leaves out.
+    """Return the network of a level, without the blocks and steps that the level leaves out.
 
-    A residual block adds to what passes it by, so the network runs without it; how well, is measured. All
-    modules and weights that are left are those of ``network``.
+    The network runs without a residual block, because the block only adds to its input. The thinned network
+    shares its modules and weights with ``network``.
 
     Args:
-        network: stays as it is.
-        level: what to leave out; its share of pillars is not looked at.
-        config: the network's own with other thresholds; None: the network's own.
+        network: full network; not changed.
+        level: level of sparsity; its share of pillars is ignored.
+        config: configuration with other thresholds; None: the network's.
 
     Raises:
-        ValueError: the level counts blocks for another number of stages, or reaches nothing of the range.
+        ValueError: block counts for another number of stages, or a reach outside of the range.
     """
     config = config or network.config
     thin = twin(network)
@@ -40,7 +40,7 @@ def thinned(network: Network, level: Level, config: DetectorConfig | None = None
     if level.backbone_blocks is not None:
         if len(level.backbone_blocks) != len(blocks):
             raise ValueError(
-                f"level {level.name!r}: backbone_blocks must count the blocks of {len(blocks)} stages,"
+                f"level {level.name!r}: backbone_blocks must have {len(blocks)} counts, one per stage,"
                 f" got {level.backbone_blocks}"
             )
         blocks = tuple(map(min, blocks, level.backbone_blocks))
@@ -56,7 +56,7 @@ def thinned(network: Network, level: Level, config: DetectorConfig | None = None
     steps = _least(len(network.refinements), level.refinements)
     thin.refinements = nn.ModuleList(list(network.refinements)[:steps])
     if steps != len(network.refinements):
-        # It knows the features of the last step only.
+        # The embedding head reads the features of the last step only.
         thin.embedding = None
     pillars = config.pillars if level.reach_m is None else _within_reach(config, level, level.reach_m)
     thin = in_range(thin, pillars)
@@ -78,20 +78,20 @@ def thinned(network: Network, level: Level, config: DetectorConfig | None = None
 
 
 def _within_reach(config: DetectorConfig, level: Level, reach_m: tuple[float, float]) -> PillarConfig:
-    """The range without the cells of the coarsest map that lie beyond the level's reach."""
+    """Return the range without the coarsest cells beyond the level's reach."""
     pillars = config.pillars
     cell_m = pillars.pillar_size_m * config.backbone.stride
     low, high = list(pillars.grid.origin_m), [math.inf, math.inf]
     if pillars.range_m is not None:
         high = list(pillars.range_m[3:5])
     for axis, reach in enumerate(reach_m):
-        # Without a range there are cells on all sides.
+        # An unbounded range has cells on all sides.
         cells = math.inf if pillars.open else round((high[axis] - low[axis]) / cell_m)
         first = math.floor((-reach - low[axis]) / cell_m + _ROUNDING)
         first = first if pillars.open else max(0, first)
         last = min(cells, math.ceil((reach - low[axis]) / cell_m - _ROUNDING))
         if first >= last:
-            raise ValueError(f"level {level.name!r}: nothing of the range lies within reach_m {reach_m}")
+            raise ValueError(f"level {level.name!r}: reach_m {reach_m} does not overlap the range")
         high[axis] = high[axis] if last == cells else low[axis] + last * cell_m
         low[axis] += first * cell_m
     (bottom, top), (x0, y0), (x1, y1) = pillars.heights_m, low, high
@@ -99,7 +99,7 @@ def _within_reach(config: DetectorConfig, level: Level, reach_m: tuple[float, fl
 
 
 def _first_blocks(parts: Iterable[nn.Module], count: int) -> list[nn.Module]:
-    """The parts, but of the residual blocks only the first ``count``."""
+    """Return the parts with only the first ``count`` residual blocks."""
     kept: list[nn.Module] = []
     for part in parts:
         if isinstance(part, SparseBlock | DenseBlock):

@@ -1,1 +1,1 @@
-"""How a frame is run: one by one, as a CUDA graph, as a stream, within a budget, stage by stage."""
+"""Ways to run a frame: eagerly, as a CUDA graph, as a stream, or stage by stage for a profile."""

@@ -1,4 +1,4 @@
-"""Frames of PointPillars with anchors, step by step, on any device."""
+"""Eager steps of PointPillars with anchors, on any device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AnchorSteps(CanvasSteps):
         self.anchor_head, self.per_class = head, section.per_class
 
     def candidates(self, features: Tensor) -> Candidates:
-        """The best anchors that score enough, of (1, C, H, W)."""
+        """Return the best anchors of a map (1, C, H, W) that reach the score threshold."""
         found = self.anchor_head(features, self.config.head.top_k)
         threshold = self.config.nms.score_threshold
         if self.per_class:

@@ -1,4 +1,4 @@
-"""What the steps of a batch of frames hand on where everything has a fixed size, and the grid they run on."""
+"""Records that fixed-size steps pass on, and the interface of their grid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from perception.stages.pillars import EncoderWeights
 from perception.stages.refine import PackedRefine, RefinedBoxes, RefineWorkspace
 from sparse_core.kernels.op import Impl
 
-#: A neck of the bounded grid, near active cells or at all, or of the unbounded one.
+#: Necks of the bounded grid (near active cells, or dense) and of the unbounded grid.
 GpuNeck = GpuBoundedNeck | GpuDenseNeck | GpuUnboundedNeck
 
 
@@ -37,17 +37,17 @@ class FixedScans(NamedTuple):
 
 
 class FrameBoxes(NamedTuple):
-    """What a frame, or a batch of them, gives; all on the device.
+    """Boxes of a batch, on the device.
 
     Attributes:
-        boxes: (B, M, 7) float32, LiDAR frame, best score first; zeros behind the last.
-        scores: (B, M) float32; labels: (B, M) int32, -1 behind the last.
+        boxes: (B, M, 7) float32, LiDAR frame, best score first; zeros after the last box.
+        scores: (B, M) float32; labels: (B, M) int32, -1 after the last box.
         counts: (B,) int32 boxes of each frame.
-        numbers: (4 B + levels + lists,) int32: invalid points of each frame, pillars before each frame,
-            active cells of each level and cells of each list near them, of all frames together; of a
-            detector without a range then B points of each frame beyond its reach. At last the labels of the
-            last peak and of the last proposal of each frame, 2 B, -1 where there was room for more.
-        embeddings: (B, M, 128) float32 unit vectors, anything behind the last; (B, M, 0) without the head.
+        numbers: int32 counters, concatenated: invalid points of each frame (B); pillars before each frame
+            (B); active cells of each level and cells of each list, for the whole batch; with an unbounded
+            range, points of each frame beyond its reach (B); label of the last peak of each frame (B) and of
+            the last proposal (B), -1 if there was room for more.
+        embeddings: (B, M, 128) float32 unit vectors, undefined after the last box; (B, M, 0) without a head.
     """
 
     boxes: Tensor
@@ -58,13 +58,13 @@ class FrameBoxes(NamedTuple):
     embeddings: Tensor
 
 
-class Located(NamedTuple):
-    """Points by cell.
+class BatchCells(NamedTuple):
+    """Points and active cells.
 
     Attributes:
-        points: as the grid locates them.
+        points: points by cell; the type depends on the grid.
         grids: active cells of each level.
-        coarse: active cells of the neck's map; None where the neck is computed everywhere.
+        coarse: active cells of the neck's map; None if the neck is dense.
     """
 
     points: Any
@@ -73,92 +73,89 @@ class Located(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Levels:
-    """The backbone so far.
+class BatchLevels:
+    """Features after a level of the backbone.
 
     Attributes:
-        located: where it is computed.
-        tables: which rows its layers read; None where nothing is looked up.
-        rows: (capacity, C) features of the pillars, then of the last level so far.
-        plan: where the neck is computed; None: not known yet, or everywhere.
+        located: points and active cells.
+        tables: neighbour tables of the layers; None for a dense backbone.
+        rows: (capacity, C) features of the pillars, then of the last level.
+        plan: cells that the neck computes; None: not planned yet, or dense.
     """
 
-    located: Located
+    located: BatchCells
     tables: LevelTables | None
     rows: Tensor
     plan: Any = None
 
 
-class Map(NamedTuple):
+class BatchMap(NamedTuple):
     """The map that head and refinement read.
 
     Attributes:
-        levels: what it was made of.
+        levels: backbone features that the map was computed from.
         features: (B * H * W, C), or rows of the listed cells of an unbounded grid.
-        heat: makes the heat map of these, float32, or has it.
+        heat: returns the float32 heat map.
     """
 
-    levels: Levels
+    levels: BatchLevels
     features: Tensor
     heat: Callable[[], Tensor]
 
 
 class PeakBoxes(NamedTuple):
-    """Boxes (B, K, 7) float32 at peaks, scores (B, K) float32 and labels (B, K) int32, -1 behind the last."""
+    """Boxes (B, K, 7) float32 at peaks, scores (B, K) float32, labels (B, K) int32; -1 after the last."""
 
     boxes: Tensor
     scores: Tensor
     labels: Tensor
 
 
-class Peaks(NamedTuple):
+class BatchPeaks(NamedTuple):
     """Boxes at the peaks of the heat map.
 
     Attributes:
-        map: what they come from.
-        pillars: points in order, for the refinement.
-        found: the boxes.
+        map: map that the boxes were read from.
+        pillars: points sorted by pillar, for the refinement.
+        found: boxes.
         numbers: see :class:`FrameBoxes`; without the last 2 B.
     """
 
-    map: Map
+    map: BatchMap
     pillars: Any
     found: PeakBoxes
     numbers: Tensor
 
 
-class Boxes(NamedTuple):
-    """Distinct boxes, refined so far.
+class BatchBoxes(NamedTuple):
+    """Distinct boxes before, between or after refinement steps.
 
     Attributes:
-        peaks: what they come from.
+        peaks: peaks that the boxes come from.
         kept: boxes, scores and labels.
-        fit_logits: (B, K) float32 how well they fit; None before the refinement.
-        features: (B, K, 256) of the refinement; None before it.
+        fit_logits: (B, K) float32 logits of the predicted IoU; None before the refinement.
+        features: (B, K, 256) features of the refinement; None before it.
     """
 
-    peaks: Peaks
+    peaks: BatchPeaks
     kept: Suppressed
     fit_logits: Tensor | None = None
     features: Tensor | None = None
 
 
 class FrameGrid(ABC):
-    """The cells of a batch, and what is read at them.
+    """Grid-dependent steps of a batch: bounded (bit grid) or unbounded (hash tables).
 
     Args:
-        network: folded, on the device to run on.
-        config: the network's own with other thresholds.
-        capacities: active cells of each level that there is room for, all frames together; those of the
-            neck's map last, where it is computed near active cells only.
-        coarse: whether it is.
-        batch_size: frames.
-        dtype: of the features.
-        impl: of every step.
+        network: folded network, on the device to run on.
+        config: configuration of the network, possibly with other thresholds.
+        capacities: capacity for active cells of each level, for the whole batch; with ``coarse`` also of the
+            neck's map (last).
+        coarse: the neck is computed near active cells only.
     """
 
-    #: True if the neck is planned beside the encoder; else beside the first level of the backbone, since a
-    #: bounded grid's tables take about as long as its encoder.
+    #: True if the neck is planned in parallel with the encoder, False if with the first level of the
+    #: backbone. The tables of a bounded grid take about as long as its encoder.
     plans_early: bool
 
     def __init__(
@@ -178,46 +175,44 @@ class FrameGrid(ABC):
         self.encoder = EncoderWeights.from_encoder(network.encoder, device=self.device)
         self.box_weights = pack_boxes(network.head, dtype)
 
-    def located(self, points: Any, grids: list[CellGrid]) -> Located:
-        """Points, and the cells of each level and of the neck's map."""
-        return Located(points, grids[:-1], grids[-1]) if self.coarse else Located(points, grids)
+    def located(self, points: Any, grids: list[CellGrid]) -> BatchCells:
+        """Combine points with the cells of each level and of the neck's map."""
+        return BatchCells(points, grids[:-1], grids[-1]) if self.coarse else BatchCells(points, grids)
 
     @abstractmethod
-    def locate(self, scans: FixedScans) -> Located:
-        """Points by cell, and the cells of every level."""
+    def locate(self, scans: FixedScans) -> BatchCells:
+        """Assign points to cells, and find the active cells of every level."""
 
     @abstractmethod
-    def encode(self, located: Located) -> Tensor:
-        """Features of the pillars: (capacity, C)."""
+    def encode(self, located: BatchCells) -> Tensor:
+        """Compute the features of the pillars: (capacity, C)."""
 
     @abstractmethod
     def neck(self, weights: NeckWeights, nearby: tuple[int, ...]) -> GpuNeck:
-        """The neck of this grid.
+        """Make the neck of this grid.
 
         Args:
-            weights: of it.
-            nearby: cells of each list of cells near active ones that there is room for; none: it is computed
-                everywhere, which an unbounded grid cannot be.
+            nearby: capacity of each list of cells near active ones; empty: a dense neck (bounded grids only).
         """
 
     @abstractmethod
-    def sort(self, located: Located) -> Any:
-        """Points in order, for the refinement, with ``invalid``: (B,) int32 points that are not finite."""
+    def sort(self, located: BatchCells) -> Any:
+        """Sort points by pillar for the refinement; ``invalid`` counts points that are not finite: (B,)."""
 
     @abstractmethod
-    def pillars_before(self, located: Located) -> Tensor:
-        """(B,) int32 pillars of the frames before each."""
+    def pillars_before(self, located: BatchCells) -> Tensor:
+        """Return the number of pillars before each frame: (B,) int32."""
 
     @abstractmethod
-    def far(self, located: Located) -> list[Tensor]:
-        """(B,) int32 points beyond the reach of the grid, if it tells these from others."""
+    def far(self, located: BatchCells) -> list[Tensor]:
+        """Return (B,) int32 points beyond the reach of an unbounded grid; empty for a bounded one."""
 
     @abstractmethod
-    def peaks(self, features: Map, minimum: Tensor) -> PeakBoxes:
-        """Boxes at the peaks of the heat map whose scores are at least the minimum (classes,) of theirs."""
+    def peaks(self, features: BatchMap, minimum: Tensor) -> PeakBoxes:
+        """Read boxes at peaks that reach the minimum score (classes,) of their class."""
 
     @abstractmethod
     def refine(
-        self, boxes: Boxes, weights: PackedRefine, *, turn: bool, workspace: RefineWorkspace | None
+        self, boxes: BatchBoxes, weights: PackedRefine, *, turn: bool, workspace: RefineWorkspace | None
     ) -> RefinedBoxes:
-        """One step of refinement, see :func:`~perception.stages.refine.fixed_refine`."""
+        """Run one refinement step, see :func:`~perception.stages.refine.fixed_refine`."""

@@ -1,4 +1,4 @@
-"""Batches of frames of a bounded grid: a bit for each cell, and whole maps."""
+"""Batches on a bounded grid: one bit per cell, and whole maps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from perception.config import DetectorConfig
 from perception.model.network import Network
-from perception.run.batch import Boxes, FixedScans, FrameGrid, GpuNeck, Located, Map, PeakBoxes
+from perception.run.batch import BatchBoxes, BatchCells, BatchMap, FixedScans, FrameGrid, GpuNeck, PeakBoxes
 from perception.stages.head import fixed_boxes, fixed_peaks
 from perception.stages.neck import GpuBoundedNeck, GpuDenseNeck, NeckWeights
 from perception.stages.pillars import (
@@ -24,11 +24,7 @@ from sparse_core.conv.grid import GridLevel, pyramid
 
 
 class BoundedGrid(FrameGrid):
-    """Cells of a range.
-
-    Args:
-        network, config, capacities, options: see :class:`~perception.run.batch.FrameGrid`.
-    """
+    """Grid-dependent steps for a bounded range; see :class:`~perception.run.batch.FrameGrid`."""
 
     plans_early = False
 
@@ -43,40 +39,40 @@ class BoundedGrid(FrameGrid):
         self.pillar_workspace = PillarWorkspace.make(config.pillars, self.batch_size, device=self.device)
         self._peak_counters = torch.zeros((self.batch_size, 2), dtype=torch.int32, device=self.device)
 
-    def locate(self, scans: FixedScans) -> Located:
-        """Points by cell, and the cells of every level."""
+    def locate(self, scans: FixedScans) -> BatchCells:
+        """See :meth:`~perception.run.batch.FrameGrid.locate`."""
         pillars, capacities = self.config.pillars, self.capacities
         points = locate_points(*scans, pillars, workspace=self.pillar_workspace, impl=self.impl)
         levels = [GridLevel()] * (len(capacities) - 1)
         grids = pyramid(points.bits, pillars.grid_shape, self.batch_size, capacities, levels, impl=self.impl)
         return self.located(points, [*grids])
 
-    def encode(self, located: Located) -> Tensor:
-        """Features of the pillars."""
+    def encode(self, located: BatchCells) -> Tensor:
+        """Compute the features of the pillars."""
         return fixed_encode(located.points, located.grids[0], self.encoder, dtype=self.dtype, impl=self.impl)
 
     def neck(self, weights: NeckWeights, nearby: tuple[int, ...]) -> GpuNeck:
-        """Near active cells, or everywhere."""
+        """Make a neck near active cells, or a dense one."""
         place: dict[str, Any] = {"shape": self.coarse_shape, "batch_size": self.batch_size}
         if nearby:
             return GpuBoundedNeck(weights, capacities=nearby, impl=self.impl, **place)
         return GpuDenseNeck(weights, device=self.device, impl=self.impl, **place)
 
-    def sort(self, located: Located) -> FixedPillars:
-        """Points in the order of their pillars."""
+    def sort(self, located: BatchCells) -> FixedPillars:
+        """Sort points by pillar."""
         return sort_points(located.points, located.grids[0], impl=self.impl)
 
-    def pillars_before(self, located: Located) -> Tensor:
-        """The rank of each frame's first cell."""
+    def pillars_before(self, located: BatchCells) -> Tensor:
+        """Return the rank of each frame's first cell."""
         words: Tensor = located.grids[0].words
         return words.view(self.batch_size, -1, 2)[:, 0, 1]
 
-    def far(self, located: Located) -> list[Tensor]:
-        """A range has no reach."""
+    def far(self, located: BatchCells) -> list[Tensor]:
+        """Return nothing: a bounded range has no reach."""
         return []
 
-    def peaks(self, features: Map, minimum: Tensor) -> PeakBoxes:
-        """Boxes at the peaks of whole maps."""
+    def peaks(self, features: BatchMap, minimum: Tensor) -> PeakBoxes:
+        """Read boxes at the peaks of whole maps."""
         peaks = fixed_peaks(
             features.heat(),
             self.config.limits.peaks,
@@ -95,9 +91,9 @@ class BoundedGrid(FrameGrid):
         return PeakBoxes(boxes, peaks.scores, peaks.labels)
 
     def refine(
-        self, boxes: Boxes, weights: PackedRefine, *, turn: bool, workspace: RefineWorkspace | None
+        self, boxes: BatchBoxes, weights: PackedRefine, *, turn: bool, workspace: RefineWorkspace | None
     ) -> RefinedBoxes:
-        """By points of bits and offsets, and whole maps."""
+        """Refine boxes by their points and whole maps."""
         return fixed_refine(
             boxes.peaks.pillars,
             boxes.peaks.map.features,

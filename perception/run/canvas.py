@@ -1,4 +1,4 @@
-"""Frames of detectors with a dense canvas of pillars, step by step, on any device; heads are their own."""
+"""Eager steps of detectors with a dense canvas of pillars, on any device."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from perception.run.program import Steps
 from perception.run.results import FrameResult
 
 
-class Located(NamedTuple):
+class CanvasPillars(NamedTuple):
     """The first points of the pillars of a frame.
 
     Attributes:
-        slots: (M, points, 4); counted: (M, points) bool: which are any.
+        slots: (M, points, 4); counted: (M, points) bool, True for slots with a point.
         cell: (M,) int64 row * columns + column.
         invalid: points with NaN or infinite values; left_out: pillars beyond the limit.
     """
@@ -34,21 +34,21 @@ class Located(NamedTuple):
     left_out: int
 
 
-class Levels(NamedTuple):
-    """Frames, and the canvas (B, C, H, W) or the map that it became."""
+class CanvasLevels(NamedTuple):
+    """Frames, and their canvas or map (B, C, H, W)."""
 
-    frames: list[Located]
+    frames: list[CanvasPillars]
     features: Tensor
 
 
 class Candidates(NamedTuple):
-    """Boxes of a frame that score enough.
+    """Boxes of a frame above the score threshold.
 
     Attributes:
         boxes: (A, 7) float32, LiDAR frame.
         scores: (A,) float32.
         labels: (A,) int64.
-        groups: (A,) int64: boxes of one suppress each other.
+        groups: (A,) int64; boxes of one group suppress each other.
     """
 
     boxes: Tensor
@@ -57,14 +57,24 @@ class Candidates(NamedTuple):
     groups: Tensor
 
 
-class Peaks(NamedTuple):
+class CanvasPeaks(NamedTuple):
     """Frames, and the candidates of each."""
 
-    frames: list[Located]
+    frames: list[CanvasPillars]
     found: list[Candidates]
 
 
-class CanvasSteps(Steps[Sequence[Tensor], list[Located], Levels, Levels, Peaks, Peaks, list[FrameResult]]):
+class CanvasSteps(
+    Steps[
+        Sequence[Tensor],
+        list[CanvasPillars],
+        CanvasLevels,
+        CanvasLevels,
+        CanvasPeaks,
+        CanvasPeaks,
+        list[FrameResult],
+    ]
+):
     """Steps for scans, (N_i, 4) float32 each, on the device.
 
     Args:
@@ -72,7 +82,7 @@ class CanvasSteps(Steps[Sequence[Tensor], list[Located], Levels, Levels, Peaks, 
     """
 
     threaded = True
-    #: ``nms.max_boxes`` counts in each group.
+    #: True if ``nms.max_boxes`` applies to each group.
     most_by_group = False
 
     def __init__(self, network: Network) -> None:
@@ -86,13 +96,13 @@ class CanvasSteps(Steps[Sequence[Tensor], list[Located], Levels, Levels, Peaks, 
 
     @abstractmethod
     def candidates(self, features: Tensor) -> Candidates:
-        """Boxes that score enough of a frame's map, (1, C, H, W)."""
+        """Return the boxes of a frame's map (1, C, H, W) above the score threshold."""
 
-    def locate(self, scans: Sequence[Tensor]) -> list[Located]:
-        """The first points of each pillar, and the first pillars, in the order of the scan."""
+    def locate(self, scans: Sequence[Tensor]) -> list[CanvasPillars]:
+        """Collect the first points of each pillar and the first pillars, in the order of the scan."""
         return [self._located(scan) for scan in scans]
 
-    def _located(self, scan: Tensor) -> Located:
+    def _located(self, scan: Tensor) -> CanvasPillars:
         finite = torch.isfinite(scan).all(dim=1)
         points = scan[finite & self.grid.contains(*scan[:, :3].unbind(1))]
         row, column = self.grid.cell_of(points[:, 0], points[:, 1])
@@ -106,10 +116,10 @@ class CanvasSteps(Steps[Sequence[Tensor], list[Located], Levels, Levels, Peaks, 
         number = torch.arange(self.points, device=scan.device)
         rows = order[torch.minimum(first[:, None] + number, (first + counts - 1)[:, None])]
         invalid = int((~finite).sum())
-        return Located(points[rows], number < counts[:, None], active, invalid, left_out)
+        return CanvasPillars(points[rows], number < counts[:, None], active, invalid, left_out)
 
-    def encode(self, located: list[Located]) -> Levels:
-        """Pillar features on a canvas."""
+    def encode(self, located: list[CanvasPillars]) -> CanvasLevels:
+        """Place pillar features on a canvas."""
         rows, columns = self.grid.shape
         lowest, highest = self.config.pillars.heights_m
         canvas = []
@@ -120,35 +130,35 @@ class CanvasSteps(Steps[Sequence[Tensor], list[Located], Levels, Levels, Peaks, 
             features = self.encoder(frame.slots, frame.counted, centre)
             empty = features.new_zeros(rows * columns, self.config.pillars.channels)
             canvas.append(empty.index_copy(0, frame.cell, features).view(rows, columns, -1))
-        return Levels(located, torch.stack(canvas).permute(0, 3, 1, 2))
+        return CanvasLevels(located, torch.stack(canvas).permute(0, 3, 1, 2))
 
     @property
-    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
+    def levels(self) -> Sequence[tuple[str, Callable[[CanvasLevels], CanvasLevels]]]:
         """The backbone as a whole."""
         return (("backbone", lambda levels: levels._replace(features=self.backbone(levels.features))),)
 
-    def neck(self, levels: Levels) -> Levels:
-        """There is none of its own."""
+    def neck(self, levels: CanvasLevels) -> CanvasLevels:
+        """Return the levels; the backbone includes the neck."""
         return levels
 
-    def head(self, features: Levels) -> Peaks:
-        """The candidates of each frame."""
-        return Peaks(features.frames, [self.candidates(frame[None]) for frame in features.features])
+    def head(self, features: CanvasLevels) -> CanvasPeaks:
+        """Find the candidates of each frame."""
+        return CanvasPeaks(features.frames, [self.candidates(frame[None]) for frame in features.features])
 
-    def propose(self, peaks: Peaks) -> Peaks:
-        """All of them."""
+    def propose(self, peaks: CanvasPeaks) -> CanvasPeaks:
+        """Return the peaks; there is no second stage."""
         return peaks
 
     @property
-    def refinements(self) -> Sequence[Callable[[Peaks], Peaks]]:
-        """None."""
+    def refinements(self) -> Sequence[Callable[[CanvasPeaks], CanvasPeaks]]:
+        """No refinement steps."""
         return ()
 
-    def suppress(self, boxes: Peaks) -> list[FrameResult]:
-        """What no better box overlaps; nothing in a frame without points."""
+    def suppress(self, boxes: CanvasPeaks) -> list[FrameResult]:
+        """Suppress overlapping boxes; a frame without points has no boxes."""
         return [self._result(frame, found) for frame, found in zip(*boxes, strict=True)]
 
-    def _result(self, frame: Located, found: Candidates) -> FrameResult:
+    def _result(self, frame: CanvasPillars, found: Candidates) -> FrameResult:
         nms = self.config.nms
         if not len(frame.cell):
             found = Candidates(*(part[:0] for part in found))

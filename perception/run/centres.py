@@ -1,4 +1,4 @@
-"""Frames of CenterPoint with pillars, step by step, on any device."""
+"""Eager steps of CenterPoint with pillars, on any device."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class CentreSteps(CanvasSteps):
         self.centre_head, self.limits_m = head, section.centres_m
 
     def candidates(self, features: Tensor) -> Candidates:
-        """The hottest places of each group that score enough and lie within the limits, of (1, C, H, W)."""
+        """Return the peaks of each group of (1, C, H, W) above the score threshold and within the limits."""
         found = []
         for number, group in enumerate(self.centre_head(features, self.config.head.top_k)):
-            # Sizes are exponentials without a limit.
+            # Sizes are exponentials and may overflow.
             good = (group.scores > self.config.nms.score_threshold) & group.boxes.isfinite().all(1)
             if self.limits_m is not None:
                 limits = group.boxes.new_tensor(self.limits_m)

@@ -1,4 +1,4 @@
-"""Frames of a dense network with fixed shapes, for CUDA graphs."""
+"""Fixed-size steps of a dense network, for CUDA graphs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from perception.model.backbone import DenseBackbone
 from perception.model.network import Network
-from perception.run.batch import Levels, Located, Map
+from perception.run.batch import BatchCells, BatchLevels, BatchMap
 from perception.run.fixed import FixedSteps
 from perception.stages.backbone.dense import canvas_maps
 from perception.stages.head import fixed_heat, pack_heat
@@ -17,8 +17,7 @@ class DenseSteps(FixedSteps):
     """Steps of a network with a dense backbone.
 
     Args:
-        network: folded.
-        capacities: pillars that there is room for, all frames together.
+        capacities: capacity for pillars of the whole batch.
         options: see :class:`~perception.run.fixed.FixedSteps`.
     """
 
@@ -33,17 +32,17 @@ class DenseSteps(FixedSteps):
             network.backbone, network.neck, self._shape, batch_size=self.batch_size, dtype=self.dtype
         )
 
-    def tables(self, located: Located) -> None:
-        """Nothing is looked up."""
+    def tables(self, located: BatchCells) -> None:
+        """Return None: a dense backbone needs no tables."""
 
     @property
-    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
-        """None by themselves: backbone and neck run as one."""
+    def levels(self) -> Sequence[tuple[str, Callable[[BatchLevels], BatchLevels]]]:
+        """No separate levels: backbone and neck run as one step."""
         return ()
 
-    def neck(self, levels: Levels) -> Map:
-        """Backbone and neck on the full grid."""
+    def neck(self, levels: BatchLevels) -> BatchMap:
+        """Run backbone and neck on the full grid."""
         features = self._maps(levels.rows, levels.located.grids[0].cells)
         rows, columns = (2 * side // self.config.backbone.stride for side in self._shape)
         heat = fixed_heat(features, self._heat, spatial_shape=(rows, columns), impl=self.impl)
-        return Map(levels, features, lambda: heat)
+        return BatchMap(levels, features, lambda: heat)

@@ -1,4 +1,4 @@
-"""Frames computed as they come, step by step, on any device: any network, any number of points."""
+"""Eager execution of frames, on any device, for any network and any number of points."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from perception.model.network import Network
 from perception.model.pillars import Pillars, make_pillars
 from perception.model.refine import RefineStage, turned
 from perception.nms import rotated_nms
-from perception.run.profile import clocked
-from perception.run.program import StageRunner, Steps, at_once, run_frame
+from perception.run.profile import time_stages
+from perception.run.program import StageRunner, Steps, run_frame, run_step
 from perception.run.results import FrameResult
 from perception.stages.cpu import PlannedLevels, PlannedMaps
 from perception.stages.refine.cpu import PlannedPoints
@@ -31,27 +31,27 @@ from sparse_core.common.workers import run_on_worker, share_tasks, sharing_threa
 from sparse_core.conv import SparseTensor
 from sparse_core.errors import CapacityWarning
 
-#: Makes the steps of a network, of a given type of features.
+#: Makes the steps of a network for a dtype of features.
 MakeSteps = Callable[..., Steps[Sequence[Tensor], Any, Any, Any, Any, Any, list[FrameResult]]]
 
-#: Places of a table that counts occupied pillars, of any grid.
+#: Size of the table that counts occupied pillars of any grid.
 _COUNTED_CELLS = 1 << 18
 
 
-class Levels(NamedTuple):
-    """The backbone: pillar features at first, at last what the neck joins."""
+class EagerLevels(NamedTuple):
+    """Pillar features, then the backbone's output."""
 
     pillars: Pillars
     features: SparseTensor | BackboneMaps | PlannedLevels
 
 
-class Map(NamedTuple):
+class EagerMap(NamedTuple):
     """The map that head and refinement read.
 
     Attributes:
-        pillars: points.
-        features: (B, C, H, W), or values of listed cells where there is no range.
-        heat_logits: computes the logits of the heat map: (B, classes, H, W), or those of the listed cells.
+        pillars: points by pillar.
+        features: (B, C, H, W), or values of listed cells for an unbounded range.
+        heat_logits: computes the logits of the heat map: (B, classes, H, W), or of the listed cells.
     """
 
     pillars: Pillars
@@ -59,26 +59,26 @@ class Map(NamedTuple):
     heat_logits: Callable[[], Tensor]
 
 
-class Peaks(NamedTuple):
-    """Boxes at the peaks of the heat map, and what they come from."""
+class EagerPeaks(NamedTuple):
+    """Boxes at the peaks of the heat map, with pillars and map."""
 
     pillars: Pillars
     features: Tensor | ListedMap
     proposals: Proposals
 
 
-class Boxes(NamedTuple):
-    """Distinct boxes of all frames, refined so far.
+class EagerBoxes(NamedTuple):
+    """Distinct boxes of all frames before, between or after refinement steps.
 
     Attributes:
-        peaks: what they come from.
-        boxes: (R, 7); scores: (R,); labels: (R,) int64.
-        counts: boxes of each frame, which lie side by side.
-        fit_logits: (R,) how well they fit; None before the refinement.
-        features: (R, 256) of the refinement; None before it.
+        peaks: peaks that the boxes come from.
+        boxes: (R, 7); scores: (R,); labels: (R,) int64; frame by frame.
+        counts: boxes of each frame.
+        fit_logits: (R,) logits of the predicted IoU; None before the refinement.
+        features: (R, 256) features of the refinement; None before it.
     """
 
-    peaks: Peaks
+    peaks: EagerPeaks
     boxes: Tensor
     scores: Tensor
     labels: Tensor
@@ -87,74 +87,75 @@ class Boxes(NamedTuple):
     features: Tensor | None = None
 
 
-class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, list[FrameResult]]):
-    """Steps that read sizes back to the host: the network's own layers, on a CPU in its own way.
+class EagerSteps(
+    Steps[Sequence[Tensor], Pillars, EagerLevels, EagerMap, EagerPeaks, EagerBoxes, list[FrameResult]]
+):
+    """Steps that call the network's layers, or :class:`PlannedMaps` on a CPU.
 
     Scans are (N_i, 4) float32 each, on the device.
 
     Args:
-        network: folded.
-        dtype: of the features on a CPU: float32, or bfloat16 where :class:`PlannedMaps` suits.
+        dtype: dtype of the features on a CPU: float32, or bfloat16 if :meth:`PlannedMaps.suits`.
     """
 
     def __init__(self, network: Network, dtype: torch.dtype = torch.float32) -> None:
         self.network, self.config, self.dtype = network, network.config, dtype
         self.planned = PlannedMaps(network, dtype) if PlannedMaps.suits(network) else None
-        #: What runs the point layers of a refinement in its place.
+        #: Replacements for the point layers of refinement stages.
         self._points: dict[nn.Module, PlannedPoints] = {}
         if dtype != torch.float32:
             self._points = {stage: PlannedPoints(stage) for stage in self._stages()}
-        # Layers of other makes may keep a state.
+        # Other layers may keep state, which threads must not share.
         self.threaded = self.planned is not None
 
     def locate(self, scans: Sequence[Tensor]) -> Pillars:
-        """Points in their order, by pillar."""
+        """Sort points by pillar."""
         return make_pillars(scans, self.config.pillars)
 
     def nothing(self, located: Pillars) -> list[FrameResult] | None:
-        """No boxes for frames of no pillar."""
+        """Return empty results if no frame has a pillar."""
         if len(located.table) > 0:
             return None
         boxes = located.points.new_zeros((0, 7))
         labels = boxes.new_zeros(0, dtype=torch.int64)
         return self._results(located, (boxes, boxes[:, 0], labels), [0] * located.batch_size)
 
-    def encode(self, located: Pillars) -> Levels:
-        """Features of the pillars."""
-        return Levels(located, self.network.encoder(located))
+    def encode(self, located: Pillars) -> EagerLevels:
+        """Compute the features of the pillars."""
+        return EagerLevels(located, self.network.encoder(located))
 
     @property
-    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
+    def levels(self) -> Sequence[tuple[str, Callable[[EagerLevels], EagerLevels]]]:
         """The backbone as a whole."""
         return (("backbone", self._backbone),)
 
-    def _backbone(self, levels: Levels) -> Levels:
+    def _backbone(self, levels: EagerLevels) -> EagerLevels:
         encoded = levels.features
         assert isinstance(encoded, SparseTensor)
         if self.planned is not None and self.planned.runs(encoded):
-            return Levels(levels.pillars, self.planned.backbone(encoded))
+            return EagerLevels(levels.pillars, self.planned.backbone(encoded))
         if self.config.pillars.open:
             raise ValueError(
-                "a detector without a range (pillars.range_m: null) runs on a CPU without autocast, by its"
-                " own folded layers without hooks, or as CUDA graphs; give it a range"
+                "a detector without a range (pillars.range_m: null) needs CUDA graphs, or a CPU without"
+                " autocast and own folded layers without hooks. Give it a range."
             )
         if self.dtype != torch.float32:
             raise ValueError(
-                "precision='bfloat16' runs on a CPU without autocast, by the network's own folded layers"
-                " without hooks, on a grid that fits the memory; precision='float32' runs any"
+                "precision='bfloat16' needs a CPU without autocast, own folded layers without hooks and a"
+                " grid that fits the memory. Use precision='float32'."
             )
-        return Levels(levels.pillars, self.network.backbone(encoded))
+        return EagerLevels(levels.pillars, self.network.backbone(encoded))
 
-    def neck(self, levels: Levels) -> Map:
-        """The neck of whichever backbone ran."""
+    def neck(self, levels: EagerLevels) -> EagerMap:
+        """Run the neck that matches the backbone."""
         if isinstance(levels.features, PlannedLevels):
             assert self.planned is not None
-            return Map(levels.pillars, *self.planned.neck(levels.features))
+            return EagerMap(levels.pillars, *self.planned.neck(levels.features))
         features = self.network.neck(levels.features)
-        return Map(levels.pillars, features, partial(self.network.head.heat_logits, features))
+        return EagerMap(levels.pillars, features, partial(self.network.head.heat_logits, features))
 
-    def head(self, features: Map) -> Peaks:
-        """Boxes at the peaks."""
+    def head(self, features: EagerMap) -> EagerPeaks:
+        """Read boxes at the peaks."""
         head, logits = self.network.head, features.heat_logits()
         most = self.config.limits.peaks
         above = torch.tensor(self.config.proposal_scores, dtype=torch.float32, device=logits.device)
@@ -163,10 +164,10 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
             proposals = head.propose_listed(features.features, logits, batch, top_k=most, above=above)
         else:
             proposals = head.propose(features.features, logits, top_k=most, above=above, trim=True)
-        return Peaks(features.pillars, features.features, proposals)
+        return EagerPeaks(features.pillars, features.features, proposals)
 
-    def propose(self, peaks: Peaks) -> Boxes:
-        """Distinct boxes of each frame; none for a frame without points, as when it comes alone."""
+    def propose(self, peaks: EagerPeaks) -> EagerBoxes:
+        """Remove duplicates; a frame without points has no boxes, as in a batch of one."""
         nms, limits = self.config.nms, self.config.limits
         occupied = torch.bincount(peaks.pillars.frames, minlength=peaks.pillars.batch_size) > 0
         usable = (peaks.proposals.scores > 0) & occupied[:, None]
@@ -175,18 +176,18 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
             for frame, mask in zip(zip(*peaks.proposals, strict=True), usable, strict=True)
         ]
         boxes, scores, labels = (torch.cat(parts) for parts in zip(*kept, strict=True))
-        return Boxes(peaks, boxes, scores, labels, [len(frame[0]) for frame in kept])
+        return EagerBoxes(peaks, boxes, scores, labels, [len(frame[0]) for frame in kept])
 
     @property
-    def refinements(self) -> Sequence[Callable[[Boxes], Boxes]]:
-        """One step for each stage of the network; the last turns boxes to their headings."""
+    def refinements(self) -> Sequence[Callable[[EagerBoxes], EagerBoxes]]:
+        """One step per stage of the network; the last also resolves the heading."""
         stages = self._stages()
         return [partial(self._refine, stage, last=stage is stages[-1]) for stage in stages]
 
     def _stages(self) -> list[RefineStage]:
         return [stage for stage in self.network.refinements if isinstance(stage, RefineStage)]
 
-    def _refine(self, stage: RefineStage, boxes: Boxes, *, last: bool) -> Boxes:
+    def _refine(self, stage: RefineStage, boxes: EagerBoxes, *, last: bool) -> EagerBoxes:
         if len(boxes.boxes) == 0:
             return boxes
         frames = torch.repeat_interleave(torch.tensor(boxes.counts, device=boxes.boxes.device))
@@ -203,8 +204,8 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
             refined = turned(refined, output.flip_logits)
         return boxes._replace(boxes=refined, fit_logits=output.fit_logits, features=output.features)
 
-    def suppress(self, boxes: Boxes) -> list[FrameResult]:
-        """What is left of boxes that overlap, on the host."""
+    def suppress(self, boxes: EagerBoxes) -> list[FrameResult]:
+        """Suppress overlapping boxes and copy the rest to the host."""
         nms, limits, weight = self.config.nms, self.config.limits, self.config.head.iou_weight
         scores = boxes.scores
         if boxes.fit_logits is not None:
@@ -224,7 +225,7 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
         return [result._replace(counts=each) for result, each in zip(results, counts, strict=True)]
 
     def _results(self, pillars: Pillars, found: tuple[Tensor, ...], counts: list[int]) -> list[FrameResult]:
-        """Boxes, scores and labels on the host, and vectors of the boxes where features follow."""
+        """Make results from boxes, scores, labels and, if given, features."""
         boxes, scores, labels, *features = found
         head = self.network.embedding
         vectors: Sequence[Tensor | None] = [None] * len(counts)
@@ -247,7 +248,7 @@ class EagerSteps(Steps[Sequence[Tensor], Pillars, Levels, Map, Peaks, Boxes, lis
 def _distinct(
     frame: tuple[Tensor, ...], usable: Tensor, *, iou_threshold: float, most: int
 ) -> tuple[Tensor, ...]:
-    """Boxes, scores, labels and what follows of a frame without those that better ones of a class overlap."""
+    """Apply NMS per class to the usable rows of a frame: boxes, scores, labels and further columns."""
     rows = usable.nonzero()[:, 0]
     boxes, scores, labels = (part[rows] for part in frame[:3])
     kept = rotated_nms(boxes, scores, iou_threshold=iou_threshold, labels=labels, max_output=most)
@@ -255,16 +256,16 @@ def _distinct(
 
 
 def densest_first(clouds: Sequence[Tensor], grid: GroundGrid) -> list[int]:
-    """Places of (N_i, 4) clouds, those with most occupied pillars first, equals in their order.
+    """Return the indices of (N_i, 4) clouds by descending number of occupied pillars, ties in order.
 
-    What a frame costs follows its pillars, and hardly its points.
+    The cost of a frame depends on its pillars much more than on its points.
     """
     occupied = [_occupied(cloud, grid) for cloud in clouds]
     return sorted(range(len(clouds)), key=lambda place: -occupied[place])
 
 
 def _occupied(cloud: Tensor, grid: GroundGrid) -> int:
-    """Pillars that hold points, a few less where cells share a place of the table."""
+    """Estimate the number of occupied pillars; cells that collide in the table count once."""
     row, column = grid.cell_of(*cloud[grid.contains(*cloud.T[:3])].T[:2])
     table = torch.zeros(_COUNTED_CELLS, dtype=torch.bool)
     table[(row.long() * grid.key_shape[1] + column) % _COUNTED_CELLS] = True
@@ -272,12 +273,12 @@ def _occupied(cloud: Tensor, grid: GroundGrid) -> int:
 
 
 class EagerRunner:
-    """Detects objects in frames step by step.
+    """Runs frames eagerly.
 
     Args:
-        network: folded, on the device to run on.
-        steps: makes the network's steps, ``kind_of(config).eager`` of :mod:`perception.registry`.
-        dtype: of its features, see :class:`EagerSteps`.
+        network: folded network, on the device to run on.
+        steps: makes the steps, ``kind_of(config).eager`` of :mod:`perception.registry`.
+        dtype: dtype of the features, see :class:`EagerSteps`.
     """
 
     def __init__(self, network: Network, steps: MakeSteps, *, dtype: torch.dtype = torch.float32) -> None:
@@ -286,7 +287,7 @@ class EagerRunner:
         self._rules = ReportRules.of(network.config)
 
     def with_config(self, config: DetectorConfig) -> EagerRunner:
-        """A runner of the same network with other thresholds."""
+        """Return a runner of the same network with other thresholds."""
         changed = copy.copy(self)
         changed.steps = copy.copy(self.steps)
         changed.steps.config = config
@@ -294,13 +295,13 @@ class EagerRunner:
         return changed
 
     def __call__(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
-        """Boxes of (N_i, 4) float32 clouds, on any device.
+        """Detect objects in (N_i, 4) float32 clouds on any device.
 
-        On a CPU each frame is computed by itself. As many frames as there are threads, or more, are computed
-        side by side, the densest first: a long frame that starts last would leave the other threads waiting.
+        A CPU computes each frame alone. With at least as many frames as threads, threads compute frames in
+        parallel, densest first, so that no long frame starts last.
         """
         with warnings.catch_warnings():
-            # Each frame's result tells of its own overflow.
+            # Each result reports its own overflow.
             warnings.simplefilter("ignore", CapacityWarning)
             if self.device.type != "cpu":
                 return self._run(clouds)
@@ -317,15 +318,15 @@ class EagerRunner:
             return [result for place in range(len(clouds)) for result in found[place]]
 
     def profile(self, clouds: Sequence[Tensor], *, repeats: int) -> dict[str, float]:
-        """Milliseconds of each stage of a batch; medians."""
+        """Return median milliseconds of each stage of a batch."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CapacityWarning)
             frame = partial(self._run, clouds)
             if self.device.type != "cpu":
-                return clocked(frame, self.device, repeats=repeats)
-            return run_on_worker(lambda: clocked(frame, self.device, repeats=repeats))
+                return time_stages(frame, self.device, repeats=repeats)
+            return run_on_worker(lambda: time_stages(frame, self.device, repeats=repeats))
 
     @torch.inference_mode()
-    def _run(self, clouds: Sequence[Tensor], on_stage: StageRunner = at_once) -> list[FrameResult]:
+    def _run(self, clouds: Sequence[Tensor], on_stage: StageRunner = run_step) -> list[FrameResult]:
         results = run_frame(self.steps, [cloud.to(self.device) for cloud in clouds], on_stage)
-        return [result.by(self._rules) for result in results]
+        return [result.with_rules(self._rules) for result in results]

@@ -1,4 +1,4 @@
-"""Items of an iterator taken ahead by a thread."""
+"""Prefetch the items of an iterator in a thread."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _PAUSE_S = 0.05
 
 
 class Fetcher(Generic[Item]):
-    """Runs an iterator in a thread of its own, a few items ahead; a context manager.
+    """Context manager that runs an iterator in a thread, a few items ahead.
 
-    Leaving the context stops the thread after the item it is waiting for.
+    On exit, the thread stops after the item that it waits for.
 
     Args:
-        items: any iterable of items that are not None.
-        ahead: items fetched before somebody asks for them.
+        items: iterable of items that are not None.
+        ahead: largest number of prefetched items.
     """
 
     def __init__(self, items: Iterable[Item], *, ahead: int) -> None:
@@ -40,11 +40,7 @@ class Fetcher(Generic[Item]):
         self._stopped.set()
 
     def take(self, *, wait: bool) -> Item | None:
-        """The next item; None at the end, or, unless ``wait``, when it has not arrived yet.
-
-        Raises:
-            BaseException: whatever the iterator raised.
-        """
+        """Return the next item; None at the end, or if ``wait`` is False and no item has arrived."""
         if self._ended:
             return None
         try:
@@ -62,12 +58,12 @@ class Fetcher(Generic[Item]):
             for item in self._items:
                 if not self._put(item):
                     return
-        except BaseException as error:  # handed to whoever takes the items
+        except BaseException as error:  # take() raises it
             self._error = error
         self._put(None)
 
     def _put(self, item: Item | None) -> bool:
-        """Wait for room; False when nobody wants the items any more."""
+        """Wait for room and put an item; return False after the context has ended."""
         while not self._stopped.is_set():
             try:
                 self._arrived.put(item, timeout=_PAUSE_S)

@@ -1,7 +1,7 @@
-"""Steps on buffers whose size is known beforehand and on counts that stay on the device.
+"""Steps with buffers of fixed size and counts on the device, so that a frame can be one CUDA graph.
 
-A whole frame of them is one CUDA graph, whatever its grid (:class:`~perception.run.batch.FrameGrid`). The
-plain-torch implementations run the same composition anywhere.
+:class:`~perception.run.batch.FrameGrid` holds the steps that depend on the grid. Reference implementations
+run the same steps without a GPU.
 """
 
 from __future__ import annotations
@@ -22,9 +22,18 @@ from perception.config import DetectorConfig
 from perception.model.backbone import SparseBackbone
 from perception.model.network import Network
 from perception.model.refine import RefineStage
-from perception.run.batch import Boxes, FixedScans, FrameBoxes, FrameGrid, Levels, Located, Map, Peaks
+from perception.run.batch import (
+    BatchBoxes,
+    BatchCells,
+    BatchLevels,
+    BatchMap,
+    BatchPeaks,
+    FixedScans,
+    FrameBoxes,
+    FrameGrid,
+)
 from perception.run.bounded import BoundedGrid
-from perception.run.program import StageRunner, Steps, at_once, run_frame
+from perception.run.program import StageRunner, Steps, run_frame, run_step
 from perception.run.unbounded import UnboundedGrid
 from perception.stages.backbone.fixed import FixedLevels, LevelTables
 from perception.stages.neck import GpuDenseNeck, NeckWeights
@@ -33,20 +42,19 @@ from perception.stages.refine import PackedRefine, RefineWorkspace, pack_refine
 from sparse_core.kernels.op import Impl
 
 
-class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxes]):
-    """Steps that a CUDA graph can hold, for batches of one size and fixed capacities.
+class FixedSteps(Steps[FixedScans, BatchCells, BatchLevels, BatchMap, BatchPeaks, BatchBoxes, FrameBoxes]):
+    """Steps that a CUDA graph can hold, for one batch size and fixed capacities.
 
     Args:
-        network: folded, on the device to run on.
-        capacities: active cells of each level that there is room for, all frames together.
-        coarse: active cells of the neck's map that there is room for; None: it is computed everywhere.
-        batch_size: frames of a call.
-        dtype: of the features: float16, bfloat16 or float32.
-        impl: of every step: ``"reference"``, ``"triton"`` or ``"auto"``.
-        config: the network's own with other thresholds; None: the network's own.
+        network: folded network, on the device to run on.
+        capacities: capacity for active cells of each level, for the whole batch.
+        coarse: capacity for active cells of the neck's map; None: a dense neck.
+        dtype: dtype of the features: float16, bfloat16 or float32.
+        impl: implementation of every step: ``"reference"``, ``"triton"`` or ``"auto"``.
+        config: configuration with other thresholds; None: the network's.
     """
 
-    #: Whether there is to be room for active cells of each level of the backbone, or for pillars only.
+    #: True if there are capacities for each level of the backbone, False if only for pillars.
     sparse = True
 
     def __init__(
@@ -60,12 +68,8 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
         impl: Impl = "auto",
         config: DetectorConfig | None = None,
     ) -> None:
-        self.config, self.batch_size, self.dtype, self.impl = (
-            config or network.config,
-            batch_size,
-            dtype,
-            impl,
-        )
+        self.config = config or network.config
+        self.batch_size, self.dtype, self.impl = batch_size, dtype, impl
         self.device = next(network.parameters()).device
         self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         grid = UnboundedGrid if self.config.pillars.open else BoundedGrid
@@ -86,62 +90,62 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
             rows = batch_size * self.config.limits.proposals
             self._refine_workspace = RefineWorkspace.make(rows, packed[0], device=self.device)
         self.embedding = None if network.embedding is None else copy.deepcopy(network.embedding).to(dtype)
-        #: By class; the kernels keep what is at least this, so it is the next number in single precision.
+        #: By class. Kernels keep scores of at least this, so it is the next float above the threshold.
         least = torch.tensor(self.config.proposal_scores, dtype=torch.float32)
         self.least_scores = torch.nextafter(least, torch.full_like(least, math.inf)).to(self.device)
 
     def choose_tiles(self, active: Sequence[int]) -> None:
-        """Choose tiles for batches like one before; they decide how long a batch takes, not what it gives.
+        """Choose kernel tiles for batches of this size; they change speed, not results.
 
         Args:
-            active: cells of each level and list of that batch, as in ``FrameBoxes.numbers``.
+            active: cells of each level and list, as in ``FrameBoxes.numbers``.
         """
 
-    def __call__(self, scans: FixedScans, on_stage: StageRunner = at_once) -> FrameBoxes:
+    def __call__(self, scans: FixedScans, on_stage: StageRunner = run_step) -> FrameBoxes:
         """Detect objects in a batch of frames."""
         return run_frame(self, scans, on_stage)
 
     @property
     def capturable(self) -> bool:
-        """Whether a CUDA graph can hold these steps; plain torch reads sizes back to the host."""
+        """True if a CUDA graph can hold these steps; reference implementations read sizes back."""
         return self.device.type == "cuda" and self.impl != "reference"
 
     @abstractmethod
-    def tables(self, located: Located) -> LevelTables | None:
-        """Return what the layers of the backbone look up."""
+    def tables(self, located: BatchCells) -> LevelTables | None:
+        """Make the neighbour tables of the backbone."""
 
-    def plan(self, located: Located) -> Any:
-        """Return where the neck is computed; None: everywhere."""
+    def plan(self, located: BatchCells) -> Any:
+        """Plan the cells of the neck; None for a dense neck."""
         return None
 
-    def locate(self, scans: FixedScans) -> Located:
-        """Points by cell, and the cells of every level."""
+    def locate(self, scans: FixedScans) -> BatchCells:
+        """Assign points to cells, and find the active cells of every level."""
         return self.grid.locate(scans)
 
-    def encode(self, located: Located) -> Levels:
-        """Features of the pillars, and tables beside them."""
-        with self._beside():
+    def encode(self, located: BatchCells) -> BatchLevels:
+        """Compute pillar features, and in parallel the tables."""
+        with self._on_side_stream():
             tables = self.tables(located)
             plan = self.plan(located) if self.grid.plans_early else None
         rows = self.grid.encode(located)
-        self._join()
-        return Levels(located, tables, rows, plan)
+        self._join_side_stream()
+        return BatchLevels(located, tables, rows, plan)
 
-    def head(self, features: Map) -> Peaks:
-        """Boxes at the peaks, and points in order beside them."""
+    def head(self, features: BatchMap) -> BatchPeaks:
+        """Read boxes at the peaks, and in parallel sort points by pillar."""
         located, plan = features.levels.located, features.levels.plan
-        with self._beside():
-            # Only the refinement needs points in order, and peaks leave most processors free.
+        with self._on_side_stream():
+            # Only the refinement needs sorted points, and the peak search leaves most processors free.
             pillars = self.grid.sort(located)
             active = [grid.active for grid in (*located.grids, *(plan.lists if plan is not None else ()))]
             before, far = self.grid.pillars_before(located), self.grid.far(located)
             numbers = torch.cat([pillars.invalid, before, *active, *far])
         found = self.grid.peaks(features, self.least_scores)
-        self._join()
-        return Peaks(features, pillars, found, numbers)
+        self._join_side_stream()
+        return BatchPeaks(features, pillars, found, numbers)
 
-    def propose(self, peaks: Peaks) -> Boxes:
-        """Proposals that are no duplicates."""
+    def propose(self, peaks: BatchPeaks) -> BatchBoxes:
+        """Remove duplicate proposals."""
         kept = fixed_suppress(
             *peaks.found,
             iou_threshold=self.config.nms.proposal_iou,
@@ -149,24 +153,23 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
             max_output=self.config.limits.proposals,
             impl=self.impl,
         )
-        return Boxes(peaks, kept)
+        return BatchBoxes(peaks, kept)
 
     @property
-    def refinements(self) -> Sequence[Callable[[Boxes], Boxes]]:
-        """One step for each stage of the network; the last turns boxes to their headings."""
+    def refinements(self) -> Sequence[Callable[[BatchBoxes], BatchBoxes]]:
+        """One step per stage of the network; the last also resolves the heading."""
         return self._refinements
 
-    def _refine(self, weights: PackedRefine, boxes: Boxes, *, turn: bool) -> Boxes:
+    def _refine(self, weights: PackedRefine, boxes: BatchBoxes, *, turn: bool) -> BatchBoxes:
         refined = self.grid.refine(boxes, weights, turn=turn, workspace=self._refine_workspace)
         kept = boxes.kept._replace(boxes=refined.boxes)
-        return Boxes(boxes.peaks, kept, refined.fit_logits, refined.features)
+        return BatchBoxes(boxes.peaks, kept, refined.fit_logits, refined.features)
 
-    def suppress(self, boxes: Boxes) -> FrameBoxes:
-        """What is left of refined boxes that overlap, with vectors where there are features and a head."""
+    def suppress(self, boxes: BatchBoxes) -> FrameBoxes:
+        """Suppress overlapping boxes, and in parallel compute embeddings."""
         kept, settings = boxes.kept, self.config.nms
         vectors: Tensor | None = None
-        # Beside the suppression, which chooses rows.
-        with self._beside():
+        with self._on_side_stream():
             peaks = boxes.peaks
             numbers = torch.cat([peaks.numbers, peaks.found.labels[:, -1], kept.labels[:, -1]])
             if self.embedding is not None and boxes.features is not None:
@@ -183,21 +186,21 @@ class FixedSteps(Steps[FixedScans, Located, Levels, Map, Peaks, Boxes, FrameBoxe
             impl=self.impl,
         )
         chosen = final.scores.new_empty((*final.scores.shape, 0))
-        self._join()
+        self._join_side_stream()
         if vectors is not None:
             rows = final.indices.clamp_min(0).long()[..., None].expand(-1, -1, vectors.shape[2])
             chosen = vectors.gather(1, rows)
         return FrameBoxes(*final[:4], numbers, chosen)
 
-    def _beside(self) -> AbstractContextManager[Any]:
-        """Work on a second stream, after what was asked for so far; see :meth:`_join`."""
+    def _on_side_stream(self) -> AbstractContextManager[Any]:
+        """Run on a second stream after the work queued so far, until :meth:`_join_side_stream`."""
         if self._side is None:
             return nullcontext()
         self._side.wait_stream(torch.cuda.current_stream(self.device))
         return torch.cuda.stream(self._side)
 
-    def _join(self) -> None:
-        """Wait for the second stream."""
+    def _join_side_stream(self) -> None:
+        """Let the current stream wait for the second one."""
         if self._side is not None:
             torch.cuda.current_stream(self.device).wait_stream(self._side)
 
@@ -207,14 +210,9 @@ class SparseSteps(FixedSteps):
 
     Args:
         network, options: see :class:`FixedSteps`.
-        capacities: active cells of each level of the backbone that there is room for, all frames together.
-        nearby: cells of each list of cells near active ones that there is room for (see
-            :class:`~perception.stages.neck.GpuBoundedNeck`): neck and heat map are computed there only;
-            none: they are computed everywhere, which an unbounded grid cannot do.
-
-    Raises:
-        ValueError: a backbone that is dense or does not dilate, or capacities for another number of levels
-            or lists.
+        capacities: capacity for active cells of each level of the backbone, for the whole batch.
+        nearby: capacity of each list of cells near active ones, to which neck and heat map are restricted
+            (:class:`~perception.stages.neck.GpuBoundedNeck`); empty: dense neck, for bounded grids only.
     """
 
     def __init__(
@@ -222,11 +220,9 @@ class SparseSteps(FixedSteps):
     ) -> None:
         settings = network.config.backbone
         if not isinstance(network.backbone, SparseBackbone) or not settings.dilating:
-            raise ValueError("fixed capacities are for sparse backbones whose strided layers dilate")
+            raise ValueError("fixed capacities need a sparse backbone with dilating strided layers")
         if len(capacities) != len(settings.channels):
-            raise ValueError(
-                f"{len(settings.channels)} levels need as many capacities, got {len(capacities)}"
-            )
+            raise ValueError(f"capacities must have {len(settings.channels)} entries, got {len(capacities)}")
         coarse = nearby[0] if nearby else None
         super().__init__(network, capacities=capacities, coarse=coarse, **options)
         self._backbone = FixedLevels(
@@ -241,38 +237,38 @@ class SparseSteps(FixedSteps):
         if not isinstance(self._neck, GpuDenseNeck):
             self._neck.choose_tiles(active[levels : levels + len(self._neck.capacities)])
 
-    def tables(self, located: Located) -> LevelTables:
-        """Return what the layers of the backbone and the first of the neck look up."""
+    def tables(self, located: BatchCells) -> LevelTables:
+        """Make the neighbour tables of the backbone and of the neck's first layer."""
         return self._backbone.tables(located.grids, located.coarse)
 
-    def plan(self, located: Located) -> Any:
-        """Return where the neck is computed; None: everywhere."""
+    def plan(self, located: BatchCells) -> Any:
+        """Plan the cells of the neck; None for a dense neck."""
         if isinstance(self._neck, GpuDenseNeck):
             return None
         return self._neck.plan(located.coarse, located.grids[-1])
 
     @property
-    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
-        """Stages of the backbone; the neck is planned during the first at the latest."""
+    def levels(self) -> Sequence[tuple[str, Callable[[BatchLevels], BatchLevels]]]:
+        """Stages of the backbone; the neck is planned during the first one at the latest."""
         count = len(self._backbone.capacities)
         return [(f"backbone 1/{2**level}", partial(self._level, level)) for level in range(count)]
 
-    def _level(self, level: int, levels: Levels) -> Levels:
+    def _level(self, level: int, levels: BatchLevels) -> BatchLevels:
         located, planning = levels.located, level == 0 and not self.grid.plans_early
         if planning:
-            with self._beside():
+            with self._on_side_stream():
                 levels = replace(levels, plan=self.plan(located))
         assert levels.tables is not None
         rows = self._backbone(level, levels.rows, located.grids, levels.tables)
         if planning:
-            self._join()
+            self._join_side_stream()
         return replace(levels, rows=rows)
 
-    def neck(self, levels: Levels) -> Map:
-        """The map, near active cells or everywhere."""
+    def neck(self, levels: BatchLevels) -> BatchMap:
+        """Compute the map near active cells, or everywhere."""
         assert levels.tables is not None
         given = levels.rows, levels.tables.strided[-1], levels.located.grids[-1]
         if isinstance(self._neck, GpuDenseNeck):
             features, heat = self._neck(*given)
-            return Map(levels, features, lambda: heat)
-        return Map(levels, self._neck.map(*given, levels.plan), self._neck.heat)
+            return BatchMap(levels, features, lambda: heat)
+        return BatchMap(levels, self._neck.map(*given, levels.plan), self._neck.heat)

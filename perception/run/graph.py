@@ -1,4 +1,4 @@
-"""Whole frames as CUDA graphs: buffers, capture, replay, and growth when a frame does not fit."""
+"""Frames as CUDA graphs: buffers, capture, replay, and growth."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from perception.model.network import Network
 from perception.run import transfer
 from perception.run.batch import FixedScans, FrameBoxes
 from perception.run.fixed import FixedSteps
-from perception.run.profile import clocked, replayed
+from perception.run.profile import time_stage_graphs, time_stages
 from perception.run.results import FrameResult
 from perception.run.transfer import InputBlock, OutputBlock
 from perception.stages.neck import list_reach, work_share
@@ -32,36 +32,35 @@ from sparse_core.kernels.precompile import compile_ahead
 
 Overflow = Literal["grow", "warn"]
 
-#: What first frames of the shipped weights compile, the longest first (`benchmarks.detector.list_kernels`).
+#: Kernels of the first frame of the shipped weights, longest first (`benchmarks.detector.list_kernels`).
 _KERNELS = Path(__file__).with_name("kernels.json")
-#: Smallest room for points and for pillars of a frame.
+#: Smallest capacities for points and pillars of a frame.
 _LEAST_POINTS, _LEAST_PILLARS = 1 << 15, 1 << 13
-#: Room beyond what the frame that did not fit needs.
+#: Growth beyond what a frame needs.
 _SLACK = 1.25
-#: Cells of the neck's map, all frames together, up to which all are computed: launches cost more than cells.
+#: Cells of the neck's map per batch up to which the neck is dense, because launches cost more than cells.
 _DENSE_CELLS = 1 << 13
-#: Share of the neck's work above which lists of cells are not worth their tables.
+#: Share of the dense neck's work above which lists of cells do not pay.
 _MOST_SHARE = 0.6
 
 
 def why_no_graph(config: DetectorConfig, steps: type[FixedSteps] | None, device: torch.device) -> str | None:
-    """Return why frames of a network cannot be CUDA graphs here; None where they can.
+    """Return why frames cannot run as CUDA graphs, as a clause for messages; None if they can.
 
     Args:
-        config: of the network.
-        steps: its steps for graphs, ``graph_steps(config)`` of :mod:`perception.registry`.
-        device: where to run.
+        config: configuration of the network.
+        steps: ``graph_steps(config)`` of :mod:`perception.registry`.
     """
     if steps is None:
-        return f"detectors of kind {config.backbone.kind!r} have none"
+        return f"detectors of kind {config.backbone.kind!r} have no steps for graphs"
     if steps.sparse and not config.backbone.dilating:
-        return "the network is a sparse one whose strided layers do not dilate"
+        return "the strided layers of the sparse backbone do not dilate (backbone.dilating)"
     if config.refine.enabled and len(config.refine.channels) != 3:
-        return "the refinement has not three point layers"
+        return "the refinement does not have three point layers (refine.channels)"
     if config.backbone.impl != "auto":
-        return f"the network asks for impl={config.backbone.impl!r}"
+        return f"the network is set to impl={config.backbone.impl!r}"
     if config.pillars.open and config.neck.blocks == 0:
-        return "the detector has no range (pillars.range_m: null), and its neck no block"
+        return "the detector has no range (pillars.range_m: null) and its neck has no block (neck.blocks)"
     if device.type != "cuda":
         return f"the device is {device}"
     if not module_available("triton"):
@@ -69,22 +68,21 @@ def why_no_graph(config: DetectorConfig, steps: type[FixedSteps] | None, device:
     return None
 
 
-def compiling(device: torch.device, dtype: torch.dtype) -> Future[None] | None:
-    """Begin to compile what first frames need, once; done when the result is."""
+def start_compiling(device: torch.device, dtype: torch.dtype) -> Future[None] | None:
+    """Start compiling the kernels of the first frame, once per process."""
     if device.type != "cuda" or dtype != torch.float16:
         return None
     return compile_ahead(_KERNELS, torch.cuda.current_device() if device.index is None else device.index)
 
 
 class Room(NamedTuple):
-    """What a graph has room for.
+    """Capacities of a graph.
 
     Attributes:
         batch_size: frames.
-        points: points a frame.
-        capacities: active cells of each level, all frames together.
-        nearby: cells of each list of cells near active ones, all frames together; none where the neck is
-            computed everywhere.
+        points: points per frame.
+        capacities: active cells of each level, for the whole batch.
+        nearby: cells of each list near active cells, for the whole batch; empty for a dense neck.
     """
 
     batch_size: int
@@ -94,15 +92,15 @@ class Room(NamedTuple):
 
     @property
     def limits(self) -> tuple[int, ...]:
-        """Active cells of each level and list that there is room for."""
+        """Capacities of all levels and lists."""
         return (*self.capacities, *self.nearby)
 
     def active(self, numbers: list[int]) -> list[int]:
-        """Return how many there are of those, out of ``FrameBoxes.numbers``."""
+        """Return the active cells of all levels and lists from ``FrameBoxes.numbers``."""
         return numbers[2 * self.batch_size :][: len(self.limits)]
 
     def holds(self, other: Room) -> bool:
-        """Whether there is room for all that the other has room for; a neck computed everywhere has."""
+        """Return True if no capacity of the other is larger; a dense neck holds any lists."""
         if other.points > self.points or not all(map(int.__le__, other.capacities, self.capacities)):
             return False
         if not self.nearby:
@@ -115,14 +113,14 @@ class FrameGraph:
     """One graph: static input, replay, static output.
 
     Attributes:
-        room: what it has room for.
-        steps: what it captured.
-        entry: its input.
+        room: capacities.
+        steps: captured steps.
+        entry: input block.
         found: output, overwritten by every replay.
-        words: (W,) int32, what is reported of it (:func:`~perception.stages.report.fixed_report`),
-            overwritten too.
-        rules: by which it is reported: a graph has addresses only, and what it reads is held here.
-        replay: computes both.
+        words: (W,) int32 report of ``found`` (:func:`~perception.stages.report.fixed_report`), also
+            overwritten.
+        rules: reporting rules, held here because a graph holds addresses only.
+        replay: computes ``found`` and ``words``.
     """
 
     room: Room
@@ -142,12 +140,12 @@ class FrameGraph:
         if device.type == "cuda":
             self._host = InputBlock(self.room.batch_size, self.room.points)
             self._out = OutputBlock(self.words)
-            self._reported = self.layout.views(self._out.told.numpy())
+            self._reported = self.layout.views(self._out.host_words.numpy())
             self._sent, self._sending = torch.cuda.Event(), False
 
     @property
     def scans(self) -> FixedScans:
-        """The input as steps take it."""
+        """Input of the steps."""
         return self.entry.scans
 
     @classmethod
@@ -155,9 +153,9 @@ class FrameGraph:
         """Allocate the input and capture a batch.
 
         Args:
-            steps: to be captured; those of plain torch are computed anew at every replay, as on a CPU.
-            room: for the graph.
-            clouds: (N_i, 4) float32 each, for the runs before the capture, which compile and tune kernels.
+            steps: steps to capture; reference implementations run again at every replay.
+            room: capacities.
+            clouds: (N_i, 4) float32 each, for warm-up runs, which compile and tune kernels.
         """
         device = steps.device
         rules = ReportRules.of(steps.config, device)
@@ -185,7 +183,7 @@ class FrameGraph:
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):
-            # The first run tells what the second, and the graph, choose their tiles for.
+            # The counts of the first run decide the tiles of the second run and of the graph.
             numbers = steps(scans).numbers.tolist()
             steps.choose_tiles(room.active(numbers))
             steps(scans)
@@ -198,7 +196,7 @@ class FrameGraph:
 
     @torch.inference_mode()
     def load(self, clouds: Sequence[Tensor]) -> None:
-        """Copy clouds, (N_i, 4) float32 each, into the input without waiting for it."""
+        """Copy clouds, (N_i, 4) float32 each, into the input, without waiting."""
         self._load(clouds)
         if self._sent is not None:
             self._sent.record()
@@ -206,16 +204,16 @@ class FrameGraph:
 
     def _load(self, clouds: Sequence[Tensor]) -> None:
         if self._host is None or self._sent is None:
-            self.entry.through(self.entry, clouds)
+            self.entry.send(self.entry, clouds)
             return
         if self._sending:
-            # The copies of :meth:`load` read this block; who runs waits for its own.
+            # The copies of an earlier load() may still read the host block.
             self._sent.synchronize()
             self._sending = False
-        self.entry.through(self._host, clouds)
+        self.entry.send(self._host, clouds)
 
     def run(self, clouds: Sequence[Tensor]) -> Reported:
-        """What clouds, (N_i, 4) float32 each, hold, until the next run; in inference mode."""
+        """Run clouds, (N_i, 4) float32 each; the result is valid until the next run. Needs inference mode."""
         self._load(clouds)
         self.replay()
         if self._host is None:
@@ -225,21 +223,18 @@ class FrameGraph:
 
 
 class FrameRunner:
-    """Detects objects frame by frame in as few graphs as the sizes of the frames need.
+    """Runs frames as CUDA graphs, one graph per batch size, and captures larger ones as needed.
+
+    On large maps the neck is computed near active cells only. If these cover most of the map, a graph with a
+    dense neck is captured, which gives the same boxes.
 
     Args:
-        network: folded, on the device to run on; sparse with layers that dilate, dense, or of another kind
-            that has steps for graphs.
-        steps: its steps for graphs, ``graph_steps(config)`` of :mod:`perception.registry`.
-        dtype: of the features.
-        overflow: what happens when a frame does not fit the room for active cells. ``"grow"``: a graph with
-            more room is captured and the frame computed again, so that nothing is lost. ``"warn"``: what
-            does not fit is left out and a ``CapacityWarning`` tells how much.
-
-    On large maps the neck is computed near active cells only; a frame whose cells are near most of the map
-    has a graph captured that computes it everywhere, which gives the same boxes.
+        network: folded network, on the device to run on.
+        steps: ``graph_steps(config)`` of :mod:`perception.registry`.
+        overflow: what to do with a frame that has too many active cells: ``"grow"`` captures a larger graph
+            and computes the frame again; ``"warn"`` drops cells and emits a ``CapacityWarning``.
         impl: see :class:`~perception.run.fixed.FixedSteps`.
-        config: the network's own with other thresholds; None: the network's own.
+        config: configuration with other thresholds; None: the network's.
     """
 
     def __init__(
@@ -257,21 +252,21 @@ class FrameRunner:
         self.network, self.dtype, self.overflow, self.impl = network, dtype, overflow, impl
         self.config = config or network.config
         self.device = next(network.parameters()).device
-        self._made: Any = steps
+        self._make_steps: Any = steps
         if steps is None:
-            raise ValueError(f"detectors of kind {self.config.backbone.kind!r} have no graphs")
+            raise ValueError(f"detectors of kind {self.config.backbone.kind!r} have no steps for CUDA graphs")
         self._graphs: dict[int, FrameGraph] = {}
         self._lock = threading.Lock()
-        self._compiling = compiling(self.device, dtype)
+        self._compiling = start_compiling(self.device, dtype)
         if self.device.type == "cuda":
             transfer.prepare()
 
     def graph_for(self, clouds: Sequence[Tensor], room: Room | None = None) -> FrameGraph:
-        """The graph for batches of this size, captured anew if it has too little room.
+        """Return the graph for this batch size; capture a new one if it is missing or too small.
 
         Args:
-            clouds: (N_i, 4) float32 each; the batch that the graph is to be captured with.
-            room: for active cells; None: what there is already, or a first guess.
+            clouds: (N_i, 4) float32 each, for the capture.
+            room: required capacities; None: those of the present graph, or a first guess.
         """
         batch_size, points = len(clouds), max(map(len, clouds))
         known = self._graphs.get(batch_size)
@@ -291,15 +286,15 @@ class FrameRunner:
         del known
         if self._compiling is not None:
             self._compiling.result()
-        # The old graph's memory is given back before the new one asks for its own.
+        # Free the memory of the old graph before the capture.
         self._graphs.pop(batch_size, None)
         with torch.inference_mode():
             self._graphs[batch_size] = FrameGraph.capture(self._steps(room), room, clouds)
         return self._graphs[batch_size]
 
     def _steps(self, room: Room) -> FixedSteps:
-        lists = {"nearby": room.nearby} if self._made.sparse else {}
-        steps: FixedSteps = self._made(
+        lists = {"nearby": room.nearby} if self._make_steps.sparse else {}
+        steps: FixedSteps = self._make_steps(
             self.network, batch_size=room.batch_size, capacities=room.capacities, **lists,
             dtype=self.dtype, impl=self.impl, config=self.config,
         )  # fmt: skip
@@ -307,11 +302,11 @@ class FrameRunner:
 
     def _guess_room(self, batch_size: int) -> Room:
         config, first = self.network.config, _LEAST_PILLARS * batch_size
-        # Of a dense network only pillars are active cells.
-        levels = len(config.backbone.channels) if self._made.sparse else 1
+        # A dense network has capacities for pillars only.
+        levels = len(config.backbone.channels) if self._make_steps.sparse else 1
         lists = list_reach(config.neck.blocks) + 1
         if config.pillars.open:
-            # Nothing bounds the cells; where there is no second try there is more room.
+            # The number of cells is unbounded, so a graph that cannot grow starts larger.
             first *= 1 if self.overflow == "grow" else 4
             return Room(batch_size, 0, (first,) * levels, (first,) * lists)
         rows, columns = config.pillars.grid_shape
@@ -320,9 +315,9 @@ class FrameRunner:
             batch_size * math.ceil(rows / 2**level) * math.ceil(columns / 2**level) for level in range(levels)
         ]
         room = Room(batch_size, 0, tuple(min(count, first) for count in most))
-        if not self._made.sparse or config.neck.blocks == 0 or cells <= _DENSE_CELLS:
+        if not self._make_steps.sparse or config.neck.blocks == 0 or cells <= _DENSE_CELLS:
             return room
-        # A runner that may not grow has room for every cell.
+        # A graph that cannot grow has room for every cell.
         near = min(cells, first) if self.overflow == "grow" else cells
         return room._replace(nearby=(near,) * lists)
 
@@ -331,18 +326,14 @@ class FrameRunner:
         return batch_size * rows * columns // self.network.config.backbone.stride**2
 
     def __call__(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
-        """Boxes of a batch of clouds; a ``CapacityWarning`` tells what was left out.
-
-        Args:
-            clouds: (N_i, 4) float32 each, on any device.
-        """
+        """Detect objects in clouds, (N_i, 4) float32 each; warn about dropped cells."""
         results = self.frames(clouds)
-        tell_overflow(results)
+        warn_of_overflow(results)
         return results
 
     def frames(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
-        """The same, and only the results tell what was left out."""
-        # One graph has one input and one output.
+        """Detect objects in clouds without Python warnings; results report dropped cells."""
+        # A graph has one input and one output, so frames must not overlap.
         with self._lock, torch.inference_mode():
             graph = self.graph_for(clouds)
             while True:
@@ -354,22 +345,27 @@ class FrameRunner:
                 graph = self.graph_for(clouds, larger)
 
     def with_config(self, config: DetectorConfig) -> FrameRunner:
-        """A runner of the same network with other thresholds; it captures graphs of its own."""
+        """Return a runner of the same network with other thresholds and separate graphs."""
         return FrameRunner(
-            self.network, self._made, dtype=self.dtype, overflow=self.overflow, impl=self.impl, config=config
+            self.network,
+            self._make_steps,
+            dtype=self.dtype,
+            overflow=self.overflow,
+            impl=self.impl,
+            config=config,
         )
 
     def profile(self, clouds: Sequence[Tensor], *, repeats: int) -> dict[str, float]:
-        """Milliseconds of each stage of a batch: each a graph of its own on a GPU; medians."""
+        """Return median milliseconds of each stage of a batch; on a GPU each stage is a separate graph."""
         graph = self.graph_for(clouds)
         graph.load(clouds)
         with torch.inference_mode():
             if graph.steps.capturable:
-                return replayed(graph.steps, graph.scans, repeats=repeats)
-            return clocked(partial(graph.steps, graph.scans), self.device, repeats=repeats)
+                return time_stage_graphs(graph.steps, graph.scans, repeats=repeats)
+            return time_stages(partial(graph.steps, graph.scans), self.device, repeats=repeats)
 
     def growth(self, graph: FrameGraph, numbers: list[int]) -> Room | None:
-        """Room that the last batch needs, if it did not fit and the runner may grow."""
+        """Return the capacities that the last batch needs; None if it fitted or the runner cannot grow."""
         if self.overflow != "grow":
             return None
         room = graph.room
@@ -388,12 +384,12 @@ class FrameRunner:
         return None if needed == room else needed
 
     def results(self, reported: Reported, numbers: list[int], graph: FrameGraph) -> list[FrameResult]:
-        """Results of a batch that is on the host, copies of their own.
+        """Copy the results of a batch out of the graph's host buffer.
 
         Args:
-            reported: what the graph wrote.
-            numbers: its numbers.
-            graph: which did.
+            reported: report of the graph.
+            numbers: its ``numbers`` as a list.
+            graph: graph that ran.
         """
         batch, most = graph.room.batch_size, graph.room.limits
         active = graph.room.active(numbers)
@@ -406,7 +402,7 @@ class FrameRunner:
         results = []
         for frame in range(batch):
             pillars = before[frame + 1] - before[frame]
-            # A frame without a pillar has no boxes, whatever the biases of the network say.
+            # A frame without pillars has no boxes, although the biases may produce some.
             count = counts[frame] if pillars > 0 else 0
             results.append(
                 FrameResult(
@@ -428,14 +424,14 @@ class FrameRunner:
         return results
 
 
-def tell_overflow(results: Sequence[FrameResult]) -> None:
-    """Warn of what a batch left out."""
+def warn_of_overflow(results: Sequence[FrameResult]) -> None:
+    """Emit a ``CapacityWarning`` for cells that a batch dropped."""
     for message in dict.fromkeys(text for result in results for text in result.capacity_messages()):
         warnings.warn(message, CapacityWarning, stacklevel=3)
 
 
 def _grown(active: Sequence[int], capacities: Sequence[int]) -> tuple[int, ...]:
-    """The capacities, with more room where active cells do not fit."""
+    """Increase the capacities that active cells exceed."""
     return tuple(
         _rounded(int(count * _SLACK), _LEAST_PILLARS) if count > room else room
         for count, room in zip(active, capacities, strict=True)
@@ -443,7 +439,7 @@ def _grown(active: Sequence[int], capacities: Sequence[int]) -> tuple[int, ...]:
 
 
 def _rounded(count: int, least: int) -> int:
-    """The next of a few sizes: powers of two and the middles between them, at least ``least``."""
+    """Round up to 2**n or 1.5 * 2**n, at least ``least``."""
     if count <= least:
         return least
     power = 1 << (count - 1).bit_length()

@@ -1,4 +1,4 @@
-"""The number formats that features of a frame may have, and where each runs."""
+"""Number formats of a frame's features, and the devices that support them."""
 
 from __future__ import annotations
 
@@ -20,29 +20,19 @@ PRECISIONS: dict[Precision, torch.dtype] = {
 def usable_precision(
     asked: Precision | None, network: Network, device: torch.device, *, graphs: bool
 ) -> Precision:
-    """The precision of the features of frames, checked.
-
-    Args:
-        asked: None: float16 in CUDA graphs, float32 elsewhere.
-        network: that makes them.
-        device: where it runs.
-        graphs: frames are CUDA graphs.
-
-    Raises:
-        ValueError: no such precision, or not here.
-    """
+    """Return the precision of features: ``asked``, or float16 in CUDA graphs and float32 elsewhere."""
     if asked is not None and asked not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}; got {asked!r}")
     if graphs:
         return asked or "float16"
     reason = _why_not(asked, network, device)
     if reason is not None:
-        raise ValueError(f"precision={asked!r} cannot be: {reason}; precision='float32' can")
+        raise ValueError(f"precision={asked!r} is not supported here: {reason}. Use precision='float32'.")
     return asked or "float32"
 
 
 def has_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 numbers; others take much longer than in float32."""
+    """Return True if this CPU multiplies bfloat16 numbers; on others they are slower than float32."""
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
@@ -50,11 +40,9 @@ def _why_not(asked: Precision | None, network: Network, device: torch.device) ->
     if asked is None or asked == "float32":
         return None
     if asked != "bfloat16" or device.type != "cpu":
-        return "frames that are no CUDA graphs are float32, or bfloat16 on a CPU"
+        return "without CUDA graphs frames run in float32, or in bfloat16 on a CPU"
     if not PlannedMaps.suits(network):
-        return (
-            "on a CPU bfloat16 is for sparse networks of no named implementation whose strided layers dilate"
-        )
+        return "on a CPU bfloat16 needs a sparse network with impl='auto' and dilating strided layers"
     if not has_bfloat16():
-        return "this CPU has no products of bfloat16 (AVX512-BF16 or AMX)"
+        return "this CPU cannot multiply bfloat16 (AVX512-BF16 or AMX)"
     return None

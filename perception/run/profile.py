@@ -1,4 +1,4 @@
-"""How long the stages of a frame take."""
+"""Measure the stages of a frame."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from perception.run.batch import FixedScans
 from perception.run.fixed import FixedSteps
 from perception.run.program import StageRunner
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+GivenT = TypeVar("GivenT")
+MadeT = TypeVar("MadeT")
 
 
-def clocked(
+def time_stages(
     frame: Callable[[StageRunner], object], device: torch.device, *, repeats: int
 ) -> dict[str, float]:
-    """Median milliseconds of each stage, in the order of a frame, until the device is idle again.
+    """Return median milliseconds of each stage, in order; a stage ends when the device is idle.
 
     Args:
-        frame: runs one, each stage through what it is given.
-        device: where.
-        repeats: measured frames, after one that is not.
+        frame: runs a frame, each stage through its argument.
+        repeats: measured frames, after one warm-up frame.
     """
     times: dict[str, list[float]] = {}
 
@@ -34,7 +33,7 @@ def clocked(
             torch.cuda.synchronize(device)
         return time.perf_counter()
 
-    def measure(name: str, step: Callable[[Given], Made], given: Given) -> Made:
+    def measure(name: str, step: Callable[[GivenT], MadeT], given: GivenT) -> MadeT:
         start = now()
         made = step(given)
         times.setdefault(name, []).append((now() - start) * 1e3)
@@ -45,24 +44,24 @@ def clocked(
     return {name: statistics.median(taken[1:]) for name, taken in times.items()}
 
 
-def replayed(steps: FixedSteps, scans: FixedScans, *, repeats: int) -> dict[str, float]:
-    """Median milliseconds of each stage on a GPU, where each is a CUDA graph of its own.
+def time_stage_graphs(steps: FixedSteps, scans: FixedScans, *, repeats: int) -> dict[str, float]:
+    """Capture each stage as a separate CUDA graph and return its median milliseconds.
 
     Args:
-        steps: that have run before.
-        scans: as they take them.
-        repeats: measured frames, after one that is not.
+        steps: steps that have run before.
+        scans: input of the steps.
+        repeats: measured frames, after one warm-up frame.
     """
     graphs: dict[str, torch.cuda.CUDAGraph] = {}
 
-    def capture(name: str, step: Callable[[Given], Made], given: Given) -> Made:
+    def capture(name: str, step: Callable[[GivenT], MadeT], given: GivenT) -> MadeT:
         graphs[name] = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graphs[name]):
             return step(given)
 
     steps(scans, capture)
     frames = []
-    # Stages run in turn: what one counts up, a later one clears.
+    # Replay whole frames: later stages clear the counters of earlier ones.
     for _ in range(repeats + 1):
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(len(graphs) + 1)]
         marks[0].record()

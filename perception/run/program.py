@@ -1,6 +1,6 @@
-"""A frame, step by step: what every way of running the detector does, whatever computes the steps.
+"""The program of a frame: the sequence of steps that every way of running the detector shares.
 
-Each step takes what the one before made and nothing else; see docs/decisions/0020-one-program.md.
+Each step takes only the output of the previous step; see docs/decisions/0020-one-program.md.
 """
 
 from __future__ import annotations
@@ -11,83 +11,83 @@ from typing import Generic, Protocol, TypeVar
 
 from perception.config import DetectorConfig
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
-Scans = TypeVar("Scans")
-Located = TypeVar("Located")
-Levels = TypeVar("Levels")
-Map = TypeVar("Map")
-Peaks = TypeVar("Peaks")
-Boxes = TypeVar("Boxes")
-Found = TypeVar("Found")
+GivenT = TypeVar("GivenT")
+MadeT = TypeVar("MadeT")
+ScansT = TypeVar("ScansT")
+LocatedT = TypeVar("LocatedT")
+LevelsT = TypeVar("LevelsT")
+MapT = TypeVar("MapT")
+PeaksT = TypeVar("PeaksT")
+BoxesT = TypeVar("BoxesT")
+FoundT = TypeVar("FoundT")
 
 
 class StageRunner(Protocol):
     """Runs a step, and may measure or capture it."""
 
-    def __call__(self, name: str, step: Callable[[Given], Made], given: Given, /) -> Made:
-        """What ``step(given)`` returns; ``name`` is the stage's in profiles."""
+    def __call__(self, name: str, step: Callable[[GivenT], MadeT], given: GivenT, /) -> MadeT:
+        """Return ``step(given)``; ``name`` is the name of the stage in profiles."""
         ...
 
 
-def at_once(name: str, step: Callable[[Given], Made], given: Given) -> Made:
-    """Run a step and nothing else."""
+def run_step(name: str, step: Callable[[GivenT], MadeT], given: GivenT) -> MadeT:
+    """Run a step."""
     return step(given)
 
 
-class Steps(ABC, Generic[Scans, Located, Levels, Map, Peaks, Boxes, Found]):
-    """The steps of a frame, or of a batch of them, for one network on one device."""
+class Steps(ABC, Generic[ScansT, LocatedT, LevelsT, MapT, PeaksT, BoxesT, FoundT]):
+    """The steps of a frame or batch, for one network on one device."""
 
-    #: What is computed; a copy of the steps may be given other thresholds.
+    #: Configuration; a copy of the steps may have other thresholds.
     config: DetectorConfig
-    #: Whether several threads may run frames at a time.
+    #: True if threads may run frames in parallel.
     threaded = False
 
     @abstractmethod
-    def locate(self, scans: Scans) -> Located:
-        """Points by pillar."""
+    def locate(self, scans: ScansT) -> LocatedT:
+        """Assign points to pillars."""
 
     @abstractmethod
-    def encode(self, located: Located) -> Levels:
-        """Features of the pillars: the level that the backbone starts from."""
+    def encode(self, located: LocatedT) -> LevelsT:
+        """Compute the features of the pillars, the input of the backbone."""
 
     @property
     @abstractmethod
-    def levels(self) -> Sequence[tuple[str, Callable[[Levels], Levels]]]:
-        """The backbone: its stages by name."""
+    def levels(self) -> Sequence[tuple[str, Callable[[LevelsT], LevelsT]]]:
+        """Stages of the backbone by name."""
 
     @abstractmethod
-    def neck(self, levels: Levels) -> Map:
-        """The bird's-eye map that head and refinement read."""
+    def neck(self, levels: LevelsT) -> MapT:
+        """Compute the bird's-eye map that head and refinement read."""
 
     @abstractmethod
-    def head(self, features: Map) -> Peaks:
-        """Boxes at the peaks of the heat map."""
+    def head(self, features: MapT) -> PeaksT:
+        """Read boxes at the peaks of the heat map."""
 
     @abstractmethod
-    def propose(self, peaks: Peaks) -> Boxes:
-        """Distinct boxes among them."""
+    def propose(self, peaks: PeaksT) -> BoxesT:
+        """Remove duplicate boxes."""
 
     @property
     @abstractmethod
-    def refinements(self) -> Sequence[Callable[[Boxes], Boxes]]:
-        """Steps that correct boxes by the points in them."""
+    def refinements(self) -> Sequence[Callable[[BoxesT], BoxesT]]:
+        """Steps that correct boxes by their points."""
 
     @abstractmethod
-    def suppress(self, boxes: Boxes) -> Found:
-        """What is reported."""
+    def suppress(self, boxes: BoxesT) -> FoundT:
+        """Suppress overlapping boxes."""
 
-    def nothing(self, located: Located) -> Found | None:
-        """What frames without a pillar give; None where there is one, or where the host cannot know."""
+    def nothing(self, located: LocatedT) -> FoundT | None:
+        """Return the result for frames without pillars; None if there are pillars or the host cannot know."""
         return None
 
 
 def run_frame(
-    steps: Steps[Scans, Located, Levels, Map, Peaks, Boxes, Found],
-    scans: Scans,
-    on_stage: StageRunner = at_once,
-) -> Found:
-    """Detect objects: each step through ``on_stage``."""
+    steps: Steps[ScansT, LocatedT, LevelsT, MapT, PeaksT, BoxesT, FoundT],
+    scans: ScansT,
+    on_stage: StageRunner = run_step,
+) -> FoundT:
+    """Run all steps of a frame, each through ``on_stage``."""
     located = on_stage("pillars", steps.locate, scans)
     if (nothing := steps.nothing(located)) is not None:
         return nothing

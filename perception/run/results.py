@@ -1,4 +1,4 @@
-"""Boxes of a frame on the host, and what a user is told of them."""
+"""Results of a frame on the host, and their conversion to detections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perception.stages.report import ReportRules
 from perception.stages.report.reference import mapped_scores, with_footprints
 from perception.types import Detections, FloatArray, PointCloud
 
-#: Which fields of a configuration set the limits of a frame.
+#: Configuration fields of the limits per frame.
 _SETTINGS = ("head.top_k", "refine.proposals", "nms.max_boxes")
 
 
@@ -28,13 +28,13 @@ class FrameResult(NamedTuple):
     Attributes:
         boxes: (M, 7) float32; scores: (M,) float32; labels: (M,) integers.
         invalid: points with NaN or infinite values.
-        pillars: pillars of the frame that hold a point.
-        overflow: pillars, cells of coarser levels and listed cells of its batch that a graph left out.
+        pillars: occupied pillars.
+        overflow: pillars and cells of the batch that a graph dropped.
         left_out: pillars beyond ``pillars.max_pillars``, the farthest ones.
-        far: points beyond the reach of a detector without a range.
-        counts: peaks, proposals and boxes of the frame; out of a graph, of the first two whether the limit
-            was reached, or 0.
-        embeddings: (M, 128) float32 unit vectors; None of a network without the head.
+        far: points beyond the reach of an unbounded range.
+        counts: peaks, proposals and boxes. A graph gives the limit of peaks and proposals if it was reached,
+            else 0.
+        embeddings: (M, 128) float32 unit vectors; None without an embedding head.
     """
 
     boxes: FloatArray
@@ -51,15 +51,15 @@ class FrameResult(NamedTuple):
     @classmethod
     def of(cls, boxes: Tensor, scores: Tensor, labels: Tensor, invalid: int, pillars: int, *,
            left_out: int = 0, far: int = 0, embeddings: Tensor | None = None) -> Self:  # fmt: skip
-        """One of tensors on the host."""
+        """Make a result from tensors on the host."""
         vectors = None if embeddings is None else embeddings.numpy()
         return cls(
             boxes.numpy(), scores.numpy(), labels.numpy(), invalid, pillars,
             left_out=left_out, far=far, embeddings=vectors,
         )  # fmt: skip
 
-    def by(self, rules: ReportRules) -> FrameResult:
-        """As reported: scores mapped and in their order, headings wrapped, footprints given.
+    def with_rules(self, rules: ReportRules) -> FrameResult:
+        """Map and sort scores, wrap headings and set footprints.
 
         Graphs do the same on the device (:func:`~perception.stages.report.fixed_report`).
         """
@@ -75,28 +75,25 @@ class FrameResult(NamedTuple):
         )
 
     def capacity_messages(self) -> list[str]:
-        """What did not fit, in words."""
+        """Return warnings about dropped pillars and cells."""
         messages = []
         if self.left_out:
-            messages.append(
-                f"{self.left_out} pillars left out, the farthest ones (raise pillars.max_pillars)"
-            )
+            messages.append(f"the {self.left_out} farthest pillars left out; raise pillars.max_pillars")
         if self.overflow:
             messages.append(
-                f"{self.overflow} active cells left out: there was no room in the graph (overflow='grow'"
-                " makes room)"
+                f"{self.overflow} active cells left out: the CUDA graph is too small; use overflow='grow'"
             )
         return messages
 
 
 class Reporter:
-    """What a user is told of the boxes of a frame.
+    """Converts results to detections.
 
-    Of a few dozen boxes every call costs more than its work, so that everything is numpy, there is little of
-    it, and what follows from the configuration is prepared once.
+    For a few dozen boxes the overhead of a call exceeds its work, so the code uses few numpy calls and
+    prepares constants once.
 
     Args:
-        config: classes, and the scores from which they are reported.
+        config: configuration with the classes and reporting thresholds.
     """
 
     def __init__(self, config: DetectorConfig) -> None:
@@ -106,19 +103,19 @@ class Reporter:
         self._least = np.array([nms.report_thresholds.get(name, 0.0) for name in classes], np.float32)
 
     def __call__(self, result: FrameResult, cloud: Cloud, remarks: Sequence[str] = ()) -> Detections:
-        """Detections of a scan.
+        """Return the detections of a scan.
 
         Args:
-            result: of its frame, as reported.
-            cloud: the scan; boxes are reported from its sensor's height.
-            remarks: more warnings.
+            result: result after :meth:`FrameResult.with_rules`.
+            cloud: the scan; box heights are relative to its sensor.
+            remarks: further warnings.
         """
         boxes, scores, labels, vectors = result.boxes, result.scores, result.labels, result.embeddings
         rows = (scores >= self._least[labels]).nonzero()[0]
         if len(rows) < len(scores):
             boxes, scores, labels = boxes.take(rows, 0), scores.take(rows), labels.take(rows)
             vectors = None if vectors is None else vectors.take(rows, 0)
-        # Seen from the height of the training data; reported from the sensor's own.
+        # Convert heights from the training data's sensor to this scan's sensor.
         if raised := raised_m(cloud):
             boxes = boxes.copy()
             boxes[:, 2] -= np.float32(raised)
@@ -146,8 +143,8 @@ class Reporter:
         grid = self.config.pillars.grid if result.far else None
         if isinstance(grid, OpenGrid):
             messages.append(
-                f"{result.far} points left out: {grid.reach_m / 1e3:.1f} km or more away along x or y, where"
-                " single precision is coarse (shift the scan so that the sensor is near the origin)"
+                f"{result.far} points left out, because they are {grid.reach_m / 1e3:.1f} km or more away,"
+                " where single precision is coarse; shift the scan so that the sensor is near the origin"
             )
         return messages
 
@@ -162,5 +159,5 @@ class Reporter:
             return []
         return [
             f"The frame reached its limit of {' and '.join(reached)}: the weakest objects may be missing."
-            " Raise it, for example by detector.with_limits(2)"
+            " Raise the limits, for example with detector.with_limits(2)"
         ]

@@ -1,4 +1,4 @@
-"""A stream of scans: the next one is copied to the device while this one is computed."""
+"""Stream scans: copy the next scan to the device while the current one is computed."""
 
 from __future__ import annotations
 
@@ -11,67 +11,66 @@ import torch
 from torch import Tensor
 
 from perception.run.fetch import Fetcher
-from perception.run.graph import FrameGraph, FrameRunner, tell_overflow
+from perception.run.graph import FrameGraph, FrameRunner, warn_of_overflow
 from perception.run.results import FrameResult
-from perception.run.transfer import Arrival, InputBlock, OutputBlock
+from perception.run.transfer import InputBlock, OutputBlock, PendingCopy
 
 _SLOTS = 2
 
 
 @dataclass(eq=False)
-class _Slot:
-    """Buffers of a frame under way: page-locked on the host, staged on the device."""
+class _StreamSlot:
+    """Buffers of a frame in flight: page-locked on the host, staged on the device."""
 
     host: InputBlock
     staged: InputBlock
     out: OutputBlock
-    arrival: Arrival
+    arrival: PendingCopy
     done: torch.cuda.Event
     graph: FrameGraph
     cloud: Tensor | None = None
 
     def __post_init__(self) -> None:
-        self.reported = self.graph.layout.views(self.out.told.numpy())
+        self.reported = self.graph.layout.views(self.out.host_words.numpy())
 
 
-class _Ready:
-    """Items that nobody has to wait for, as a :class:`Fetcher` gives them."""
+class _DirectSource:
+    """Items in memory, with the interface of :class:`Fetcher`."""
 
     def __init__(self, items: Iterable[Tensor]) -> None:
         self._items = iter(items)
 
     def take(self, *, wait: bool) -> Tensor | None:
-        """The next one; None at the end."""
+        """Return the next item; None at the end."""
         return next(self._items, None)
 
 
 def stream_frames(
     runner: FrameRunner, clouds: Iterable[Tensor], *, ready: bool = False
 ) -> Iterator[FrameResult]:
-    """Boxes of scans in their order, each as soon as it is known.
+    """Yield the results of scans in order.
 
-    Scans are fetched by a thread, and the next one is copied and queued while this one is computed: copying,
-    computing and the caller's own work overlap, and a slow sensor delays nothing. A frame that does not fit
-    is computed again with more room.
+    A thread fetches the scans. Copies, computation and the caller's own work overlap, and a slow sensor
+    delays no result. A frame that does not fit is computed again in a larger graph.
 
     Args:
-        runner: on a GPU.
+        runner: runner on a GPU.
         clouds: (N_i, 4) float32 on the host.
-        ready: they are in memory, and no thread is needed to wait for them.
+        ready: the clouds are in memory, so no thread is needed.
     """
     copying = torch.cuda.Stream(runner.device)
-    slots: list[_Slot | None] = [None] * _SLOTS
-    waiting: deque[_Slot] = deque()
+    slots: list[_StreamSlot | None] = [None] * _SLOTS
+    waiting: deque[_StreamSlot] = deque()
     number = 0
-    source = nullcontext(_Ready(clouds)) if ready else Fetcher(clouds, ahead=_SLOTS)
+    source = nullcontext(_DirectSource(clouds)) if ready else Fetcher(clouds, ahead=_SLOTS)
     with source as arriving, ExitStack() as ended:
-        # Frames that nobody asks for any more still write to memory that is given back.
+        # Frames in flight still write to these buffers when the caller stops early.
         ended.callback(_wait_for_all, waiting)
         while True:
             try:
                 cloud = arriving.take(wait=not waiting)
             except Exception:
-                # What arrived before the error is given out before it.
+                # Yield the frames that arrived before the error.
                 while waiting:
                     yield _collect(runner, waiting.popleft())
                 raise
@@ -90,42 +89,42 @@ def stream_frames(
             yield _collect(runner, waiting.popleft())
 
 
-def _wait_for_all(slots: Iterable[_Slot]) -> None:
+def _wait_for_all(slots: Iterable[_StreamSlot]) -> None:
     for slot in slots:
         slot.done.synchronize()
 
 
 @torch.inference_mode()
-def _slot(graph: FrameGraph, device: torch.device, copying: torch.cuda.Stream) -> _Slot:
+def _slot(graph: FrameGraph, device: torch.device, copying: torch.cuda.Stream) -> _StreamSlot:
     staged = InputBlock(1, graph.room.points, device=device)
-    # Its zeros, and whoever had this memory before, may still stand behind a frame under way.
+    # Zeroing, and the previous owner of this memory, may still be queued behind a frame in flight.
     copying.wait_stream(torch.cuda.current_stream(device))
     staged.words.record_stream(copying)
     copied, done = torch.cuda.Event(), torch.cuda.Event()
     for event in (copied, done):
-        event.record()  # Makes it.
+        event.record()  # Creates the event.
     host, out = InputBlock(1, graph.room.points), OutputBlock(graph.words)
-    return _Slot(host, staged, out, Arrival(copying, copied), done, graph)
+    return _StreamSlot(host, staged, out, PendingCopy(copying, copied), done, graph)
 
 
 @torch.inference_mode()
-def _submit(slot: _Slot, cloud: Tensor) -> None:
+def _submit(slot: _StreamSlot, cloud: Tensor) -> None:
     graph = slot.graph
     slot.cloud = cloud
-    # The frame that used this slot has been collected, so its buffers are free.
-    slot.staged.through(slot.host, [cloud], slot.arrival.copying)
+    # The previous frame of this slot has been collected, so its buffers are free.
+    slot.staged.send(slot.host, [cloud], slot.arrival.copying)
     graph.entry.take(slot.staged, len(cloud), slot.arrival)
     graph.replay()
     slot.out.fetch(slot.done)
 
 
 @torch.inference_mode()
-def _collect(runner: FrameRunner, slot: _Slot) -> FrameResult:
+def _collect(runner: FrameRunner, slot: _StreamSlot) -> FrameResult:
     slot.done.synchronize()
     numbers = slot.reported.numbers.tolist()
     if runner.growth(slot.graph, numbers) is not None:
         assert slot.cloud is not None
         return runner([slot.cloud])[0]
     results = runner.results(slot.reported, numbers, slot.graph)
-    tell_overflow(results)
+    warn_of_overflow(results)
     return results[0]

@@ -1,7 +1,7 @@
-// Copies of a frame between a program and a GPU: what transfer.py asks of torch, in a call each.
+// Copies of a frame between host and GPU, one call each; transfer.py has the same copies in torch.
 //
-// torch takes several microseconds for each copy that is asked for, several times as long where other programs
-// use the cores, and a frame on a GPU is done in a quarter of a millisecond. Functions give the driver's status.
+// Starting a copy in torch takes several microseconds, and longer on busy cores, while a frame on a GPU takes a
+// quarter of a millisecond. Functions return the driver's status.
 
 #include <algorithm>
 #include <atomic>
@@ -25,16 +25,16 @@ struct Driver {
 };
 
 constexpr int64_t kPointBytes = 16;
-// While one piece goes to the device the next one is copied to page-locked memory.
+// Size of pieces: one is sent to the device while the next is copied to page-locked memory.
 constexpr int64_t kPieceBytes = 1 << 18;
-// From so many bytes on a second thread copies too: below, starting it takes longer.
+// Bytes from which a second thread copies too; for fewer, starting it takes longer.
 constexpr int64_t kManyBytes = 1 << 21;
 
 struct Piece {
   const char* from;
-  int64_t to;  // Bytes behind the begin of the block.
+  int64_t to;  // Offset in the block, in bytes.
   int64_t size;
-  int64_t before;  // Bytes of the block before it that go with it.
+  int64_t before;  // Bytes before it in the block that are sent with it.
 };
 
 void* pointer(int64_t address) { return reinterpret_cast<void*>(static_cast<uintptr_t>(address)); }
@@ -45,8 +45,8 @@ const Driver& entries(const int64_t* driver) { return *reinterpret_cast<const Dr
 
 extern "C" {
 
-// Clouds, by way of a page-locked block, into one like it on the device: lengths (int32) first, then `room` bytes
-// a frame. Nothing waits; the page-locked block must not change before the stream has come so far.
+// Copy clouds through a page-locked block to a block on the device: lengths (int32), then `room` bytes per frame.
+// Does not wait: the page-locked block must not change before the stream has finished.
 //
 // clouds: address and number of points of each frame.
 int64_t send_clouds(const int64_t* driver, int64_t stream, int64_t host, int64_t device, int64_t first, int64_t room,
@@ -63,7 +63,7 @@ int64_t send_clouds(const int64_t* driver, int64_t stream, int64_t host, int64_t
     for (int64_t done = 0; done < size; done += kPieceBytes) {
       pieces.push_back({from + done, first + frame * room + done, std::min(kPieceBytes, size - done), 0});
     }
-    // The lengths go with the first points, or alone.
+    // The lengths are sent with the first points, or alone.
     if (frame == 0 && size == 0) pieces.push_back({block, first, 0, 0});
     if (frame == 0) pieces[0].before = first;
     total += size;
@@ -100,7 +100,7 @@ int64_t send_clouds(const int64_t* driver, int64_t stream, int64_t host, int64_t
   return status;
 }
 
-// What one stream has brought, to another place of the device, by another stream.
+// Copy within the device, on one stream after another stream.
 int64_t hand_over(const int64_t* driver, int64_t from_stream, int64_t to_stream, int64_t event, int64_t source,
                   int64_t target, int64_t size) {
   const Driver& call = entries(driver);
@@ -113,7 +113,7 @@ int64_t hand_over(const int64_t* driver, int64_t from_stream, int64_t to_stream,
   return status;
 }
 
-// A result to page-locked memory: there when the event has come, or, without one, at the return.
+// Copy a result to page-locked memory; wait for it unless an event is given.
 int64_t fetch(const int64_t* driver, int64_t stream, int64_t source, int64_t target, int64_t size, int64_t event) {
   const Driver& call = entries(driver);
   const int status = call.copy_to_host(pointer(target), static_cast<uint64_t>(source), static_cast<size_t>(size),

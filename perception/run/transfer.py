@@ -1,7 +1,7 @@
-"""What goes into a graph and comes out of it: a block each way, so that a frame is a copy there and one back.
+"""Input and output blocks of a graph: one copy to the device and one back per frame.
 
-Compiled C++ asks for the copies (:mod:`sparse_core.kernels.native`). Without a compiler, and until it has
-finished, torch makes the same copies.
+Compiled C++ starts the copies (:mod:`sparse_core.kernels.native`). Until it is compiled, or without a
+compiler, torch copies.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch import Tensor
 from perception.run.batch import FixedScans
 from sparse_core.kernels import native, nvrtc, torch_internals
 
-#: Words that blocks are aligned to, as points are read four numbers at a time.
+#: Alignment of blocks in words, because kernels read four numbers at once.
 _ALIGNED = 4
-#: Points by which copies grow: a view is made once for each size, since making one takes longer than copying.
+#: Granularity of copies in points. Views are cached by size, because making one takes longer than copying.
 _STEP = 1024
-#: Points from which torch's threads copy to page-locked memory: below, waking them takes longer.
+#: Points above which torch's threads copy to page-locked memory; for fewer, waking threads takes longer.
 _MANY = 1 << 17
 _POINT_BYTES = 16
 
@@ -37,7 +37,7 @@ _COPIES = native.BackgroundLibrary(
     },
     "scans are copied by torch",
 )
-#: In the order of ``Driver`` in the C++ file.
+#: Driver functions, in the order of ``Driver`` in the C++ file.
 _ENTRIES = (
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
@@ -51,7 +51,7 @@ _ENTRIES = (
 
 
 def prepare() -> None:
-    """Begin to compile the copies, beside what else a first frame waits for."""
+    """Start compiling the copies in the background."""
     _COPIES.library()
 
 
@@ -61,30 +61,26 @@ def _entries() -> ctypes.Array[ctypes.c_int64]:
 
 
 def _compiled(device: torch.device) -> ctypes.CDLL | None:
-    """The copies in C++, for the current device; None where torch does them."""
+    """Return the compiled copies if the device is current; None if torch must copy."""
     if device.index != torch_internals.current_device():
         return None
     return _COPIES.library()
 
 
 def _done(status: int) -> bool:
-    """Whether a copy was asked for; not by a thread that has not used the device yet.
-
-    Raises:
-        ImplementationError: the driver refused it.
-    """
+    """Return True if a copy was started, False if this thread has no CUDA context yet."""
     if status == nvrtc.INVALID_CONTEXT:
         return False
     nvrtc.check(status, "a copy to or from the GPU")
     return True
 
 
-class Arrival(NamedTuple):
-    """How a block comes to a device.
+class PendingCopy(NamedTuple):
+    """A copy of a block to a device.
 
     Attributes:
-        copying: the stream that brings it.
-        copied: recorded once before; comes when it is there.
+        copying: stream of the copy.
+        copied: event that completes with the copy; recorded once before.
     """
 
     copying: torch.cuda.Stream
@@ -95,13 +91,12 @@ class InputBlock:
     """A batch of frames in one block of memory: lengths, then points.
 
     Args:
-        batch_size: frames.
-        points: of a frame that there is room for.
-        device: where; None: page-locked memory of the host.
+        points: capacity for points of a frame.
+        device: device; None: page-locked host memory.
 
     Attributes:
-        words: (W,) float32, all of it.
-        scans: views of it.
+        words: (W,) float32, the whole block.
+        scans: views of the block.
     """
 
     def __init__(self, batch_size: int, points: int, *, device: torch.device | None = None) -> None:
@@ -117,7 +112,7 @@ class InputBlock:
         self._address, self._device = self.words.data_ptr(), self.words.device
 
     def part(self, frame: int, steps: int) -> Tensor:
-        """A frame's first points, some steps of ``_STEP``; the first frame's with the lengths before it."""
+        """Return a view of ``steps * _STEP`` points of a frame; for frame 0 with the lengths before them."""
         known = self._parts.get((frame, steps))
         if known is None:
             start = self._first + 4 * frame * self._room
@@ -125,13 +120,13 @@ class InputBlock:
             known = self._parts[frame, steps] = self.words[start if frame else 0 : end]
         return known
 
-    def take(self, staged: InputBlock, points: int, arrival: Arrival | None = None) -> None:
-        """A frame of so many points from a block like this one on the same device, without waiting.
+    def take(self, staged: InputBlock, points: int, arrival: PendingCopy | None = None) -> None:
+        """Copy a frame from a block of the same shape on this device, without waiting.
 
         Args:
-            staged: the block.
-            points: of the frame.
-            arrival: of the block; None: it is there when the current stream has come so far.
+            staged: source block.
+            points: points of the frame.
+            arrival: pending copy into the source; None: the current stream has filled it.
         """
         library = None if arrival is None else _compiled(self._device)
         if library is not None and arrival is not None:
@@ -146,18 +141,18 @@ class InputBlock:
         steps = -(-points // _STEP)
         self.part(0, steps).copy_(staged.part(0, steps), non_blocking=True)
 
-    def through(
+    def send(
         self, host: InputBlock, clouds: Sequence[Tensor], copying: torch.cuda.Stream | None = None
     ) -> None:
-        """Take clouds, (N_i, 4) float32 each, by way of a page-locked block like this one.
+        """Copy clouds, (N_i, 4) float32 each, into this block through a page-locked block.
 
-        Nothing waits: the host's block must not change before the copies are done. Clouds on the device do
-        not pass it.
+        Does not wait: the host block must not change until the copies are done. Clouds on the device are
+        copied directly.
 
         Args:
-            host: the page-locked block.
-            clouds: one a frame.
-            copying: the stream that brings them; None: the current one.
+            host: page-locked block of the same shape.
+            clouds: one cloud per frame.
+            copying: stream of the copies; None: the current one.
         """
         if self._device.type == "cuda" and self._sent(host, clouds, copying):
             return
@@ -181,7 +176,7 @@ class InputBlock:
     def _copied_by_torch(self, host: InputBlock, clouds: Sequence[Tensor]) -> None:
         for frame, cloud in enumerate(clouds):
             host._lengths[frame] = len(cloud)
-        # The first frame goes last, and the lengths with it.
+        # The first frame is copied last, because its part includes all lengths.
         for frame in range(len(clouds) - 1, -1, -1):
             cloud = clouds[frame]
             count = len(cloud)
@@ -198,27 +193,27 @@ class InputBlock:
 
 
 class OutputBlock:
-    """What a graph reports, and page-locked memory that it is copied to.
+    """Page-locked memory for the report of a graph.
 
     Args:
-        words: (W,) int32 on a GPU, which every replay overwrites.
+        words: (W,) int32 on a GPU, overwritten by every replay.
 
     Attributes:
-        told: (W,) int32 of the host.
+        host_words: (W,) int32 copy on the host.
     """
 
     def __init__(self, words: Tensor) -> None:
         self._words = words
-        self.told = torch.empty(words.shape, dtype=words.dtype, pin_memory=True)
+        self.host_words = torch.empty(words.shape, dtype=words.dtype, pin_memory=True)
         size = words.numel() * words.element_size()
-        self._copy = (words.data_ptr(), self.told.data_ptr(), size)
+        self._copy = (words.data_ptr(), self.host_words.data_ptr(), size)
         self._device = words.device
 
     def fetch(self, done: torch.cuda.Event | None = None) -> None:
-        """Copy what the current stream has computed.
+        """Copy the report after the work of the current stream.
 
         Args:
-            done: recorded once before; comes when it is there. None: wait for it.
+            done: event that completes with the copy, recorded once before; None: wait for the copy.
         """
         library = _compiled(self._device)
         if library is not None:
@@ -226,7 +221,7 @@ class OutputBlock:
             event = 0 if done is None else done.cuda_event
             if _done(library.fetch(_entries(), stream, *self._copy, event)):
                 return
-        self.told.copy_(self._words, non_blocking=True)
+        self.host_words.copy_(self._words, non_blocking=True)
         if done is None:
             torch.cuda.current_stream(self._device).synchronize()
         else:

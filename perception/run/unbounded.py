@@ -1,8 +1,7 @@
-"""Batches of frames of an unbounded grid: cells are rows of hash tables of 64-bit keys.
+"""Batches on an unbounded grid: cells are rows of hash tables with 64-bit keys.
 
-What a frame costs depends on the room for active cells and not on where they are. Convolutions and
-refinements are the kernels of the bounded grid; what finds cells, peaks and runs of points is plain torch
-without a read-back.
+The cost of a frame depends on the capacity for active cells, not on their positions. Convolutions and
+refinement use the kernels of the bounded grid. Plain torch without read-backs finds cells, peaks and points.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from torch import Tensor
 from perception.config import DetectorConfig
 from perception.geometry import OpenGrid
 from perception.model.network import Network
-from perception.run.batch import Boxes, FixedScans, FrameGrid, Located, Map, PeakBoxes
+from perception.run.batch import BatchBoxes, BatchCells, BatchMap, FixedScans, FrameGrid, PeakBoxes
 from perception.stages.head.unbounded import listed_boxes, listed_peaks
 from perception.stages.neck import GpuUnboundedNeck, NeckWeights
 from perception.stages.neck.gpu_unbounded import UnboundedPlan, finer_coordinates
@@ -27,11 +26,7 @@ from sparse_core.conv.grid import GridLevel, hash_pyramid
 
 
 class UnboundedGrid(FrameGrid):
-    """Cells anywhere.
-
-    Args:
-        network, config, capacities, options: see :class:`~perception.run.batch.FrameGrid`.
-    """
+    """Grid-dependent steps for an unbounded range; see :class:`~perception.run.batch.FrameGrid`."""
 
     # Hashed lists take longer than the first level of the backbone.
     plans_early = True
@@ -44,37 +39,37 @@ class UnboundedGrid(FrameGrid):
         assert isinstance(grid, OpenGrid)
         self.grid = grid
 
-    def locate(self, scans: FixedScans) -> Located:
-        """Points by pillar, and the cells of every level."""
+    def locate(self, scans: FixedScans) -> BatchCells:
+        """See :meth:`~perception.run.batch.FrameGrid.locate`."""
         pillars = hash_pillars(*scans, self.grid, self.capacities[0], impl=self.impl)
         further = self.capacities[1:]
         grids = hash_pyramid(pillars.grid, further, [GridLevel()] * len(further), impl=self.impl)
         return self.located(pillars, [*grids])
 
-    def encode(self, located: Located) -> Tensor:
-        """Features of the pillars."""
+    def encode(self, located: BatchCells) -> Tensor:
+        """Compute the features of the pillars."""
         return encode_hashed(located.points, self.encoder, dtype=self.dtype)
 
     def neck(self, weights: NeckWeights, nearby: tuple[int, ...]) -> GpuUnboundedNeck:
-        """Near active cells."""
+        """Make a neck near active cells."""
         return GpuUnboundedNeck(weights, capacities=nearby, impl=self.impl)
 
-    def sort(self, located: Located) -> HashedPillars:
-        """They are in order."""
+    def sort(self, located: BatchCells) -> HashedPillars:
+        """Return the points, which are sorted already."""
         pillars: HashedPillars = located.points
         return pillars
 
-    def pillars_before(self, located: Located) -> Tensor:
-        """The place of each frame's first key."""
+    def pillars_before(self, located: BatchCells) -> Tensor:
+        """Return the position of each frame's first key."""
         first = torch.arange(self.batch_size, device=self.device) * key_strides(self.grid.key_shape)[0]
         return torch.searchsorted(located.grids[0].rising_keys(), first).int()
 
-    def far(self, located: Located) -> list[Tensor]:
-        """Points beyond the reach of the keys."""
+    def far(self, located: BatchCells) -> list[Tensor]:
+        """Return the number of points beyond the reach of the keys."""
         return [located.points.far]
 
-    def peaks(self, features: Map, minimum: Tensor) -> PeakBoxes:
-        """Boxes at the peaks among listed cells."""
+    def peaks(self, features: BatchMap, minimum: Tensor) -> PeakBoxes:
+        """Read boxes at the peaks among the listed cells."""
         plan: UnboundedPlan = features.levels.plan
         cells = finer_coordinates(plan.lists[-1])
         peaks = listed_peaks(
@@ -89,9 +84,9 @@ class UnboundedGrid(FrameGrid):
         return PeakBoxes(boxes, peaks.scores, peaks.labels)
 
     def refine(
-        self, boxes: Boxes, weights: PackedRefine, *, turn: bool, workspace: RefineWorkspace | None
+        self, boxes: BatchBoxes, weights: PackedRefine, *, turn: bool, workspace: RefineWorkspace | None
     ) -> RefinedBoxes:
-        """By points of keys, and the map of listed cells."""
+        """Refine boxes by their points and the listed cells."""
         assert workspace is not None
         peaks = boxes.peaks
         return refine_hashed(

@@ -1,1 +1,1 @@
-"""The stages of a frame, each an operation with several implementations."""
+"""Stages of a frame, each with several implementations."""

@@ -1,4 +1,4 @@
-"""First stage of a folded sparse network on a CPU: levels planned once, a few matrix products a layer."""
+"""First stage of a folded sparse network on a CPU, with packed weights and planned levels."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.conv.convolution.cpu.blocks import RowPool
 from sparse_core.conv.convolution.cpu.levels import fits
 
-#: Layers that are packed; anything else in their place (a pruned or parametrised layer) runs by itself.
+#: Layers that can be packed; with others (pruned, parametrised) the network runs its own code.
 _LAYERS = (SubmanifoldConv2d, SparseConv2d, nn.Conv2d, nn.ConvTranspose2d)
 
 
-class _Plan(NamedTuple):
+class _PackedStage(NamedTuple):
     """Packed weights.
 
     Attributes:
-        backbone, neck: run them.
-        shape: of the neck's map.
-        watch: tells whether they are still those of the network.
+        backbone, neck: packed modules.
+        shape: rows and columns of the neck's map.
+        watch: detects changes of the network's weights.
     """
 
     backbone: PlannedBackbone
@@ -40,42 +40,42 @@ class _Plan(NamedTuple):
 
 
 class PlannedLevels(NamedTuple):
-    """What the neck joins, in memory of a pool that goes back when the heat map is computed."""
+    """Output of the backbone; the heat map returns its pool of memory."""
 
-    plan: _Plan
+    stage: _PackedStage
     pool: RowPool
     rows: BackboneRows
 
 
 class PlannedMaps:
-    """Pillar features to the maps that the head reads, those of the network but for rounding.
+    """Computes the network's maps from pillar features, equal up to rounding.
 
-    The backbone is computed at active cells and the neck and the heat map near them. Weights are packed at
-    the first frame, and again after they were changed.
+    The backbone runs at active cells, neck and heat map near them. Weights are packed at the first frame and
+    after changes.
 
     Args:
-        network: folded, on a CPU, see :meth:`suits`.
-        dtype: of features and weights, float32 or bfloat16; sums are float32.
+        network: folded network on a CPU, see :meth:`suits`.
+        dtype: dtype of features and weights, float32 or bfloat16; sums are float32.
     """
 
     def __init__(self, network: Network, dtype: torch.dtype = torch.float32) -> None:
         self.network, self.dtype = network, dtype
-        #: Of a detector without a range there is no map of all cells.
+        #: True for an unbounded range, which has no map of all cells.
         self.keyed = network.config.pillars.open
-        self._plan: _Plan | None = None
+        self._packed: _PackedStage | None = None
         self._pools: deque[RowPool] = deque(maxlen=1)
 
     @staticmethod
     def suits(network: Network) -> bool:
-        """Whether this can run a network: a sparse one of no named implementation whose layers dilate."""
+        """Return True for sparse networks with impl "auto" and dilating strided layers."""
         settings = network.config.backbone
         return settings.kind == "sparse" and settings.dilating and settings.impl == "auto"
 
     def runs(self, encoded: SparseTensor) -> bool:
-        """Whether this can run a batch here and now.
+        """Return True if this class can run a batch.
 
-        That is float32 features on a CPU without gradients, a grid that fits the memory, and a network of
-        nothing but its own folded layers, without hooks, which would not be called.
+        It needs float32 features on a CPU without gradients or autocast, a grid that fits in memory, and the
+        network's own folded layers without hooks.
         """
         features = encoded.features
         return (
@@ -89,32 +89,28 @@ class PlannedMaps:
         )
 
     def backbone(self, encoded: SparseTensor) -> PlannedLevels:
-        """The backbone of a batch.
-
-        Args:
-            encoded: (M, C) pillar features, cells in key order, at least one.
-        """
+        """Run the backbone on (M, C) pillar features with cells in key order, M at least 1."""
         rows, columns = encoded.spatial_shape
         for _ in range(len(self.network.config.backbone.channels)):
             rows, columns = (rows + 1) // 2, (columns + 1) // 2
-        plan = self._current((rows, columns))
-        # Each thread that is here at the same time has a pool of its own.
+        stage = self._current((rows, columns))
+        # Concurrent threads have separate pools.
         try:
             pool = self._pools.pop()
         except IndexError:
             pool = RowPool(self.dtype)
-        return PlannedLevels(plan, pool, plan.backbone(encoded, pool))
+        return PlannedLevels(stage, pool, stage.backbone(encoded, pool))
 
     def neck(self, levels: PlannedLevels) -> tuple[Tensor | ListedMap, Callable[[], Tensor]]:
-        """The map that the head reads, and what computes the logits of its heat map, once.
+        """Compute the head's map; return it with a function that computes its heat logits once.
 
-        The map is (B, C, H, W), or, of a detector without a range, one of listed cells.
+        The map is (B, C, H, W), or a map of listed cells for an unbounded range.
         """
-        plan, pool, rows = levels
-        cells, values = plan.neck.features(rows, pool)
+        stage, pool, rows = levels
+        cells, values = stage.neck.features(rows, pool)
 
         def heat_logits() -> Tensor:
-            logits = plan.neck.heat_logits(cells, values, pool)
+            logits = stage.neck.heat_logits(cells, values, pool)
             self._pools.append(pool)
             return logits
 
@@ -129,22 +125,22 @@ class PlannedMaps:
             network.head.heat,
         ]
 
-    def _current(self, shape: tuple[int, int]) -> _Plan:
-        network, plan = self.network, self._plan
-        if plan is not None and plan.shape == shape and plan.watch.holds(self._parts()):
-            return plan
+    def _current(self, shape: tuple[int, int]) -> _PackedStage:
+        network, packed = self.network, self._packed
+        if packed is not None and packed.shape == shape and packed.watch.holds(self._parts()):
+            return packed
         assert isinstance(network.backbone, SparseBackbone)
         if self.keyed:
             neck: CpuBoundedNeck = CpuUnboundedNeck(network.neck, network.head, dtype=self.dtype)
         else:
             neck = CpuBoundedNeck(network.neck, network.head, shape, dtype=self.dtype)
         backbone = PlannedBackbone(network.backbone, dtype=self.dtype, keyed=self.keyed)
-        self._plan = _Plan(backbone, neck, shape, WeightWatch(self._parts()))
-        return self._plan
+        self._packed = _PackedStage(backbone, neck, shape, WeightWatch(self._parts()))
+        return self._packed
 
 
 def _is_plain(part: nn.Module) -> bool:
-    """Whether a module is as it was made, folded, and without hooks."""
+    """Return True for a folded module of an original type without hooks."""
     if part._forward_hooks or part._forward_pre_hooks:
         return False
     if isinstance(part, SparseUnit | DenseUnit):

@@ -1,4 +1,4 @@
-"""Notices when weights are no longer those that something was packed from."""
+"""Detect changes of weights after they were packed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor, nn
 
 
 class WeightWatch:
-    """Remembers the weights of some modules as they are now.
+    """Snapshot of the weights of some modules.
 
-    Replaced weights are noticed, and all changes in place that torch counts: by an optimiser, by
-    ``load_state_dict``, under ``torch.no_grad``. Torch does not count writes into ``weight.data`` or into a
-    NumPy view. Call ``torch.autograd.graph.increment_version(weight)`` after such a write.
+    It detects replaced weights, and in-place changes that torch counts: by an optimiser, by
+    ``load_state_dict``, or under ``torch.no_grad``. Torch does not count writes to ``weight.data`` or to a
+    NumPy view. After such a write call ``torch.autograd.graph.increment_version(weight)``.
 
     Args:
-        parts: the modules; not what is below them.
+        parts: modules, without their children.
     """
 
     def __init__(self, parts: Iterable[nn.Module]) -> None:
-        self._known = [_Known.of(weight) for weight in _weights(parts)]
+        self._known = [_WeightState.of(weight) for weight in _weights(parts)]
 
     def holds(self, parts: Iterable[nn.Module]) -> bool:
         """Return True if the modules still have the same weights."""
@@ -31,14 +31,14 @@ class WeightWatch:
         )
 
 
-class _Known(NamedTuple):
-    """A weight as it was.
+class _WeightState(NamedTuple):
+    """State of a weight.
 
     Attributes:
-        weight: the tensor itself.
-        memory: a view of what it held; it keeps the memory, so that no other weight gets the same address.
-        version: changes counted by then; None for tensors of inference mode, which count none.
-        values: a copy of these.
+        weight: the tensor.
+        memory: a view that keeps the memory alive, so that no other weight gets its address.
+        version: torch's counter of changes; None for inference tensors, which have none.
+        values: a copy of the values of an inference tensor.
     """
 
     weight: Tensor
@@ -47,14 +47,14 @@ class _Known(NamedTuple):
     values: Tensor | None
 
     @classmethod
-    def of(cls, weight: Tensor) -> _Known:
+    def of(cls, weight: Tensor) -> _WeightState:
         memory = weight.detach()
         if weight.is_inference():
             return cls(weight, memory, None, memory.clone())
         return cls(weight, memory, weight._version, None)
 
     def is_still(self, weight: Tensor) -> bool:
-        """Return True if this is the same tensor of the same memory, unchanged."""
+        """Return True if the tensor, its memory and its values are the same."""
         return (
             weight is self.weight
             and weight.data_ptr() == self.memory.data_ptr()

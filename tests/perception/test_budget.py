@@ -84,7 +84,7 @@ def clouds(draw: st.DrawFn) -> torch.Tensor:
 
 
 @given(clouds(), st.floats(0.01, 1.0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_most_important_pillars_stay_whole(points: torch.Tensor, share: float) -> None:
     config = PillarConfig(range_m=(0, -8, -3, 16, 8, 1), pillar_size_m=1.0)
     kept = important_points(points, config, share)
@@ -106,7 +106,7 @@ def test_the_most_important_pillars_stay_whole(points: torch.Tensor, share: floa
 
 
 @given(clouds(), st.randoms(use_true_random=False))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_order_of_points_is_irrelevant(points: torch.Tensor, random: Any) -> None:
     config = PillarConfig(range_m=(0, -8, -3, 16, 8, 1), pillar_size_m=1.0)
     order = list(range(len(points)))
@@ -125,7 +125,7 @@ def test_selection_of_little(tiny_config: DetectorConfig) -> None:
     one = torch.tensor([[1.0, 1.0, -1.7, 0.0]])
     assert torch.equal(important_points(one, config, 0.01), one)
     for share in (0.0, -1.0, 1.5, float("nan")):
-        with pytest.raises(ValueError, match="share must be above 0"):
+        with pytest.raises(ValueError, match="share must be in"):
             important_points(one, config, share)
 
 
@@ -246,14 +246,14 @@ def test_bad_levels(tiny_network: Network) -> None:
     ):
         with pytest.raises(ValueError, match=f"level 'bad': {field} must be"):
             Level("bad", **values)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="needs a name"):
+    with pytest.raises(ValueError, match="must not be empty"):
         Level("")
-    with pytest.raises(ValueError, match="blocks of 3 stages"):
+    with pytest.raises(ValueError, match="must have 3 counts"):
         thinned(tiny_network, Level("two", backbone_blocks=(1, 1)))
     far = replace(
         tiny_network.config, pillars=PillarConfig(range_m=(100, 0, -3, 132, 32, 1), pillar_size_m=0.25)
     )
-    with pytest.raises(ValueError, match="level 'near': nothing of the range"):
+    with pytest.raises(ValueError, match="level 'near': reach_m"):
         thinned(tiny_network, Level("near", reach_m=(50, 50)), far)
 
 
@@ -352,7 +352,7 @@ def test_results_are_those_of_the_level(detector: Detector, street: Street) -> N
     assert not same(found, budgeted.at("all", cloud))
     for kind in (points, torch.from_numpy(points), cloud):
         assert same(budgeted.at("half", kind), found)
-    with pytest.raises(ValueError, match="no level 'none'"):
+    with pytest.raises(ValueError, match="unknown level"):
         budgeted.at("none", cloud)
 
 
@@ -370,7 +370,7 @@ def test_empty_scans_come_first(detector: Detector, street: Street) -> None:
         assert len(budgeted(cloud)) == 0
         assert budgeted.controller is None
         assert budgeted.ran == "all"
-        with pytest.raises(ValueError, match="points in range"):
+        with pytest.raises(ValueError, match="point in range"):
             budgeted.measure(cloud)
     budgeted(street(0).points)
     assert budgeted.controller is not None
@@ -408,9 +408,9 @@ def test_bad_arguments(detector: Detector, street: Street) -> None:
     with pytest.raises(ValueError, match="hysteresis"):
         BudgetedDetector(detector, 1.0, levels=LEVELS, hysteresis=2.0)
     with pytest.raises(ValueError, match=r"shape \(N, 4\)"):
-        budgeted(torch.zeros(3, 5))
+        budgeted(torch.zeros(3, 6))
     with pytest.raises(ValueError, match=r"shape \(N, 4\)"):
-        budgeted(np.zeros((3, 5), np.float32))
+        budgeted(np.zeros((3, 6), np.float32))
 
 
 # Energy
@@ -502,5 +502,5 @@ def test_budgets_of_energy_that_cannot_be(detector: Detector, street: Street, tm
     with pytest.raises(ValueError, match="budget_j must be positive"):
         BudgetedDetector(detector, budget_j=0.0, meter=counter.meter)
     still = BudgetedDetector(detector, budget_j=1.0, meter=counter.meter, levels=LEVELS[:1])
-    with pytest.raises(EnergyUnavailableError, match=r"package-0 .* did not move"):
+    with pytest.raises(EnergyUnavailableError, match=r"package-0 did not advance"):
         still(street(0).points)

@@ -90,10 +90,10 @@ def test_fields_left_out_keep_their_defaults() -> None:
         ({"pillars": {"range_m": None}, "backbone": {"dilating": False}}, r"range_m must be six numbers"),
         ({"pillars": {"range_m": [0, -8, -3, 0, 8, 1]}}, r"pillars\.range_m must be minimum"),
         ({"pillars": {"range_m": [0, -8, -3, float("inf"), 8, 1]}}, r"pillars\.range_m"),
-        ({"pillars": {"range_m": [0, -8, -3, 16.16, 8, 1]}}, r"pillars\.range_m must be a whole number of 8"),
+        ({"pillars": {"range_m": [0, -8, -3, 16.16, 8, 1]}}, r"pillars\.range_m must be a multiple of 8"),
         (
             {"pillars": {"range_m": [0, -40, -3, 80, 40, 1]}},
-            r"nearest that fit: x from 0 to 79\.36 or 80\.64; y from -40 to 39\.36 or 40\.64",
+            r"Nearest valid ranges: x from 0 to 79\.36 or 80\.64; y from -40 to 39\.36 or 40\.64",
         ),
         (
             {"head": {"sizes_m": {"car": [4, 2, 1.5]}}},

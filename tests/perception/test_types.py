@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,7 @@ def test_filter(found: Detections) -> None:
     assert rows(found.filter(region_m=(7, 0, 20, 10))) == [1]
     assert rows(found.filter(min_score=0.6, labels=("Car",), region_m=(0, 0, 99, 99))) == [0]
     assert len(Detections.empty().filter(min_score=0.5, labels=["Car"], region_m=(0, 0, 1, 1))) == 0
-    with pytest.raises(TypeError, match=r"labels must be several names, such as \['Car'\]"):
+    with pytest.raises(TypeError, match=r"labels must be a list of names, such as \['Car'\]"):
         found.filter(labels="Car")
     with pytest.raises(ValueError, match="region_m must be x_min, y_min, x_max, y_max"):
         found.filter(region_m=(5, 0, 1, 10))
@@ -112,12 +113,12 @@ def test_embeddings_go_with_their_boxes(found: Detections) -> None:
 @pytest.mark.parametrize(
     ("embeddings", "message"),
     [
-        (vectors(3), r"must be \(4, 128\) float32, a vector for each box; got \(3, 128\)"),
+        (vectors(3), r"must be \(4, 128\) float32, one vector per box; got \(3, 128\)"),
         (vectors(4)[:, :64], r"got \(4, 64\)"),
         (vectors(4).astype(np.float64), "got .* float64"),
         (vectors(4) * np.array([[1], [1], [2], [1]], np.float32), "row 2 has length 2.0"),
         (vectors(4) * np.array([[1], [np.nan], [1], [1]], np.float32), "row 1 has length nan"),
-        (vectors(4) * np.array([[0], [1], [1], [1]], np.float32), "row 0 has length 0.0; divide"),
+        (vectors(4) * np.array([[0], [1], [1], [1]], np.float32), "row 0 has length 0.0. Divide"),
     ],
 )
 def test_embeddings_are_checked(found: Detections, embeddings: np.ndarray, message: str) -> None:
@@ -147,3 +148,30 @@ def test_plot(found: Detections, tmp_path: Path) -> None:
     both = found.plot(tmp_path / "both.png", cloud, title="here")
     assert min(imread(alone).shape[:2]) > 200
     assert imread(both).shape != imread(alone).shape or not np.array_equal(imread(both), imread(alone))
+
+
+def test_plot_without_a_path_is_shown_inline_by_notebooks(found: Detections) -> None:
+    picture = found.plot(title="here")
+    assert picture._repr_png_() == picture.png
+    assert min(imread(BytesIO(picture.png)).shape[:2]) > 200
+
+
+def test_repr_is_one_readable_line(found: Detections) -> None:
+    assert repr(found) == (
+        "Detections(2 Car, 1 Pedestrian, 1 Cyclist; scores 0.20 to 0.90; source='a.bin'; 1 warning)"
+    )
+    assert repr(Detections.empty()) == "Detections(no objects)"
+
+
+@pytest.mark.parametrize(("column", "name"), [([3.0, 60.0], "ring"), ([0.0, 0.05], "time")])
+def test_a_fifth_column_is_named_and_dropped(column: list[float], name: str) -> None:
+    points = np.array([[1, 2, 3, 0.5, column[0]], [4, 5, 6, 0.25, column[1]]])
+    cloud = PointCloud(points, warnings=("w",))
+    np.testing.assert_array_equal(cloud.points, points[:, :4].astype(np.float32))
+    assert cloud.points.dtype == np.float32
+    assert cloud.points.flags.c_contiguous
+    before, dropped = cloud.warnings
+    assert before == "w"
+    assert name in dropped
+    with pytest.raises(ValueError, match="four columns"):
+        PointCloud(np.zeros((2, 6), np.float32))

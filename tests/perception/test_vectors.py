@@ -47,9 +47,9 @@ BAD: list[tuple[Any, str]] = [
     ([[1.0, 2.0]], "rows must be an object with format 'float16'"),
     ({"format": "float32", "dim": 2, "base64": ""}, "format 'float16'"),
     ({"format": "float16", "dim": 0, "base64": ""}, "dim must be a whole number above 0, got 0"),
-    ({"format": "float16", "dim": 2, "base64": "AAA"}, "base64 cannot be read"),
-    ({"format": "float16", "dim": 2, "base64": 3}, "base64 cannot be read"),
-    ({"format": "float16", "dim": 2, "base64": "AAAA"}, "3 bytes are no rows of 2 numbers"),
+    ({"format": "float16", "dim": 2, "base64": "AAA"}, "base64"),
+    ({"format": "float16", "dim": 2, "base64": 3}, "base64"),
+    ({"format": "float16", "dim": 2, "base64": "AAAA"}, "3 bytes"),
 ]
 
 

@@ -22,7 +22,7 @@ from perception.cli.scans.scan import Scan
 from perception.cli.scans.source import MergedScans, ScanPaths, frame_name
 from perception.engines.local import LocalEngine, usable_cores
 from perception.engines.order import run_in_order
-from perception.engines.protocol import Engine, Lost
+from perception.engines.protocol import Engine, WorkerLost
 from perception.errors import DataError
 from perception.io.recordings.bag_scans import BagScan, BagScans
 from perception.scans.watch import OUT_OF_RANGE
@@ -153,7 +153,7 @@ def _engine(options: argparse.Namespace) -> Engine:
 def _all_made(portion: Portion, result: object) -> list[Made]:
     if isinstance(result, Results):
         return result.made
-    assert isinstance(result, Lost)
+    assert isinstance(result, WorkerLost)
     return [Made(None, f"{portion.name}: given up, {_ATTEMPTS} workers were lost at it ({result.reason})")]
 
 

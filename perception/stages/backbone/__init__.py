@@ -1,1 +1,1 @@
-"""The sparse backbone: packed convolutions over the active cells of each level."""
+"""Backbone: packed convolutions over the active cells of each level, or dense ones."""

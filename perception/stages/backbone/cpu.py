@@ -1,4 +1,4 @@
-"""The sparse backbone on a CPU: every level planned once, every layer a few matrix products."""
+"""Sparse backbone on a CPU: a plan per level, a few matrix products per layer."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from sparse_core.conv.convolution.cpu.blocks import (
 from sparse_core.conv.convolution.cpu.keyed import KeyedLevel, keyed_level, keyed_strided_level
 from sparse_core.conv.convolution.cpu.levels import DirectLevel, direct_level, strided_level
 
-#: A level of a bounded grid, or of one without bounds.
+#: Level of a bounded or an unbounded grid.
 PlannedLevel = DirectLevel | KeyedLevel
 
 
 class BackboneRows(NamedTuple):
-    """What the neck joins, at active cells only.
+    """Output of the backbone at active cells.
 
     Attributes:
-        fine: (M + 1, C_fine) rows of the last level; the last row is zero, as that of ``coarse``.
-        fine_level: its cells.
+        fine: (M + 1, C_fine) rows of the last level; the last row of ``fine`` and of ``coarse`` is zero.
+        fine_level: cells of ``fine``.
         coarse: (M' + 1, C_coarse) rows at the neck's resolution.
-        coarse_level: its cells.
+        coarse_level: cells of ``coarse``.
     """
 
     fine: Tensor
@@ -41,15 +41,14 @@ class BackboneRows(NamedTuple):
 
 
 class PlannedBackbone:
-    """Runs a folded sparse backbone whose strided layers dilate, without gradients.
+    """Runs a folded sparse backbone with dilating strided layers, without gradients.
 
-    Results are those of the backbone but for rounding. Weights are packed here and now.
+    Results equal those of the backbone up to rounding. The constructor packs the weights.
 
     Args:
-        backbone: folded.
-        dtype: of features and weights: float32 or bfloat16.
-        keyed: cells are found by their keys and not in a map of all: for grids without bounds. Results are
-            the same to the bit.
+        backbone: folded backbone.
+        dtype: dtype of features and weights: float32 or bfloat16.
+        keyed: find cells by keys instead of in a map of all cells, for unbounded grids; same results.
     """
 
     def __init__(
@@ -61,11 +60,11 @@ class PlannedBackbone:
         }
 
     def __call__(self, pillars: SparseTensor, pool: RowPool) -> BackboneRows:
-        """(M, C) float32 pillar features, cells in key order, to the rows that the neck joins.
+        """Run the backbone on (M, C) float32 pillar features with cells in key order.
 
         Args:
             pillars: cells and features.
-            pool: where rows live; those returned are taken from it.
+            pool: memory for rows, also for the returned ones.
         """
         first = keyed_level if self.keyed else direct_level
         level: PlannedLevel = first(pillars.coordinates, pillars.spatial_shape, pillars.batch_size)
@@ -80,7 +79,7 @@ class PlannedBackbone:
     def _stage(
         self, stage: nn.Module, level: PlannedLevel, rows: Tensor, pool: RowPool
     ) -> tuple[PlannedLevel, Tensor]:
-        """Rows given are given back to the pool."""
+        """Run the layers, and return the input rows to the pool."""
         blocks: list[RowBlock] | None = None
         for part in stage.children():
             if isinstance(part, SparseUnit) and max(part.conv.stride) > 1:
@@ -118,7 +117,7 @@ class PlannedBackbone:
     def _strided(
         self, unit: SparseUnit, level: PlannedLevel, rows: Tensor, pool: RowPool
     ) -> tuple[PlannedLevel, Tensor]:
-        """Rows given are given back to the pool."""
+        """Run the layers, and return the input rows to the pool."""
         sizes = unit.conv.kernel_size, unit.conv.stride, unit.conv.padding
         after: PlannedLevel
         if isinstance(level, KeyedLevel):
@@ -132,7 +131,7 @@ class PlannedBackbone:
         return after, ordered
 
     def _point(self, unit: SparseUnit, rows: Tensor, pool: RowPool) -> Tensor:
-        """A 1x1 layer."""
+        """Run a 1x1 layer."""
         weight, bias = self._packed[unit]
         out = pool.take_with_zero_row(len(rows) - 1, weight.shape[2])
         rows_product(rows[:-1], weight[0], out=out[:-1], bias=bias, relu=unit.relu)
@@ -140,6 +139,6 @@ class PlannedBackbone:
 
 
 def _packed(unit: SparseUnit, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """(K, C_in, C_out) weight and (C_out,) bias."""
+    """Return weight (K, C_in, C_out) and bias (C_out,)."""
     assert unit.conv.bias is not None
     return pack_weight(unit.conv.weight.detach()).to(dtype), unit.conv.bias.detach().to(dtype)

@@ -1,4 +1,4 @@
-"""The dense backbone and neck on a canvas of fixed shape: channels last, cuDNN's fused convolutions."""
+"""Dense backbone and neck on a canvas of fixed shape, channels last, with cuDNN's fused convolutions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparse_core.conv.grid import padded_width
 
 
 class StaticMaps(nn.Module):
-    """Dense backbone and neck on a canvas of fixed shape, (B, C, H, W) to (B, C_out, H/4, W/4)."""
+    """Dense backbone and neck from a canvas (B, C, H, W) to a map (B, C_out, H/4, W/4)."""
 
     def __init__(self, backbone: DenseBackbone, neck: nn.Module) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class StaticMaps(nn.Module):
         self.neck = copy.deepcopy(neck)
 
     def forward(self, canvas: Tensor) -> Tensor:
-        """Map that the head reads."""
+        """Compute the map that the head reads."""
         features = self.neck(self.backbone.maps(canvas))
         assert isinstance(features, Tensor)
         return features
@@ -35,17 +35,15 @@ def canvas_maps(
     batch_size: int,
     dtype: torch.dtype,
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return what makes the head's map of pillar features.
+    """Make a function that computes the head's map from pillar features.
 
     Args:
-        backbone, neck: folded; copied.
+        backbone, neck: folded modules; copied.
         grid_shape: rows and columns of the pillars' grid.
-        batch_size: frames of a call.
-        dtype: of the features.
 
     Returns:
-        Takes (capacity, C) features and their (capacity,) int32 cells of a
-        :class:`~sparse_core.conv.grid.FixedGrid`; gives (B * H * W, C_out).
+        A function from features (capacity, C) and their cells (capacity,) int32 of a
+        :class:`~sparse_core.conv.grid.FixedGrid` to the map (B * H * W, C_out).
     """
     maps = StaticMaps(backbone, neck).to(dtype)
     maps = maps.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -53,7 +51,7 @@ def canvas_maps(
     line = padded_width(columns)
 
     def run(features: Tensor, cells: Tensor) -> Tensor:
-        # Cells without a row go to a place behind the canvas.
+        # Rows without a cell go to an extra row after the canvas.
         inside = torch.where(cells < 0, batch_size * rows * columns, cells // line * columns + cells % line)
         canvas = features.new_zeros(batch_size * rows * columns + 1, features.shape[1])
         canvas = canvas.index_put((inside,), features)

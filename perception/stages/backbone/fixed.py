@@ -1,4 +1,4 @@
-"""The sparse backbone with room for a fixed number of cells a level, for CUDA graphs."""
+"""Sparse backbone with a fixed capacity per level, for CUDA graphs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from perception.stages.backbone.units import Unit, pack_block, pack_unit, usual_
 from sparse_core.conv.grid import FixedGrid, FixedHash, GridLevel, TableRequest, neighbour_tables
 from sparse_core.kernels.op import Impl
 
-#: A bit a cell, or hashed.
+#: Bit grid or hash table.
 CellGrid = FixedGrid | FixedHash
 _KERNEL = (3, 3)
 _LEVEL = GridLevel()
 
 
 class LevelTables(NamedTuple):
-    """Which rows each cell of a level reads.
+    """Neighbour tables (9, capacity) int32.
 
     Attributes:
-        own: (9, capacity) int32 of each level, of the level itself.
-        strided: likewise of the level before, from the second level on; last of all the neck's cells.
+        own: for each level, rows of the level itself.
+        strided: for each level from the second on, rows of the previous level; last, for the neck's cells.
     """
 
     own: list[Tensor]
@@ -34,13 +34,12 @@ class LevelTables(NamedTuple):
 
 
 class FixedLevels:
-    """Stages of a folded sparse backbone whose strided layers dilate.
+    """Stages of a folded sparse backbone with dilating strided layers.
 
     Args:
-        backbone: folded, on the device to run on.
-        capacities: active cells of each level that there is room for, all frames together.
-        dtype: of the features: float16, bfloat16 or float32.
-        impl: of every operation.
+        backbone: folded backbone, on the device to run on.
+        capacities: capacity for active cells of each level, for the whole batch.
+        dtype: dtype of the features: float16, bfloat16 or float32.
     """
 
     def __init__(
@@ -56,15 +55,15 @@ class FixedLevels:
         self.choose_tiles([0] * len(capacities))
 
     def choose_tiles(self, active: Sequence[int]) -> None:
-        """Choose tiles for batches of so many active cells of each level; 0: not known. For speed only."""
+        """Choose tiles for these active cells per level (0: unknown); they change speed only."""
         self._rows = [usual_rows(*pair) for pair in zip(active, self.capacities, strict=True)]
 
     def tables(self, grids: Sequence[CellGrid], neck: CellGrid | None) -> LevelTables:
-        """Tables of all layers.
+        """Make the tables of all layers.
 
         Args:
-            grids: of the levels.
-            neck: cells that the neck is computed at; None: all.
+            grids: grids of the levels.
+            neck: cells that the neck computes; None: all.
         """
         requests = [TableRequest(grid, grid, _KERNEL, (1, 1), (1, 1)) for grid in grids]
         coarser = [*pairwise(grids), (grids[-1], "all" if neck is None else neck)]
@@ -75,11 +74,11 @@ class FixedLevels:
         return LevelTables(tables[: len(grids)], tables[len(grids) :])
 
     def __call__(self, level: int, rows: Tensor, grids: Sequence[CellGrid], tables: LevelTables) -> Tensor:
-        """(capacity, C) rows of a level from those of the one before, or of the pillars."""
+        """Compute rows (capacity, C) of a level from those of the previous level or the pillars."""
         for index, part in enumerate(self._stages[level]):
             entering = index == 0 and level > 0
             table = tables.strided[level - 1] if entering else tables.own[level]
-            # Tables are made beside the encoder: only the first layer may come right after them.
+            # Tables are made in parallel with the encoder, so only the first layer may directly follow them.
             ready = level > 0 or index > 0
             used, usual = grids[level].count, self._rows[level]
             if isinstance(part, Unit):

@@ -1,4 +1,4 @@
-"""Convolutions of a folded network as fixed ones take them."""
+"""Convolutions of a folded network, packed for fixed capacities."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sparse_core.kernels.op import Impl
 
 
 class Unit(NamedTuple):
-    """One convolution: weight (taps, C_in, C_out) in the features' type, bias (C_out,) float32."""
+    """A convolution: weight (taps, C_in, C_out) in the features' dtype, bias (C_out,) float32."""
 
     weight: Tensor
     bias: Tensor | None
     relu: bool
 
     def tiles(self, rows: int) -> ConvolutionConfig:
-        """How a convolution is cut that has about so many rows."""
+        """Return the tiles for about this number of rows."""
         taps, channels_in, channels_out = self.weight.shape
         shape = Shape(max(1, rows), channels_in, channels_out, taps, self.weight.dtype)
         return chosen_config(shape, self.weight.device)
@@ -39,7 +39,7 @@ class Unit(NamedTuple):
         zero_empty: bool = False,
         ready: bool = True,
     ) -> Tensor:
-        """:func:`~sparse_core.conv.convolution.fixed_convolution` by this layer, tiles for ``usual`` rows."""
+        """Run :func:`~sparse_core.conv.convolution.fixed_convolution` with tiles for ``usual`` rows."""
         return fixed_convolution(
             rows,
             self.weight,
@@ -56,20 +56,16 @@ class Unit(NamedTuple):
 
 
 def usual_rows(active: int, capacity: int) -> int:
-    """Rows to cut a convolution for, after a frame that used ``active`` of ``capacity``."""
-    # A frame of nothing says nothing about others; too large a tile costs less than a second round of them.
+    """Return the number of rows to tile for, after a frame that used ``active`` of ``capacity``."""
+    # An empty frame predicts nothing. A tile that is too large costs less than a second wave of tiles.
     return min(max(active + active // 4, capacity // 8), capacity) if active else max(1, capacity // 2)
 
 
 def pack_unit(unit: nn.Module, dtype: torch.dtype) -> Unit:
-    """Weights of a folded unit, sparse or dense, as taps of (C_in, C_out).
-
-    Raises:
-        ValueError: the unit still has its batch norm.
-    """
+    """Pack a folded unit, sparse or dense."""
     assert isinstance(unit, SparseUnit | DenseUnit)
     if not isinstance(unit.norm, nn.Identity):
-        raise ValueError("the network still has its batch norms: fold it first (Network.fold)")
+        raise ValueError("the network has batch norms. Fold it first: network.fold()")
     weight = unit.conv.weight.detach()
     if isinstance(unit, DenseUnit):
         weight = weight.permute(0, 2, 3, 1)
@@ -80,6 +76,6 @@ def pack_unit(unit: nn.Module, dtype: torch.dtype) -> Unit:
 
 
 def pack_block(block: nn.Module, dtype: torch.dtype) -> tuple[Unit, Unit]:
-    """Both convolutions of a residual block, see :func:`pack_unit`."""
+    """Pack both convolutions of a residual block, see :func:`pack_unit`."""
     assert isinstance(block, SparseBlock | DenseBlock)
     return pack_unit(block.first, dtype), pack_unit(block.second, dtype)

@@ -1,4 +1,4 @@
-"""The last map and what is read from it: up and join, heat, peaks, boxes; one or two launches each."""
+"""Last map, heat map, peaks and boxes, with one or two launches each."""
 
 from perception.stages.head.api import fixed_boxes, fixed_heat, fixed_peaks, fixed_up
 from perception.stages.head.types import (

@@ -1,8 +1,7 @@
-"""The last map and what is read from it, for CUDA graphs: fixed shapes, nothing read back to the host.
+"""Last map, heat map, peaks and boxes with fixed shapes and without read-backs, for CUDA graphs.
 
-Maps are (B * H * W, C), cells in row-major order, channels last; features and weights have one type
-(float16, bfloat16 or float32), sums are float32, and results repeat to the bit. None of these operations
-has a gradient.
+Maps are (B * H * W, C) in row-major order. Features and weights have one dtype (float16, bfloat16 or
+float32); sums are float32. Results are deterministic, and there are no gradients.
 """
 
 from __future__ import annotations
@@ -30,25 +29,25 @@ def fixed_up(
     out: Tensor | None = None,
     impl: Impl = "auto",
 ) -> Tensor:
-    """Transposed 2x2 convolution up to the finer map, the sparse level's 1x1 convolution added, ReLU.
+    """Upsample by a transposed 2x2 convolution, add the 1x1 convolution of the sparse level, apply ReLU.
 
     Args:
         coarse: (B * H * W, C_in) dense map, or (capacity, C_in) rows of ``at``.
-        fine: (capacity, C_fine) rows of ``grid``; those behind the last may hold anything.
-        grid: active cells of B grids of 2H x 2W; cells that are not active get no lateral part.
+        fine: (capacity, C_fine) rows of ``grid``; unused rows may hold anything.
+        grid: active cells of B grids of 2H x 2W; inactive cells get no lateral part.
         weights: from :func:`pack_up`.
-        at: cells of B grids of H x W that ``coarse`` has rows of; None: all of them.
-        out: contiguous, written to and returned; with ``at``, rows behind the last stay as they are.
-        impl: ``"reference"``, ``"triton"`` (one launch) or ``"auto"``: Triton on CUDA where installed.
+        at: cells of B grids of H x W for the rows of ``coarse``; None: all cells.
+        out: contiguous output; with ``at``, unused rows stay unchanged.
+        impl: ``"reference"``, ``"triton"`` (one launch) or ``"auto"``: Triton on CUDA if installed.
 
     Returns:
-        (B * 2H * 2W, C_out), of the features' type. With ``at``: (4 * capacity, C_out), row ``4r + 2 (y % 2)
-        + x % 2`` for the finer cell (y, x) below the cell of row r.
+        (B * 2H * 2W, C_out) in the features' dtype. With ``at``: (4 * capacity, C_out), row
+        ``4r + 2 (y % 2) + x % 2`` for the finer cell (y, x) of row r.
 
     Raises:
-        ValueError: shapes that do not fit together.
-        TypeError: types that differ.
-        ImplementationError: a named implementation cannot run here.
+        ValueError: inconsistent shapes.
+        TypeError: different dtypes.
+        ImplementationError: ``impl`` cannot run here.
     """
     _check_features("coarse", coarse, weights.in_channels, weights.up.dtype)
     _check_features("fine", fine, weights.fine_channels, weights.up.dtype)
@@ -84,27 +83,27 @@ def fixed_heat(
     out: Tensor | None = None,
     impl: Impl = "auto",
 ) -> Tensor:
-    """Heat map: 1x1 layer, ReLU, 1x1 layer, sigmoid.
+    """Compute the heat map: 1x1 layer, ReLU, 1x1 layer, sigmoid.
 
     Args:
         features: (B * H * W, C).
         weights: from :func:`pack_heat`.
         spatial_shape: H and W.
-        cells: (N,) int32 rows of the features to compute, all different, negative for none; None: all. The
-            others keep what ``out`` holds.
-        out: (B, classes, H, W) float32 contiguous, written to and returned; needed with ``cells``.
-        impl: as for :func:`fixed_up`; Triton needs one launch.
+        cells: (N,) int32 distinct rows to compute, negative for none; None: all. Other cells of ``out`` stay
+            unchanged.
+        out: (B, classes, H, W) float32 contiguous output; required with ``cells``.
+        impl: see :func:`fixed_up`; Triton takes one launch.
 
     Returns:
         (B, classes, H, W) float32 scores in [0, 1].
 
     Raises:
-        As :func:`fixed_up`.
+        See :func:`fixed_up`.
     """
     _check_features("features", features, weights.in_channels, weights.hidden.dtype)
     frames = _frames(features, spatial_shape)
     if cells is not None and out is None:
-        raise ValueError("cells need out, which keeps the scores of the others")
+        raise ValueError("cells needs out, which keeps the scores of the other cells")
     _check_cells(cells)
     if out is not None:
         _check_out(out, (frames, weights.classes, *spatial_shape), torch.float32)
@@ -120,23 +119,23 @@ def fixed_peaks(
     counters: Tensor | None = None,
     impl: Impl = "auto",
 ) -> Peaks:
-    """The ``top_k`` highest local maxima of a heat map over all classes, exactly.
+    """Find the ``top_k`` highest local maxima of a heat map over all classes, exactly.
 
-    A cell is a peak where its score is positive and no score of its class among its 8 neighbours is higher.
-    Of equal scores the lower ``(class * H + iy) * W + ix`` comes first.
+    A cell is a peak if its score is positive and no neighbour among 8 has a higher score of the same class.
+    Ties rank by ``(class * H + iy) * W + ix``.
 
     Args:
         heat: (B, classes, H, W) float32.
-        top_k: peaks of a frame, at least 1.
-        minimum: (classes,) float32, lower scores of a class are no peaks; None: 0. Where the map is flat
-            every cell is a peak, and the fewer there are, the sooner the highest are found.
-        counters: (B, 2) int32 zeros, which are zeros again afterwards; made anew, they cost a launch more.
-        impl: as for :func:`fixed_up`; Triton needs two launches, whatever the size of the map.
+        top_k: peaks per frame, at least 1.
+        minimum: (classes,) float32 lowest scores of peaks; None: 0. Every cell of a flat map is a peak, so
+            a minimum saves time.
+        counters: (B, 2) int32 zeros, reset after use; None: allocate them, with one more launch.
+        impl: see :func:`fixed_up`; Triton takes two launches for any map.
 
     Raises:
-        ValueError: another shape, also of the counters, ``top_k`` below 1, 2^31 scores or more in a frame.
+        ValueError: wrong shape, ``top_k`` below 1, or 2^31 scores or more in a frame.
         TypeError: scores that are not float32.
-        ImplementationError: a named implementation cannot run here.
+        ImplementationError: ``impl`` cannot run here.
     """
     if heat.ndim != 4 or 0 in heat.shape:
         raise ValueError(f"heat must be (B, classes, H, W) and not empty, got {tuple(heat.shape)}")
@@ -146,7 +145,7 @@ def fixed_peaks(
         raise ValueError(f"top_k must be at least 1, got {top_k}")
     # Offsets are 32-bit, and the last block of a frame may reach beyond its end.
     if heat[0].numel() > 2**31 - 2**16:
-        raise ValueError(f"a frame may have 2^31 - 2^16 scores at most, got {heat[0].numel()}")
+        raise ValueError(f"a frame may have at most 2^31 - 2^16 scores, got {heat[0].numel()}")
     if counters is not None and (counters.shape != (len(heat), 2) or counters.dtype != torch.int32):
         raise ValueError(
             f"counters must be ({len(heat)}, 2) int32, got {counters.dtype} {tuple(counters.shape)}"
@@ -173,7 +172,7 @@ def fixed_boxes(
     spatial_shape: tuple[int, int],
     impl: Impl = "auto",
 ) -> Tensor:
-    """Boxes at chosen cells: three layers on the 3x3 cells around each, decoded for its class.
+    """Compute boxes at chosen cells: three layers on 3x3 cells, decoded for the class.
 
     Args:
         features: (B * H * W, C).
@@ -181,13 +180,13 @@ def fixed_boxes(
         labels: (B, K) int32 classes, -1 for no box.
         weights: from :func:`pack_boxes`.
         spatial_shape: H and W.
-        impl: as for :func:`fixed_up`; Triton needs one launch.
+        impl: see :func:`fixed_up`; Triton takes one launch.
 
     Returns:
-        (B, K, 7) float32 boxes in the LiDAR frame; zeros where the label is -1.
+        (B, K, 7) float32 boxes in the LiDAR frame; zeros for label -1.
 
     Raises:
-        As :func:`fixed_up`.
+        See :func:`fixed_up`.
     """
     _check_features("features", features, weights.in_channels, weights.hidden.dtype)
     frames = _frames(features, spatial_shape)
@@ -224,7 +223,7 @@ def _check_out(out: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
 
 
 def _frames(features: Tensor, spatial_shape: tuple[int, int]) -> int:
-    """Frames of a map; raise unless it is a whole number of at least 1."""
+    """Return the number of frames of a map; raise unless it is a whole number of at least 1."""
     rows, columns = spatial_shape
     if len(features) == 0 or len(features) % (rows * columns):
         raise ValueError(f"features must have a multiple of {rows} * {columns} rows, got {len(features)}")

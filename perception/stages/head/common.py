@@ -1,4 +1,4 @@
-"""Layers of the head in plain torch, which round to the features' type where the kernels do."""
+"""Layers of the head in plain torch, with the rounding of the kernels."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ from perception.stages.head.types import BoxWeights
 
 
 def boxes_of(patch: Callable[[int], Tensor], cells: Tensor, labels: Tensor, weights: BoxWeights) -> Tensor:
-    """Boxes from the 3x3 cells around each peak.
+    """Compute boxes (N, 7) float32 from the 3x3 cells around peaks; zeros for label -1.
 
     Args:
-        patch: features (N, C) of the cell under a tap, row-major.
+        patch: returns features (N, C) of the cells at a tap, row-major.
         cells: (N, 2) column and row in tables of the map's cells.
         labels: (N,) int64, -1 for no box.
         weights: from :func:`pack_boxes`.
-
-    Returns:
-        (N, 7) float32; zeros where the label is -1.
     """
     sums = torch.zeros(len(cells), weights.hidden.shape[2], device=cells.device, dtype=torch.float32)
     for tap, matrix in enumerate(weights.hidden):
@@ -37,10 +34,10 @@ def boxes_of(patch: Callable[[int], Tensor], cells: Tensor, labels: Tensor, weig
 
 
 def product(rows: Tensor, matrix: Tensor) -> Tensor:
-    """(N, C) times a packed matrix in float32."""
+    """Multiply rows (N, C) by a packed matrix in float32."""
     return rows.float() @ matrix[: rows.shape[1]].float()
 
 
 def hidden_of(sums: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
-    """Bias, ReLU and rounding of a layer in between."""
+    """Apply bias, ReLU and rounding of a hidden layer."""
     return torch.relu(sums + bias).to(dtype)

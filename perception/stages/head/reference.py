@@ -1,7 +1,4 @@
-"""The last map and what is read from it in plain torch: the oracle, and what runs on a CPU.
-
-Layers round to the features' type where the kernels do, and sum in float32 as they do.
-"""
+"""Head in plain torch, for CPUs and as the oracle, with the rounding and float32 sums of the kernels."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ def up(
     cells = (((frame * rows + y) * padded_width(columns)) + x).flatten()
     found = row_of(grid.words, cells, inside.flatten(), grid.capacity).long()
     active = (found >= 0)[:, None]
-    # Rows behind the last may hold anything: chosen by where, never multiplied by zero.
+    # Unused rows may hold NaN, so select by where and do not multiply by zero.
     read = torch.where(active, fine[found.clamp(min=0)], 0)
     lateral = torch.where(active, product(read, weights.lateral) + weights.lateral_bias, 0.0)
     result = torch.relu(raised + lateral)[:, :width].to(coarse.dtype)
@@ -101,9 +98,9 @@ def boxes(
     label = labels.flatten().long()
 
     def patch(tap: int) -> Tensor:
-        beside_y, beside_x = y + tap // 3 - 1, x + tap % 3 - 1
-        inside = (beside_y >= 0) & (beside_y < rows) & (beside_x >= 0) & (beside_x < columns)
-        at = torch.where(inside, (frame * rows + beside_y) * columns + beside_x, 0)
+        tap_y, tap_x = y + tap // 3 - 1, x + tap % 3 - 1
+        inside = (tap_y >= 0) & (tap_y < rows) & (tap_x >= 0) & (tap_x < columns)
+        at = torch.where(inside, (frame * rows + tap_y) * columns + tap_x, 0)
         return torch.where(inside[:, None], features[at], 0)
 
     return boxes_of(patch, torch.stack([x, y], dim=1), label, weights).view(frames, count, 7)

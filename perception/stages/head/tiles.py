@@ -1,4 +1,4 @@
-"""How the head's kernels cut their products; numbers to tune, no result depends on them but by rounding."""
+"""Tile sizes of the head's kernels; they change results by rounding only."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 
 
 class Tile(NamedTuple):
-    """How a product is cut.
+    """Tiles of a matrix product.
 
     Attributes:
-        rows: of the map (or boxes) in a program.
-        columns: of the output in a program; only the step up uses it, the others take all.
-        depth: inputs in a step of the sum; 32 where the padded inputs are not a multiple of it.
+        rows: rows of the map (or boxes) per program.
+        columns: output columns per program; used by ``up`` only, others compute all.
+        depth: inputs per step of the sum; 32 if it does not divide the padded inputs.
         warps, stages: see ``triton.Config``.
     """
 
@@ -24,7 +24,7 @@ class Tile(NamedTuple):
     stages: int
 
 
-#: By kernel and bytes of a feature.
+#: Tiles by kernel and bytes per feature.
 TILES = {
     ("up", 2): Tile(64, 32, 64, 4, 2),
     ("up", 4): Tile(32, 32, 32, 4, 2),
@@ -36,10 +36,10 @@ TILES = {
 
 
 def depth_for(tile: Tile, *padded: int) -> int:
-    """The tile's depth, or 32 where it does not divide the padded inputs."""
+    """Return the tile's depth, or 32 if it does not divide the padded inputs."""
     return tile.depth if all(inputs % tile.depth == 0 for inputs in padded) else 32
 
 
 def precision_of(dtype: torch.dtype) -> str:
-    """How ``tl.dot`` multiplies features of this type: float32 in full precision."""
+    """Return the precision of ``tl.dot`` for features of this dtype: full for float32."""
     return "ieee" if dtype == torch.float32 else "tf32"

@@ -1,8 +1,7 @@
-"""Weights as the kernels read them, and what the kernels give.
+"""Packed weights of the head's kernels, and their results.
 
-Matrices are stored input by output, so that a row of features times a matrix is a layer. Inputs are padded
-with zeros to a multiple of 32 and outputs to a power of two, at least 16: blocks of a product need no mask
-on the side of the weights. Biases stay float32, the precision of every sum.
+Matrices are (inputs, outputs). Inputs are padded with zeros to a multiple of 32 and outputs to a power of
+two, at least 16, so that weights need no masks. Biases are float32, the precision of all sums.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from perception.geometry import GroundGrid
 from perception.model.head import BOX_CODE, CentreHead
 from perception.model.layers import DenseUnit, SparseUnit
 
-#: Types of features and weights; sums are float32 throughout.
+#: Dtypes of features and weights; sums are float32.
 FEATURE_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 _INPUT_STEP = 32
@@ -24,10 +23,10 @@ _SMALLEST_OUTPUT = 16
 
 
 class UpWeights(NamedTuple):
-    """Transposed 2x2 convolution of stride 2 and the 1x1 convolution that joins it.
+    """Transposed 2x2 convolution of stride 2, and the 1x1 lateral convolution.
 
     Attributes:
-        up: (4, C_in padded, C_out padded); parity ``2 * (y % 2) + x % 2`` of the finer cell first.
+        up: (4, C_in padded, C_out padded), by parity ``2 * (y % 2) + x % 2`` of the finer cell.
         lateral: (C_fine padded, C_out padded).
         up_bias, lateral_bias: (C_out padded,) float32.
         in_channels, fine_channels, out_channels: widths without padding.
@@ -62,16 +61,16 @@ class HeatWeights(NamedTuple):
 
 
 class BoxWeights(NamedTuple):
-    """The three layers of the box codes and what decodes them.
+    """The three layers of the box codes, and their decoding.
 
     Attributes:
-        hidden: (9, C padded, hidden padded); cells of the patch in row-major order first.
+        hidden: (9, C padded, hidden padded), by cell of the patch in row-major order.
         middle: (hidden padded, hidden padded).
-        box: (hidden padded, codes padded), the codes of a class beside each other.
-        hidden_bias, middle_bias, box_bias: float32, as wide as their layer's output with padding.
+        box: (hidden padded, codes padded), class by class.
+        hidden_bias, middle_bias, box_bias: float32, padded like the outputs.
         mean_sizes: (classes, 3) float32, metres.
         in_channels, classes: widths without padding.
-        grid: of the map.
+        grid: grid of the map.
     """
 
     hidden: Tensor
@@ -90,9 +89,9 @@ class Peaks(NamedTuple):
     """The highest local maxima of each frame's heat map, best first.
 
     Attributes:
-        scores: (B, K) float32, not increasing; 0 where the frame has fewer than K peaks.
-        labels: (B, K) int32 classes; -1 where the frame has fewer than K peaks.
-        cells: (B, K) int32 ``iy * W + ix``; 0 where the frame has fewer than K peaks.
+        scores: (B, K) float32, descending; 0 after the last peak.
+        labels: (B, K) int32 classes; -1 after the last peak.
+        cells: (B, K) int32 ``iy * W + ix``; 0 after the last peak.
     """
 
     scores: Tensor
@@ -101,16 +100,12 @@ class Peaks(NamedTuple):
 
 
 def pack_up(up: DenseUnit, lateral: SparseUnit | DenseUnit, dtype: torch.dtype) -> UpWeights:
-    """Weights of :func:`~perception.stages.head.fixed_up` from a folded network.
+    """Pack the weights of :func:`~perception.stages.head.fixed_up`.
 
     Args:
         up: ``neck.up`` of a folded :class:`~perception.model.network.Network`.
-        lateral: its ``backbone.lateral``.
+        lateral: ``backbone.lateral`` of the same network.
         dtype: float16, bfloat16 or float32.
-
-    Raises:
-        ValueError: a unit that is not folded, another kernel or stride.
-        TypeError: another dtype.
     """
     _check_folded("neck.up", up)
     _check_folded("backbone.lateral", lateral)
@@ -119,24 +114,24 @@ def pack_up(up: DenseUnit, lateral: SparseUnit | DenseUnit, dtype: torch.dtype) 
         raise ValueError("neck.up must be a transposed 2x2 convolution of stride 2")
     if tuple(lateral.conv.kernel_size) != (1, 1):
         raise ValueError(
-            f"backbone.lateral must be a 1x1 convolution, its kernel is {lateral.conv.kernel_size}"
+            f"backbone.lateral must be a 1x1 convolution, got kernel size {lateral.conv.kernel_size}"
         )
-    beside = lateral.conv.weight.detach().flatten(1)
-    if len(beside) != weight.shape[1]:
-        raise ValueError(f"neck.up gives {weight.shape[1]} channels, backbone.lateral {len(beside)}")
+    lateral_weight = lateral.conv.weight.detach().flatten(1)
+    if len(lateral_weight) != weight.shape[1]:
+        raise ValueError(f"neck.up gives {weight.shape[1]} channels, backbone.lateral {len(lateral_weight)}")
     return UpWeights(
         _packed(weight.permute(2, 3, 0, 1).flatten(0, 1), dtype),
-        _packed(beside.mT, dtype),
+        _packed(lateral_weight.mT, dtype),
         _packed_bias(up.conv.bias, weight.shape[1], weight.device),
         _packed_bias(lateral.conv.bias, weight.shape[1], weight.device),
         in_channels=weight.shape[0],
-        fine_channels=beside.shape[1],
+        fine_channels=lateral_weight.shape[1],
         out_channels=weight.shape[1],
     )
 
 
 def pack_heat(head: CentreHead, dtype: torch.dtype) -> HeatWeights:
-    """Weights of :func:`~perception.stages.head.fixed_heat`; ``dtype``: float16, bfloat16 or float32."""
+    """Pack the weights of :func:`~perception.stages.head.fixed_heat`."""
     hidden, heat = head.heat_hidden, head.heat
     return HeatWeights(
         _packed(hidden.weight.detach().flatten(1).mT, dtype),
@@ -150,13 +145,13 @@ def pack_heat(head: CentreHead, dtype: torch.dtype) -> HeatWeights:
 
 
 def pack_boxes(head: CentreHead, dtype: torch.dtype) -> BoxWeights:
-    """Weights of :func:`~perception.stages.head.fixed_boxes`; ``dtype``: float16, bfloat16 or float32."""
+    """Pack the weights of :func:`~perception.stages.head.fixed_boxes`."""
     hidden, middle, box = head.box_hidden, head.box_middle, head.box
     width = hidden.out_features
     in_channels = hidden.in_features // 9
     device = hidden.weight.device
     return BoxWeights(
-        # In steps of a whole cell, since few programs wait for many steps; the padding costs less.
+        # Pad inputs to a power of two: one step per cell is faster than less padding.
         _packed(
             hidden.weight.detach().mT.reshape(9, in_channels, width),
             dtype,
@@ -179,9 +174,9 @@ def _padded_output(width: int) -> int:
 
 
 def _packed(matrix: Tensor, dtype: torch.dtype, *, inputs: int | None = None) -> Tensor:
-    """(…, inputs, outputs) padded with zeros; ``inputs``: width of an input that is padded already."""
+    """Pad (…, inputs, outputs) with zeros; ``inputs`` is the width of an input that is padded already."""
     if dtype not in FEATURE_DTYPES:
-        raise TypeError(f"weights are packed in float16, bfloat16 or float32, not {dtype}")
+        raise TypeError(f"dtype must be float16, bfloat16 or float32, got {dtype}")
     rows, columns = matrix.shape[-2:]
     padded = inputs or -(-rows // _INPUT_STEP) * _INPUT_STEP
     packed = matrix.new_zeros((*matrix.shape[:-2], padded, _padded_output(columns)), dtype=dtype)
@@ -198,4 +193,4 @@ def _packed_bias(bias: Tensor | None, width: int, device: torch.device) -> Tenso
 
 def _check_folded(name: str, unit: DenseUnit | SparseUnit) -> None:
     if not isinstance(unit.norm, nn.Identity):
-        raise ValueError(f"{name} still has its batch norm: fold the network first (Network.fold)")
+        raise ValueError(f"{name} has a batch norm. Fold the network first: network.fold()")

@@ -1,4 +1,4 @@
-"""Peaks and boxes of a map of listed cells, in shapes that a CUDA graph can hold."""
+"""Peaks and boxes of a map of listed cells with fixed shapes, for CUDA graphs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class ListedPeaks(NamedTuple):
     """The highest local maxima of each frame, best first.
 
     Attributes:
-        scores: (B, K) float32, 0 behind the last.
-        labels: (B, K) int32 classes, -1 behind the last.
-        rows: (B, K) int64 rows of the map, 0 behind the last.
+        scores: (B, K) float32; 0 after the last peak.
+        labels: (B, K) int32 classes; -1 after the last peak.
+        rows: (B, K) int64 rows of the map; 0 after the last peak.
     """
 
     scores: Tensor
@@ -28,15 +28,15 @@ class ListedPeaks(NamedTuple):
 def listed_peaks(
     heat: Tensor, around: Tensor, frames: Tensor, top_k: int, batch_size: int, *, minimum: Tensor
 ) -> ListedPeaks:
-    """:func:`~perception.stages.head.fixed_peaks` of listed cells, which alone can be peaks.
+    """:func:`~perception.stages.head.fixed_peaks` for listed cells; only these can be peaks.
 
     Args:
         heat: (classes, M + 4) float32.
-        around: (9, M) int64 which of these lie around each cell.
-        frames: (M,) frame of each cell, -1 of rows that are not in use.
-        top_k: peaks of a frame.
+        around: (9, M) int64 heat columns around each cell.
+        frames: (M,) frame of each cell, -1 for unused rows.
+        top_k: peaks per frame.
         batch_size: frames B.
-        minimum: (classes,) float32; lower scores of a class are no peaks.
+        minimum: (classes,) float32 lowest scores of peaks.
     """
     cells = around.shape[1]
     own = heat[:, :cells]
@@ -46,7 +46,7 @@ def listed_peaks(
     peaks = torch.where((nearby == own) & (own > 0) & (own >= minimum[:, None]), own, 0.0)
     frame = torch.arange(batch_size, device=heat.device)[:, None, None]
     peaks = torch.where(frames == frame, peaks, 0.0).flatten(1)
-    # Bits of numbers that are not negative order as they do; behind them the place, so that no two are equal.
+    # Bits of non-negative floats sort like the floats. The position in the low bits breaks ties.
     places = torch.arange(peaks.shape[1], device=heat.device)
     keys = (peaks.view(torch.int32).long() << 32) | (0xFFFFFFFF - places)
     flat = 0xFFFFFFFF - (torch.topk(keys, min(top_k, keys.shape[1]), dim=1).values & 0xFFFFFFFF)
@@ -61,17 +61,17 @@ def listed_peaks(
 def listed_boxes(
     features: Tensor, around: Tensor, coordinates: Tensor, peaks: ListedPeaks, weights: BoxWeights
 ) -> Tensor:
-    """:func:`~perception.stages.head.fixed_boxes` at rows of a map of listed cells.
+    """:func:`~perception.stages.head.fixed_boxes` for rows of a map of listed cells.
 
     Args:
         features: (M + 4, C).
         around: (9, M) int64 rows around each cell.
         coordinates: (M, 3) integer ``(frame, row, column)`` of each cell.
-        peaks: B frames of K.
+        peaks: K peaks of B frames.
         weights: from :func:`pack_boxes`.
 
     Returns:
-        (B, K, 7) float32, zeros where the label is -1.
+        (B, K, 7) float32; zeros for label -1.
     """
     rows = peaks.rows.flatten()
     read, cells = around[:, rows], coordinates[rows, 1:].flip(1)

@@ -1,6 +1,6 @@
-"""The neck and the heat map: one for each device and grid, computed near active cells only, exactly.
+"""Neck and heat map for each device and grid, computed near active cells only.
 
-Elsewhere they are those of an empty scene (:mod:`perception.stages.neck.empty`), which all of them share.
+Other cells have the exact values of an empty scene (:mod:`perception.stages.neck.empty`).
 """
 
 from perception.stages.neck.api import near_lists, near_tables

@@ -1,4 +1,4 @@
-"""Lists of cells near active ones, and tables over them, for CUDA graphs."""
+"""Lists of cells near active ones, and their neighbour tables, for CUDA graphs."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ def near_lists(
     empty: EmptyMaps | None = None,
     impl: Impl = "auto",
 ) -> list[FixedGrid]:
-    """Cells within 1, 2, … cells of an active one, diagonals included: a grid for each capacity.
+    """List the cells within 1, 2, … cells of an active one, diagonals included: one grid per capacity.
 
     Args:
         first: active cells of two-dimensional grids.
-        capacities: rows there is room for in each list, 1 to 31 of them.
-        written: maps whose listed cells get their values of an empty scene again, in the same launch.
-        empty: geometry of the small map behind ``written``.
+        capacities: capacity of each list, 1 to 31 of them.
+        written: maps whose listed cells are reset to an empty scene in the same launch.
+        empty: geometry of the small map for ``written``.
         impl: ``"reference"`` is plain torch; ``"triton"`` takes two launches and can be captured in a CUDA
             graph (CUDA, or Triton's interpreter); ``"auto"`` is Triton for CUDA tensors.
 
     Raises:
-        ValueError: sizes that do not fit each other.
+        ValueError: inconsistent sizes.
         ImplementationError: ``impl`` cannot run here.
     """
     if len(first.spatial_shape) != 2:
-        raise ValueError(f"first must be of two dimensions, got {first.spatial_shape}")
+        raise ValueError(f"first must have two dimensions, got {first.spatial_shape}")
     if not 1 <= len(capacities) <= _MOST_LISTS or min(capacities) < 1:
         raise ValueError(f"capacities must be 1 to {_MOST_LISTS} positive numbers, got {list(capacities)}")
     if (written is None) != (empty is None):
-        raise ValueError("written and empty go together")
+        raise ValueError("pass written and empty together")
     if written is not None and empty is not None:
         _check_written(written, empty)
     if NECK.choose(impl, first.cells.device) == "reference":
@@ -58,24 +58,25 @@ def near_lists(
 def near_tables(
     lists: Sequence[FixedGrid], empty: EmptyMaps, fine_cells: Tensor, *, impl: Impl = "auto"
 ) -> NearTables:
-    """Tables of all layers over the lists, and the finer cells below the last.
+    """Make the tables of all layers over the lists, and list the finer cells of the last list.
 
     Args:
-        lists: lists 0 to n of one map, n odd and at least 3; each holds the cells next to the one before.
-        empty: geometry of the small map, of the lists' shape.
-        fine_cells: (4 * capacity of the last list,) int32, overwritten: ``(frame * 2H + iy) * 2W + ix`` of
-            the finer cells, -1 behind the last.
-        impl: as for :func:`near_lists`; Triton takes one launch.
+        lists: lists 0 to n of one map, n odd and at least 3; each contains the neighbours of the previous
+            one.
+        empty: geometry of the small map, with the lists' shape.
+        fine_cells: (4 * capacity of the last list,) int32 output: ``(frame * 2H + iy) * 2W + ix`` of the
+            finer cells; -1 after the last.
+        impl: see :func:`near_lists`; Triton takes one launch.
 
     Raises:
-        ValueError: lists that do not fit each other, or ``fine_cells`` of another shape.
+        ValueError: inconsistent lists, or a wrong shape of ``fine_cells``.
         ImplementationError: ``impl`` cannot run here.
     """
     if len(lists) < 4 or len(lists) % 2:
-        raise ValueError(f"lists must be an even number, at least 4, got {len(lists)}")
+        raise ValueError(f"the number of lists must be even and at least 4, got {len(lists)}")
     shapes = {(entry.spatial_shape, entry.batch_size) for entry in lists}
     if shapes != {(empty.shape, lists[0].batch_size)}:
-        raise ValueError(f"lists must be of maps of {empty.shape}, got {sorted(shapes)}")
+        raise ValueError(f"lists must have maps of shape {empty.shape}, got {sorted(shapes)}")
     if tuple(fine_cells.shape) != (4 * lists[-1].capacity,) or fine_cells.dtype != torch.int32:
         raise ValueError(
             f"fine_cells must be ({4 * lists[-1].capacity},) int32, got {tuple(fine_cells.shape)}"

@@ -1,7 +1,6 @@
-"""The neck and the heat map on a CPU over a bounded grid.
+"""Neck and heat map on a CPU for a bounded grid, computed in tiles near active cells.
 
-They are computed at cells near active ones, in tiles; elsewhere they are those of an empty scene (see
-:mod:`perception.stages.neck.empty`).
+Other cells have the values of an empty scene, see :mod:`perception.stages.neck.empty`.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ from sparse_core.conv.convolution.cpu.tiles import (
 
 
 class _Weights(NamedTuple):
-    """Layers of the neck and the heat map as matrices, and what they give for an empty scene.
+    """Matrices of the neck and the heat map, and their values for an empty scene.
 
     Attributes:
-        convolutions: weight and bias of each 3x3 layer, for tiles, the finer one last.
-        up: (C, 4 * C_out), columns by parity, then channel; its bias (C_out,).
-        heat: hidden and last layer of the heat map, (C_in, C_out) and bias each; the last is float32, so that
-            scores keep their order.
-        empty: (small cells, C) input of each 3x3 layer, row-major; for the finer one (4 * small cells, C_out)
-            in rows ``4 * cell + parity``, and before it the input of ``up``.
-        empty_features, empty_heat: (4 * small cells, C), rows likewise.
+        convolutions: weight and bias of each 3x3 layer for tiles; the finer layer is last.
+        up: weight (C, 4 * C_out), by parity, then channel, and bias.
+        heat: weight (C_in, C_out) and bias of both layers of the heat map; the last is float32, to keep the
+            order of scores.
+        empty: (small cells, C) inputs of the 3x3 layers and of ``up``; last the input of the finer 3x3 layer,
+            (4 * small cells, C_out) in rows ``4 * cell + parity``.
+        empty_features, empty_heat: (4 * small cells, C) in the same row order.
     """
 
     convolutions: list[tuple[Tensor, Tensor]]
@@ -57,11 +56,11 @@ class _Weights(NamedTuple):
 
 
 class NeckCells(ABC):
-    """Cells at which a layer is computed, and the row that every cell has.
+    """Cells that a layer computes, and the row of every cell.
 
     Attributes:
-        cells: (M, 3) int64 ``(frame, row, column)`` in the order of their rows.
-        empty_count: rows of the empty scene, which stand for all others.
+        cells: (M, 3) int64 ``(frame, row, column)`` in row order.
+        empty_count: rows of the empty scene, used for all other cells.
     """
 
     cells: Tensor
@@ -72,34 +71,38 @@ class NeckCells(ABC):
 
     @abstractmethod
     def at(self, cells: Tensor) -> Tensor:
-        """(M,) int32 row of each cell."""
+        """Return the row (M,) int32 of each cell."""
 
     @abstractmethod
     def tiles_of(self, after: NeckCells, values: Tensor) -> TilePlan:
-        """How a 3x3 layer reads values of these cells to make those of ``after``."""
-
-    @abstractmethod
-    def whole(self, values: Tensor) -> Tensor | ListedMap:
-        """The map that rows as :meth:`values` makes them stand for; their memory is not kept."""
-
-    @abstractmethod
-    def heat(self, values: Tensor) -> Tensor:
-        """The heat map that they stand for, likewise."""
+        """Plan the tiles of a 3x3 layer from these cells to ``after``."""
 
     def values(self, empty: Tensor, pool: RowPool) -> Tensor:
-        """Rows to be filled, with those of the empty scene and the one of zeros behind them."""
+        """Allocate rows for the cells, followed by those of the empty scene and a row of zeros."""
         values = pool.take_with_zero_row(len(self) + self.empty_count, empty.shape[1], empty.dtype)
         values[len(self) : -1] = empty
         return values
 
 
-class _Cells(NeckCells):
-    """Cells of several maps of one shape at which a layer is computed, and the row that each cell has.
+class OutputCells(NeckCells):
+    """Cells of the last layer, whose rows can be read as a map."""
+
+    @abstractmethod
+    def whole(self, values: Tensor) -> Tensor | ListedMap:
+        """Return the map of rows from :meth:`values`, in new memory."""
+
+    @abstractmethod
+    def heat(self, values: Tensor) -> Tensor:
+        """Return the heat map of rows from :meth:`values`, in new memory."""
+
+
+class _MapCells(OutputCells):
+    """Cells of maps of one shape.
 
     Args:
-        near: (B, H, W) bool: the cells.
-        cells: (M, 3) int64 the same in the order of their rows.
-        empty_rows: (H, W) int32 row of the empty scene, counted from 0, that a cell has elsewhere.
+        near: (B, H, W) bool mask of the cells.
+        cells: (M, 3) int64 the same cells in row order.
+        empty_rows: (H, W) int32 row of the empty scene, from 0, for every other cell.
         empty_count: rows of the empty scene.
     """
 
@@ -117,37 +120,37 @@ class _Cells(NeckCells):
         return frame * self._strides[0] + row * self._strides[1] + (column + self._origin)
 
     def at(self, cells: Tensor) -> Tensor:
-        """(M,) int32 row of each cell."""
+        """Return the row (M,) int32 of each cell."""
         return self._rows.index_select(0, self._places(cells))
 
     def tiles_of(self, after: NeckCells, values: Tensor) -> TilePlan:
-        """How a 3x3 layer reads values of these cells to make those of ``after``."""
-        assert isinstance(after, _Cells)
+        """Plan the tiles of a 3x3 layer from these cells to ``after``."""
+        assert isinstance(after, _MapCells)
         batch, *shape = after.near.shape
         tile, channels = TILE_SHAPES[values.dtype], values.shape[1]
         return tile_plan(after.cells, shape, batch, tile, self._rows, self._strides, self._origin, channels)
 
     def whole(self, values: Tensor) -> Tensor:
-        """(B, C, H, W), channels last, of rows as :meth:`values` makes them."""
+        """Return (B, C, H, W), channels last, of rows from :meth:`values`."""
         rows = self.all_rows.reshape(-1)
         taken = take_rows(values, rows, out=values.new_empty((len(rows), values.shape[1])))
         return taken.view(*self.near.shape, -1).permute(0, 3, 1, 2)
 
     def heat(self, values: Tensor) -> Tensor:
-        """(B, C, H, W) contiguous, likewise."""
+        """Return (B, C, H, W) contiguous of rows from :meth:`values`."""
         return self.whole(values).contiguous()
 
 
 class CpuBoundedNeck:
-    """Runs a folded neck and the heat map of a folded head on rows, without gradients.
+    """Runs a folded neck and heat map on rows, without gradients.
 
-    Results are those of the dense layers but for rounding. Weights are packed here and now.
+    Results equal those of the dense layers up to rounding. The constructor packs the weights.
 
     Args:
-        neck: folded.
-        head: folded; its heat map is used.
+        neck: folded neck.
+        head: folded head, for its heat map.
         shape: rows and columns of the neck's map.
-        dtype: of features and weights: float32 or bfloat16. Logits of the heat map are float32.
+        dtype: dtype of features and weights: float32 or bfloat16. Heat logits are float32.
     """
 
     def __init__(
@@ -160,8 +163,8 @@ class CpuBoundedNeck:
         with torch.inference_mode():
             self._weights = _pack(neck, head, empty.small, dtype)
 
-    def features(self, rows: BackboneRows, pool: RowPool) -> tuple[NeckCells, Tensor]:
-        """Cells and rows of the map that the head reads; both rows given and returned are the pool's."""
+    def features(self, rows: BackboneRows, pool: RowPool) -> tuple[OutputCells, Tensor]:
+        """Compute cells and rows of the head's map; the pool owns input and output rows."""
         convolutions, empty = self._weights.convolutions, self._weights.empty
         before = self._active(rows)
         values = before.values(empty[0], pool)
@@ -182,8 +185,8 @@ class CpuBoundedNeck:
         pool.give(values, raised, rows.fine, rows.coarse)
         return last, made
 
-    def heat_logits(self, cells: NeckCells, features: Tensor, pool: RowPool) -> Tensor:
-        """The logits of what :meth:`features` gives, which goes back to the pool: (B, classes, 2H, 2W)."""
+    def heat_logits(self, cells: OutputCells, features: Tensor, pool: RowPool) -> Tensor:
+        """Compute heat logits (B, classes, 2H, 2W), and return the rows of :meth:`features` to the pool."""
         (hidden_weight, hidden_bias), (weight, bias) = self._weights.heat
         logits = cells.values(self._weights.empty_heat, pool)
         count = len(cells)
@@ -199,26 +202,26 @@ class CpuBoundedNeck:
         return heat
 
     def _active(self, rows: BackboneRows) -> NeckCells:
-        """Cells of the coarse rows, in their order."""
+        """Return the cells of the coarse rows, in their order."""
         level = rows.coarse_level
         near = torch.zeros((level.batch_size, *self.shape), dtype=torch.bool)
         near[tuple(level.cells.unbind(1))] = True
-        return _Cells(near, level.cells, self._empty_rows, self._empty_cells)
+        return _MapCells(near, level.cells, self._empty_rows, self._empty_cells)
 
     def _dilated(self, cells: NeckCells) -> NeckCells:
-        assert isinstance(cells, _Cells)
-        return _Cells(*dilated_cells(cells.near), self._empty_rows, self._empty_cells)
+        assert isinstance(cells, _MapCells)
+        return _MapCells(*dilated_cells(cells.near), self._empty_rows, self._empty_cells)
 
     def _finer(self, cells: NeckCells) -> NeckCells:
-        """Cells of the finer map below those given, four a row."""
-        assert isinstance(cells, _Cells)
+        """Return the four finer cells of each cell."""
+        assert isinstance(cells, _MapCells)
         near = cells.near.repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)
-        return _Cells(near, finer_cells(cells.cells), self._empty_fine_rows, 4 * self._empty_cells)
+        return _MapCells(near, finer_cells(cells.cells), self._empty_fine_rows, 4 * self._empty_cells)
 
-    def _last(self, fine: NeckCells) -> NeckCells:
-        """Cells of the finer map that its 3x3 layer reaches."""
-        assert isinstance(fine, _Cells)
-        return _Cells(*dilated_cells(fine.near), self._empty_fine_rows, 4 * self._empty_cells)
+    def _last(self, fine: NeckCells) -> OutputCells:
+        """Return the finer cells that the last 3x3 layer reaches."""
+        assert isinstance(fine, _MapCells)
+        return _MapCells(*dilated_cells(fine.near), self._empty_fine_rows, 4 * self._empty_cells)
 
     def _layer(
         self,
@@ -230,7 +233,7 @@ class CpuBoundedNeck:
         pool: RowPool,
         residual: Tensor | None = None,
     ) -> Tensor:
-        """A 3x3 layer: values at ``before`` to values at ``after``."""
+        """Run a 3x3 layer from values at ``before`` to values at ``after``."""
         weight, bias = self._weights.convolutions[index]
         return tile_convolution(
             values,
@@ -246,19 +249,19 @@ class CpuBoundedNeck:
     def _raised(
         self, cells: NeckCells, values: Tensor, fine: NeckCells, rows: BackboneRows, pool: RowPool
     ) -> Tensor:
-        """The finer map before its 3x3 layer, at ``fine``."""
+        """Compute the finer map before its 3x3 layer, at ``fine``."""
         weight, bias = self._weights.up
         raised = fine.values(self._weights.empty[-1], pool)
         count = len(fine)
         rows_product(values[: len(cells)], weight, out=raised[:count].view(len(cells), -1), bias=bias)
-        # Cells of the finer level are distinct: every row gets one addend.
+        # Cells of the finer level are distinct, so every row gets one addend.
         raised.index_add_(0, fine.at(rows.fine_level.cells), rows.fine[:-1])
         relu_rows_(raised[:count])
         return raised
 
 
 def dilated_cells(near: Tensor) -> tuple[Tensor, Tensor]:
-    """Cells of (B, H, W) bool maps within one cell of those given, as a map and as an (M, 3) int64 list."""
+    """Dilate (B, H, W) bool maps by one cell; return the mask and the cells (M, 3) int64."""
     planned = plan_dilated(near)
     if planned is not None:
         return planned
@@ -267,16 +270,12 @@ def dilated_cells(near: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def padded_rows(cells: Tensor, empty_rows: Tensor, empty_count: int, batch_size: int) -> Tensor:
-    """Row of each cell of maps with the margins that tiles read.
+    """Return the row of each cell with the margins of tiles: (B, H + margins, W + margins) int32.
 
     Args:
-        cells: (M, 3) int64 those that are listed, in the order of their rows.
-        empty_rows: (H, W) int32 row of the empty scene, counted from 0, that a cell has elsewhere.
-        empty_count: rows of the empty scene, behind those listed; behind them one of zeros, for the margins.
-        batch_size: maps.
-
-    Returns:
-        (B, H + margins, W + margins) int32.
+        cells: (M, 3) int64 listed cells, in row order.
+        empty_rows: (H, W) int32 row of the empty scene, from 0, for every other cell.
+        empty_count: rows of the empty scene, after the listed ones; a row of zeros for margins follows.
     """
     planned = plan_rows(cells, empty_rows, empty_count, batch_size, TILE_MARGINS)
     if planned is not None:
@@ -295,13 +294,13 @@ def padded_rows(cells: Tensor, empty_rows: Tensor, empty_count: int, batch_size:
 
 
 def finer_cells(cells: Tensor) -> Tensor:
-    """The (4 * M, 3) finer cells below each of (M, 3), side by side."""
+    """Return the four finer cells (4 * M, 3) of each cell (M, 3)."""
     parity = torch.tensor([[0, dy, dx] for dy in (0, 1) for dx in (0, 1)])
     return ((cells * torch.tensor([1, 2, 2]))[:, None] + parity).reshape(-1, 3)
 
 
 def _pack(neck: Neck, head: CentreHead, small: tuple[int, int], dtype: torch.dtype) -> _Weights:
-    """Weights as matrices, and the layers of an empty scene on a small map."""
+    """Pack the weights and run the layers on a small empty scene."""
     units = [unit for block in neck.blocks for unit in _units(block)] + [neck.out]
     weight = neck.up.conv.weight
     empty = EmptyScene.of(neck, head, small)
@@ -329,6 +328,6 @@ def _bias(unit: DenseUnit) -> Tensor:
 
 
 def _matrix(layer: nn.Conv2d) -> tuple[Tensor, Tensor]:
-    """A 1x1 layer: (C_in, C_out) and its bias."""
+    """Return weight (C_in, C_out) and bias of a 1x1 layer."""
     assert layer.bias is not None
     return layer.weight[:, :, 0, 0].T.contiguous(), layer.bias

@@ -1,7 +1,7 @@
-"""The neck and the heat map on a CPU over an unbounded grid: cells are lists of sorted 64-bit keys.
+"""Neck and heat map on a CPU for an unbounded grid, with cells as sorted 64-bit keys.
 
-They are those of :mod:`perception.stages.neck.cpu_bounded`, to the bit, without a map of all cells. Of the
-empty scene one value stands for all cells that no active one reaches, or four for the finer map.
+Results equal those of :mod:`perception.stages.neck.cpu_bounded`, bit for bit. Cells that no active cell
+reaches share one value of the empty scene, or four in the finer map.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from perception.model.head import CentreHead
 from perception.model.listed_map import ListedMap
 from perception.model.neck import Neck
 from perception.stages.backbone.cpu import BackboneRows
-from perception.stages.neck.cpu_bounded import CpuBoundedNeck, NeckCells, finer_cells
+from perception.stages.neck.cpu_bounded import CpuBoundedNeck, NeckCells, OutputCells, finer_cells
 from perception.stages.neck.empty import EmptyMaps, list_reach
 from sparse_core.conv.convolution.cpu.keyed import CellKeys, KeyedLevel, merged
 from sparse_core.conv.convolution.cpu.tiles import TILE_SHAPES, TilePlan, keyed_tile_plan
@@ -24,13 +24,13 @@ from sparse_core.conv.coordinates.common import coordinates_from_keys, key_strid
 Rows = npt.NDArray[np.int32]
 
 
-class _KeyedCells(NeckCells):
+class _KeyedCells(OutputCells):
     """Cells of an unbounded map.
 
     Args:
         index: rows by key.
         cells: (M, 3) int64 in the order of their rows.
-        shape: rows and columns that there are keys for.
+        shape: rows and columns that have keys.
         empty_count: rows of the empty scene: 1, or 4 by parity.
     """
 
@@ -39,21 +39,21 @@ class _KeyedCells(NeckCells):
 
     @classmethod
     def of(cls, keys: npt.NDArray[np.int64], shape: tuple[int, int], empty_count: int) -> _KeyedCells:
-        """Cells in the order of their rising keys."""
+        """Make cells from ascending keys."""
         cells = coordinates_from_keys(torch.from_numpy(keys), shape).long()
         return cls(CellKeys(keys), cells, shape, empty_count)
 
     def at(self, cells: Tensor) -> Tensor:
-        """(M,) int32 row of each cell."""
+        """Return the row (M,) int32 of each cell."""
         return torch.from_numpy(self._filled(self.index.rows_of(linear_keys(cells, self.shape).numpy())))
 
     def tiles_of(self, after: NeckCells, values: Tensor) -> TilePlan:
-        """How a 3x3 layer reads values of these cells to make those of ``after``."""
+        """Plan the tiles of a 3x3 layer from these cells to ``after``."""
         tile = TILE_SHAPES[values.dtype]
         return keyed_tile_plan(after.cells, self.shape, self.windows, values.shape[1], tile)
 
     def windows(self, corners: Tensor, size: tuple[int, int]) -> Rows:
-        """Rows of windows of cells; see :data:`~sparse_core.conv.convolution.cpu.TileWindows`."""
+        """Return rows of windows; see :data:`~sparse_core.conv.convolution.cpu.TileWindows`."""
         keys = linear_keys(corners, self.shape).numpy()
         return self._filled(self.index.windows_of(keys, size, self.shape))
 
@@ -62,16 +62,16 @@ class _KeyedCells(NeckCells):
         return filled
 
     def whole(self, values: Tensor) -> ListedMap:
-        """The map of the listed cells."""
+        """Return the map of the listed cells."""
         return ListedMap(self.cells, self.index, values[:-1].clone(), self.shape)
 
     def heat(self, values: Tensor) -> Tensor:
-        """(M + 4, classes) in the order of the map's values."""
+        """Return (M + 4, classes) in the order of the map's values."""
         return values[:-1].clone()
 
 
 class _FinerCells(NeckCells):
-    """The four finer cells below each of some cells: found by these."""
+    """The four finer cells of each cell, found by the coarse cells."""
 
     empty_count = 4
 
@@ -80,22 +80,22 @@ class _FinerCells(NeckCells):
         self.shape = 2 * coarse.shape[0], 2 * coarse.shape[1]
 
     def at(self, cells: Tensor) -> Tensor:
-        """(M,) int32 row of each cell."""
+        """Return the row (M,) int32 of each cell."""
         frame, row, column = cells.unbind(1)
         rows = self.coarse.at(torch.stack([frame, row >> 1, column >> 1], dim=1))
         return (4 * rows + 2 * (row & 1) + (column & 1)).int()
 
     def tiles_of(self, after: NeckCells, values: Tensor) -> TilePlan:
-        """How a 3x3 layer reads values of these cells to make those of ``after``."""
+        """Plan the tiles of a 3x3 layer from these cells to ``after``."""
         tile = TILE_SHAPES[values.dtype]
         return keyed_tile_plan(after.cells, self.shape, self.windows, values.shape[1], tile)
 
     def windows(self, corners: Tensor, size: tuple[int, int]) -> Rows:
-        """Rows of windows of cells whose first cells are odd in row and column, as tiles read them."""
+        """Return rows of windows that start at an odd row and column, as in tiles."""
         height, width = size[0] // 2 + 1, size[1] // 2 + 1
         coarse = self.coarse.windows(corners >> torch.tensor([0, 1, 1]), (height, width))
         rows = coarse.reshape(height, width, -1)
-        # Each of them holds two by two; the window begins with the odd ones of the first.
+        # A coarse cell has 2 x 2 finer ones; the window starts at the odd ones of the first.
         places = [
             4 * rows[(dy + 1) // 2, (dx + 1) // 2] + 2 * ((dy + 1) % 2) + (dx + 1) % 2
             for dy in range(size[0])
@@ -103,17 +103,9 @@ class _FinerCells(NeckCells):
         ]
         return np.stack(places)
 
-    def whole(self, values: Tensor) -> Tensor:
-        """Nobody reads the map before its last layer."""
-        raise NotImplementedError
-
-    def heat(self, values: Tensor) -> Tensor:
-        """Nor a heat map of it."""
-        raise NotImplementedError
-
 
 class CpuUnboundedNeck(CpuBoundedNeck):
-    """Runs a folded neck and the heat map of a folded head on rows of an unbounded grid.
+    """Runs a folded neck and heat map on rows of an unbounded grid.
 
     Args:
         neck, head, dtype: see :class:`~perception.stages.neck.cpu_bounded.CpuBoundedNeck`.
@@ -148,11 +140,11 @@ class CpuUnboundedNeck(CpuBoundedNeck):
         assert isinstance(cells, _KeyedCells)
         return _FinerCells(cells)
 
-    def _last(self, fine: NeckCells) -> NeckCells:
+    def _last(self, fine: NeckCells) -> OutputCells:
         assert isinstance(fine, _FinerCells)
         line = key_strides(fine.shape)[1]
         coarse = coordinates_from_keys(torch.from_numpy(fine.coarse.index.keys), fine.coarse.shape)
         corner = linear_keys(coarse.long() * torch.tensor([1, 2, 2]), fine.shape).numpy()
-        # The two by two of each, and the cells around them.
+        # The 2 x 2 finer cells of each, and their neighbours.
         keys = merged(*(corner + dx for dx in range(-1, 3)))
         return _KeyedCells.of(merged(*(keys + dy * line for dy in range(-1, 3))), fine.shape, 4)

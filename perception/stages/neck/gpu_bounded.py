@@ -1,4 +1,4 @@
-"""The neck and the heat map on a GPU over a bounded grid: layers over lists of cells, whole maps."""
+"""Neck and heat map on a GPU for a bounded grid: layers over lists of cells, whole maps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sparse_core.kernels.op import Impl
 
 
 class BoundedPlan(NamedTuple):
-    """Where a batch of frames is computed: lists 0 to n, and the tables of the layers over them."""
+    """Lists 0 to n of cells to compute, and their neighbour tables."""
 
     lists: list[FixedGrid]
     tables: NearTables
@@ -28,18 +28,13 @@ class BoundedPlan(NamedTuple):
 class GpuBoundedNeck(GpuListNeck[FixedGrid, BoundedPlan]):
     """Neck and heat map of batches of one size, see :class:`~perception.stages.neck.gpu_lists.GpuListNeck`.
 
-    The last map and the heat map are whole: they are those of an empty scene but for the cells of the last
-    list, which get their empty values back before the next batch.
+    The last map and the heat map are whole. They equal an empty scene except at the cells of the last list,
+    which are reset before the next batch.
 
     Args:
-        weights: on the device to run on.
+        weights: weights on the device to run on.
         shape: rows and columns of the neck's map.
-        batch_size: frames of a call.
-        capacities: cells of lists 0 to n that there is room for.
-        impl: of every step.
-
-    Raises:
-        ValueError: no block, or capacities for another number of lists.
+        capacities: capacities of lists 0 to n.
     """
 
     def __init__(
@@ -55,13 +50,13 @@ class GpuBoundedNeck(GpuListNeck[FixedGrid, BoundedPlan]):
         super().__init__(weights, EmptyMaps(shape, list_reach(len(weights.blocks))), capacities, impl=impl)
 
     def plan(self, first: FixedGrid, fine: FixedGrid) -> BoundedPlan:
-        """Lists and tables of a batch; the maps become those of an empty scene."""
+        """Make lists and tables of a batch, and reset the maps to an empty scene."""
         lists = near_lists(first, self.capacities[1:], written=self.written, empty=self.empty, impl=self.impl)
         lists = [first, *lists]
         return BoundedPlan(lists, near_tables(lists, self.empty, self.written.cells, impl=self.impl))
 
     def map(self, sparse: Tensor, table: Tensor, fine: FixedGrid, plan: BoundedPlan) -> Tensor:
-        """The finer map, (B * 2H * 2W, C)."""
+        """Compute the finer map (B * 2H * 2W, C)."""
         near = self.capacities[-2]
         coarse = self.coarse(sparse, table, plan)[-1][:near]
         fixed_up(
@@ -84,7 +79,7 @@ class GpuBoundedNeck(GpuListNeck[FixedGrid, BoundedPlan]):
         )
 
     def heat(self) -> Tensor:
-        """The heat map of the map: (B, classes, 2H, 2W) float32."""
+        """Compute the heat map (B, classes, 2H, 2W) float32 of the map."""
         rows, columns = self.empty.shape
         return fixed_heat(
             self.written.features, self.weights.heat, spatial_shape=(2 * rows, 2 * columns),

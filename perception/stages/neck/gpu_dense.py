@@ -1,4 +1,4 @@
-"""The neck and the heat map on a GPU at every cell: for small maps, where launches cost more than cells."""
+"""Dense neck and heat map on a GPU, for small maps, where launches cost more than cells."""
 
 from __future__ import annotations
 
@@ -16,14 +16,11 @@ from sparse_core.kernels.op import Impl
 
 
 class GpuDenseNeck:
-    """Neck and heat map of batches of one size.
+    """Dense neck and heat map for one batch size.
 
     Args:
-        weights: on the device to run on.
+        weights: weights on the device to run on.
         shape: rows and columns of the neck's map.
-        batch_size: frames of a call.
-        device: where to run.
-        impl: of every step.
     """
 
     def __init__(
@@ -53,11 +50,11 @@ class GpuDenseNeck:
         )
 
     def __call__(self, sparse: Tensor, table: Tensor, level: FixedGrid) -> tuple[Tensor, Tensor]:
-        """The finer map (B * 2H * 2W, C) and the heat map (B, classes, 2H, 2W) of it.
+        """Compute the finer map (B * 2H * 2W, C) and its heat map (B, classes, 2H, 2W).
 
         Args:
             sparse: (capacity, C) rows of the backbone's last level.
-            table: (9, B * H * W) which of them each cell of the neck's map reads.
+            table: (9, B * H * W) rows of ``sparse`` for each cell of the neck's map.
             level: cells of ``sparse``.
         """
         coarse = self.weights.down.convolve(sparse, table, None, self._cells, zero_empty=True, impl=self.impl)

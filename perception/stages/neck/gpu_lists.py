@@ -1,4 +1,4 @@
-"""Layers of the neck over lists of cells on a GPU; what they give for an empty scene is computed once."""
+"""Layers of the neck over lists of cells on a GPU, with precomputed values of an empty scene."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KERNEL = (3, 3)
 
 
 class ListPlan(Protocol):
-    """Lists 0 to n of cells, and the tables of the layers over them."""
+    """Lists 0 to n of cells, and their neighbour tables."""
 
     @property
     def lists(self) -> Sequence[FixedGrid | FixedHash]:
@@ -36,12 +36,12 @@ class ListPlan(Protocol):
 
 
 class EmptyRows(NamedTuple):
-    """Rows of an empty scene on the small map, as the kernels give them.
+    """Rows of an empty scene on the small map, computed by the kernels.
 
     Attributes:
-        layers: (small cells, C) of each layer of the blocks.
+        layers: (small cells, C) output of each layer of the blocks.
         raised: (4 * small cells, C_out) input of the finer 3x3 layer, see :meth:`EmptyMaps.finer_cell`.
-        features: (4 * small cells, C_out) what that layer gives.
+        features: (4 * small cells, C_out) output of that layer.
         heat: (4 * small cells, classes) float32.
     """
 
@@ -56,21 +56,16 @@ Plan = TypeVar("Plan", bound=ListPlan)
 
 
 class GpuListNeck(ABC, Generic[Cells, Plan]):
-    """Neck and heat map of batches of one size, computed where active cells reach and nowhere else.
+    """Neck and heat map near active cells, for one batch size.
 
-    Layer k is computed at the cells within k of an active one, list k. Its rows lie side by side; behind them
-    is the small map that the layer gives for an empty scene, which is read for all other cells. Values are
-    those of the dense layers, to the bit if these use the same ``configs``.
+    Layer k is computed at list k, the cells within k cells of an active one. Its buffer has the rows of the
+    list, then the small map of an empty scene for all other cells. Values equal those of the dense layers,
+    bit for bit with the same ``configs``.
 
     Args:
-        weights: on the device to run on.
+        weights: weights on the device to run on.
         empty: geometry of the small map.
-        capacities: cells of lists 0 to n that there is room for, see
-            :func:`~perception.stages.neck.list_reach`.
-        impl: of every step.
-
-    Raises:
-        ValueError: no block, or capacities for another number of lists.
+        capacities: capacities of lists 0 to n, see :func:`~perception.stages.neck.list_reach`.
     """
 
     def __init__(
@@ -78,7 +73,7 @@ class GpuListNeck(ABC, Generic[Cells, Plan]):
     ) -> None:
         reach = list_reach(len(weights.blocks))
         if not weights.blocks:
-            raise ValueError("a neck without blocks has nothing to compute near active cells only")
+            raise ValueError("a neck near active cells needs at least one block (neck.blocks)")
         if len(capacities) != reach + 1:
             raise ValueError(
                 f"{len(weights.blocks)} blocks need {reach + 1} capacities, got {len(capacities)}"
@@ -88,42 +83,41 @@ class GpuListNeck(ABC, Generic[Cells, Plan]):
 
     @abstractmethod
     def plan(self, first: Cells, fine: Cells) -> Plan:
-        """Lists and tables of a batch.
+        """Make lists and tables of a batch.
 
         Args:
-            first: active cells of the neck's map, with room for the first of the capacities.
+            first: active cells of the neck's map, with the first capacity.
             fine: cells of the backbone's last level.
         """
 
     @abstractmethod
     def map(self, sparse: Tensor, table: Tensor, fine: Cells, plan: Plan) -> Tensor:
-        """The finer map.
+        """Compute the finer map.
 
         Args:
             sparse: (capacity, C) rows of the backbone's last level.
-            table: (9, capacity of list 0) which of them each cell of list 0 reads.
+            table: (9, capacity of list 0) rows of ``sparse`` for each cell of list 0.
             fine: cells of ``sparse``.
-            plan: of the batch.
         """
 
     @abstractmethod
     def heat(self) -> Tensor:
-        """The heat map of the map, float32."""
+        """Compute the float32 heat map of the map."""
 
     @abstractmethod
     def _keep(self, rows: EmptyRows) -> None:
-        """Put rows of an empty scene where the map and the heat map are made."""
+        """Copy rows of an empty scene to the buffers of the map and the heat map."""
 
     def choose_tiles(self, active: Sequence[int]) -> None:
-        """Choose tiles for batches like one before: for speed only. Plans made before are void.
+        """Choose tiles, which change speed only, and invalidate earlier plans.
 
         Args:
-            active: cells of each list of that batch; 0: not known.
+            active: expected cells of each list; 0: unknown.
         """
         units = [self.weights.down, *self._units(), self.weights.out]
         rows = [usual_rows(*pair) for pair in zip(active, self.capacities, strict=True)]
         rows[-1] *= 4
-        #: Tiles of each 3x3 layer: the same for the empty scene, so that rounding is.
+        #: Tiles of each 3x3 layer, also for the empty scene, so that rounding is equal.
         self.configs = [unit.tiles(count) for unit, count in zip(units, rows, strict=True)]
         empty = self._empty_scene()
         self.layers = [
@@ -134,12 +128,10 @@ class GpuListNeck(ABC, Generic[Cells, Plan]):
         self._keep(empty)
 
     def coarse(self, sparse: Tensor, table: Tensor, plan: ListPlan) -> list[Tensor]:
-        """Layers at the neck's resolution, the last in rows of the last list but one.
+        """Run the layers at the neck's resolution; the last output has the rows of list n - 1.
 
         Args:
-            sparse: (capacity, C) rows of the backbone's last level.
-            table: (9, capacity of list 0) which of them each cell of list 0 reads.
-            plan: of the batch.
+            sparse, table, plan: see :meth:`map`.
         """
         down, config = self.weights.down, self.configs[0]
         first = fixed_convolution(
@@ -191,8 +183,8 @@ class GpuListNeck(ABC, Generic[Cells, Plan]):
         nothing = grid_from_cells(
             torch.full((1,), -1, dtype=torch.int32, device=device), finer, 1, 1, impl=self.impl
         )
-        beside = torch.zeros(1, weights.up.fine_channels, dtype=dtype, device=device)
-        raised = fixed_up(layers[-1], beside, nothing, weights.up, impl=self.impl)
+        lateral = torch.zeros(1, weights.up.fine_channels, dtype=dtype, device=device)
+        raised = fixed_up(layers[-1], lateral, nothing, weights.up, impl=self.impl)
         out = weights.out
         features = fixed_convolution(
             raised, out.weight, tables[1], bias=out.bias, relu=out.relu, impl=self.impl,
@@ -203,14 +195,14 @@ class GpuListNeck(ABC, Generic[Cells, Plan]):
         return EmptyRows(layers[1:], raised[order], features[order], heat[0].flatten(1).T[order].contiguous())
 
     def _finer_order(self, device: torch.device) -> Tensor:
-        """Row of the small finer map, row-major, for each of its cells by coarse cell and parity."""
+        """Return the row-major row of the small finer map for each cell by coarse cell and parity."""
         rows, columns = self.empty.small
         rows_of = torch.arange(4 * rows * columns, device=device).view(rows, 2, columns, 2)
         return rows_of.permute(0, 2, 1, 3).flatten()
 
 
 def _with_room(rows: int, tail: Tensor) -> Tensor:
-    """Room for rows, and the tail behind them."""
+    """Prepend ``rows`` rows of zeros to the tail."""
     made = tail.new_zeros((rows + len(tail), tail.shape[1]))
     made[rows:] = tail
     return made

@@ -1,4 +1,4 @@
-"""The neck and the heat map on a GPU over an unbounded grid, in shapes that a CUDA graph can hold.
+"""Neck and heat map on a GPU for an unbounded grid with fixed shapes, for CUDA graphs.
 
 Lists of cells are hash tables, and the last map has rows of listed cells only.
 """
@@ -23,18 +23,18 @@ from sparse_core.conv.grid.layout import FixedHash
 from sparse_core.kernels.op import Impl
 
 _KERNEL, _ONE = (3, 3), (1, 1)
-#: Cells within one cell of those of the list before.
+#: Level of cells within one cell of the previous list.
 _NEAR = GridLevel(_KERNEL, _ONE, _ONE)
 
 
 class UnboundedPlan(NamedTuple):
-    """Where a batch of frames is computed.
+    """Lists of cells to compute, and their tables.
 
     Attributes:
-        lists: 0 to n: cells within so many cells of an active one.
-        tables: of the layers over them.
-        around: (9, 4 * capacity of list n) int64 rows of the map around each of the finer cells of list n.
-        lateral_rows: (4 * capacity of list n - 1,) int64 rows of the backbone's last level, -1 for none.
+        lists: list k has the cells within k cells of an active one, k from 0 to n.
+        tables: neighbour tables of the layers.
+        around: (9, 4 * capacity of list n) int64 rows of the map around each finer cell of list n.
+        lateral_rows: (4 * capacity of list n - 1,) int64 rows of the backbone's last level; -1 for none.
     """
 
     lists: list[FixedHash]
@@ -44,23 +44,14 @@ class UnboundedPlan(NamedTuple):
 
 
 class GpuUnboundedNeck(GpuListNeck[FixedHash, UnboundedPlan]):
-    """Neck and heat map computed where active cells reach, see the base class.
-
-    Args:
-        weights: on the device to run on.
-        capacities: cells of lists 0 to n that there is room for.
-        impl: of every step.
-
-    Raises:
-        ValueError: no block, or capacities for another number of lists.
-    """
+    """Neck and heat map near active cells, see :class:`~perception.stages.neck.gpu_lists.GpuListNeck`."""
 
     def __init__(self, weights: NeckWeights, *, capacities: Sequence[int], impl: Impl = "auto") -> None:
         empty = EmptyMaps.unbounded(list_reach(len(weights.blocks)))
         super().__init__(weights, empty, capacities, impl=impl)
 
     def plan(self, first: FixedHash, fine: FixedHash) -> UnboundedPlan:
-        """Lists and tables of a batch."""
+        """Make lists and tables of a batch."""
         further = self.capacities[1:]
         lists = hash_pyramid(first, further, [_NEAR] * len(further), impl=self.impl)
         residual = range(2, len(lists) - 1, 2)
@@ -83,22 +74,20 @@ class GpuUnboundedNeck(GpuListNeck[FixedHash, UnboundedPlan]):
         )
 
     def _or_empty(self, table: Tensor, number: int) -> Tensor:
-        """Entries of a layer over a list; those of an empty scene are zero before the first layer: -1."""
-        return (
-            table
-            if number == 0
-            else torch.where(table < 0, self.capacities[number] + self.empty.middle, table)
-        )
+        """Replace missing entries of list ``number`` by the empty scene, which is zero (-1) for list 0."""
+        if number == 0:
+            return table
+        return torch.where(table < 0, self.capacities[number] + self.empty.middle, table)
 
     def map(self, sparse: Tensor, table: Tensor, fine: FixedHash, plan: UnboundedPlan) -> Tensor:
-        """Rows of the map: (4 * capacity of list n + 4, C); the last four are those of an empty scene."""
+        """Compute rows (4 * capacity of list n + 4, C); the last four are the empty scene."""
         near = self.capacities[-2]
         coarse = self.coarse(sparse, table, plan)[-1][:near]
         up = self.weights.up
         raised = torch.stack([product(coarse, matrix) for matrix in up.up], dim=1).flatten(0, 1) + up.up_bias
         active = (plan.lateral_rows >= 0)[:, None]
         lateral = product(sparse, up.lateral) + up.lateral_bias
-        # Rows behind the last may hold anything: chosen by where, never multiplied by zero.
+        # Unused rows may hold NaN, so select by where and do not multiply by zero.
         raised = raised + torch.where(active, lateral[plan.lateral_rows.clamp(min=0)], 0.0)
         self.raised[: 4 * near] = torch.relu(raised)[:, : up.out_channels].to(coarse.dtype)
         out = self.weights.out
@@ -117,7 +106,7 @@ class GpuUnboundedNeck(GpuListNeck[FixedHash, UnboundedPlan]):
         return self.rows
 
     def heat(self) -> Tensor:
-        """(classes, 4 * capacity of list n + 4) heat of the map's rows."""
+        """Compute heat (classes, 4 * capacity of list n + 4) of the map's rows."""
         shape = (1, len(self.rows))
         return fixed_heat(self.rows, self.weights.heat, spatial_shape=shape, impl=self.impl)[0, :, 0]
 
@@ -128,7 +117,7 @@ class GpuUnboundedNeck(GpuListNeck[FixedHash, UnboundedPlan]):
 
 
 def finer_coordinates(grid: FixedHash) -> Tensor:
-    """(4 * capacity, 3) int32 finer cells below each, side by side; -1 behind the last."""
+    """Return the four finer cells of each cell: (4 * capacity, 3) int32; -1 after the last."""
     cells = grid.coordinates()
     below = torch.arange(4, device=cells.device, dtype=torch.int32)
     finer = [cells[:, :1].expand(-1, 4), 2 * cells[:, 1:2] + below // 2, 2 * cells[:, 2:] + below % 2]
@@ -136,17 +125,14 @@ def finer_coordinates(grid: FixedHash) -> Tensor:
 
 
 def _finer(parents: Tensor) -> Tensor:
-    """Entries ``4 * entry + parity`` of the cells around each of four finer ones.
+    """Return entries ``4 * entry + parity`` around each finer cell: (9, 4 * rows) int64.
 
     Args:
-        parents: (9, rows) entries of the cells around each coarse one.
-
-    Returns:
-        (9, 4 * rows) int64.
+        parents: (9, rows) entries around each coarse cell.
     """
     tap = torch.arange(9, device=parents.device)[:, None]
     parity = torch.arange(4, device=parents.device)
-    # Steps down and right from the upper left of the four, -1 to 2.
+    # Steps down and right from the upper left finer cell, -1 to 2.
     down, right = parity // 2 + tap // 3 - 1, parity % 2 + tap % 3 - 1
     parent = 3 * ((down + 2) // 2) + (right + 2) // 2
     child = 2 * (down % 2) + right % 2

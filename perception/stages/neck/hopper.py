@@ -39,13 +39,12 @@ class _Problem(ctypes.Structure):
 
 
 def supports(unit: Unit, heat: HeatWeights | None, spatial_shape: tuple[int, int], batch_size: int) -> bool:
-    """Whether the kernel runs on the weight's device, and is the quickest there for these layers and maps.
+    """Return True if the kernel runs on the weight's device and is the fastest for these layers and maps.
 
     Args:
         unit: packed 3x3 convolution.
-        heat: layers of the heat map made of its result, if there is one.
+        heat: layers of the heat map of its result, or None.
         spatial_shape: rows and columns of the maps.
-        batch_size: maps.
     """
     weight = unit.weight
     if weight.dtype not in (torch.float16, torch.bfloat16) or not _runs_on(weight.device):
@@ -54,7 +53,7 @@ def supports(unit: Unit, heat: HeatWeights | None, spatial_shape: tuple[int, int
     cut = _cut(weight, heat, spatial_shape, batch_size)
     if channels_in % 16 or cut is None:
         return False
-    # With more blocks than processors, none fetches its weights while another computes.
+    # With more blocks than processors, loading weights would not overlap with computation.
     if batch_size * cut.lines * cut.columns * (channels_out // cut.width) > _processors(weight.device):
         return False
     if heat is None:
@@ -75,7 +74,7 @@ def _processors(device: torch.device) -> int:
 
 
 class _Cut(NamedTuple):
-    """How a map is cut: output channels and groups of warps of a thread block, lines and columns of tiles."""
+    """Tiling of a map: output channels and groups of warps per thread block, lines and columns of tiles."""
 
     width: int
     groups: int
@@ -86,14 +85,14 @@ class _Cut(NamedTuple):
 def _cut(
     weight: Tensor, heat: HeatWeights | None, spatial_shape: tuple[int, int], batch_size: int
 ) -> _Cut | None:
-    """None where the weights do not fit."""
+    """Choose the tiling; None if the weights do not fit in shared memory."""
     channels_in, channels_out = weight.shape[1:]
     width = next((width for width in _WIDTHS if channels_out % width == 0), None)
     if width is None or _shared_bytes(channels_in, width, 1, heat) > _SHARED_BYTES:
         return None
     height, columns = spatial_shape
     lines = -(-height // 8)
-    # Two groups of warps halve what is read of the weights; one where that leaves processors idle.
+    # Two groups of warps halve the reads of weights; use one if two would leave processors idle.
     large = batch_size * lines * -(-columns // 8) * (channels_out // width) > _processors(weight.device)
     groups = 2 if large and _shared_bytes(channels_in, width, 2, heat) <= _SHARED_BYTES else 1
     return _Cut(width, groups, lines, -(-columns // (8 * groups)))
@@ -112,12 +111,8 @@ class MapLaunch:
     """The kernel for one convolution and maps of one size.
 
     Args:
-        unit, heat: which :func:`supports` accepts.
+        unit, heat: layers that :func:`supports` accepts.
         spatial_shape: rows and columns of the maps.
-        batch_size: maps.
-
-    Raises:
-        ImplementationError: the kernel cannot be compiled.
     """
 
     def __init__(
@@ -129,7 +124,7 @@ class MapLaunch:
         assert cut is not None
         height, columns = spatial_shape
         blocks = channels_out // cut.width
-        # 8 x 8 pieces of the matrices, as the tensor cores read them.
+        # Tensor cores read 8 x 8 blocks of the matrices.
         parts = weight.view(9, channels_in // 8, 8, blocks, cut.width).permute(3, 0, 1, 4, 2)
         self._weight = parts.contiguous()
         bias = unit.bias
@@ -177,14 +172,11 @@ class MapLaunch:
         self._lock = Lock()  # arguments are read at the launch
 
     def __call__(self, features: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The convolved map, and the heat map if there is one.
+        """Convolve a map; return it and its heat map, if any.
 
         Args:
             features: (B * H * W, C_in) contiguous.
-            residual: (B * H * W, C_out) contiguous, or none.
-
-        Raises:
-            ValueError: another shape, type or device.
+            residual: (B * H * W, C_out) contiguous, or None.
         """
         found = torch.empty((len(features), self._channels), dtype=self._dtype, device=self._device)
         for name, tensor, shape in (

@@ -1,4 +1,4 @@
-"""3x3 convolutions of whole maps with what follows them, in as few launches as the device allows."""
+"""3x3 convolutions of whole maps, fused with ReLU, residual and heat map if the device allows."""
 
 from __future__ import annotations
 
@@ -14,22 +14,19 @@ from sparse_core.kernels.op import Impl
 
 
 class MapConvolution:
-    """``relu(conv3x3(map) + bias + residual)`` for maps of one size, borders padded with zeros.
+    """``relu(conv3x3(map) + bias + residual)`` for maps of one size, padded with zeros.
 
-    Sums are float32, the same inputs give the same bits, and there are no gradients.
+    Sums are float32, results are deterministic, and there are no gradients.
 
     Args:
         unit: packed 3x3 convolution, weight (9, C_in, C_out).
         table: (9, B * H * W) int32 neighbours of every cell, see ``sparse_core.conv.grid.neighbour_tables``.
         spatial_shape: rows H and columns W of the map.
         batch_size: maps B.
-        heat: layers of the heat map that is made of the result, for :meth:`with_heat`.
-        impl: ``"reference"``, ``"triton"`` (an implicit matrix product over the table) or ``"auto"``: on
-            Hopper GPUs, for 16-bit features and maps small enough to be computed all at once, a CUDA kernel
-            that keeps the cells it reads and all its weights in shared memory; else Triton for CUDA tensors.
-
-    Raises:
-        ValueError: a weight that is not 3x3, or a table of another size.
+        heat: layers of the heat map of the result, for :meth:`with_heat`.
+        impl: ``"reference"``, ``"triton"`` (an implicit matrix product over the table) or ``"auto"``. On
+            Hopper GPUs "auto" uses a CUDA kernel in shared memory for small 16-bit maps, else Triton for CUDA
+            tensors.
     """
 
     def __init__(
@@ -57,34 +54,24 @@ class MapConvolution:
 
     @property
     def fused(self) -> bool:
-        """Whether the CUDA kernel runs, which makes the heat map in the same launch."""
+        """True if the CUDA kernel runs, which computes the heat map in the same launch."""
         return self._launch is not None
 
     def __call__(self, features: Tensor, residual: Tensor | None = None) -> Tensor:
-        """The convolved map.
+        """Convolve a map: (B * H * W, C_out).
 
         Args:
-            features: (B * H * W, C_in) contiguous, row-major, of the weight's type.
-            residual: (B * H * W, C_out) of the same type, added before the ReLU.
-
-        Returns:
-            (B * H * W, C_out).
+            features: (B * H * W, C_in) contiguous, row-major, in the weight's dtype.
+            residual: (B * H * W, C_out) in the same dtype, added before the ReLU.
         """
         if self._launch is not None and self.heat is None:
             return self._launch(features, residual)[0]
         return self._table_product(features, residual)
 
     def with_heat(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """The convolved map, and the heat map (B, classes, H, W) float32 of it.
-
-        Args:
-            features: as in a call.
-
-        Raises:
-            ValueError: made without the layers of a heat map.
-        """
+        """Convolve a map; return it and its heat map (B, classes, H, W) float32."""
         if self.heat is None:
-            raise ValueError("made without heat: there are no layers for a heat map")
+            raise ValueError("MapConvolution was made without heat. Pass heat to the constructor.")
         if self._launch is not None:
             found, heat = self._launch(features, None)
             assert heat is not None

@@ -1,4 +1,4 @@
-"""Lists of near cells and their tables in plain torch: the oracle, and what runs on a CPU."""
+"""Lists of near cells and their tables in plain torch, for CPUs and as the oracle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def near_lists(first: FixedGrid, capacities: Sequence[int]) -> list[FixedGrid]:
     """See :func:`perception.stages.neck.near_lists`."""
     rows, columns = first.spatial_shape
     places = torch.arange(WORD, device=first.words.device, dtype=torch.int32)
-    # Bits, not rows: a cell beyond the capacity has neighbours too.
+    # Use bits instead of rows, because cells beyond the capacity have neighbours too.
     near = ((first.words[:, :1] >> places) & 1).view(first.batch_size, rows, -1)[..., :columns] > 0
     made = []
     for capacity in capacities:
@@ -29,7 +29,7 @@ def near_lists(first: FixedGrid, capacities: Sequence[int]) -> list[FixedGrid]:
 
 
 def restore_empty(written: WrittenMaps, empty: EmptyMaps) -> None:
-    """Give the cells that ``written`` lists their values of an empty scene."""
+    """Reset the cells that ``written`` lists to an empty scene."""
     rows, columns = written.heat.shape[2:]
     cells = written.cells[written.cells >= 0].long()
     frame, y, x = cells // (rows * columns), cells // columns % rows, cells % columns
@@ -68,13 +68,13 @@ def near_tables(lists: Sequence[FixedGrid], empty: EmptyMaps, fine_cells: Tensor
 
 
 def _table(before: FixedGrid, after: FixedGrid, empty: EmptyMaps | None) -> Tensor:
-    """(9, rows of ``after``) int32 entries."""
+    """Return entries (9, rows of ``after``) int32."""
     taps = [(tap // 3 - 1, tap % 3 - 1) for tap in range(9)]
     return torch.stack([_entries(before, after, tap, empty) for tap in taps])
 
 
 def _entries(before: FixedGrid, after: FixedGrid, step: tuple[int, int], empty: EmptyMaps | None) -> Tensor:
-    """(rows of ``after``,) int32 entries of the cells one step away."""
+    """Return entries (rows of ``after``,) int32 of the cells at an offset."""
     rows, columns = before.spatial_shape
     frame, y, x = after.coordinates().long().unbind(1)
     y, x = y + step[0], x + step[1]

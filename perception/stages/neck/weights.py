@@ -1,4 +1,4 @@
-"""Weights from the backbone's last level to the heat map, as kernels take them."""
+"""Packed weights from the backbone's last level to the heat map."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class NeckWeights(NamedTuple):
 
     Attributes:
         down: 3x3 convolution of stride 2 into the neck.
-        blocks: residual blocks, at least one where the neck is computed near active cells only.
-        up: up to the finer map, with the lateral convolution.
-        out: 3x3 convolution there.
-        heat: the heat map's layers.
+        blocks: residual blocks, at least one for a neck near active cells.
+        up: upsampling to the finer map, with the lateral convolution.
+        out: 3x3 convolution of the finer map.
+        heat: layers of the heat map.
     """
 
     down: Unit
@@ -31,7 +31,7 @@ class NeckWeights(NamedTuple):
 
     @classmethod
     def of(cls, network: Network, dtype: torch.dtype) -> NeckWeights:
-        """Weights of a folded network in a type of features."""
+        """Pack the weights of a folded network."""
         return cls(
             pack_unit(network.backbone.down, dtype),
             [pack_block(block, dtype) for block in network.neck.blocks],

@@ -1,4 +1,4 @@
-"""Rotated NMS with fixed shapes, so that it can be part of a CUDA graph."""
+"""Rotated NMS with fixed shapes, for CUDA graphs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perception.stages.nms import reference
 from perception.stages.nms.common import FEW_BOXES, NmsIndices, Suppressed, fused_scores
 from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
-#: Boxes a frame, since a pair of ranks is one int32.
+#: Largest number of boxes per frame: a pair of ranks is one int32.
 MAX_BOXES = 32768
 NMS: Op[()] = Op("nms", __package__, by_triton(), by_torch(), gradient=False)
 
@@ -28,28 +28,27 @@ def fixed_nms(
     pairs_a_box: int = 64,
     impl: Impl = "auto",
 ) -> NmsIndices:
-    """Keep the best box of every group of one label that overlaps: ``rotated_nms``, index for index.
+    """Suppress boxes that overlap a better box of the same label, with the result of ``rotated_nms``.
 
-    Nothing is read back to the host and values are not checked: a box with a field that is not finite, or
-    a NaN score, takes no part.
+    Nothing is read back to the host, and values are not checked: boxes with fields that are not finite or
+    NaN scores are ignored.
 
     Args:
         boxes: (B, K, 7) float32 or float64, LiDAR frame, metres and radians.
         scores: (B, K) float32 or float64; equal scores rank by lower index first.
-        labels: (B, K) int32 or int64; boxes of a negative label take no part.
+        labels: (B, K) int32 or int64; boxes with negative labels are ignored.
         iou_threshold: suppress above this IoU, in [0, 1].
-        score_threshold: boxes below it take no part.
-        max_output: most boxes kept a frame; None for all.
+        score_threshold: boxes below it are ignored.
+        max_output: largest number of kept boxes per frame; None: all.
         metric: ``"bev"`` or ``"3d"``.
-        pairs_a_box: room for pairs of boxes whose circles meet, on average. Frames that need more are decided
-            by slower kernels, still exactly; see ``NmsIndices.overflow``. Their table takes K²/8 bytes a
-            frame.
+        pairs_a_box: capacity for pairs of boxes with overlapping circles, per box. Slower, exact kernels
+            decide frames with more pairs (``NmsIndices.overflow``); their table takes K²/8 bytes per frame.
         impl: ``"reference"`` (a loop on the host, any device), ``"triton"`` or ``"auto"``: Triton for CUDA.
 
     Raises:
-        TypeError: dtypes that are not listed above.
-        ValueError: shapes that do not fit, or an option out of range.
-        ImplementationError: an ``impl`` that cannot run here.
+        TypeError: unsupported dtypes.
+        ValueError: inconsistent shapes, or an option out of range.
+        ImplementationError: ``impl`` cannot run here.
     """
     _check(boxes, scores, labels)
     check_options(iou_threshold, max_output, metric)
@@ -77,16 +76,16 @@ def fixed_suppress(
     fit_weight: float = 0.0,
     impl: Impl = "auto",
 ) -> Suppressed:
-    """:func:`fixed_nms` of refined boxes, and the kept boxes themselves.
+    """Run :func:`fixed_nms` on refined boxes, and return the kept boxes.
 
     Args:
         boxes: (B, K, 7) float32; scores: (B, K) float32; labels: (B, K) int32, -1 for no box.
-        iou_threshold, score_threshold, max_output, impl: as in :func:`fixed_nms`.
-        fit_logits: (B, K) float32: a score becomes ``score^(1 - w) * sigmoid(fit)^w`` before all else.
+        iou_threshold, score_threshold, max_output, impl: see :func:`fixed_nms`.
+        fit_logits: (B, K) float32; scores become ``score^(1 - w) * sigmoid(fit)^w`` first.
         fit_weight: ``w``, in [0, 1].
 
     Raises:
-        As :func:`fixed_nms`.
+        See :func:`fixed_nms`.
     """
     _check(boxes, scores, labels)
     if boxes.dtype != torch.float32 or scores.dtype != torch.float32 or labels.dtype != torch.int32:
@@ -130,12 +129,12 @@ def _check(boxes: Tensor, scores: Tensor, labels: Tensor) -> None:
     if boxes.ndim != 3 or boxes.shape[2] != 7:
         raise ValueError(f"boxes must be (B, K, 7), got {tuple(boxes.shape)}")
     if boxes.shape[1] > MAX_BOXES:
-        raise ValueError(f"boxes: at most {MAX_BOXES} a frame, got {boxes.shape[1]}")
+        raise ValueError(f"boxes: at most {MAX_BOXES} per frame, got {boxes.shape[1]}")
     for name, values in (("scores", scores), ("labels", labels)):
         if values.shape != boxes.shape[:2]:
-            raise ValueError(f"{name} must be {tuple(boxes.shape[:2])} as boxes, got {tuple(values.shape)}")
+            raise ValueError(f"{name} must be {tuple(boxes.shape[:2])} like boxes, got {tuple(values.shape)}")
         if values.device != boxes.device:
-            raise ValueError(f"{name} must be on {boxes.device} as boxes, got {values.device}")
+            raise ValueError(f"{name} must be on {boxes.device} like boxes, got {values.device}")
     for name, values in (("boxes", boxes), ("scores", scores)):
         if values.dtype not in (torch.float32, torch.float64):
             raise TypeError(f"{name} must be float32 or float64, got {values.dtype}")

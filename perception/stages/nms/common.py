@@ -1,4 +1,4 @@
-"""What the implementations of rotated NMS share."""
+"""Result types and scores of all implementations of rotated NMS."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-#: Up to this many boxes every pair gets its exact overlap; above, pairs whose circles meet are listed first.
+#: Number of boxes up to which all pairs are computed exactly; above, pairs of overlapping circles are listed.
 FEW_BOXES = 128
 
 
 class NmsIndices(NamedTuple):
-    """Boxes that are left.
+    """Indices of kept boxes.
 
     Attributes:
-        indices: (B, max_output) int32 rows of the input, best score first, -1 behind the last.
-        counts: (B,) int32.
-        overflow: (B,) int32. Not zero: so many pairs more met than there was room for; the frame was decided
-            by a table of all pairs, which is exact and slower. Never with up to ``FEW_BOXES`` boxes.
+        indices: (B, max_output) int32 rows of the input, best score first; -1 after the last.
+        counts: (B,) int32 kept boxes.
+        overflow: (B,) int32 pairs beyond the capacity. If not zero, a slower, exact table of all pairs
+            decided the frame. Always zero for up to ``FEW_BOXES`` boxes.
     """
 
     indices: Tensor
@@ -27,14 +27,14 @@ class NmsIndices(NamedTuple):
 
 
 class Suppressed(NamedTuple):
-    """Boxes that are left, best score first.
+    """Kept boxes, best score first.
 
     Attributes:
-        boxes: (B, M, 7) float32; zeros behind the last.
-        scores: (B, M) float32; 0 behind the last.
-        labels: (B, M) int32; -1 behind the last.
-        counts: (B,) int32.
-        indices: (B, M) int32 rows of the input; -1 behind the last.
+        boxes: (B, M, 7) float32; zeros after the last.
+        scores: (B, M) float32; 0 after the last.
+        labels: (B, M) int32; -1 after the last.
+        counts: (B,) int32 kept boxes.
+        indices: (B, M) int32 rows of the input; -1 after the last.
     """
 
     boxes: Tensor
@@ -45,7 +45,7 @@ class Suppressed(NamedTuple):
 
 
 def fused_scores(scores: Tensor, fit_logits: Tensor | None, weight: float) -> Tensor:
-    """``score^(1 - weight) * sigmoid(fit)^weight``; the scores themselves without ``fit_logits``."""
+    """Return ``score^(1 - weight) * sigmoid(fit)^weight``, or the scores without ``fit_logits``."""
     if fit_logits is None:
         return scores
     fused: Tensor = scores ** (1 - weight) * torch.sigmoid(fit_logits) ** weight

@@ -1,4 +1,4 @@
-"""Rotated NMS of a batch, frame by frame through the exact one; exported programs have one of fixed shape."""
+"""Rotated NMS of a batch in plain torch, with a variant of fixed shape for exported programs."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ def _first_kept(
     most: int,
     metric: Metric,
 ) -> tuple[Tensor, Tensor]:
-    """Rows (most,) int32 of the boxes that are left of a frame, and how many these are, without a host.
+    """Return the rows (most,) int32 of kept boxes of a frame and their number, without read-backs.
 
     Args:
-        boxes: (K, 7); scores: (K,) not negative; labels: (K,); usable: (K,) bool: which take part.
-        iou_threshold, most, metric: as for :func:`fixed_nms`.
+        boxes: (K, 7); scores: (K,) not negative; labels: (K,); usable: (K,) bool, False for ignored boxes.
+        iou_threshold, most, metric: see :func:`fixed_nms`.
     """
     count = boxes.shape[0]
     order = torch.topk(torch.where(usable, scores, -1.0), count).indices
     parts = (part.index_select(0, order) for part in (boxes, labels, usable))
     kept = survivors(*parts, iou_threshold=iou_threshold, metric=metric)
     rank = torch.arange(count - 1, -1, -1)
-    # All are different, so that every library sorts alike.
+    # All keys differ, so that all libraries give the same order.
     first = torch.topk(torch.where(kept, rank + count, rank), min(most, count)).indices
     left = kept.index_select(0, first)
     rows = torch.where(left, order.index_select(0, first), -1)
@@ -78,37 +78,33 @@ def _first_kept(
 def survivors(
     boxes: Tensor, labels: Tensor, usable: Tensor, *, iou_threshold: float, metric: Metric = "bev"
 ) -> Tensor:
-    """Return which boxes :func:`~perception.nms.rotated_nms` keeps, without a host.
+    """Return a mask (K,) of the boxes that :func:`~perception.nms.rotated_nms` keeps, without read-backs.
 
     Args:
         boxes: (K, 7), best score first.
-        labels: (K,) integer; boxes of one label suppress each other.
-        usable: (K,) bool: which take part.
-        iou_threshold: overlap that suppresses if it is larger.
+        labels: (K,) integer; boxes with equal labels suppress each other.
+        usable: (K,) bool, False for ignored boxes.
+        iou_threshold: suppress above this IoU.
         metric: ``"bev"`` or ``"3d"``.
-
-    Returns:
-        (K,) bool.
     """
     count = boxes.shape[0]
     better, worse = torch.triu_indices(count, count, 1)
     exact = boxes.double()
     over = iou_of_checked_pairs(exact[better], exact[worse], metric=metric) > iou_threshold
     over &= labels[better] == labels[worse]
-    # Row by row of the worse ones, by places that are known beforehand; the last is of no pair.
+    # Matrix of suppression, worse by better box; the last entry is for no pair.
     places = torch.full((count, count), len(better)).index_put((worse, better), torch.arange(len(better)))
     strikes = F.pad(-over.float(), (0, 1))[places]
     start = usable.float()
     kept = start[None]
-    # After t rounds the first t boxes are as the greedy pass leaves them, and no longer change. Ones and
-    # zeros as numbers: a round is one product.
+    # After t rounds the first t boxes have their final state. Each round is one matrix product.
     for _ in range(count):
         kept = torch.relu(F.linear(kept, strikes, start))
     return kept[0] > 0
 
 
 def taken(boxes: Tensor, scores: Tensor, labels: Tensor, kept: NmsIndices) -> Suppressed:
-    """The kept boxes themselves."""
+    """Gather the kept boxes."""
     absent = kept.indices < 0
     rows = kept.indices.clamp_min(0).long()
     if boxes.shape[1] == 0:

@@ -1,4 +1,4 @@
-"""Points to pillars and pillar features with fixed capacities: no host reads, few launches."""
+"""Points to pillars and pillar features with fixed capacities, few launches and no read-backs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Points to pillars to pillar features, in steps that a CUDA graph can hold."""
+"""Points to pillars to pillar features with fixed shapes, for CUDA graphs."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ def locate_points(
     workspace: PillarWorkspace | None = None,
     impl: Impl = "auto",
 ) -> LocatedPoints:
-    """Cell of every point, and which cells hold one. One launch.
+    """Find the cell of every point and the occupied cells, in one launch.
 
-    Cells are those of :func:`perception.model.pillars.make_pillars` on a CPU, to the bit.
+    Cells equal those of :func:`perception.model.pillars.make_pillars` on a CPU, bit for bit.
 
     Args:
         points: (B, P, 4) float32 x, y, z (metres, LiDAR frame), intensity; contiguous. Points that are NaN,
-            infinite or out of range are left out.
-        lengths: (B,) int32 points of each frame, on the same device; what lies behind them is ignored.
-        config: the grid; its ``max_pillars`` is not looked at.
-        workspace: cleared buffers for this grid and number of frames; None: new ones.
-        impl: ``"reference"``, ``"triton"`` or ``"auto"``: Triton for CUDA tensors where it is installed.
+            infinite or out of range are ignored.
+        lengths: (B,) int32 points of each frame, on the same device; further points are ignored.
+        config: grid; its ``max_pillars`` is ignored.
+        workspace: cleared buffers for this grid and batch size; None: new ones.
+        impl: ``"reference"``, ``"triton"`` or ``"auto"``: Triton for CUDA tensors if installed.
 
     Returns:
-        Cells, ranks and the filled workspace. The occupancy in ``bits`` gives the rows of the pillars
-        (:func:`sparse_core.conv.grid.grid_from_bits` or ``pyramid``); then :func:`sort_points`.
+        Cells, ranks and the filled workspace. Make the rows of the pillars from ``bits`` with
+        :func:`sparse_core.conv.grid.grid_from_bits` or ``pyramid``, then call :func:`sort_points`.
 
     Raises:
-        ValueError: a shape or the workspace does not fit, or the cells do not fit 32 bits.
-        TypeError: a wrong dtype.
+        ValueError: wrong shapes, another workspace, or more cells than 32 bits.
+        TypeError: wrong dtype.
         ImplementationError: ``impl="triton"`` cannot run here.
     """
     _check_points(points, lengths)
@@ -55,16 +55,15 @@ def locate_points(
 
 
 def sort_points(located: LocatedPoints, grid: FixedGrid, *, impl: Impl = "auto") -> FixedPillars:
-    """Points pillar by pillar, once rows are known. Two launches; clears what :func:`locate_points` filled.
+    """Sort points by pillar in two launches, and clear the workspace of :func:`locate_points`.
 
     Args:
-        located: from :func:`locate_points`; its workspace, ``bits`` included, is zero afterwards, so
-            :func:`fixed_encode` comes first.
-        grid: rows of ``located.bits``. Pillars beyond its capacity have no row: their points are left out.
-        impl: as in :func:`locate_points`.
+        located: from :func:`locate_points`; call :func:`fixed_encode` first, because this clears the sums.
+        grid: rows of ``located.bits``; points of pillars beyond its capacity are dropped.
+        impl: see :func:`locate_points`.
 
     Raises:
-        ValueError: the grid is another one than the workspace's.
+        ValueError: the grid does not match the workspace.
         ImplementationError: ``impl="triton"`` cannot run here.
     """
     _check_grid(located, grid)
@@ -81,16 +80,12 @@ def fixed_pillars(
     workspace: PillarWorkspace | None = None,
     impl: Impl = "auto",
 ) -> FixedPillars:
-    """:func:`locate_points`, rows of the pillars, :func:`sort_points`; there are no features between them.
+    """Run :func:`locate_points`, make the grid, and run :func:`sort_points`, without features.
 
     Args:
-        points: (B, P, 4) float32 x, y, z (metres, LiDAR frame), intensity; contiguous.
-        lengths: (B,) int32 points of each frame.
-        config: the grid.
-        capacity: pillars of the whole batch there is room for; the lowest cells are kept, and
-            ``grid.active`` beyond it tells how many were left out.
-        workspace: as in :func:`locate_points`.
-        impl: as in :func:`locate_points`.
+        points, lengths, config, workspace, impl: see :func:`locate_points`.
+        capacity: capacity for pillars of the whole batch; the lowest cells are kept, and ``grid.active``
+            counts all.
     """
     located = locate_points(points, lengths, config, workspace=workspace, impl=impl)
     grid = grid_from_bits(located.bits, config.grid_shape, len(points), capacity, impl=impl)
@@ -106,19 +101,17 @@ def fixed_encode(
     out: Tensor | None = None,
     impl: Impl = "auto",
 ) -> Tensor:
-    """Pillar features: what :class:`~perception.model.encoder.PillarEncoder` gives. Two launches.
+    """Compute the pillar features of :class:`~perception.model.encoder.PillarEncoder`, in two launches.
 
-    Sums over points run in whole numbers, so the result does not depend on the order of the points, to
-    the bit. Sums are float32, and so are products; but with a 16-bit ``dtype`` the pillars' layer multiplies
-    what float16 has rounded to 16 bits, or TF32 for bfloat16.
+    Sums over points use whole numbers, so the order of points does not matter. Products and sums are float32,
+    except in the pillars' layer: it multiplies in float16 for float16 features, and in TF32 for bfloat16.
 
     Args:
         located: from :func:`locate_points`, before :func:`sort_points`.
-        grid: rows of ``located.bits``; points of pillars beyond its capacity are left out.
-        weights: of an encoder for the same grid.
-        dtype: of the features: float16, bfloat16 or float32.
-        out: (capacity, C) buffer of this dtype to write into.
-        impl: as in :func:`locate_points`.
+        grid: rows of ``located.bits``; points of pillars beyond its capacity are ignored.
+        dtype: dtype of the features: float16, bfloat16 or float32.
+        out: (capacity, C) output buffer of this dtype.
+        impl: see :func:`locate_points`.
 
     Returns:
         (capacity, C) features; undefined from ``grid.count`` on.
@@ -154,7 +147,7 @@ def _check_points(points: Tensor, lengths: Tensor) -> None:
     if not points.is_contiguous():
         raise ValueError("points must be contiguous")
     if lengths.device != points.device:
-        raise ValueError(f"lengths lie on {lengths.device}, points on {points.device}")
+        raise ValueError(f"lengths must be on {points.device} like points, got {lengths.device}")
     if points.numel() >= 2**31:
         raise ValueError(f"points must hold fewer than 2^29 points, got {points.shape[0] * points.shape[1]}")
 
@@ -164,7 +157,7 @@ def _check_grid(located: LocatedPoints, grid: FixedGrid) -> None:
     if (grid.spatial_shape, grid.batch_size) != (workspace.spatial_shape, workspace.batch_size):
         raise ValueError(
             f"grid has {grid.batch_size} frames of {grid.spatial_shape} cells,"
-            f" the points were located on {workspace.batch_size} of {workspace.spatial_shape}"
+            f" but the points were located on {workspace.batch_size} of {workspace.spatial_shape}"
         )
 
 
@@ -172,4 +165,4 @@ def _check_workspace(workspace: PillarWorkspace, points: Tensor, config: PillarC
     found = (workspace.spatial_shape, workspace.batch_size, workspace.counts.device)
     wanted = (config.grid_shape, len(points), points.device)
     if found != wanted:
-        raise ValueError(f"workspace is for (grid, frames, device) {found}, needed for {wanted}")
+        raise ValueError(f"workspace is for (grid, frames, device) {found}, but {wanted} is needed")

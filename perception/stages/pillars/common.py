@@ -1,4 +1,4 @@
-"""Sums of points by pillar, the same whatever their order, and the layers of the encoder."""
+"""Sums of points by pillar that do not depend on their order, and the layers of the encoder."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from perception.stages.pillars.weights import EncoderWeights
 
 
 def local_points(points: Tensor, centres: Tensor) -> Tensor:
-    """x and y from the middle of the pillar, and z: there, numbers are small and their sums accurate."""
+    """Return x and y relative to the pillar centre, and z: small numbers have accurate sums."""
     return torch.cat([points[:, :2] - centres, points[:, 2:3]], dim=1)
 
 
 def sums_of(values: Tensor, rows: Tensor, capacity: int) -> Tensor:
-    """Sums (capacity, C) int64 of the values (N, C) of each row, the same whatever their order."""
+    """Sum values (N, C) by row in fixed point: (capacity, C) int64, in any order."""
     return whole_sums(whole(values), rows, capacity)
 
 
 def whole_sums(values: Tensor, rows: Tensor, capacity: int) -> Tensor:
-    """Sums (capacity, C) int64 of whole numbers (N, C)."""
+    """Sum whole numbers (N, C) by row: (capacity, C) int64."""
     return values.new_zeros((capacity, values.shape[1])).index_add_(0, rows, values)
 
 
 def whole(values: Tensor) -> Tensor:
-    """Nearest whole numbers of the fixed-point part, int64."""
+    """Round to fixed point, int64."""
     return torch.floor(values * FIXED_POINT + 0.5).long()
 
 
 def mean_of(sums: Tensor, counts: Tensor) -> Tensor:
-    """Means (M, C) from sums in whole numbers."""
+    """Return means (M, C) from fixed-point sums."""
     return sums.float() * (1 / FIXED_POINT) / counts[:, None]
 
 
@@ -43,14 +43,12 @@ def encode_points(
     dtype: torch.dtype,
     taken: Tensor | None = None,
 ) -> Tensor:
-    """Return the features (capacity, C) of pillars.
+    """Compute pillar features (capacity, C).
 
     Args:
-        points: (N, 4); local: (N, 3) of :func:`local_points`; rows: (N,) int64 pillar of each.
-        sums: (capacity, 4) int64 of ``local`` in whole numbers, and points of each pillar.
-        weights: of the encoder.
-        dtype: of the features.
-        taken: (N, 1) bool: which points count; None: all.
+        points: (N, 4); local: (N, 3) from :func:`local_points`; rows: (N,) int64 pillar of each point.
+        sums: (capacity, 4) int64 fixed-point sums of ``local``, and the number of points.
+        taken: (N, 1) bool, False for points to ignore; None: all count.
     """
     capacity, counts = len(sums), sums[:, 3].clamp(min=1)
     mean = mean_of(sums[:, :3], counts)
@@ -58,7 +56,7 @@ def encode_points(
         [points[:, :2] / 40.0, points[:, 2:4], local[:, :2] / weights.grid.cell_m, local - mean[rows]], dim=1
     )
     hidden = torch.relu(features @ weights.point_weight + weights.point_bias)
-    # No feature is negative: a point that adds zero changes neither maximum nor sum.
+    # Features are not negative, so zeros change neither maximum nor sum.
     hidden = hidden if taken is None else torch.where(taken, hidden, 0.0)
     peak = hidden.new_zeros((capacity, hidden.shape[1]))
     peak.scatter_reduce_(0, rows[:, None].expand_as(hidden), hidden, "amax")

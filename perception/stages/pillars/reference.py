@@ -1,4 +1,4 @@
-"""The steps from points to pillar features in plain torch."""
+"""Points to pillar features in plain torch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def locate(
 
 
 def _ranks(cells: Tensor) -> Tensor:
-    """How many points before each one lie in the same cell: (N,) int32."""
+    """Count the earlier points in the same cell: (N,) int32."""
     ordered, order = torch.sort(cells, stable=True)
     place = torch.arange(len(cells), device=cells.device)
     first = torch.searchsorted(ordered, ordered)
@@ -68,14 +68,14 @@ def sort(located: LocatedPoints, grid: FixedGrid) -> FixedPillars:
 
 
 def _rows(located: LocatedPoints, grid: FixedGrid) -> tuple[Tensor, Tensor]:
-    """Rows (M,) int64 of the points that have one, and which of all (B * P,) these are."""
+    """Return the rows (M,) int64 of points with a pillar, and their mask (B * P,)."""
     within = torch.arange(located.points.shape[1], device=grid.cells.device) < located.lengths[:, None]
     rows = row_of(grid.words, located.cells, within.flatten() & (located.cells >= 0), grid.capacity)
     return rows[rows >= 0].long(), rows >= 0
 
 
 def _centres(cells: Tensor, workspace: PillarWorkspace, grid: GroundGrid) -> Tensor:
-    """(N, 2) x and y of the middle of cells (N,)."""
+    """Return x and y (N, 2) of the centres of cells (N,)."""
     coordinates = cell_coordinates(cells, workspace.spatial_shape)
     return grid.metres_of(coordinates[:, 1:].flip(1).float() + 0.5)
 

@@ -1,4 +1,4 @@
-"""What passes between the steps from points to pillars, and the buffers they need."""
+"""Records and buffers of the steps from points to pillars."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor
 from perception.config import PillarConfig
 from sparse_core.conv.grid.layout import FixedGrid, padded_width, word_count
 
-#: Sums of coordinates and of hidden features run in whole numbers of this part, so their order is free.
+#: Fixed-point scale of sums of coordinates and hidden features; whole numbers add in any order.
 FIXED_POINT = float(1 << 24)
-#: Cells of a tile: one program takes in this many at a time.
+#: Cells that a program processes at once.
 TILE = 1024
-#: At most this many counters of blocks, because every program adds up all of them.
+#: Largest number of block counters, because every program adds up all of them.
 _MOST_BLOCKS = 2048
-#: Counters of a block at most: points add to different ones, so that neighbours do not queue.
+#: Largest number of counters per block; several counters reduce contention.
 _MOST_COPIES = 8
 
 
 def _block_cells(cells: int) -> int:
-    """Cells of a block: the smallest power of two from a tile on that makes few enough blocks."""
+    """Return the cells per block: the smallest power of two with few enough blocks."""
     size = TILE
     while size * _MOST_BLOCKS < cells:
         size *= 2
@@ -29,7 +29,7 @@ def _block_cells(cells: int) -> int:
 
 
 def _copies(blocks: int) -> int:
-    """Counters of a block, a power of two."""
+    """Return the counters per block, a power of two."""
     copies = 1
     while copies < _MOST_COPIES and 2 * copies * blocks <= _MOST_BLOCKS:
         copies *= 2
@@ -38,25 +38,23 @@ def _copies(blocks: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class PillarWorkspace:
-    """Buffers that count points and add them up: all zeros between frames.
+    """Counters and sums of points, all zero between frames.
 
     :func:`~perception.stages.pillars.locate_points` fills them,
     :func:`~perception.stages.pillars.fixed_encode` reads the sums, and
-    :func:`~perception.stages.pillars.sort_points` clears what was filled, so a captured graph needs no
-    memory set. Where the last did not follow the first, call :meth:`clear`. What the encoder adds up in, it
-    makes at the first call and clears itself.
+    :func:`~perception.stages.pillars.sort_points` clears them, so that a graph needs no memset. If
+    ``sort_points`` did not run, call :meth:`clear`.
 
     Attributes:
         spatial_shape: rows (y) and columns (x) of the grid.
         batch_size: frames.
-        block_cells: cells of a block, a power of two.
+        block_cells: cells per block, a power of two.
         counts: (cells,) int32 points of each cell, numbered as in :class:`FixedGrid`.
-        bits: (words,) int32 one bit a cell: it holds a point.
-        sums: (cells, 4) int64 sums over each cell's points: of x and y from the cell's middle and of z, in
-            parts of 2^-24 m; and their number.
-        copies: counters of a block, a power of two.
-        block_points: (blocks * copies,) int32: of the points of each block, those whose index in the frame
-            leaves each remainder when divided by ``copies``.
+        bits: (words,) int32, one bit per occupied cell.
+        sums: (cells, 4) int64 sums over the points of each cell: x and y from the cell centre and z, in units
+            of 2^-24 m; and the number of points.
+        copies: counters per block, a power of two.
+        block_points: (blocks * copies,) int32 points of each block, by index in the frame modulo ``copies``.
         invalid: (B,) int32 points with NaN or infinite values.
     """
 
@@ -75,11 +73,7 @@ class PillarWorkspace:
     def make(
         cls, config: PillarConfig, batch_size: int, *, device: torch.device | str = "cpu"
     ) -> PillarWorkspace:
-        """Cleared buffers for batches of ``batch_size`` frames; 36 1/8 bytes a cell.
-
-        Raises:
-            ValueError: no frame, or a grid whose cells do not fit 32 bits.
-        """
+        """Allocate cleared buffers, about 36 bytes per cell."""
         shape = config.grid_shape
         words = word_count(shape, batch_size)
         cells = 32 * words
@@ -93,16 +87,16 @@ class PillarWorkspace:
         return cls(shape, batch_size, block, copies, *parts)
 
     def clear(self) -> None:
-        """Make every buffer zero again."""
+        """Set all buffers to zero."""
         parts = (self.counts, self.bits, self.block_points, self.invalid, self.sums)
         for part in (*parts, *sum(self._sums.values(), ())):
             part.zero_()
 
     def accumulators(self, capacity: int, channels: int) -> tuple[Tensor, Tensor]:
-        """Zeros (capacity, channels) int32 for maxima and int64 for sums; who fills them clears them.
+        """Return zeros (capacity, channels), int32 for maxima and int64 for sums; the user clears them.
 
-        Made at the first call. One that a CUDA graph captures gets its own, which the graph clears: what it
-        would leave here is not zero before the graph has run.
+        They are cached, except during the capture of a CUDA graph, whose memory is not zero before its first
+        run.
         """
         found = self._sums.get((capacity, channels))
         if found is None:
@@ -123,17 +117,15 @@ class PillarWorkspace:
 
 @dataclass(frozen=True, eq=False)
 class LocatedPoints:
-    """Points with their cells, before the rows of these cells are known.
+    """Points with their cells, before pillars have rows.
 
     Attributes:
-        points: (B, P, 4) float32 as given.
-        lengths: (B,) int32 as given.
-        config: the grid.
-        cells: (B * P,) int32 cell of each point, -1 where it is left out; undefined behind a frame's length.
-        ranks: (B * P,) int32 number of the point within its cell, in an arbitrary order; undefined where the
-            cell is.
-        workspace: counts and sums of this batch; ``workspace.bits`` is what :func:`grid_from_bits` and
-            ``pyramid`` of :mod:`sparse_core.conv.grid` take. All is zero again after :func:`sort_points`.
+        points: (B, P, 4) float32 input.
+        lengths: (B,) int32 input.
+        config: grid.
+        cells: (B * P,) int32 cell of each point, -1 for ignored points; undefined beyond a frame's length.
+        ranks: (B * P,) int32 number of the point in its cell, in arbitrary order; undefined without a cell.
+        workspace: counts and sums of this batch, zero again after :func:`sort_points`.
     """
 
     points: Tensor
@@ -145,7 +137,7 @@ class LocatedPoints:
 
     @property
     def bits(self) -> Tensor:
-        """(words,) int32 one bit a cell: it holds a point. Zero after :func:`sort_points`."""
+        """(words,) int32, one bit per occupied cell; zero after :func:`sort_points`."""
         return self.workspace.bits
 
 
@@ -154,11 +146,11 @@ class FixedPillars:
     """Points of a batch of frames, grouped by pillar, in buffers of fixed size.
 
     Attributes:
-        grid: active pillars; rows beyond its capacity do not exist, and their points are left out.
-        points: (B * P, 4) float32 x, y, z (metres, LiDAR frame), intensity: pillar after pillar, in an
-            arbitrary order within one; undefined from ``kept`` on.
-        offsets: (capacity + 1,) int32 first point of each pillar; from ``grid.count`` on all are ``kept``.
-        invalid: (B,) int32 points with NaN or infinite values, left out.
+        grid: active pillars; points of pillars beyond its capacity are dropped.
+        points: (B * P, 4) float32 x, y, z (metres, LiDAR frame), intensity, sorted by pillar, in arbitrary
+            order within a pillar; undefined from ``kept`` on.
+        offsets: (capacity + 1,) int32 first point of each pillar; ``kept`` from ``grid.count`` on.
+        invalid: (B,) int32 dropped points with NaN or infinite values.
     """
 
     grid: FixedGrid
@@ -168,5 +160,5 @@ class FixedPillars:
 
     @property
     def kept(self) -> Tensor:
-        """(1,) int32 points that lie in a pillar with a row; shares memory with ``offsets``."""
+        """(1,) int32 number of points in pillars; shares memory with ``offsets``."""
         return self.offsets[-1:]

@@ -1,7 +1,7 @@
-"""Points to pillars to features on a grid without a shape, in shapes that a CUDA graph can hold.
+"""Points to pillars to features on an unbounded grid with fixed shapes, for CUDA graphs.
 
-Pillars are rows of a hash table of 64-bit keys; points are put into their order by a sort. Plain torch, which
-reads nothing back to the host; the hash table is an op of :mod:`sparse_core.conv.grid`.
+Pillars are rows of a hash table with 64-bit keys, and points are sorted by pillar. This is plain torch
+without read-backs, except for the hash table of :mod:`sparse_core.conv.grid`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class HashedPillars(NamedTuple):
 
     Attributes:
         grid: active pillars.
-        points: (B * P, 4) float32, pillar after pillar; those of no pillar last, as zeros.
-        rows: (B * P,) int64 pillar of each, ``grid.capacity`` of those of none.
+        points: (B * P, 4) float32 sorted by pillar; points without a pillar are last, as zeros.
+        rows: (B * P,) int64 pillar of each point; ``grid.capacity`` for none.
         offsets: (capacity + 1,) int64 first point of each pillar.
         invalid: (B,) int32 points with NaN or infinite values.
         far: (B,) int32 points beyond the reach of the keys.
@@ -42,16 +42,14 @@ class HashedPillars(NamedTuple):
 def hash_pillars(
     points: Tensor, lengths: Tensor, grid: OpenGrid, capacity: int, *, impl: Impl = "auto"
 ) -> HashedPillars:
-    """Pillars of a batch, and its points in their order.
+    """Group the points of a batch by pillar.
 
-    Cells are those of :func:`perception.model.pillars.make_pillars`, to the bit.
+    Cells equal those of :func:`perception.model.pillars.make_pillars`, bit for bit.
 
     Args:
         points: (B, P, 4) float32 x, y, z (metres, LiDAR frame), intensity.
-        lengths: (B,) int32 points of each frame; what lies behind them is ignored.
-        grid: of the pillars.
-        capacity: pillars there is room for, all frames together; ``grid.active`` tells how many there are.
-        impl: of the hash table.
+        lengths: (B,) int32 points of each frame; further points are ignored.
+        capacity: capacity for pillars of the whole batch; ``grid.active`` counts all.
     """
     batch, room = points.shape[:2]
     device = points.device
@@ -61,12 +59,12 @@ def hash_pillars(
     inside = held & finite & grid.contains(x, y, z)
     far = held & finite & ~grid.reaches(x, y)
     frames = torch.arange(batch, device=device, dtype=torch.int32)[:, None]
-    # What lies outside is not converted: it may not fit an integer.
+    # Do not convert coordinates out of range: they may overflow an integer.
     row, column = grid.cell_of(*(torch.where(inside, values, 0.0) for values in (x, y)))
     cells = torch.stack([torch.where(inside, frames, -1), row, column], dim=2).view(-1, 3)
     pillars = fixed_hash(cells, grid.key_shape, batch, capacity, impl=impl)
     rows = pillars.rows_of(cells)
-    # Half the bytes are sorted in half the time.
+    # Sorting int32 takes half the time of int64.
     rows, order = torch.sort(torch.where(rows < 0, capacity, rows).int(), stable=True)
     ordered = torch.where((rows < capacity)[:, None], points.view(-1, 4)[order], 0.0)
     offsets = torch.searchsorted(rows, torch.arange(capacity + 1, device=device, dtype=torch.int32))
@@ -77,14 +75,12 @@ def hash_pillars(
 def encode_hashed(
     pillars: HashedPillars, weights: EncoderWeights, *, dtype: torch.dtype = torch.float16
 ) -> Tensor:
-    """Pillar features: what :func:`~perception.stages.pillars.fixed_encode` gives of the same pillars.
+    """Compute the features of :func:`~perception.stages.pillars.fixed_encode` for hashed pillars.
 
-    Sums run in whole numbers, so the result does not depend on the order of the points, to the bit.
+    Sums use whole numbers, so the order of points does not matter.
 
     Args:
         pillars: from :func:`hash_pillars`.
-        weights: of an encoder for the same grid.
-        dtype: of the features.
 
     Returns:
         (capacity, C); undefined from ``grid.count`` on.
@@ -94,7 +90,7 @@ def encode_hashed(
     cells = pillars.grid.coordinates()[:, 1:].flip(1)
     centres = grid.metres_of(grid.positions_of_cells(cells) + 0.5)
     taken = (rows < capacity)[:, None]
-    # Points of no pillar are many: were they added up in one row, each would wait for all others.
+    # Spread points without a pillar over all rows, because many additions to one row would be serial.
     rows = torch.where(taken[:, 0], rows, torch.arange(len(rows), device=rows.device) % capacity)
     local = local_points(points, centres[rows])
     ones = torch.ones_like(local[:, :1])

@@ -1,4 +1,4 @@
-"""Weights of a pillar encoder, batch norms folded, laid out for one kernel."""
+"""Packed weights of a pillar encoder."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from perception.model.layers import PointUnit
 
 @dataclass(frozen=True, eq=False)
 class EncoderWeights:
-    """A :class:`~perception.model.encoder.PillarEncoder` in evaluation, float32; ``C`` channels.
+    """Weights of a :class:`~perception.model.encoder.PillarEncoder` in float32, batch norms folded.
 
     Attributes:
-        grid: of the pillars.
-        channels: ``C``.
-        point_weight: (9, C / 2) of the layer shared by all points.
+        grid: grid of the pillars.
+        channels: number of channels ``C``.
+        point_weight: (9, C / 2) point layer.
         point_bias: (C / 2,).
-        pillar_weight: (C + 2, C) of the layer shared by all pillars: maximum, mean, height, logarithm of
-            the number of points.
+        pillar_weight: (C + 2, C) pillar layer, for maximum, mean, height, logarithm of the number of points.
         pillar_bias: (C,).
     """
 
@@ -37,17 +36,14 @@ class EncoderWeights:
     def from_encoder(
         cls, encoder: PillarEncoder, *, device: torch.device | str | None = None
     ) -> EncoderWeights:
-        """Copies of an encoder's weights with its batch norms folded in; the encoder stays as it is.
+        """Copy the weights of an encoder, folded or not.
 
         Args:
-            encoder: folded or not.
-            device: where the copies lie; None: where the encoder is.
-
-        Raises:
-            ValueError: the encoder is in training mode.
+            encoder: encoder in evaluation mode.
+            device: device of the copies; None: that of the encoder.
         """
         if encoder.training:
-            raise ValueError("EncoderWeights needs an encoder in evaluation mode: call .eval() first")
+            raise ValueError("EncoderWeights needs an encoder in evaluation mode. Call encoder.eval() first.")
         config = encoder.config
         point_weight, point_bias = _folded(encoder.points)
         pillar_weight, pillar_bias = _folded(encoder.pillars)
@@ -60,6 +56,6 @@ class EncoderWeights:
 
 
 def _folded(unit: PointUnit) -> tuple[Tensor, Tensor]:
-    """Weight (C_in, C_out) and bias (C_out,) of a unit, copied."""
+    """Copy weight (C_in, C_out) and bias (C_out,) of a unit."""
     weight, bias = (part.float().clone() for part in unit.folded())
     return weight.t().contiguous(), bias

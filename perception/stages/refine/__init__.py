@@ -1,4 +1,4 @@
-"""A step of box refinement with fixed shapes: four launches, no host reads."""
+"""A refinement step with fixed shapes, in four launches without read-backs."""
 
 from __future__ import annotations
 

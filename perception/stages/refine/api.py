@@ -1,4 +1,4 @@
-"""One step of box refinement, in shapes that a CUDA graph can hold."""
+"""One refinement step with fixed shapes, for CUDA graphs."""
 
 from __future__ import annotations
 
@@ -31,31 +31,29 @@ def fixed_refine(
     tiles: RefineTiles | None = None,
     impl: Impl = "auto",
 ) -> RefinedBoxes:
-    """A :class:`~perception.model.refine.RefineStage` and its residuals applied, in a few launches.
+    """Run a :class:`~perception.model.refine.RefineStage` and apply its residuals, in a few launches.
 
-    Every point in the enlarged box counts. The dynamic stage thins the points under a box's bounding
-    rectangle where there are more than ``MAX_CANDIDATES``; this one never does, so results differ there.
-    The result does not depend on the order of the points within their pillars.
+    All points in the enlarged box count, while the dynamic stage thins more than ``MAX_CANDIDATES`` points
+    under a box. The order of points within their pillars does not matter.
 
     Args:
-        pillars: points by pillar, of grids of the range of ``weights.grid``.
-        features: (B * H * W, C) bird's-eye map, row-major, channels last; float16, bfloat16 or float32.
-        boxes: (B, K, 7) float32, LiDAR frame; labels: (B, K) int32 class, -1: no box. What lies in the rows
-            without a box does not matter.
+        pillars: points by pillar, with the range of ``weights.grid``.
+        features: (B * H * W, C) bird's-eye map, row-major; float16, bfloat16 or float32.
+        boxes: (B, K, 7) float32, LiDAR frame; labels: (B, K) int32 class, -1 for no box.
         weights: from :func:`~perception.stages.refine.pack_refine`.
         map_shape: rows H and columns W of the map.
         pillar_size_m: edge of a pillar.
-        indices: (B, M) int32 boxes of each frame to refine, as :func:`~perception.stages.nms.fixed_nms`
-            returns them, -1: none. None: all, M is K.
-        turn: add half a turn to boxes whose flip logit is positive, as after the last step of a cascade.
-        workspace: cleared buffers for B * M boxes; None: new ones, for one launch more.
-        tiles: how to cut up the work on a GPU; None: a good guess.
+        indices: (B, M) int32 boxes to refine, as returned by :func:`~perception.stages.nms.fixed_nms`, -1 for
+            none. None: all boxes, M = K.
+        turn: add half a turn to boxes with a positive flip logit, as after the last step.
+        workspace: cleared buffers for B * M boxes; None: new ones, with one more launch.
+        tiles: tiles of the kernels; None: default.
         impl: ``"reference"`` is plain torch and reads sizes back; ``"triton"`` can be captured in a CUDA
             graph (CUDA, or Triton's interpreter); ``"auto"`` is Triton for CUDA tensors.
 
     Raises:
-        TypeError: a wrong dtype.
-        ValueError: shapes that do not fit each other, or a map of 2^31 numbers or more.
+        TypeError: wrong dtype.
+        ValueError: inconsistent shapes, or a map of 2^31 numbers or more.
         ImplementationError: ``impl`` cannot run here.
     """
     if indices is not None and (indices.dtype != torch.int32 or indices.ndim != 2):
@@ -66,8 +64,8 @@ def fixed_refine(
     count = (labels if indices is None else indices).numel()
     if workspace is not None and tuple(workspace.pooled.shape) != (count, weights.points_3.shape[1]):
         raise ValueError(
-            f"workspace holds {tuple(workspace.pooled.shape)} pooled features,"
-            f" {(count, weights.points_3.shape[1])} are needed: make it for {count} boxes"
+            f"workspace has {tuple(workspace.pooled.shape)} pooled features, but"
+            f" {(count, weights.points_3.shape[1])} are needed. Make it for {count} boxes."
         )
     if REFINE.choose(impl, boxes.device) == "triton":
         from perception.stages.refine import triton
@@ -123,4 +121,4 @@ def _check(
         raise ValueError(f"features must be {expected}: rows of the map of {frames} frames, got"
                          f" {tuple(features.shape)}")  # fmt: skip
     if features.numel() >= 2**31:
-        raise ValueError(f"a map of {features.numel()} numbers is too large, 2^31 - 1 at most")
+        raise ValueError(f"features may have at most 2^31 - 1 numbers, got {features.numel()}")

@@ -1,4 +1,4 @@
-"""What the implementations of a refinement step share."""
+"""Results, tiles and buffers of a refinement step, for all implementations."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class RefinedBoxes(NamedTuple):
     Attributes:
         boxes: (B, M, 7) float32.
         labels: (B, M) int32.
-        fit_logits: (B, M) float32: sigmoid estimates the overlap quality in [0, 1].
-        flip_logits: (B, M) float32: positive when the heading points the other way.
-        features: (B, M, H1) what the first hidden layer makes of points, map, class and size, in the type of
-            the weights; anything in rows without a box.
+        fit_logits: (B, M) float32 logits of the predicted overlap in [0, 1].
+        flip_logits: (B, M) float32, positive if the heading is opposite.
+        features: (B, M, H1) output of the first hidden layer, in the dtype of the weights; undefined without
+            a box.
     """
 
     boxes: Tensor
@@ -32,23 +32,21 @@ class RefinedBoxes(NamedTuple):
 
 
 class RefineTiles(NamedTuple):
-    """How the work is cut up for the GPU; it changes no result beyond rounding.
+    """Tiles of the GPU kernels; they change results by rounding only. Sizes are powers of two, at least 16.
 
     Attributes:
-        parts: programs that look for the points of a box; 0: by the number of boxes.
-        rows, length: pillar rows that such a program looks at together, and points of each; powers of two.
-        samples: outputs of the first hidden layer that a program makes of map samples, a power of two of at
-            least 16.
-        warps: of the programs of this first launch.
-        points: points of a block that goes through the layers, a power of two of at least 16.
-        columns: outputs of the last of these layers that a program computes, a power of two of at least 16;
-            float32 takes 32.
-        programs: that share the blocks of all boxes.
-        point_warps, registers: of the programs of this second launch, and most registers of a thread; 0: as
-            many as the compiler likes, as always for float32.
-        counted: boxes whose points such a program counts at a time, a power of two of at least 16.
-        head_columns: outputs of a hidden layer that a program computes, a power of two of at least 16.
-        head_warps: of the programs of the last launches.
+        parts: first launch: programs that search the points of a box; 0: by the number of boxes.
+        rows, length: first launch: pillar rows per step and points per row; any powers of two.
+        samples: first launch: outputs of the first hidden layer per program of map samples.
+        warps: first launch: warps per program.
+        points: second launch: points per block.
+        columns: second launch: outputs of the last point layer per program; 32 for float32.
+        programs: second launch: programs that share the blocks of all boxes.
+        point_warps: second launch: warps per program.
+        registers: second launch: largest number of registers per thread; 0, and for float32: no limit.
+        counted: second launch: boxes per step of the count of points.
+        head_columns: last launches: outputs of a hidden layer per program.
+        head_warps: last launches: warps per program.
     """
 
     parts: int = 0
@@ -66,23 +64,21 @@ class RefineTiles(NamedTuple):
     head_warps: int = 2
 
     def parts_of(self, boxes: int) -> int:
-        """Programs that share the pillar rows of each of ``boxes`` boxes."""
-        # A car is some 30 rows of pillars long; an idle program costs little.
+        """Return the number of programs per box for ``boxes`` boxes."""
+        # A car is about 30 rows of pillars long, and an idle program costs little.
         return self.parts if self.parts else max(4, min(24, 2304 // max(boxes, 1)))
 
 
 @dataclass(frozen=True, eq=False)
 class RefineWorkspace:
-    """Buffers between the launches of a refinement step, which leaves them as it found them.
-
-    One serves all steps of a frame, one after the other. Made anew for every step it costs a launch more.
+    """Buffers between the launches of a refinement step; all steps of a frame can share one workspace.
 
     Attributes:
-        pooled: (rows, P3) int32 bits of the largest feature of each box's points; all zeros between steps.
-        counts: (rows,) int32 points of each box; all zeros between steps.
-        arrivals: (rows / 16,) int32 programs that finished a group of 16 boxes; all zeros between steps.
-        context: (5, rows, H1) float32 what the first hidden layer makes of everything but the points, in
-            five addends: one for each spot of the map, the first of them with class and size.
+        pooled: (rows, P3) int32 bits of the largest point features of each box; zero between steps.
+        counts: (rows,) int32 points of each box; zero between steps.
+        arrivals: (rows / 16,) int32 finished programs per group of 16 boxes; zero between steps.
+        context: (5, rows, H1) float32 inputs of the first hidden layer without the points: one addend per
+            map sample, the first including class and size.
     """
 
     pooled: Tensor
@@ -94,12 +90,12 @@ class RefineWorkspace:
     def make(
         cls, boxes: int, weights: PackedRefine, *, device: torch.device | str | None = None
     ) -> RefineWorkspace:
-        """Cleared buffers for ``boxes`` boxes of all frames together.
+        """Allocate cleared buffers.
 
         Args:
-            boxes: number of rows.
-            weights: a step of the cascade, for its widths.
-            device: where they lie; None: where the weights are.
+            boxes: number of boxes in the batch.
+            weights: weights of a step, for the widths.
+            device: device of the buffers; None: that of the weights.
         """
         pooled, hidden = weights.joined_points.shape
         device = weights.out.device if device is None else device
@@ -110,7 +106,7 @@ class RefineWorkspace:
         return cls(features.view(boxes, pooled), counts, arrivals, context)
 
     def clear(self) -> None:
-        """Make what must be zero between steps zero again."""
+        """Set the buffers that must be zero between steps to zero."""
         self.pooled.zero_()
         self.counts.zero_()
         self.arrivals.zero_()
@@ -119,13 +115,12 @@ class RefineWorkspace:
 def corrected(
     joined: Tensor, boxes: Tensor, weights: PackedRefine, *, turn: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return corrected boxes (R, 7), fit logits (R,) and flip logits (R,) by the last two layers.
+    """Run the last two layers; return corrected boxes (R, 7), fit logits (R,) and flip logits (R,).
 
     Args:
-        joined: (R, H1) float32 what the first hidden layer makes.
-        boxes: (R, 7) to be corrected.
-        weights: of the step.
-        turn: add half a turn to boxes whose flip logit is positive.
+        joined: (R, H1) float32 output of the first hidden layer.
+        boxes: (R, 7) boxes to correct.
+        turn: add half a turn to boxes with a positive flip logit.
     """
     hidden = torch.relu(joined @ weights.hidden.float() + weights.hidden_bias)
     output = (hidden @ weights.out + weights.out_bias)[:, :OUTPUTS]

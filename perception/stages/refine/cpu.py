@@ -1,4 +1,4 @@
-"""The point layers of a refinement on a CPU in bfloat16."""
+"""Point layers of the refinement on a CPU in bfloat16."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from perception.stages.weight_watch import WeightWatch
 from sparse_core.conv.convolution.cpu.blocks import rows_product
 
 
-class _Packed(NamedTuple):
-    """Weight (C_in, C_out) and bias (C_out,) of each layer behind the first, and what they were made of."""
+class _PackedLayers(NamedTuple):
+    """Weight (C_in, C_out) and bias (C_out,) of each layer after the first, and a watch on their source."""
 
     layers: list[tuple[Tensor, Tensor]]
     watch: WeightWatch
 
 
 class PlannedPoints:
-    """Point layers and the maximum over each proposal's points, with bfloat16 behind the first layer.
+    """Point layers and the maximum per proposal, in bfloat16 after the first layer.
 
-    That one reads positions, of which bfloat16 would lose centimetres. Weights are packed at the first call,
-    and again after they were changed.
+    The first layer reads positions, which would lose centimetres in bfloat16. Weights are packed at the first
+    call and after changes.
 
     Args:
-        stage: folded, on a CPU.
+        stage: folded stage on a CPU.
     """
 
     def __init__(self, stage: RefineStage) -> None:
         self.stage = stage
-        self._plan: _Packed | None = None
+        self._plan: _PackedLayers | None = None
 
     def runs(self) -> bool:
-        """Whether the layers are folded ones of their own kind without hooks, which would not be called."""
+        """Return True if the layers are folded originals without hooks."""
         return not torch.is_autocast_enabled("cpu") and all(map(_is_plain, self.stage.point_layers))
 
     def __call__(self, features: Tensor, crop: CroppedPoints) -> Tensor:
-        """(P, 12) float32 features of the points of R proposals to (R, C) float32."""
+        """Compute (R, C) float32 from features (P, 12) float32 of the points of R proposals."""
         first, *_ = self.stage.point_layers
         layers = self._layers()
 
@@ -59,7 +59,7 @@ class PlannedPoints:
                 (linear.weight.detach().T.contiguous().bfloat16(), linear.bias.detach().bfloat16())
                 for linear in linears
             ]
-            self._plan = _Packed(packed, WeightWatch(linears))
+            self._plan = _PackedLayers(packed, WeightWatch(linears))
         return self._plan.layers
 
 

@@ -1,4 +1,4 @@
-"""A refinement step in plain torch: the same contract, with sizes read back to the host."""
+"""A refinement step in plain torch, which reads sizes back to the host."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refine(
     indices: Tensor | None,
     turn: bool,
 ) -> RefinedBoxes:
-    """:func:`~perception.stages.refine.fixed_refine`; sums are float32 whatever the dtype of the weights."""
+    """See :func:`~perception.stages.refine.fixed_refine`; sums are float32 for any dtype of weights."""
     if indices is not None:
         taken = indices.clamp(min=0).long()
         boxes = boxes.gather(1, taken[..., None].expand(-1, -1, 7))
@@ -65,7 +65,7 @@ def refine(
 def _pooled_points(
     pillars: FixedPillars, boxes: Tensor, frames: Tensor, weights: PackedRefine, pillar_size_m: float
 ) -> tuple[Tensor, Tensor]:
-    """Largest features of the points in each enlarged box (R, P3) and how many there are (R,)."""
+    """Return the largest point features (R, P3) in each enlarged box and the number of points (R,)."""
     half = boxes[:, 3:6] / 2
     start, length = _point_runs(
         pillars, boxes, frames, half + weights.margin_m, weights.grid.with_cells(pillar_size_m)
@@ -94,7 +94,7 @@ def _point_runs(
     half: Tensor,
     pillar_grid: GroundGrid,
 ) -> tuple[Tensor, Tensor]:
-    """First point and length of the run in each pillar row under bounding rectangles: (R, S) int64 each."""
+    """Return first point and length of the run in each pillar row of a box: (R, S) int64 each."""
     grid = pillars.grid
     height, width = grid.spatial_shape
     low, high, row = rectangles(boxes, half, pillar_grid, (height, width))
@@ -108,7 +108,7 @@ def _point_runs(
 
 
 def _rows_before(words: Tensor, cells: Tensor, *, inclusive: bool) -> Tensor:
-    """Active cells before each cell, or up to it."""
+    """Count the active cells before each cell, or up to it."""
     word, place = cells // 32, cells % 32
     bits = words[word, 0].long() & ((2 if inclusive else 1) << place) - 1
     ones = (bits[..., None] >> torch.arange(32, device=cells.device) & 1).sum(dim=-1)
@@ -118,7 +118,7 @@ def _rows_before(words: Tensor, cells: Tensor, *, inclusive: bool) -> Tensor:
 def _map_samples(
     features: Tensor, boxes: Tensor, frames: Tensor, weights: PackedRefine, map_shape: tuple[int, int]
 ) -> Tensor:
-    """Bilinear samples at the centre and the middles of the four sides: (R, 5, C padded) float32."""
+    """Sample the map at the centre and the middles of the four sides: (R, 5, C padded) float32."""
     by_frame = features.view(-1, *map_shape, features.shape[1]).permute(0, 3, 1, 2)
     samples = sample_bilinear(by_frame, weights.grid.position_of(map_spots(boxes)) - 0.5, frames)
     return torch.nn.functional.pad(samples, (0, weights.joined_map.shape[1] - features.shape[1]))

@@ -1,8 +1,8 @@
-"""A refinement step on a grid without a shape, in shapes that a CUDA graph can hold.
+"""A refinement step on an unbounded grid with fixed shapes, for CUDA graphs.
 
-What :func:`~perception.stages.refine.fixed_refine` computes, from pillars that are found by their keys and a
-map of listed cells. Keys are searched and the map is read by plain torch; points of boxes go through the
-kernels of that op, or through plain torch: then a fixed number of each box, some boxes at a time.
+It computes :func:`~perception.stages.refine.fixed_refine` from hashed pillars and a map of listed cells.
+Plain torch searches keys and reads the map. The kernels of that op compute the points, or plain torch with a
+fixed number of points per box.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from sparse_core.conv.coordinates.common import linear_keys
 from sparse_core.conv.grid.layout import FixedHash
 from sparse_core.kernels.op import Impl
 
-#: Points under a box that are looked at: of more, every so manieth, as where the dynamic step thins them.
+#: Largest number of points per box in plain torch; more are thinned evenly, as in the dynamic stage.
 MOST_POINTS = 8192
-#: Rows of pillars under a box that are looked at, from the lowest on: 30 m of pillars of 16 cm.
+#: Largest number of pillar rows per box, from the lowest on: 30 m for pillars of 16 cm.
 MOST_ROWS = 192
-#: Points that go through the layers together.
+#: Points per pass through the layers.
 _POINTS_AT_ONCE = 1 << 16
 
 
@@ -43,23 +43,22 @@ def refine_hashed(
     tiles: RefineTiles | None = None,
     impl: Impl = "auto",
 ) -> RefinedBoxes:
-    """One step.
+    """Run one refinement step.
 
     Args:
         pillars: points by pillar.
-        features: (4 * capacity + 4, C) rows of the map: four a cell of ``last``, then of an empty scene.
+        features: (4 * capacity + 4, C) rows of the map: four per cell of ``last``, then an empty scene.
         last: cells of the map at half its resolution.
-        boxes: (B, K, 7) float32; labels: (B, K) int32 class, -1: no box.
+        boxes: (B, K, 7) float32; labels: (B, K) int32 class, -1 for no box.
         weights: from :func:`~perception.stages.refine.pack_refine`.
-        grid: of the pillars.
-        turn: add half a turn to boxes whose flip logit is positive.
-        workspace: cleared, for B * K boxes.
-        tiles: how to cut up the work on a GPU; None: a good guess.
-        impl: ``"reference"`` looks at :data:`MOST_POINTS` points under a box at most, ``"triton"`` at all.
+        turn: add half a turn to boxes with a positive flip logit.
+        workspace: cleared buffers for B * K boxes.
+        tiles: tiles of the kernels; None: default.
+        impl: ``"reference"`` reads at most :data:`MOST_POINTS` points per box, ``"triton"`` all.
     """
     shape, there = labels.shape, labels.flatten() >= 0
     frames = torch.arange(shape[0], device=boxes.device)[:, None].expand(shape).flatten()
-    # Sizes are divided by and their logarithm is taken, of rows without a box too.
+    # Use sizes of 1 for rows without a box, because the code divides by sizes and takes their logarithm.
     taken = torch.where(there[:, None], boxes.flatten(0, 1), 1.0)
     start, length = _point_runs(pillars, taken, frames, taken[:, 3:6] / 2 + weights.margin_m, grid)
     context = workspace.context
@@ -99,7 +98,7 @@ def refine_hashed(
 def _pooled_points(
     pillars: HashedPillars, boxes: Tensor, start: Tensor, length: Tensor, weights: PackedRefine
 ) -> tuple[Tensor, Tensor]:
-    """Largest features of the points in each enlarged box (R, P3) float32 and how many there are (R,)."""
+    """Return the largest point features (R, P3) in each enlarged box and the number of points (R,)."""
     limit = boxes[:, 3:6] / 2 + weights.margin_m
     ends = torch.cumsum(length, 1)
     total = ends[:, -1:]
@@ -123,7 +122,7 @@ def _pooled_points(
         hidden = torch.relu(hidden @ weights.points_1[: hidden.shape[1]] + weights.points_bias_1)
         hidden = torch.relu(_layer(hidden, weights.points_2) + weights.points_bias_2)
         hidden = torch.relu(_layer(hidden, weights.points_3) + weights.points_bias_3)
-        # ReLU outputs are not negative: zero is the right value for what lies outside.
+        # ReLU outputs are not negative, so zero is right for points outside.
         hidden = torch.where(inside[:, None], hidden, 0.0)
         pooled.append(hidden.view(-1, MOST_POINTS, hidden.shape[1]).amax(1))
         counts.append(inside.view(-1, MOST_POINTS).sum(1))
@@ -131,7 +130,7 @@ def _pooled_points(
 
 
 def _layer(rows: Tensor, matrix: Tensor) -> Tensor:
-    """A product in the type of the weights, on a CPU in float32; its sums are float32."""
+    """Multiply in the dtype of the weights, on a CPU in float32; return float32."""
     if rows.is_cuda:
         return (rows.to(matrix.dtype) @ matrix).float()
     return rows @ matrix.float()
@@ -140,14 +139,14 @@ def _layer(rows: Tensor, matrix: Tensor) -> Tensor:
 def _point_runs(
     pillars: HashedPillars, boxes: Tensor, frames: Tensor, half: Tensor, grid: GroundGrid
 ) -> tuple[Tensor, Tensor]:
-    """First point and length of the run in each pillar row under a box: (R, rows) int64 each."""
+    """Return first point and length of the run in each pillar row of a box: (R, rows) int64 each."""
     cosine, sine = torch.cos(boxes[:, 6]).abs(), torch.sin(boxes[:, 6]).abs()
     across = torch.stack([cosine, sine], 1) * half[:, :1] + torch.stack([sine, cosine], 1) * half[:, 1:2]
     centre = boxes[:, :2] - grid.origin(boxes.device)
-    # One cell more on every side: a point on an edge may have been rounded into the next pillar.
+    # Add a cell on every side, because a point on an edge may be rounded into the next pillar.
     low = torch.floor((centre - across) / grid.cell_m).long() + (grid.first_cell - 1)
     high = torch.floor((centre + across) / grid.cell_m).long() + (grid.first_cell + 1)
-    # As many rows as columns have keys.
+    # Rows and columns have the same number of keys.
     low, high = (cells.clamp(0, grid.key_shape[0] - 1) for cells in (low, high))
     row = low[:, 1:] + torch.arange(MOST_ROWS, device=boxes.device)
     known = pillars.grid.rising_keys()
@@ -164,7 +163,7 @@ def _point_runs(
 def _samples(
     features: Tensor, last: FixedHash, boxes: Tensor, frames: Tensor, weights: PackedRefine
 ) -> Tensor:
-    """Bilinear samples at the centre and the middles of the four sides: (R, 5, C padded) float32."""
+    """Sample the map at the centre and the middles of the four sides: (R, 5, C padded) float32."""
     grid = weights.grid
     position = grid.position_of(map_spots(boxes)) - 0.5
     base = torch.floor(position)

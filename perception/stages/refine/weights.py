@@ -1,4 +1,4 @@
-"""Weights of a refinement step, laid out for kernels: inputs by outputs, padded to powers of two."""
+"""Packed weights of a refinement step: (inputs, outputs), padded to powers of two."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from perception.geometry import GroundGrid
 from perception.model.layers import PointUnit
 from perception.model.refine import OUTPUTS, POINT_FEATURES, RefineStage
 
-#: Places on the map that are sampled: the centre and the middles of the four sides.
+#: Number of map samples: the centre and the middles of the four sides.
 SPOTS = 5
-#: Smallest extent of a matrix that tensor cores multiply.
+#: Smallest matrix extent for tensor cores.
 _SMALLEST = 16
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -21,23 +21,23 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 class PackedRefine(NamedTuple):
     """Folded weights of a :class:`~perception.model.refine.RefineStage`.
 
-    Extents are padded with zeros to powers of two, at least 16: ``P1, P2, P3`` are the padded widths of the
-    point layers, ``C`` that of the map, ``H1, H2`` those of the hidden layers. The first hidden layer is
-    split by what it reads, because the map's part need not wait for the points.
+    Extents are padded with zeros to powers of two, at least 16. ``P1, P2, P3`` are the padded widths of the
+    point layers, ``C`` of the map, ``H1, H2`` of the hidden layers. The first hidden layer is split by input,
+    because the map's part need not wait for the points.
 
     Attributes:
         points_1: (16, P1) float32, ``points_2`` (P1, P2), ``points_3`` (P2, P3): layers on points.
         points_bias_1, points_bias_2, points_bias_3: float32 biases.
         joined_points: (P3, H1) first hidden layer, from the pooled points.
         joined_map: (5, C, H1) first hidden layer, from the samples of the map.
-        joined_rest: (classes + 4, H1) float32 first hidden layer, from the one-hot class, the logarithm of
-            the number of points and those of the sizes.
+        joined_rest: (classes + 4, H1) float32 first hidden layer, from the one-hot class and the logarithms
+            of the number of points and of the sizes.
         joined_bias: (H1,) float32.
         hidden: (H1, H2) second hidden layer; ``hidden_bias`` (H2,) float32.
         out: (H2, 16) float32 last layer; ``out_bias`` (16,) float32.
-        classes, map_channels: numbers of classes and of the map's channels.
-        margin_m: of the crop.
-        grid: of the map.
+        classes, map_channels: number of classes and of map channels.
+        margin_m: margin of the crop.
+        grid: grid of the map.
     """
 
     points_1: Tensor
@@ -61,32 +61,28 @@ class PackedRefine(NamedTuple):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of the large products' operands; sums are float32."""
+        """Dtype of the large products; sums are float32."""
         return self.points_2.dtype
 
 
 def pack_refine(
     stage: RefineStage, *, dtype: torch.dtype = torch.float16, device: torch.device | str | None = None
 ) -> PackedRefine:
-    """Weights of a refinement step for :func:`~perception.stages.refine.fixed_refine`.
+    """Pack the weights of a refinement step for :func:`~perception.stages.refine.fixed_refine`.
 
     Args:
-        stage: in evaluation mode; batch norms may or may not be folded. It is not changed.
-        dtype: float16, bfloat16 or float32. What is small or sensitive (the first layer, which reads
-            coordinates, the scalars of the joined features, the last layer, biases) is float32 always.
-        device: where to put them; None: where the stage is.
-
-    Raises:
-        TypeError: another dtype.
-        ValueError: the stage is in training mode or has not three layers on points.
+        stage: stage in evaluation mode, folded or not; not changed.
+        dtype: float16, bfloat16 or float32. The first and the last layer, scalar inputs and biases are always
+            float32.
+        device: device of the weights; None: that of the stage.
     """
     if dtype not in DTYPES:
         raise TypeError(f"dtype must be one of {DTYPES}, got {dtype}")
     if stage.training:
-        raise ValueError("pack_refine needs a stage in evaluation mode: call .eval() first")
+        raise ValueError("pack_refine needs a stage in evaluation mode. Call stage.eval() first.")
     if len(stage.point_layers) != 3:
         raise ValueError(
-            f"fixed refinement takes three layers on points (refine.channels), got {len(stage.point_layers)}"
+            f"fixed refinement needs three point layers (refine.channels), got {len(stage.point_layers)}"
         )
     device = stage.out.weight.device if device is None else device
     with torch.no_grad():
@@ -131,7 +127,7 @@ def _padded(size: int) -> int:
 
 
 def _matrix(weight: Tensor) -> Tensor:
-    """(C_out, C_in) to padded (C_in, C_out)."""
+    """Convert (C_out, C_in) to padded (C_in, C_out)."""
     outputs, inputs = weight.shape
     matrix = weight.new_zeros(_padded(inputs), _padded(outputs))
     matrix[:inputs, :outputs] = weight.T

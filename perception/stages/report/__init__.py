@@ -1,4 +1,4 @@
-"""What a frame reports: scores, order, headings and footprints as users see them, in one block of memory."""
+"""Report of a frame: mapped scores, order, headings and footprints in one block of memory."""
 
 from perception.stages.report.api import REPORT, fixed_report
 from perception.stages.report.common import Reported, ReportLayout, ReportRules

@@ -1,4 +1,4 @@
-"""What leaves the device: boxes as they are reported, best first, in one block; for CUDA graphs."""
+"""Reported boxes, best first, in one block of memory, for CUDA graphs."""
 
 from __future__ import annotations
 
@@ -23,26 +23,24 @@ def fixed_report(
     *,
     impl: Impl = "auto",
 ) -> Tensor:
-    """Map scores by class, put boxes in their order, wrap headings, give footprints; all as one block.
+    """Map scores by class, sort boxes, wrap headings and set footprints; return one block of memory.
 
-    Boxes with equal scores stay in their order. Nothing is read back to the host.
+    The sort is stable. Nothing is read back to the host.
 
     Args:
         boxes: (B, M, 7) float32, LiDAR frame, metres and radians.
-        scores: (B, M) float32 in [0, 1]; labels: (B, M) int32 classes, -1 where there is no box.
-        counts: (B,) int32 and numbers: (N,) int32, handed through.
-        embeddings: (B, M, E) vectors of the boxes, of any floating type.
-        rules: for each class.
+        scores: (B, M) float32 in [0, 1]; labels: (B, M) int32 classes, -1 for no box.
+        counts: (B,) int32 and numbers: (N,) int32, copied.
+        embeddings: (B, M, E) floating-point vectors of the boxes.
         impl: ``"reference"`` (plain torch), ``"triton"`` (one launch) or ``"auto"``: Triton for CUDA.
 
     Returns:
-        (W,) int32, see :class:`~perception.stages.report.ReportLayout`; boxes that are absent stand behind
-        all others.
+        (W,) int32, see :class:`~perception.stages.report.ReportLayout`; rows without a box are last.
 
     Raises:
-        ValueError: shapes that do not fit together.
-        TypeError: types that are not listed above.
-        ImplementationError: an ``impl`` that cannot run here.
+        ValueError: inconsistent shapes.
+        TypeError: unsupported dtypes.
+        ImplementationError: ``impl`` cannot run here.
     """
     if boxes.ndim != 3 or boxes.shape[2] != 7:
         raise ValueError(f"boxes must be (B, M, 7), got {tuple(boxes.shape)}")

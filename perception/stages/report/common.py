@@ -1,4 +1,4 @@
-"""What the implementations share: the rules by which boxes are reported, and where everything lies."""
+"""Reporting rules and memory layout of all implementations."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from typing_extensions import Self
 
 from perception.config import DetectorConfig
 
-#: Scores are kept so far from 0 and 1 before their logit is taken.
+#: Smallest distance of scores from 0 and 1 before the logit.
 LEAST_SHARE = 1e-6
 
 
 class ReportRules(NamedTuple):
-    """How boxes of each class are reported.
+    """Reporting rules of each class.
 
     Attributes:
-        table: (classes, 5) float64: whether scores are mapped (1 or 0), the map's scale and bias (of the
-            logit), the footprint's length and width in metres (0: the box's own).
+        table: (classes, 5) float64: 1 if scores are mapped, else 0; scale and bias of the logit; length and
+            width of the footprint in metres (0: those of the box).
     """
 
     table: Tensor
 
     @classmethod
     def of(cls, config: DetectorConfig, device: torch.device | None = None) -> Self:
-        """Those of ``nms.score_maps`` and ``nms.footprints_m``."""
+        """Make the rules from ``nms.score_maps`` and ``nms.footprints_m``."""
         nms = config.nms
         rows = [
             (
                 float(name in nms.score_maps),
                 *nms.score_maps.get(name, (1.0, 0.0)),
-                # As the boxes are: in single precision.
+                # Round to single precision, like boxes.
                 *map(np.float32, nms.footprints_m.get(name, (0.0, 0.0))),
             )
             for name in config.head.classes
@@ -44,12 +44,12 @@ class ReportRules(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """Boxes of a batch as they are reported, on the host.
+    """Reported boxes of a batch, on the host.
 
     Attributes:
-        counts: (B,) int32 boxes of each frame; numbers: (N,) int32 as given.
-        scores: (B, M) float32, not increasing; labels: (B, M) int32; boxes: (B, M, 7) float32;
-            embeddings: (B, M, E) float32. What stands behind the last box is not defined.
+        counts: (B,) int32 boxes of each frame; numbers: (N,) int32 input.
+        scores: (B, M) float32, descending; labels: (B, M) int32; boxes: (B, M, 7) float32;
+            embeddings: (B, M, E) float32; all undefined after the last box.
     """
 
     counts: npt.NDArray[np.int32]
@@ -61,12 +61,12 @@ class Reported(NamedTuple):
 
 
 class ReportLayout(NamedTuple):
-    """Where the parts of :class:`Reported` lie in one block of words, one after the other.
+    """Layout of the consecutive parts of :class:`Reported` in a block of words.
 
     Attributes:
-        frames, most: frames of a batch, and boxes of a frame that there is room for.
-        numbers: so many numbers of the batch.
-        embedding: numbers of a vector.
+        frames, most: frames of a batch, and capacity for boxes per frame.
+        numbers: length of ``numbers``.
+        embedding: length of an embedding.
     """
 
     frames: int
@@ -76,11 +76,11 @@ class ReportLayout(NamedTuple):
 
     @property
     def words(self) -> int:
-        """Words of the block, of four bytes."""
+        """Words of the block, four bytes each."""
         return self.frames + self.numbers + self.frames * self.most * (9 + self.embedding)
 
     def views(self, words: npt.NDArray[np.int32]) -> Reported:
-        """The parts of (W,) words."""
+        """Return views of the parts of (W,) words."""
         frames, most, at = self.frames, self.most, 0
 
         def part(*shape: int) -> npt.NDArray[np.int32]:

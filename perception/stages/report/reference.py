@@ -1,4 +1,4 @@
-"""Reporting in plain torch, on any device."""
+"""Report in plain torch, on any device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perception.stages.report.common import LEAST_SHARE, ReportRules
 
 
 def mapped_scores(scores: Tensor, labels: Tensor, rules: ReportRules) -> Tensor:
-    """Scores (...) float32 by the maps of their classes, labels (...) from 0 on."""
+    """Map scores (...) float32 by their classes (...)."""
     mapped, scale, bias = rules.table[:, :3].unbind(1)
     share = scores.double().clamp(LEAST_SHARE, 1 - LEAST_SHARE)
     logit = scale[labels] * torch.log(share / (1 - share)) + bias[labels]
@@ -19,7 +19,7 @@ def mapped_scores(scores: Tensor, labels: Tensor, rules: ReportRules) -> Tensor:
 
 
 def with_footprints(boxes: Tensor, labels: Tensor, rules: ReportRules) -> Tensor:
-    """Boxes (..., 7) with headings in (-pi, pi], and length and width of their class where it has them."""
+    """Wrap headings of boxes (..., 7) to (-pi, pi] and set the footprint of their class, if any."""
     sides = rules.table[:, 3:].to(boxes.dtype)[labels]
     given = torch.where(sides > 0, sides, boxes[..., 3:5])
     return torch.cat([boxes[..., :3], given, boxes[..., 5:6], wrap_angle(boxes[..., 6:])], dim=-1)

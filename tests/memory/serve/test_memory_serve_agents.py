@@ -134,7 +134,7 @@ def test_a_scan_is_looked_at(detection: None, scans: Path, tmp_path: Path, repos
         assert not answer.is_error, answer.content
         told = answer.structured_content
         assert (told["file"], told["points"], told["objects"]) == ("day/one.npy", 500, [])
-        assert told["sentence"] == "Nothing was found in day/one.npy."
+        assert told["sentence"] == "No objects found in day/one.npy."
 
     asked(tmp_path, scans, work)
 
@@ -188,12 +188,12 @@ def test_nothing_outside_of_the_folder_is_read_or_named(detection: None, scans: 
 
     async def work(client: Any) -> None:
         for tool, name, words in (
-            ("detect_objects", "../outside.npy", "not among the scans"),
-            ("detect_objects", str(tmp_path / "outside.npy"), "not among the scans"),
-            ("detect_objects", "link.npy", "not among the scans"),
+            ("detect_objects", "../outside.npy", "outside of the folder"),
+            ("detect_objects", str(tmp_path / "outside.npy"), "outside of the folder"),
+            ("detect_objects", "link.npy", "outside of the folder"),
             ("detect_objects", "none.npy", "none.npy"),
             ("detect_objects", "damaged.bin", "damaged.bin"),
-            ("list_scans", "..", "not among the scans"),
+            ("list_scans", "..", "outside of the folder"),
             ("list_scans", "none", "no such folder"),
         ):
             answer = await client.call_tool(tool, {"folder" if tool == "list_scans" else "file": name})

@@ -96,7 +96,7 @@ def test_every_layer_is_reached(
 
 
 def test_batch_norms_must_be_folded(tiny_network: Network) -> None:
-    with pytest.raises(ValueError, match="batch norms: fold it"):
+    with pytest.raises(ValueError, match="has batch norms"):
         compress_network(tiny_network)
 
 
@@ -125,7 +125,7 @@ def edit(field: str, value: str) -> Callable[[dict[str, str]], None]:
 @pytest.mark.parametrize("kept", [0, 50, 5000])
 def test_files_cut_off(packed: Path, kept: int) -> None:
     packed.write_bytes(packed.read_bytes()[:kept])
-    with pytest.raises(CheckpointError, match=r"packed\.safetensors: not a readable safetensors file"):
+    with pytest.raises(CheckpointError, match=r"packed\.safetensors: not a safetensors file"):
         load_weights(packed)
 
 
@@ -136,12 +136,12 @@ def test_files_cut_off(packed: Path, kept: int) -> None:
         ("layers", "{", "layers is missing or not JSON"),
         ("layers", "[]", "layers must be a JSON object"),
         ("extra", "", "extra is missing or not JSON"),
-        ("extra", "{}", "holds no detector configuration"),
-        ("extra", '{"detector": 3}', "the stored configuration cannot be used"),
+        ("extra", "{}", "no detector configuration"),
+        ("extra", '{"detector": 3}', "invalid stored configuration"),
         ("extra", '{"detector": {"colour": 1}}', "unknown field colour"),
         ("extra", '{"detector": {"nms": {"iou": 7}}}', r"nms\.iou"),
         ("extra", '{"detector": {}}', "weights of another configuration"),
-        ("format", "sparsight-merged", "holds no detector configuration"),
+        ("format", "sparsight-merged", "no detector configuration"),
     ],
 )
 def test_headers_that_cannot_be_used(packed: Path, field: str, value: str, message: str) -> None:
@@ -172,7 +172,7 @@ def test_other_tensors_that_are_not_finite(packed: Path, bad: float) -> None:
         tensors["head.heat.bias"][0] = bad
 
     rewrite(packed, change_tensors=change)
-    with pytest.raises(CheckpointError, match=r"head\.heat\.bias holds NaN"):
+    with pytest.raises(CheckpointError, match=r"head\.heat\.bias has NaN"):
         load_weights(packed)
 
 

@@ -12,8 +12,8 @@ from fates import Doubling, Numbers
 
 import perception
 from perception.engines.local import LocalEngine, usable_cores
-from perception.engines.order import EngineError, Given, run_in_order
-from perception.engines.protocol import Engine, Job, Lost
+from perception.engines.order import EngineError, TaskResult, run_in_order
+from perception.engines.protocol import Engine, Job, WorkerLost
 
 Make = Callable[[Job, int], Engine]
 
@@ -32,7 +32,7 @@ def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mak
     return RayEngine
 
 
-def done_by(engine: Engine, tasks: list[Numbers]) -> list[Given[Numbers]]:
+def done_by(engine: Engine, tasks: list[Numbers]) -> list[TaskResult[Numbers]]:
     with closing(engine):
         return list(run_in_order(engine, tasks, attempts=2))
 
@@ -49,12 +49,12 @@ def test_results_come_in_order_and_a_lost_task_is_done_by_another(make: Make, tm
     assert len(found) == 2 * 3 + 40
 
 
-@pytest.mark.parametrize(("fate", "reason"), [("killed", "ended"), ("raises", "RuntimeError: -1 is below")])
+@pytest.mark.parametrize(("fate", "reason"), [("killed", "process"), ("raises", "RuntimeError: -1 is below")])
 def test_what_ends_every_worker_is_given_up(make: Make, tmp_path: Path, fate: str, reason: str) -> None:
     found = done_by(make(Doubling(tmp_path), 1), [Numbers((1, -1, 2), fate), Numbers((3,))])
     assert [given.task.numbers for given in found] == [(1,), (-1,), (2,), (3,)]
-    assert [given.result for given in found if not isinstance(given.result, Lost)] == [[2], [4], [6]]
-    assert isinstance(found[1].result, Lost)
+    assert [given.result for given in found if not isinstance(given.result, WorkerLost)] == [[2], [4], [6]]
+    assert isinstance(found[1].result, WorkerLost)
     assert reason in found[1].result.reason
 
 

@@ -40,9 +40,9 @@ def test_maps_are_those_of_the_dense_layers(shape: tuple[int, int], share: float
     parents = (coarse.cells.places[1:-1, 1:-1] < len(coarse.features)).repeat_interleave(2, 0)
     fine = listed(parents.repeat_interleave(2, 1) & (torch.rand(2 * rows, 2 * columns) < 0.6), 8)
 
-    made = CellNeck(neck, head, shape)(fine, coarse)
+    features, heat = CellNeck(neck, head, shape)(fine, coarse)
 
     maps = BackboneMaps(fine.to_dense(), coarse.to_dense())
     expected = neck(maps)
-    assert torch.allclose(made.features, expected, atol=1e-5, rtol=1e-5)
-    assert torch.allclose(made.heat, head.heat_logits(expected), atol=1e-5, rtol=1e-5)
+    assert torch.allclose(features, expected, atol=1e-5, rtol=1e-5)
+    assert torch.allclose(heat, head.heat_logits(expected), atol=1e-5, rtol=1e-5)

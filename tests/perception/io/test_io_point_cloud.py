@@ -29,7 +29,7 @@ clouds = hnp.arrays(
 
 
 @pytest.mark.parametrize("suffix", WRITTEN)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(points=clouds)
 def test_every_format_returns_what_was_saved(suffix: str, points: np.ndarray, tmp_path: Path) -> None:
     points[:, 3] = np.nan_to_num(np.abs(points[:, 3]) / 1000, nan=0.5, posinf=1.0)

@@ -41,7 +41,7 @@ def cloud(count: int, seed: int, *, spread: float, bad: bool = False) -> Tensor:
     return torch.from_numpy(points)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     counts=st.lists(st.sampled_from([0, 1, 2, 50, 3000]), min_size=1, max_size=3),
     spread=st.sampled_from([0.05, 3.0, 20.0]),
@@ -103,7 +103,7 @@ def test_different_points_with_one_digest_have_an_order_of_their_own() -> None:
     assert same(one[0].points, other[0].points)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     points=st.sampled_from([0, 1, 200, 5000]),
     boxes=st.sampled_from([0, 1, 40]),

@@ -32,7 +32,7 @@ def cells_and_boxes(count: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     return cells, labels, boxes
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000))
 def test_decode_inverts_encode(seed: int) -> None:
     head = make_head()

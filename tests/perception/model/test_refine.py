@@ -36,7 +36,7 @@ def random_boxes(count: int, seed: int) -> Tensor:
     return boxes
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10_000))
 def test_residuals_turn_boxes_into_targets(seed: int) -> None:
     boxes, targets = random_boxes(20, seed), random_boxes(20, seed + 1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from perception.model.segments import Chunks, segment_reduce, spread
+from perception.model.segments import Chunks, repeat_rows, segment_reduce
 
 COUNTS = torch.tensor([1, 9, 2, 5])
 
@@ -40,7 +40,7 @@ def test_gradient_is_that_of_torch(reduce: Literal["mean", "max"], device: torch
 @pytest.mark.parametrize("counts", [[], [0], [0, 3, 0, 1, 7, 0], [4, 5]])
 def test_chunks_of_exported_programs(counts: list[int]) -> None:
     given = torch.tensor(counts, dtype=torch.int64)
-    owner, within = spread(given)
+    owner, within = repeat_rows(given)
     assert owner.tolist() == [row for row, count in enumerate(counts) for _ in range(count)]
     assert within.tolist() == [place for count in counts for place in range(count)]
     chunks = Chunks.of(given, 4)

@@ -144,7 +144,7 @@ def test_overflow_is_told(network: Network, monkeypatch: pytest.MonkeyPatch) -> 
         near._graphs.clear()
         room = near._guess_room(1)._replace(nearby=(20,) * LISTS)
         near._guess_room = lambda batch_size: room  # type: ignore[method-assign]
-        with pytest.warns(CapacityWarning, match="there was no room in the graph"):
+        with pytest.warns(CapacityWarning, match="the CUDA graph is too small"):
             found = near([one])[0]
     assert found.overflow > 20
 

@@ -41,14 +41,14 @@ def test_what_is_asked_for_is_what_runs(tiny_network: Network) -> None:
 
 @pytest.mark.usefixtures("able")
 def test_where_it_cannot_be(tiny_network: Network) -> None:
-    with pytest.raises(ValueError, match="precision='float16' cannot be: frames that are no CUDA graphs"):
+    with pytest.raises(ValueError, match="precision='float16' is not supported here: without CUDA graphs"):
         Detector(tiny_network, precision="float16")
-    with pytest.raises(ValueError, match="frames that are no CUDA graphs are float32, or bfloat16 on a CPU"):
+    with pytest.raises(ValueError, match="without CUDA graphs frames run in float32"):
         usable_precision("bfloat16", tiny_network, torch.device("cuda"), graphs=False)
     for changes in ({"kind": "dense"}, {"dilating": False}, {"impl": "reference"}):
         config = replace(tiny_network.config.backbone, **changes)
         other = Network(replace(tiny_network.config, backbone=config)).eval()
-        with pytest.raises(ValueError, match="bfloat16 is for sparse networks of no named implementation"):
+        with pytest.raises(ValueError, match="bfloat16 needs a sparse network"):
             Detector(other, precision="bfloat16")
 
 
@@ -57,7 +57,7 @@ def test_a_processor_without_bfloat16_is_named(
 ) -> None:
     for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
         monkeypatch.setattr(torch.cpu, name, lambda: False)
-    with pytest.raises(ValueError, match=r"this CPU has no products of bfloat16 \(AVX512-BF16 or AMX\)"):
+    with pytest.raises(ValueError, match=r"this CPU cannot multiply bfloat16 \(AVX512-BF16 or AMX\)"):
         Detector(tiny_network, precision="bfloat16")
     assert Detector(tiny_network).precision == "float32"
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
@@ -70,7 +70,7 @@ def test_frames_that_do_not_take_the_planned_path_are_refused(tiny_network: Netw
     detector(street(0).points)
     with (
         torch.autocast("cpu", dtype=torch.bfloat16),
-        pytest.raises(ValueError, match="precision='bfloat16' runs on a CPU without autocast"),
+        pytest.raises(ValueError, match="precision='bfloat16' needs a CPU without autocast"),
     ):
         detector(street(0).points)
     tiny_network.neck.out.register_forward_hook(lambda *_: None)

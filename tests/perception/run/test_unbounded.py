@@ -114,7 +114,7 @@ def test_what_finds_no_room_is_told(
 ) -> None:
     monkeypatch.setattr("perception.run.graph._LEAST_PILLARS", 32)
     points = cloud(street, 0)
-    with pytest.warns(CapacityWarning, match="there was no room in the graph"):
+    with pytest.warns(CapacityWarning, match="the CUDA graph is too small"):
         told = runner(detector, overflow="warn")([points])[0]
     assert told.overflow > 0
 
@@ -122,7 +122,7 @@ def test_what_finds_no_room_is_told(
 def test_which_detectors_have_graphs(detector: Detector) -> None:
     cuda = torch.device("cuda")
     bare = thinned(detector.network, Level("bare", neck_blocks=0))
-    assert "its neck no block" in str(why_no_graph(bare.config, graph_steps(bare.config), cuda))
+    assert "neck has no block" in str(why_no_graph(bare.config, graph_steps(bare.config), cuda))
     assert "range" not in str(why_no_graph(detector.config, graph_steps(detector.config), cuda))
 
 

@@ -120,7 +120,7 @@ def naive_peaks(heat: Tensor, top_k: int) -> list[tuple[float, int, int]]:
     return [(-score, label, cell) for score, label, cell in sorted(found)[:top_k]]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(0, 10_000),
     st.integers(1, 3),
@@ -202,10 +202,10 @@ def test_weights_are_packed_once_and_padded_with_zeros() -> None:
 
 def test_packing_refuses_what_the_kernels_do_not_compute(tiny_network: Network) -> None:
     up, lateral = tiny_network.neck.up, tiny_network.backbone.lateral
-    with pytest.raises(ValueError, match=r"neck\.up still has its batch norm"):
+    with pytest.raises(ValueError, match=r"neck\.up has a batch norm"):
         pack_up(up, lateral, torch.float16)
     tiny_network.fold()
-    with pytest.raises(TypeError, match=r"float16, bfloat16 or float32, not torch\.float64"):
+    with pytest.raises(TypeError, match=r"float16, bfloat16 or float32, got torch\.float64"):
         pack_up(up, lateral, torch.float64)
     with pytest.raises(ValueError, match="must be a transposed 2x2"):
         pack_up(tiny_network.neck.out, lateral, torch.float16)

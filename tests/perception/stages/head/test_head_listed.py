@@ -68,7 +68,7 @@ def test_wrong_arguments() -> None:
         fixed_up(whole, features, fine, WEIGHTS.up, out=torch.zeros(160, 19))
     rows = torch.zeros(160, 20)
     cells = torch.zeros(3, dtype=torch.int32)
-    with pytest.raises(ValueError, match="cells need out"):
+    with pytest.raises(ValueError, match="cells needs out"):
         fixed_heat(rows, WEIGHTS.heat, spatial_shape=FINER, cells=cells)
     with pytest.raises(TypeError, match=r"cells must be \(N,\) int32"):
         fixed_heat(rows, WEIGHTS.heat, spatial_shape=FINER, cells=cells.long(), out=torch.zeros(2, 3, 8, 10))

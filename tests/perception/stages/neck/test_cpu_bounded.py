@@ -15,7 +15,7 @@ from sparse_core.kernels import native
 
 
 @pytest.mark.skipif(native.compiler() is None, reason="needs a C++ compiler")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     shape=st.tuples(st.integers(1, 25), st.integers(1, 25)),
     frames=st.integers(1, 3),

@@ -161,20 +161,20 @@ def test_wrong_arguments() -> None:
         near_lists(grid_from_cells(torch.zeros(1, dtype=torch.int32), (3, 4, 5), 1, 3), [3])
     with pytest.raises(ValueError, match="1 to 31 positive numbers"):
         near_lists(first, [])
-    with pytest.raises(ValueError, match="written and empty go together"):
+    with pytest.raises(ValueError, match="written and empty together"):
         near_lists(first, [3], empty=EmptyMaps((4, 5), 2))
     lists = [first, *near_lists(first, [20, 20, 20])]
     cells = torch.zeros(80, dtype=torch.int32)
-    with pytest.raises(ValueError, match="even number, at least 4"):
+    with pytest.raises(ValueError, match="even and at least 4"):
         near_tables(lists[:3], EmptyMaps((4, 5), 3), cells)
-    with pytest.raises(ValueError, match=r"lists must be of maps of \(4, 6\)"):
+    with pytest.raises(ValueError, match=r"lists must have maps of shape \(4, 6\)"):
         near_tables(lists, EmptyMaps((4, 6), 3), cells)
     with pytest.raises(ValueError, match=r"fine_cells must be \(80,\) int32"):
         near_tables(lists, EmptyMaps((4, 5), 3), cells[1:])
     weights = make_weights(torch.float32, CPU, blocks=1)
     with pytest.raises(ValueError, match="1 blocks need 4 capacities, got 3"):
         GpuBoundedNeck(weights, shape=(4, 5), batch_size=1, capacities=[3, 3, 3])
-    with pytest.raises(ValueError, match="a neck without blocks"):
+    with pytest.raises(ValueError, match="at least one block"):
         GpuBoundedNeck(weights._replace(blocks=[]), shape=(4, 5), batch_size=1, capacities=[3, 3])
 
 

@@ -95,7 +95,7 @@ def test_bad_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="got 8 taps"):
         MapConvolution(unit._replace(weight=unit.weight[1:]), table_of(1, (4, 5)), spatial_shape=(4, 5))
     made = MapConvolution(unit, table_of(1, (4, 5)), spatial_shape=(4, 5))
-    with pytest.raises(ValueError, match="made without heat"):
+    with pytest.raises(ValueError, match="was made without heat"):
         made.with_heat(maps_of(1, (4, 5), 16))
     with pytest.raises(ImplementationError, match=r"needs CUDA tensors|not installed"):
         MapConvolution(unit, table_of(1, (4, 5)), spatial_shape=(4, 5), impl="triton")(maps_of(1, (4, 5), 16))

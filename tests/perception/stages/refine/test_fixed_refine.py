@@ -99,7 +99,7 @@ def options() -> dict[str, object]:
     return {"map_shape": MAP_SHAPE, "pillar_size_m": GRID.pillar_size_m}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10_000), st.integers(1, 12), st.booleans())
 def test_equals_the_dynamic_stage(seed: int, boxes: int, folded: bool) -> None:
     stage = make_stage()
@@ -228,7 +228,7 @@ def test_packing_pads_and_leaves_the_stage_alone() -> None:
 
 
 def test_packing_refuses() -> None:
-    with pytest.raises(ValueError, match="three layers on points"):
+    with pytest.raises(ValueError, match="three point layers"):
         pack_refine(make_stage((8, 8)))
     with pytest.raises(ValueError, match="evaluation mode"):
         pack_refine(make_stage().train())
@@ -260,7 +260,7 @@ def test_arguments_that_do_not_fit() -> None:
         call(features=maps[:-1])
     with pytest.raises(ValueError, match="pillar_size_m must be positive"):
         call(pillar_size_m=0.0)
-    with pytest.raises(ValueError, match="make it for 6 boxes"):
+    with pytest.raises(ValueError, match="Make it for 6 boxes"):
         call(workspace=RefineWorkspace.make(5, weights))
     with pytest.raises(ImplementationError, match="no vendor"):
         call(impl="vendor")
