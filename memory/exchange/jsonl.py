@@ -1,4 +1,4 @@
-"""Text files with one JSON object a line."""
+"""Text files with one JSON object per line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from memory.errors import DataError
 
-#: Bytes of a line in a stream; a frame of thousands of boxes has a few million.
+# Longest line of a stream in bytes; a frame with thousands of boxes has a few million.
 MOST_BYTES = 1 << 26
 
 
@@ -17,8 +17,8 @@ class Line(NamedTuple):
     """A line of a file, or a row of a table.
 
     Attributes:
-        number: from 1.
-        raw: its bytes, without the end of the line.
+        number: counted from 1.
+        raw: its bytes without the line ending.
     """
 
     number: int
@@ -26,7 +26,7 @@ class Line(NamedTuple):
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """The lines of a file.
+    """Yield the lines of a file.
 
     Raises:
         DataError: the file cannot be read.
@@ -40,14 +40,14 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 class StreamLines:
-    """The lines of a stream, once, as they come; none but the first is held.
+    """One pass over the lines of a stream; only the first line is buffered.
 
     Args:
-        stream: of bytes.
-        name: for messages.
+        stream: binary stream.
+        name: name in messages.
 
     Raises:
-        DataError: on reading, where a line is longer than ``MOST_BYTES`` or the stream cannot be read.
+        DataError: while reading, if a line exceeds ``MOST_BYTES`` or the stream fails.
     """
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
@@ -57,7 +57,7 @@ class StreamLines:
         self._held: Line | None = None
 
     def first(self) -> Line | None:
-        """The first line that is not empty, which stays; ``None`` where the stream ends without one."""
+        """Return the first non-empty line without consuming it, or ``None`` at the end of the stream."""
         if self._held is None:
             self._held = next((line for line in self if line.raw.strip()), None)
         return self._held
@@ -74,17 +74,17 @@ class StreamLines:
         try:
             raw = self._stream.readline(MOST_BYTES + 1)
         except OSError as error:
-            raise DataError(f"{self._name}: cannot be read ({error.strerror})") from error
+            raise DataError(f"{self._name}: cannot read the stream ({error.strerror})") from error
         if len(raw) > MOST_BYTES:
-            raise DataError(f"{self._name}:{self._number + 1}: a line of more than {MOST_BYTES} bytes")
+            raise DataError(f"{self._name}:{self._number + 1}: the line is longer than {MOST_BYTES} bytes")
         return raw
 
 
 def parse_object(path: Path, line: Line) -> dict[str, Any]:
-    """The JSON object of a line.
+    """Return the JSON object of a line.
 
     Raises:
-        DataError: names file and line.
+        DataError: the line is not a JSON object.
     """
     place = f"{path}:{line.number}"
     try:
@@ -92,11 +92,11 @@ def parse_object(path: Path, line: Line) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise DataError(f"{place}: not UTF-8 text ({error.reason} at byte {error.start})") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{place}: no JSON ({error})") from error
+        raise DataError(f"{place}: not valid JSON ({error})") from error
     if not isinstance(found, dict):
         raise DataError(f"{place}: expected a JSON object, got {type(found).__name__}")
     return found
 
 
 def _reject(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number in JSON")
+    raise ValueError(f"{word} is not a JSON number")

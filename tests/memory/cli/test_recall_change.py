@@ -86,7 +86,7 @@ def test_add(recall: Recall, store: Path) -> None:
         (["--embedding", "[1, 2]"], "2 numbers"),
         (["--embedding", "[1, 2"], "--embedding [1, 2: "),
         (["--confidence", "2"], "confidence must be from 0 to 1"),
-        (["--time", "soon"], "'soon' is no time"),
+        (["--time", "soon"], "'soon'"),
     ],
 )
 def test_bad_add(recall: Recall, store: Path, options: list[str], message: str) -> None:

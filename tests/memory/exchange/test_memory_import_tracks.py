@@ -165,7 +165,7 @@ def test_the_command(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     ("change", "message"),
     [
         ({"track_id": [1, 1, 2]}, "track_id must be a list of 2 numbers"),
-        ({"track_id": [1, 1]}, "a number comes twice in one frame"),
+        ({"track_id": [1, 1]}, "repeat"),
         ({"track_id": [1, "x"]}, r"track_id\[1\]"),
         ({"missed_s": [0.0]}, "missed_s must be a list of 2 numbers"),
         ({"timestamp_ns": 5}, "time_ns must not go backwards"),
