@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from memory.index import files
-from memory.index.calibration import calibrate, needs_calibration, reached
+from memory.index.calibration import calibrate, efforts_by_aim, needs_calibration
 from memory.index.effort import (
     AIMS,
     EXACT,
@@ -19,11 +19,11 @@ from memory.index.effort import (
     PATIENCE,
     THOROUGH,
     USUAL,
-    Calibration,
     Effort,
+    IndexCalibration,
     Rung,
     check_aim,
-    chosen,
+    choose_effort,
 )
 from memory.index.evaluation import clustered, recall
 from memory.index.flat import FlatIndex
@@ -153,10 +153,10 @@ def test_many_queries_at_once_may_be_compared_with_all_rows(easy: LSHIndex) -> N
 
 def test_what_is_chosen() -> None:
     rungs = (Rung(Effort(1, 9), 0.9, 0.01), Rung(Effort(2, 9), 0.96, 0.001), Rung(Effort(4, 9), 0.98, 0.0))
-    known = Calibration(1000, 200, rungs)
+    known = IndexCalibration(1000, 200, rungs)
 
-    def choose(aim: float, exact: float, calibration: Calibration | None = known) -> Effort:
-        return chosen(
+    def choose(aim: float, exact: float, calibration: IndexCalibration | None = known) -> Effort:
+        return choose_effort(
             calibration,
             aim,
             usual=lambda aim: Effort(7, 7),
@@ -173,7 +173,7 @@ def test_what_is_chosen() -> None:
     assert choose(1.0, 1e9) == EXACT
     assert choose(0.95, 1.0, None) == Effort(7, 7)
     assert choose(1.0, 1.0, None) == EXACT
-    assert choose(0.5, 100.0, Calibration(1000, 200, ())) == EXACT
+    assert choose(0.5, 100.0, IndexCalibration(1000, 200, ())) == EXACT
 
 
 @pytest.mark.parametrize("aim", [0.0, -1.0, 1.01, float("nan"), True])
@@ -192,7 +192,7 @@ def test_an_uncalibrated_index_does_what_it_was_made_with() -> None:
     assert index.effort(HIGH) == Effort(600, 400)
     usual = index.search(EASY[:5], 10)
     np.testing.assert_array_equal(usual.ids, index.search(EASY[:5], 10, effort=Effort(100, 70)).ids)
-    assert reached(index) is None
+    assert efforts_by_aim(index) is None
 
 
 def test_the_header_keeps_it(tmp_path: Path, easy: LSHIndex) -> None:
@@ -235,11 +235,11 @@ def test_files_of_before_load_and_count_as_not_calibrated(
 
 
 def test_text_that_is_damaged_is_no_calibration() -> None:
-    known = Calibration(10, 5, (Rung(Effort(3, 4), 0.5, 0.125),))
-    assert Calibration.of_text(known.to_text()) == known
+    known = IndexCalibration(10, 5, (Rung(Effort(3, 4), 0.5, 0.125),))
+    assert IndexCalibration.of_text(known.to_text()) == known
     for old, new in (('"rows": 10', '"rows": -1'), ("0.5", "1.5"), ("0.125", "NaN"), ("[3", "[0")):
         assert old in known.to_text()
-        assert Calibration.of_text(known.to_text().replace(old, new)) is None
+        assert IndexCalibration.of_text(known.to_text().replace(old, new)) is None
 
 
 def test_growth_and_loss_make_it_stale() -> None:
@@ -306,7 +306,7 @@ def test_the_planner_is_told_what_the_index_really_costs(easy: LSHIndex) -> None
 
 
 def test_what_is_reached_is_told(easy: LSHIndex) -> None:
-    told = reached(easy)
+    told = efforts_by_aim(easy)
     assert told is not None
     assert [one.aim for one in told] == list(AIMS)
     for one in told:
@@ -317,4 +317,4 @@ def test_what_is_reached_is_told(easy: LSHIndex) -> None:
         }  # fmt: skip
     small = hashed(uniform(3000))
     calibrate(small)
-    assert [(one.probes, one.recall) for one in reached(small) or ()] == [(0, 1.0)] * 3
+    assert [(one.probes, one.recall) for one in efforts_by_aim(small) or ()] == [(0, 1.0)] * 3

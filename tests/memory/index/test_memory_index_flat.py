@@ -155,8 +155,8 @@ def test_file_is_mapped_and_can_grow(tmp_path: Path) -> None:
         (np.ones((1, 4)), [0], "unit vectors: row 0"),
         (np.array([[1, 0, 0, 0], [np.nan, 0, 0, 0]]), [0, 1], "row 1"),
         (np.eye(4), [0, 1, 2], "3 for 4"),
-        (np.eye(4), [0, 1, 2, 2], "given twice"),
-        (np.eye(4), [0, 1, 2, 7], "id 7 is there already"),
+        (np.eye(4), [0, 1, 2, 2], "twice"),
+        (np.eye(4), [0, 1, 2, 7], "id 7 exists"),
         (np.eye(4), [0, 1, 2, -1], "negative"),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memory.index.cuda.cells import build, candidates, pivots_for, probe
 from memory.index.cuda.codes import BINS, TOP, asked_levels, directions, distances, row_codes
-from memory.index.cuda.keys import MISSING, keys_of, ranked
+from memory.index.cuda.keys import MISSING, keys_of, unpack_keys
 from memory.index.cuda.layout import Cells, Sizes
 from memory.index.cuda.rerank import rerank_top
 from memory.index.cuda.scan import scan_top
@@ -198,11 +198,11 @@ def test_scan_order(rows: int, count: int, few: bool, dead: float, seed: int) ->
 def test_keys_sort_like_scores_then_rows(scores: list[float]) -> None:
     rows = torch.arange(len(scores))
     keys = keys_of(torch.tensor([scores]), rows[None]).sort(1, descending=True).values
-    found = ranked(keys)
+    found = unpack_keys(keys)
     order = np.argsort(-np.array(scores, np.float32), kind="stable")
     assert found.rows[0].tolist() == order.tolist()
     assert found.scores[0].tolist() == np.array(scores, np.float32)[order].tolist()
-    assert ranked(torch.tensor([[MISSING]])).rows.tolist() == [[-1]]
+    assert unpack_keys(torch.tensor([[MISSING]])).rows.tolist() == [[-1]]
 
 
 @pytest.mark.parametrize(
