@@ -20,7 +20,7 @@ from memory.exchange.crops import Crops
 from memory.exchange.poses import Pose, Poses, pose_of_record
 from memory.exchange.scenes import Scenes
 from memory.exchange.vectors import dim_of, rows_of
-from memory.merging.tracked import TRACKS
+from memory.merging.tracks import TRACKS
 from memory.observe.free_space import Looks
 from memory.types import Memory, check_integer, check_numbers, check_text
 

@@ -23,7 +23,7 @@ from memory.exchange.importing import WAIT_S
 from memory.exchange.jsonl import StreamLines
 from memory.exchange.sources import DetectionLines, Entry
 from memory.exchange.track_lines import sights_of
-from memory.merging.tracked import tracks_of
+from memory.merging.tracks import tracks_of
 from memory.store import MemoryStore
 from memory.tracks import TrackMemories
 from memory.types import Memory

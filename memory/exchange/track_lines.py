@@ -13,7 +13,7 @@ from memory.errors import DataError
 from memory.exchange.detections import DetectionOptions
 from memory.exchange.jsonl import StreamLines
 from memory.exchange.sources import DetectionLines, Ending, Entry
-from memory.merging.tracked import tracks_of
+from memory.merging.tracks import tracks_of
 from memory.tracks import Sights, TrackMemories
 from memory.types import Memory
 

@@ -23,7 +23,7 @@ from memory.index.hashing import (
     function_pairs,
 )
 from memory.index.native_search import CompiledTables
-from memory.index.neighbours import Floats, Neighbours, best, check_dim, joined, single
+from memory.index.neighbours import Floats, Neighbours, best, check_dim, merge_best, single
 from memory.index.rows import GrowingRows, Rows, distinct
 
 # A merge also sorts in preceding parts that are less than this many times larger.
@@ -203,7 +203,7 @@ class LSHIndex(RowIndex[_LSHState]):
                 some = slice(first + start, first + start + len(part))
                 hashed = self._search_tables(state, queries[some], part, k, effort, mask)
                 if count > state.hashed:
-                    hashed = joined(Neighbours(found.scores[some], found.ids[some]), hashed, k)
+                    hashed = merge_best(Neighbours(found.scores[some], found.ids[some]), hashed, k)
                 found.scores[some], found.ids[some] = hashed
         return found
 

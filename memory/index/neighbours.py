@@ -272,7 +272,7 @@ def best(scores: Floats, ids: NDArray[np.integer], k: int, *, names: Ids | None 
     return found
 
 
-def joined(first: Neighbours, second: Neighbours, k: int) -> Neighbours:
+def merge_best(first: Neighbours, second: Neighbours, k: int) -> Neighbours:
     """Return the k best of two answers about different vectors."""
     return best(
         np.concatenate([first.scores, second.scores], 1), np.concatenate([first.ids, second.ids], 1), k

@@ -17,7 +17,7 @@ from memory.index.neighbours import (
     best,
     check_ids,
     check_units,
-    joined,
+    merge_best,
     nothing,
     single,
 )
@@ -381,7 +381,7 @@ def _improved(found: Neighbours, scores: Floats, ids: Ids, k: int) -> Neighbours
             few[row, place] = some[row, column]
             few_ids[row, place] = ids[column]
             new = best(few, few_ids, k)
-    both = joined(Neighbours(found.scores[rows], found.ids[rows]), new, k)
+    both = merge_best(Neighbours(found.scores[rows], found.ids[rows]), new, k)
     if len(rows) == len(scores):
         return both
     found.scores[rows], found.ids[rows] = both.scores, both.ids

@@ -24,7 +24,7 @@ from memory.index.neighbours import (
     Neighbours,
     check_dim,
     check_k,
-    joined,
+    merge_best,
     nothing,
     unit_rows,
 )
@@ -442,4 +442,4 @@ def _join_tiers(first: Neighbours, second: Neighbours, k: int) -> Neighbours:
         twice = (second.ids[:, :, None] == first.ids[:, None, :]).any(axis=2) & (second.ids >= 0)
         if twice.any():
             second = Neighbours(np.where(twice, -np.inf, second.scores).astype(np.float32), second.ids)
-    return joined(first, second, k)
+    return merge_best(first, second, k)

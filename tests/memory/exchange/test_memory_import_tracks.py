@@ -15,7 +15,7 @@ from memory.errors import DataError
 from memory.exchange import import_source, open_source
 from memory.exchange.detections import DetectionOptions
 from memory.exchange.track_lines import TrackLines
-from memory.merging.tracked import TRACKS
+from memory.merging.tracks import TRACKS
 from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter
 from memory.types import Memory

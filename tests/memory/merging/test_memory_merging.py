@@ -324,9 +324,9 @@ def test_too_few_memories_are_no_merge() -> None:
 
 
 def test_memories_without_ids_of_their_own_are_refused() -> None:
-    with pytest.raises(ValueError, match="must have an id"):
+    with pytest.raises(ValueError, match="needs an id"):
         propose_merges([Memory(time_ns=1), Memory(time_ns=1, id=1)])
-    with pytest.raises(ValueError, match="ids must differ"):
+    with pytest.raises(ValueError, match="unique"):
         propose_merges([Memory(time_ns=1, id=1), Memory(time_ns=1, id=1)])
 
 

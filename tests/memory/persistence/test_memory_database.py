@@ -329,7 +329,7 @@ def test_bad_rows_store_nothing(database: SqliteDatabase) -> None:
     with pytest.raises(ValueError, match="finite"):
         dataclasses.replace(good, embedding=np.full(DIM, np.nan))
     database.add([dataclasses.replace(good, embeddings={"clip": wrong})])
-    with pytest.raises(DimensionError, match="'clip' vector has 3 numbers, the store takes 9"):
+    with pytest.raises(DimensionError, match="'clip' vector has 3 numbers"):
         database.add([dataclasses.replace(good, embeddings={"clip": wrong[:3]})])
     assert database.count() == 3
     assert database.check().ok
@@ -408,7 +408,7 @@ def test_a_merge_is_one_operation(database: SqliteDatabase) -> None:
     redo = database.undo(applied.generation)
     assert database.get(ids) == originals
     assert database.ids().tolist() == [1, 2, 3, 4]
-    with pytest.raises(UndoError, match="undone already"):
+    with pytest.raises(UndoError, match="already undone"):
         database.undo(applied.generation)
     database.undo(redo)
     assert database.ids().tolist() == [4, 5]
@@ -423,7 +423,7 @@ def test_what_was_built_upon_is_not_undone(database: SqliteDatabase) -> None:
     changed = database.update([dataclasses.replace(database.get([2])[0], label="new")])
     with pytest.raises(UndoError, match=rf"operation {changed} \(update\) changed memory 2 after"):
         database.undo(moved)
-    with pytest.raises(UndoError, match="undo that one first"):
+    with pytest.raises(UndoError, match="Undo 2 first"):
         database.undo(1)
     database.undo(changed)
     database.undo(moved)
@@ -468,7 +468,7 @@ def test_reposing_moves_everything_and_back_to_the_bit(
     assert database.get([40])[0].covariance is None
     assert database.check().ok
     assert database.repose([], np.zeros((0, 3)), np.zeros(0), covariances=np.zeros((0, 3, 3))) > 0
-    with pytest.raises(ValueError, match="positions do not fit 2 ids"):
+    with pytest.raises(ValueError, match="positions must have shape"):
         database.repose(ids[:2], np.zeros((3, 3)), np.zeros(2))
     with pytest.raises(ValueError, match="finite"):
         database.repose(ids[:1], np.full((1, 3), np.nan), np.zeros(1))
@@ -631,7 +631,7 @@ def test_opening_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(NotAStoreError, match=r"memory\.db is missing"):
         SqliteDatabase.open(tmp_path / "none", create=False)
     assert not (tmp_path / "none").exists()
-    with pytest.raises(ValueError, match="give dim"):
+    with pytest.raises(ValueError, match="new store"):
         SqliteDatabase.open(tmp_path / "none")
     with pytest.raises(ValueError, match="dim must be at least 1"):
         SqliteDatabase.open(tmp_path / "none", dim=0)

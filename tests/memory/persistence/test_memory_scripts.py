@@ -135,7 +135,7 @@ def test_a_store_of_before_is_migrated_when_it_is_opened_for_writing(
     with MemoryStore.open(tmp_path, dim=4) as store:
         store.add(memories())
     age(tmp_path)
-    with pytest.raises(StoreVersionError, match=r"schema version 4.*open it once for writing"):
+    with pytest.raises(StoreVersionError, match=r"schema version 4"):
         MemoryStore.open(tmp_path, readonly=True)
     # A migration that is interrupted leaves the store as it was, and is made again.
     last = migrations.MIGRATIONS[4]

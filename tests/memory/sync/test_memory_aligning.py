@@ -149,7 +149,7 @@ def test_undone_it_is_as_it_was(two: MemoryStore, shared: MemoryStore, things: l
     two.add(seen(things[55:], 0.1, 3, AWAY))
     send(two, shared, "two")
     assert min(away_m(shared, things)) > 1.0
-    with pytest.raises(UndoError, match="more of two came after"):
+    with pytest.raises(UndoError, match="memories of two that came after"):
         shared.undo(shared.generation - 1)
 
 
@@ -160,7 +160,7 @@ def test_with_more_since_it_goes_back_by_a_reset(
     done = shared.align("two")
     two.add(seen(things[55:], 0.1, 3, AWAY))
     send(two, shared, "two")
-    with pytest.raises(UndoError, match="more of two came after"):
+    with pytest.raises(UndoError, match="memories of two that came after"):
         shared.undo(done.operation)
     assert max(away_m(shared, things)) < 0.6
     back = shared.align("two", frame=Motion())
@@ -232,11 +232,11 @@ def test_towns_that_have_nothing_in_common_are_refused(stores: Open, shared: Mem
     one.add(town(40, seed=1))
     two.add(town(40, seed=2))
     send(one, shared, "one")
-    with pytest.raises(ValueError, match="nothing that two alone saw"):
+    with pytest.raises(ValueError, match="two has no memories"):
         shared.align("two")
     send(two, shared, "two")
     before, generation = away_m(shared, town(40)), shared.generation
-    with pytest.raises(AlignmentError, match="too few"):
+    with pytest.raises(AlignmentError, match="at least 5 are needed"):
         shared.align("two")
     assert (away_m(shared, town(40)), shared.generation) == (before, generation)
 
@@ -248,9 +248,7 @@ def test_what_looks_the_same_turned_is_refused(stores: Open, shared: MemoryStore
     two.add([AWAY.memory(lamp) for lamp in row])
     send(one, shared, "one")
     send(two, shared, "two")
-    with pytest.raises(
-        AlignmentError, match="ambiguous: one motion brings 12 things together and another 12"
-    ):
+    with pytest.raises(AlignmentError, match="ambiguous: one motion matches 12 objects and another 12"):
         shared.align("two")
 
 
@@ -262,10 +260,10 @@ def test_one_thing_seen_often_counts_once(stores: Open, shared: MemoryStore) -> 
             Memory(time_ns=at, position=(*random.normal(0.0, 0.1, 2), 0.0), label="lamp") for at in range(20)
         ])  # fmt: skip
     send(one, shared, "one")
-    with pytest.raises(AlignmentError, match="nobody else saw anything"):
+    with pytest.raises(AlignmentError, match="no other robot saw anything"):
         shared.align("one")
     send(two, shared, "two")
-    with pytest.raises(AlignmentError, match="of 1 and 1 things with a label 1 pairs"):
+    with pytest.raises(AlignmentError, match="only 1 pairs"):
         shared.align("two")
 
 
@@ -274,9 +272,9 @@ def test_the_map_is_named_where_there_are_several(
 ) -> None:
     two.add([dataclasses.replace(things[0], map_id="cellar")])
     send(two, shared, "two")
-    with pytest.raises(ValueError, match=r"in 2 maps \(cellar, default\): name one"):
+    with pytest.raises(ValueError, match=r"in 2 maps \(cellar, default\)"):
         shared.align("two")
-    with pytest.raises(AlignmentError, match="nobody else saw anything in map 'cellar'"):
+    with pytest.raises(AlignmentError, match="no other robot saw anything in map 'cellar'"):
         shared.align("two", map_id="cellar")
     assert len(shared.align("two", map_id="default").ids) == 40
     with pytest.raises(ValueError, match="finite"):
@@ -288,9 +286,9 @@ def test_on_the_command_line(
 ) -> None:
     shared.close()
     assert main(["align", str(location), "--robot", "three"]) == 2
-    assert "nothing that three alone saw" in capsys.readouterr().err
+    assert "three has no memories" in capsys.readouterr().err
     assert main(["align", str(location), "--robot", "two", "--least", "39"]) == 2
-    assert "too few: at least 39 are needed" in capsys.readouterr().err
+    assert "at least 39 are needed" in capsys.readouterr().err
     assert main(["align", str(location), "--robot", "two", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert len(told["ids"]) == 40

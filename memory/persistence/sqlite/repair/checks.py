@@ -1,4 +1,4 @@
-"""Whether the file is sound and its indexes agree with its rows; what can be rebuilt is."""
+"""Checks of the file and its indexes, and repair of what can be derived."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from memory.persistence.sqlite.migrations import BARE
 from memory.persistence.sqlite.repair.salvage import VECTORS_OF, WITHOUT_SPREAD, WITHOUT_VISITS
 from memory.persistence.sqlite.tables import selection
 
-#: Problems that are listed of each sort.
+# Most problems listed per category.
 SHOWN = 20
-#: Where a selected row of a layout has JSON.
+# Index of the JSON column in a selected row of a layout.
 JSON_COLUMNS = {BODY: 2, LOG: 7, LOG_ROW: 4}
 
 
@@ -48,7 +48,7 @@ def report(
     repaired: Sequence[str] = (),
     lost: Sequence[str] = (),
 ) -> CheckReport:
-    """What was found, with the number of rows that could be looked at."""
+    """Return a report with the number of readable memories."""
     try:
         memories = int(connection.execute("SELECT count(*) FROM memory").fetchone()[0])
     except sqlite3.DatabaseError:
@@ -57,22 +57,22 @@ def report(
 
 
 def look(connection: sqlite3.Connection, folder: Path) -> CheckReport:
-    """What a reader finds."""
-    return report(connection, flat(find_problems(connection, folder, writer=False)))
+    """Return the findings of a reader."""
+    return report(connection, flatten(find_problems(connection, folder, writer=False)))
 
 
-def flat(problems: dict[str, list[str]]) -> list[str]:
-    """The sentences of all sorts."""
+def flatten(problems: dict[str, list[str]]) -> list[str]:
+    """Return the sentences of all categories."""
     return [line for lines in problems.values() for line in lines]
 
 
 def find_problems(connection: sqlite3.Connection, folder: Path, *, writer: bool) -> dict[str, list[str]]:
-    """Everything that is wrong, in sentences by sort.
+    """Return all problems as sentences by category.
 
     Args:
-        connection: to look through.
-        folder: of the store.
-        writer: also compare the text index word by word, which only a connection that may write can ask for.
+        connection: connection to check.
+        folder: folder of the store.
+        writer: True to also compare the text index word by word, which needs a writing connection.
     """
     found: dict[str, list[str]] = {}
     for sort, look in SORTS.items():
@@ -89,12 +89,12 @@ def find_problems(connection: sqlite3.Connection, folder: Path, *, writer: bool)
     return found
 
 
-#: What rows that cannot be read end in; an interruption is none of them.
+# Errors of unreadable rows; an interruption is not one of them.
 UNREADABLE = (sqlite3.DatabaseError, CorruptStoreError, LookupError, TypeError, ValueError, OverflowError)
 
 
 def check_pages(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """SQLite's own check of the file, and foreign keys."""
+    """Run SQLite's own check of the file, and check foreign keys."""
     rows = connection.execute(f"PRAGMA integrity_check({SHOWN})").fetchall()
     found = [f"file: {text}" for (text,) in rows if text != "ok"]
     foreign = connection.execute("PRAGMA foreign_key_check").fetchmany(SHOWN)
@@ -102,7 +102,7 @@ def check_pages(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 
 def check_rows(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """Every row of every table of truth is there and is what was stored, and its JSON can be read."""
+    """Check that every source row exists and is as stored, with readable JSON."""
     found = []
     summed = meta.read(connection, meta.SUMMED) is not None
     if not summed:
@@ -135,7 +135,7 @@ def check_rows(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 
 def _is_json(layout: Layout, row: Sequence[Any]) -> bool:
-    """Whether the columns of a row that hold JSON do."""
+    """Return True if the JSON column of a row is valid, if it has one."""
     if layout not in JSON_COLUMNS:
         return True
     text = row[JSON_COLUMNS[layout]]
@@ -149,7 +149,7 @@ def _is_json(layout: Layout, row: Sequence[Any]) -> bool:
 
 
 def name_of(layout: Layout, key: int) -> str:
-    """A row as the user knows it."""
+    """Return the name of a row for the user."""
     if layout is VECTOR:
         return f"memory {key // SLOTS} (key {key})"
     if layout in (POSE, SPREAD):
@@ -158,7 +158,7 @@ def name_of(layout: Layout, key: int) -> str:
 
 
 def _hidden(connection: sqlite3.Connection, layout: Layout) -> list[int]:
-    """Some of the rows that cannot be read one by one, by the ids that the log has."""
+    """Return some of the rows that cannot be read one by one, by the ids in the log."""
     if layout not in (MEMORY, BODY):
         return []
     found: list[int] = []
@@ -173,7 +173,7 @@ def _hidden(connection: sqlite3.Connection, layout: Layout) -> list[int]:
 
 
 def check_bodies(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """Every memory has its texts, and texts have a memory."""
+    """Check that every memory has texts, and texts have a memory."""
     sql = "SELECT id FROM memory WHERE id NOT IN (SELECT id FROM body) LIMIT ?"
     found = [f"body: memory {id} has none" for (id,) in connection.execute(sql, (SHOWN,))]
     sql = "SELECT id FROM body WHERE id NOT IN (SELECT id FROM memory) LIMIT ?"
@@ -181,7 +181,7 @@ def check_bodies(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 
 def check_poses(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """Every memory has its pose, poses have a memory, and covariances a pose."""
+    """Check that every memory has a pose, poses have a memory, and covariances have a pose."""
     found = []
     for table, column, width in (("pose", "poses", POSE_WIDTH), ("spread", "covariances", SPREAD_WIDTH)):
         size = 8 * width * poses.CHUNK
@@ -194,7 +194,7 @@ def check_poses(connection: sqlite3.Connection, writer: bool) -> list[str]:
     posed, values = poses.scan(connection)
     found += [f"pose: memory {id} has none" for id in missing(ids, posed)]
     found += [f"pose: {id} has no memory" for id in missing(posed, ids)]
-    # Of a memory at no known place the position is none as a whole.
+    # The position of a memory without a known place is NaN as a whole.
     placed = np.isfinite(values[:, :3]).all(axis=1) | np.isnan(values[:, :3]).all(axis=1)
     wrong = posed[~(placed & np.isfinite(values[:, 3]))]
     found += [f"pose: that of memory {id} is not finite" for id in wrong[:SHOWN]]
@@ -202,19 +202,19 @@ def check_poses(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 
 def missing(ids: NDArray[np.int64], known: NDArray[np.int64]) -> list[int]:
-    """The first of the ids that are not among the known."""
+    """Return the first ids that are not among the known ones."""
     absent: list[int] = ids[~np.isin(ids, known)][:SHOWN].tolist()
     return absent
 
 
 def memory_ids(connection: sqlite3.Connection) -> NDArray[np.int64]:
-    """All ids, rising."""
+    """Return all ids, rising."""
     rows = connection.execute("SELECT id FROM memory ORDER BY id").fetchall()
     return np.array([id for (id,) in rows], dtype=np.int64)
 
 
 def check_log(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """The log has no gaps, ids are not about to be used again, and the memories are those of the log."""
+    """Check that the log has no gaps, ids are not reused, and the memories match the log."""
     highest = connection.execute("SELECT coalesce(max(id), 0) FROM memory").fetchone()[0]
     following = connection.execute("SELECT next_id FROM log ORDER BY generation DESC LIMIT 1").fetchone()
     following = 1 if following is None else following[0]
@@ -236,12 +236,12 @@ def check_log(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 
 def check_erasure(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """What was erased for good is."""
+    """Check that all erasures are finished."""
     return [f"file: {upkeep.WAITS}"] if upkeep.is_pending(connection) else []
 
 
 def check_words(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """The text index has the rows of the table and their words."""
+    """Check that the text index matches the rows."""
     sql = (
         "SELECT id FROM memory WHERE id NOT IN (SELECT id FROM words_docsize) UNION ALL"
         " SELECT id FROM words_docsize WHERE id NOT IN (SELECT id FROM memory) LIMIT ?"
@@ -249,7 +249,8 @@ def check_words(connection: sqlite3.Connection, writer: bool) -> list[str]:
     found = [f"words: memory {id} is not as in the table" for (id,) in connection.execute(sql, (SHOWN,))]
     if writer and not found:
         found += [
-            f"words: memory {id} is not as in the table" for id in text_index.differing(connection, SHOWN)
+            f"words: memory {id} is not as in the table"
+            for id in text_index.find_mismatches(connection, SHOWN)
         ]
     if writer and not found:
         try:
@@ -260,7 +261,7 @@ def check_words(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 
 def check_place(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """The R*Tree is sound, holds the blocks, and every memory is in one or waits for it."""
+    """Check that the R*Tree holds the blocks, and every memory is in one or waits for it."""
     said = connection.execute("SELECT rtreecheck('main', 'place')").fetchone()[0]
     found = [] if said == "ok" else [f"place: {line}" for line in said.splitlines()[:SHOWN]]
     boxes = {row[0]: row[1:] for row in connection.execute("SELECT block, x0, x1, y0, y1 FROM place")}
@@ -278,7 +279,7 @@ def check_place(connection: sqlite3.Connection, writer: bool) -> list[str]:
         points.append(part.points)
     found += [f"place: block {block} is in the tree only" for block in boxes]
     known, where = poses.scan(connection)
-    known = known[~np.isnan(where[:, 0])]  # What is at no known place is in no block.
+    known = known[~np.isnan(where[:, 0])]  # Memories without a known place are in no block.
     waiting = np.isin(known, places.tail(connection))
     blocked, where = np.concatenate(ids), np.concatenate(points)
     right = (poses.read(connection, blocked)[:, :2] == where).all(axis=1)
@@ -287,7 +288,7 @@ def check_place(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 
 def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """Vectors belong to a memory and a slot, have its length, and are unit vectors."""
+    """Check that vectors belong to a memory and a slot, have its length, and are unit vectors."""
     found = [
         f"vector: memory {id} has not those that it had"
         for id, _, _ in connection.execute(f"{VECTORS_OF} WHERE had <> has LIMIT ?", (SHOWN,))
@@ -319,7 +320,7 @@ def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 
 def check_visits(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """Visits belong to a memory, can be read, and are of the time that their row says."""
+    """Check that visits belong to a memory, are readable, and match the times of their row."""
     orphans = "SELECT id FROM visited WHERE id NOT IN (SELECT id FROM memory) LIMIT ?"
     found = [f"visited: {id} has no memory" for (id,) in connection.execute(orphans, (SHOWN,))]
     for id, first, last, blob in connection.execute("SELECT id, first_ns, last_ns, visits FROM visited"):
@@ -345,12 +346,12 @@ SORTS = {
     "visited": check_visits,
     "erasure": check_erasure,
 }
-#: Sorts of which a repair in place is enough, where nothing else is wrong.
+# Categories that a repair in place fixes, if nothing else is wrong.
 DERIVED = {"words", "place", "erasure", "settings"}
 
 
 def repair(connection: sqlite3.Connection, counters: Counters) -> list[str]:
-    """Rebuild what is derived from the rows, within the caller's transaction; what was done, in sentences."""
+    """Rebuild what is derived from the rows, within the caller's transaction; return the actions."""
     connection.execute("REINDEX")
     text_index.rebuild(connection)
     places.rebuild(connection, counters.next_id - 1)

@@ -153,7 +153,7 @@ def test_many_write_at_the_same_time_and_lose_nothing(address: str) -> None:
 
 
 def test_what_is_not_right_is_refused_and_said(address: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="give dim"):
+    with pytest.raises(ValueError, match="new store"):
         MemoryStore.open(address)
     with pytest.raises(NotAStoreError, match="holds no store"):
         MemoryStore.open(address, readonly=True)

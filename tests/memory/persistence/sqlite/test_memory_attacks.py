@@ -213,7 +213,7 @@ def attack_logs(
                     wrong.append(f"{trial}: {len(missing)} lost, and it is sound")
                 if missing and trial % 3 != 2 and min(database.add([row_of(0)])) <= last:
                     wrong.append(f"{trial}: an id was used again")
-                if not missing and not report.ok and "put back" in str(report):
+                if not missing and not report.ok and "restored" in str(report):
                     wrong.append(f"{trial}: nothing is lost, and it says so: {report}")
                 if not report.ok and not database.check(repair=True).ok:
                     wrong.append(f"{trial}: repair incomplete")
