@@ -56,7 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_second_writer_is_told_who_writes(folder: Path) -> None:
     with SqliteDatabase.open(folder) as database:
-        with pytest.raises(StoreLockedError, match=f"written by process {os.getpid()}: one writer"):
+        with pytest.raises(StoreLockedError, match=f"written by process {os.getpid()}. Only one"):
             SqliteDatabase.open(folder)
         code = (
             "import sys\n"
@@ -136,7 +136,7 @@ def test_a_folder_that_cannot_be_written_is_read() -> None:
         with unprivileged(folder):
             with pytest.raises(StoreReadOnlyError, match="not writable"):
                 SqliteDatabase.open(folder)
-            with pytest.raises(StoreReadOnlyError, match="cannot be made"):
+            with pytest.raises(StoreReadOnlyError, match="cannot create"):
                 SqliteDatabase.open(folder / "new", dim=4)
             with SqliteDatabase.open(folder, readonly=True) as database:
                 assert database.count(Filter(text="number")) == 20
@@ -163,7 +163,7 @@ def test_a_file_that_was_cut_off_is_refused(folder: Path, share: float) -> None:
 def test_a_missing_file_with_a_log_is_not_made_anew(folder: Path) -> None:
     (folder / "memory.db").rename(folder / "elsewhere")
     (folder / "memory.db-wal").write_bytes(b"x" * 100)
-    with pytest.raises(CorruptStoreError, match="missing but its log"):
+    with pytest.raises(CorruptStoreError, match="missing, but its log"):
         SqliteDatabase.open(folder, dim=64)
     assert not (folder / "memory.db").exists()
 
@@ -184,7 +184,7 @@ def test_a_log_without_a_whole_frame_holds_nothing(folder: Path, size: int) -> N
 
 def test_a_file_of_other_bytes_is_refused(folder: Path) -> None:
     (folder / "memory.db").write_bytes(b"not a database, but long enough to be looked at" * 100)
-    with pytest.raises(NotAStoreError, match="no SQLite database"):
+    with pytest.raises(NotAStoreError, match="not a SQLite database"):
         SqliteDatabase.open(folder)
 
 
@@ -336,7 +336,7 @@ def test_what_cannot_be_rebuilt_is_kept_aside_and_named(
         with SqliteDatabase.open(folder) as database:
             report = database.check(repair=True)
     else:
-        with pytest.raises(CorruptStoreError, match="how long its vectors"):
+        with pytest.raises(CorruptStoreError, match="length of its vectors"):
             SqliteDatabase.open(folder)
         report = SqliteDatabase.repair(folder)
     assert report.ok, str(report)

@@ -163,7 +163,7 @@ def test_without_room_it_says_what_happened_and_the_store_opens_all_the_same(
         database.tidy()
         size = (tmp_path / "memory.db").stat().st_size
         with limit_file_size(size - 4096):
-            with pytest.raises(EraseError, match=r"removed, but .* room.*call scrub"):
+            with pytest.raises(EraseError, match=r"removed, but .* space.*call scrub"):
                 database.remove([id], secure=True)
             assert database.count() == 600
             assert "old bytes stay" in str(database.check())

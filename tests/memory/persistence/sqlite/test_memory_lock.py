@@ -115,7 +115,7 @@ def test_a_file_that_is_replaced_under_a_writer_gets_no_memory(tmp_path: Path) -
         database.add([Memory(time_ns=2)])
         os.replace(tmp_path / "backup" / "memory.db", folder / "memory.db")
         for _ in range(2):
-            with pytest.raises(StoreError, match=r"replaced, renamed or removed.*nothing of this operation"):
+            with pytest.raises(StoreError, match=r"replaced, renamed or removed"):
                 database.add([Memory(time_ns=3)])
 
 
@@ -133,7 +133,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path_factory: pytest.TempPathFa
     if root:
         os.seteuid(65534)
     try:
-        with pytest.raises(StoreReadOnlyError, match=f"{name} cannot be read"):
+        with pytest.raises(StoreReadOnlyError, match=f"cannot read .*{name}"):
             MemoryStore.open(folder, readonly=True)
     finally:
         if root:

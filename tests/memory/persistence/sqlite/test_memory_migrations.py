@@ -62,7 +62,7 @@ def test_a_store_of_a_newer_release_is_refused(tmp_path: Path) -> None:
     connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     connection.close()
     for readonly in (False, True):
-        with pytest.raises(StoreVersionError, match="update the library"):
+        with pytest.raises(StoreVersionError, match="Update the library"):
             SqliteDatabase.open(tmp_path, readonly=readonly)
 
 
