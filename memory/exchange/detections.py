@@ -43,8 +43,7 @@ class DetectionOptions:
         map_id: map of frames whose pose names no map.
         min_score: minimum score of a box; None: the frame's own ``least_scores``, if any.
         start_ns: time of the first frame, for frames without a date; None: the time that the detector
-            assumed, or
-            the time of detection.
+            assumed, or the time of detection.
         rate_hz: frames per second, counted from ``start_ns``.
         provenance: name of the source that the memories record.
         encoder: name under which box embeddings are stored; None: do not store them.
@@ -53,8 +52,7 @@ class DetectionOptions:
         crops: base folder of relative image names; None: the folder of the file.
         tracks: store one memory per track instead of one per box, if boxes have track numbers.
         recording: name of the recording that the track numbers belong to; None: derived from the folder and
-            first
-            line of the file.
+            first line of the file.
     """
 
     poses: Poses | None = None
@@ -95,15 +93,11 @@ def memories_from_frame(
     """Return one memory per box of a frame, in the map, followed by the memory of its place.
 
     The payload holds ``size_m`` (length, width, height) and ``frame``. It also holds ``seen_from`` (x, y, yaw
-    of
-    the sensor in the map), ``crop`` (image path) and ``tracks`` if they are known. The place is left out
-    without a
-    pose, or if it is close to the place before. Boxes with ``missed_s`` above 0 are skipped.
+    of the sensor in the map), ``crop`` (image path) and ``tracks`` if they are known. The place is left out
+    without a pose, or if it is close to the place before. Boxes with ``missed_s`` above 0 are skipped.
 
     Args:
-        record: a line of the file.
         position: index of the frame in the file.
-        options: see :class:`DetectionOptions`.
         scenes: place encoder of the file; None: no places.
         crops: image reader of the file; None: no images.
 
@@ -302,10 +296,9 @@ def moment_of(record: Mapping[str, Any], pose: Pose | None, position: int, optio
     """Return the time of a frame in nanoseconds since the epoch.
 
     The frame's own time or its pose's time is used if it is a date. Otherwise the time counts from
-    ``start_ns``:
-    by the time since the start of the recording, or by the frame's index. Without ``start_ns`` the order is:
-    the
-    date that the detector assumed (``assumed_ns``), the undated time, the time of detection.
+    ``start_ns``: by the time since the start of the recording, or by the frame's index. Without ``start_ns``
+    the order is: the date that the detector assumed (``assumed_ns``), the undated time, the time of
+    detection.
 
     Raises:
         ValueError, TypeError: a field is wrong, or no time is known.

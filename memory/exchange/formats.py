@@ -46,7 +46,6 @@ def open_stream(
     """Open a stream of lines for import, such as standard input; each line is read once, when it arrives.
 
     Args:
-        stream: binary stream.
         name: name of the stream in messages and in the log.
         format: the content; ``"auto"`` waits for the first line.
         detections: options for turning boxes into memories.

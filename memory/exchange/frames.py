@@ -1,8 +1,7 @@
 """Frames of detections in Parquet, in one file or several: ``perceive detect --parquet``.
 
 A row is a line of ``detections.jsonl``. ``line`` holds its number, some fields are columns, and ``record``
-holds
-the other fields as JSON, with null in place of the columns.
+holds the other fields as JSON, with null in place of the columns.
 """
 
 from __future__ import annotations

@@ -72,12 +72,9 @@ def write_geojson(stream: TextIO, batches: Iterable[list[Memory]], *, origin: Or
     """Write a FeatureCollection and return the number of features.
 
     The properties are those of a JSONL record without position and vectors. A memory without a position has a
-    null
-    geometry.
+    null geometry.
 
     Args:
-        stream: text stream to write to.
-        batches: batches of memories.
         origin: position of the map on Earth. Without it the coordinates are x, y, z in metres of the map. The
             member ``coordinates`` then says so, because viewers read the numbers as degrees.
     """

@@ -36,7 +36,6 @@ def read_history(database: Database | MemoryStore, sort: str) -> ImportHistory:
     """Read the import history from the log.
 
     Args:
-        database: of the store.
         sort: kind of content whose lines count.
     """
     imports: dict[int, dict[str, Any]] = {}
@@ -73,8 +72,7 @@ def mark_known(
     """Yield each entry with True if it lies in a stretch of lines that was imported before.
 
     Entries wait until every logged stretch that may contain them has ended, at most for the longest stretch.
-    So this
-    works on streams too.
+    So this works on streams too.
     """
     waiting: deque[tuple[Entry, list[bool]]] = deque()
     running: dict[int, Any] = {}

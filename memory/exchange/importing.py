@@ -1,8 +1,7 @@
 """Import that can be interrupted and repeated.
 
 Memories are stored in portions. The log entry of a portion is written together with its memories; it records
-the
-line numbers and the SHA-256 of these lines. A later import skips lines with the same numbers and content,
+the line numbers and the SHA-256 of these lines. A later import skips lines with the same numbers and content,
 whatever the file's name, unless the operation was undone. Appended and corrected lines are therefore
 imported.
 """

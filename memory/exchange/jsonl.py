@@ -42,10 +42,6 @@ def read_lines(path: Path) -> Iterator[Line]:
 class StreamLines:
     """One pass over the lines of a stream; only the first line is buffered.
 
-    Args:
-        stream: binary stream.
-        name: name in messages.
-
     Raises:
         DataError: while reading, if a line exceeds ``MOST_BYTES`` or the stream fails.
     """

@@ -1,10 +1,8 @@
 """Memories of a live run: frames are stored as they arrive, in bounded memory.
 
 docs/live.md describes the contract of the entry point group ``sparsight.memories``. A function takes a store
-and
-the names of a recording and a map. It returns an object with ``see(record, part)`` and ``close()``, which
-both
-return the number of memories. ``perception`` finds it there without importing ``memory``.
+and the names of a recording and a map. It returns an object with ``see(record, part)`` and ``close()``, which
+both return the number of memories. ``perception`` finds it there without importing ``memory``.
 """
 
 from __future__ import annotations
@@ -60,7 +58,6 @@ class LiveMemories:
         """Add a frame and return the number of memories in the store.
 
         Args:
-            record: a line of ``detections.jsonl``.
             part: part of the run; track numbers restart in each part.
 
         Raises:

@@ -2,9 +2,8 @@
 
 There is one column per field. Times are int64 nanoseconds, and a position is ``x``, ``y``, ``z`` (null if
 unknown). A covariance is nine numbers in row order, a payload is JSON text, and a vector is a list of
-float32.
-``visits`` are lists of structs of ``first_ns``, ``last_ns`` and ``sights``. Tables from other tools may have
-fewer columns, and their ``time_ns`` may be a timestamp.
+float32. ``visits`` are lists of structs of ``first_ns``, ``last_ns`` and ``sights``. Tables from other tools
+may have fewer columns, and their ``time_ns`` may be a timestamp.
 """
 
 from __future__ import annotations
@@ -45,9 +44,7 @@ def write_parquet(path: Path, batches: Iterable[list[Memory]], *, vectors: bool 
     """Write a table and return the number of rows.
 
     Args:
-        path: the file.
         batches: each becomes a row group.
-        vectors: also write the embeddings.
     """
     pyarrow = load_pyarrow()
     schema = _schema(pyarrow, vectors=vectors)

@@ -1,12 +1,10 @@
 """Memories as plain values: the content of a JSONL line or a Parquet row.
 
 A record has the fields of :class:`memory.types.Memory`. Only the time is required: ``time_ns``, or ``time``
-in
-ISO 8601; ``first_seen`` and ``last_seen`` may replace ``first_seen_ns`` and ``last_seen_ns``. ``position`` is
-x, y, z or x, y in metres; ``x``, ``y``, ``z`` may be given instead. Vectors are lists of numbers. ``visits``
-are
-rows of first time, last time and number of observations. An ``id`` is ignored, because the store assigns its
-own.
+in ISO 8601; ``first_seen`` and ``last_seen`` may replace ``first_seen_ns`` and ``last_seen_ns``. ``position``
+is x, y, z or x, y in metres; ``x``, ``y``, ``z`` may be given instead. Vectors are lists of numbers.
+``visits`` are rows of first time, last time and number of observations. An ``id`` is ignored, because the
+store assigns its own.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ def memory_from_record(record: Mapping[str, Any], dims: dict[str, int] | None = 
     """Return the memory of a record; fields with ``None`` count as missing.
 
     Args:
-        record: see above.
         dims: vector length by encoder, which is checked; unknown encoders are added to it.
 
     Raises:
@@ -68,12 +65,7 @@ def memory_from_record(record: Mapping[str, Any], dims: dict[str, int] | None = 
 
 
 def record_of(memory: Memory, *, vectors: bool = True) -> dict[str, Any]:
-    """Return a memory as plain values for JSON; empty and default fields are left out, but never the time.
-
-    Args:
-        memory: the memory, stored or not.
-        vectors: also include the embeddings.
-    """
+    """Return a memory as plain values for JSON; empty and default fields are left out, but never the time."""
     record: dict[str, Any] = {} if memory.id is None else {"id": int(memory.id)}
     record |= {
         "time": format_time(memory.time_ns),

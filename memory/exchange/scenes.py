@@ -1,8 +1,7 @@
 """Places from the lines of ``detections.jsonl``: the pose of a scan and its place embedding.
 
 A line holds static structure (``structure``), which :class:`memory.encode.SceneEncoder` encodes, or the
-finished
-vector (``place``). docs/memory-format.md describes both.
+finished vector (``place``). docs/memory-format.md describes both.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ class Scenes:
         """Return the place embedding by encoder name; empty if the line has none.
 
         Args:
-            record: the line.
             boxes: (N, 7) boxes of objects in the sensor frame.
             labels, scores: N of each.
 

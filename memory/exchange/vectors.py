@@ -1,8 +1,7 @@
 """Vectors in ``detections.jsonl``: half-precision rows in base 64.
 
 ``{"format": "float16", "dim": 128, "base64": "..."}`` holds rows of ``dim`` little-endian 16-bit floats. A
-store
-uses the same precision, so the conversion is lossless.
+store uses the same precision, so the conversion is lossless.
 """
 
 from __future__ import annotations
@@ -35,8 +34,6 @@ def rows_of(value: object, name: str, count: int | None = None) -> NDArray[np.fl
     """Return the rows as finite float32 (N, dim).
 
     Args:
-        value: the JSON value.
-        name: field name, for messages.
         count: required number of rows; any by default.
 
     Raises:

@@ -43,10 +43,8 @@ class Search(NamedTuple):
 
     Attributes:
         queries: (queries, dim) unit vectors.
-        k: neighbours per query.
         total: number of rows at the start.
         mask: (total,) rows that count; ``None`` for all.
-        effort: effort of the search.
     """
 
     queries: Floats
@@ -65,11 +63,9 @@ class RowIndex(Generic[StateT]):
     A subclass implements :meth:`_nearest`, its efforts, and how new rows are prepared and saved.
 
     Args:
-        dim: length of a vector.
         state: state of an empty index.
 
     Attributes:
-        dim: length of a vector.
         generation: the store's generation that the index reflects; saved in its file, not used here.
         identity: identity of the store's history up to there; saved like ``generation``.
         calibration: measured recall of the efforts, see :func:`memory.index.calibration.calibrate`, or
@@ -163,12 +159,10 @@ class RowIndex(Generic[StateT]):
             queries: (queries, dim) unit vectors.
             k: neighbours per query; an answer has at most as many as there are rows.
             among: rows to choose from; ``None`` for all. The fewer are marked, the more rows are read, within
-                limits.
-                With an aim of 1, listed rows are gathered and compared, and marked rows are compared in one
-                pass.
+                limits. With an aim of 1, listed rows are gathered and compared, and marked rows are compared
+                in one pass.
             aim: share of the ten nearest to find, if the index is calibrated; ``None``: 0.95. All rows are
-                compared if
-                that costs less, which is more likely for many queries at once.
+                compared if that costs less, which is more likely for many queries at once.
             effort: explicit effort instead of ``aim``.
 
         Raises:

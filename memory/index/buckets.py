@@ -41,7 +41,6 @@ class Buckets(NamedTuple):
 
         Args:
             codes: (probes,) pair codes, with the table number above their bits.
-            code_bits: bits of a pair code.
         """
         address = codes >> (code_bits - self.address_bits)
         first = self.offsets.take(address)
@@ -82,9 +81,7 @@ def build_buckets(codes: Codes, start: int, pairs: list[tuple[int, int]], bits: 
 
     Args:
         codes: (rows, functions) codes of the rows from ``start`` on.
-        start: first row.
         pairs: functions of each table.
-        bits: bits of a function's value.
     """
     rows = len(codes)
     address_bits = min(2 * bits, max(1, int(np.ceil(np.log2(max(_SPREAD * rows, 2))))))

@@ -1,10 +1,9 @@
 """IndexCalibration of an index: measure the recall of its efforts on its own rows.
 
 How many buckets contain the ten nearest depends on the vectors. So a sample of the rows is searched with
-rising
-efforts, without each row's own id, and compared with the exact answers. Each step takes the larger gain for
-its
-cost: more probes or more compared rows. It ends at a thorough search, or if comparing all rows costs less.
+rising efforts, without each row's own id, and compared with the exact answers. Each step takes the larger
+gain for its cost: more probes or more compared rows. It ends at a thorough search, or if comparing all rows
+costs less.
 """
 
 from __future__ import annotations

@@ -55,7 +55,6 @@ class Rung(NamedTuple):
     """Measured recall of an effort.
 
     Attributes:
-        effort: the effort.
         recall: share of the ten nearest that it found, from 0 to 1.
         error: standard error of the recall.
     """
@@ -139,8 +138,7 @@ def choose_effort(
     """Return the cheapest effort that reaches an aim, or :data:`EXACT` if comparing all rows costs less.
 
     If no effort reaches it, return :data:`EXACT`, unless that costs more than ``patience`` times the effort
-    with the
-    highest recall.
+    with the highest recall.
 
     Args:
         calibration: the measurement, if any.

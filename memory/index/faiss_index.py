@@ -71,20 +71,16 @@ class FaissIndex(RowIndex[RowState]):
     """IVF index of faiss, with marks for removed rows and exact scores from half-precision vectors.
 
     Every row is compared exactly until the index is trained. RaBitQ keeps one bit per dimension (Gao and
-    Long,
-    "RaBitQ", SIGMOD 2024). Lists of ``"half"`` may lie on a GPU, where faiss can neither exclude nor remove
-    rows. So
-    a search requests more rows the smaller the share that counts, and drops the others from the answer. A
-    query with
-    too few left compares the rows that count, on the host.
+    Long, "RaBitQ", SIGMOD 2024). Lists of ``"half"`` may lie on a GPU, where faiss can neither exclude nor
+    remove rows. So a search requests more rows the smaller the share that counts, and drops the others from
+    the answer. A query with too few left compares the rows that count, on the host.
 
     Args:
         dim: length of a vector.
         lists: content of the inverted lists: ``"flat"`` vectors, ``"half"``-precision vectors or ``"rabitq"``
             codes.
         cells: number of inverted lists, usually a few times the square root of the rows. 0, for ``"half"``
-            only: no
-            lists, and all rows are compared on the device.
+            only: no lists, and all rows are compared on the device.
         probes: lists read per query until the index is calibrated.
         refine: rows compared exactly until then, as a multiple of k; with whole vectors, 1 is exact.
         seed: seed of the clustering.

@@ -87,9 +87,6 @@ def save_arrays(
     """Write an index file; it replaces an existing one only once it is complete and on the disk.
 
     Args:
-        path: the file.
-        kind: kind of index.
-        header: numbers and words to keep.
         arrays: arrays of the format's types.
 
     Returns:
@@ -134,7 +131,6 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> IndexFile:
     """Map an index file.
 
     Args:
-        path: the file.
         kind: expected kind of index.
 
     Raises:

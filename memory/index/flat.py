@@ -15,8 +15,7 @@ class FlatIndex(RowIndex[RowState]):
     """Exact index; the oracle of the others, and the second stage of a filtered search.
 
     Vectors are stored in half precision, and products are in float32. numpy's BLAS sets the number of
-    threads. Every
-    aim compares all rows that count.
+    threads. Every aim compares all rows that count.
 
     Args:
         dim: length of a vector.

@@ -1,10 +1,8 @@
 """Random hash functions of directions, and the values that near vectors are likely to have.
 
 Both families map a vector to one small number per function. For a query they also rank the other values that
-a
-near vector may have, by how far the query would have to move (its margin). Multi-probe search looks in that
-order
-(Lv et al., "Multi-Probe LSH", VLDB 2007).
+a near vector may have, by how far the query would have to move (its margin). Multi-probe search looks in that
+order (Lv et al., "Multi-Probe LSH", VLDB 2007).
 """
 
 from __future__ import annotations
@@ -32,8 +30,7 @@ class RankedValues(NamedTuple):
     Attributes:
         values: (queries, functions, depth) int32.
         costs: (queries, functions, depth) float32 squared distances to the border, unordered; 0 for the
-            query's own
-            value.
+            query's own value.
     """
 
     values: NDArray[np.int32]
@@ -45,17 +42,12 @@ class HashFunctions:
 
     ``"cross-polytope"`` rotates the vector at random; its value is the nearest coordinate axis, with the sign
     (Andoni et al., "Practical and Optimal LSH for Angular Distance", NeurIPS 2015). ``"hyperplane"`` has a
-    bit for
-    each random hyperplane, the side on which the vector lies (Charikar, "Similarity estimation techniques
-    from
-    rounding algorithms", STOC 2002).
+    bit for each random hyperplane, the side on which the vector lies (Charikar, "Similarity estimation
+    techniques from rounding algorithms", STOC 2002).
 
     Args:
         family: one of the two.
-        dim: length of a vector.
-        functions: number of functions.
         bits: bits of a value, from 2 to 15.
-        seed: seed of the random rotations.
 
     Attributes:
         family, functions, bits: as given.
@@ -187,8 +179,7 @@ def _flip_sets(bits: int, depth: int) -> NDArray[np.int64]:
     """Return (depth, bits) sets of bits to flip by rank of margin, the likeliest first.
 
     Margins of a random query are spread evenly near 0, so the expected cost of flipping rank ``r`` (from 1)
-    grows with
-    r (r + 1) (Lv et al., section 4.5).
+    grows with r (r + 1) (Lv et al., section 4.5).
     """
     sets = (np.arange(1 << bits)[:, None] >> np.arange(bits)) & 1
     rank = np.arange(1, bits + 1)

@@ -43,8 +43,7 @@ class ITQIndex(RowIndex[_ITQState]):
 
     The codes are learned from a sample (Gong and Lazebnik, "Iterative Quantization: A Procrustean Approach to
     Learning Binary Codes", CVPR 2011). A search reads the codes of all rows, so its time grows with their
-    number; its
-    memory is a few bytes per row. Every row is compared exactly until the index is trained.
+    number; its memory is a few bytes per row. Every row is compared exactly until the index is trained.
 
     Args:
         dim: length of a vector.
@@ -88,8 +87,7 @@ class ITQIndex(RowIndex[_ITQState]):
 
         Args:
             sample: (rows, dim) unit vectors, at least as many as bits; some thousands are enough. ``None``:
-                present rows,
-                evenly spaced.
+                present rows, evenly spaced.
             rounds: alternations between codes and rotation.
 
         Raises:

@@ -60,12 +60,9 @@ class LSHIndex(RowIndex[_LSHState]):
     """Index that finds vectors in hash tables and compares them exactly.
 
     A table is a pair of hash functions. A query reads the ``probes`` buckets, over all tables, whose codes a
-    near
-    vector most likely has. Of their rows it compares the ``rerank`` closest, by a sketch of 128 signs,
-    exactly. New
-    rows form a tail that is compared exactly until :meth:`merge` sorts them into tables. Larger tables are
-    merged from
-    time to time, so that a row is sorted only a few times.
+    near vector most likely has. Of their rows it compares the ``rerank`` closest, by a sketch of 128 signs,
+    exactly. New rows form a tail that is compared exactly until :meth:`merge` sorts them into tables. Larger
+    tables are merged from time to time, so that a row is sorted only a few times.
 
     Results depend on the seed and on what was added in which portions, never on time or threads. Tables take
     ``2 * functions + 16`` bytes of codes per row (56 by default), and four bytes per table for sorted
@@ -78,8 +75,7 @@ class LSHIndex(RowIndex[_LSHState]):
         functions: number of hash functions.
         tables: number of their pairs.
         probes: buckets read per query until the index is calibrated. ``None``: a recall of about 0.95 where
-            the tenth
-            neighbour has a cosine of 0.65.
+            the tenth neighbour has a cosine of 0.65.
         rerank: rows compared exactly per query until then.
         seed: seed of the hash functions.
 

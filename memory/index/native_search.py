@@ -1,10 +1,8 @@
 """Searches in C++, compiled on first use: one pass instead of a dozen array operations.
 
 Hash tables compare the same rows as the array version in :mod:`memory.index.lsh`. Sums run in another order,
-so
-scores differ from it in their last bits; they do not depend on threads or on other queries of the call. The
-row
-search handles single queries, for which a BLAS product would wake spinning threads.
+so scores differ from it in their last bits; they do not depend on threads or on other queries of the call.
+The row search handles single queries, for which a BLAS product would wake spinning threads.
 """
 
 from __future__ import annotations
@@ -87,7 +85,6 @@ class CompiledTables:
         Args:
             functions: of the family ``"cross-polytope"``.
             pairs: functions of each table.
-            buckets: the tables.
             sketches: sketches of at least their rows, in both parts.
         """
         function = _function("lsh_search")
@@ -121,7 +118,6 @@ class CompiledTables:
 
         Args:
             queries: (queries, dim) unit vectors.
-            k: neighbours per query.
             depth: values per function that probes are chosen from.
             effort: probes, and rows to compare.
             vectors: the rows, in both parts.
@@ -152,7 +148,6 @@ def nearest_rows(
 
     Args:
         query: (1, dim) unit vector.
-        k: most neighbours.
         vectors: the rows, in both parts.
         ids: (rows,) ids by position of all rows to search.
         start: first row to search.

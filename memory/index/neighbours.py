@@ -43,8 +43,7 @@ class Among(NamedTuple):
 
     Attributes:
         ids: (n,) int64. Without marks: ids in any order, known to the index or not. With marks: rising ids
-            that
-            include all ids of the index.
+            that include all ids of the index.
         kept: (n,) bool marks of the ids that count; ``None``: all count.
     """
 
@@ -85,8 +84,7 @@ class VectorIndex(Protocol):
         """Return the k nearest rows of (queries, dim) unit vectors.
 
         An aim of 1 compares everything that counts. Other aims are the share of the ten nearest to find, for
-        a calibrated
-        index (:mod:`memory.index.calibration`).
+        a calibrated index (:mod:`memory.index.calibration`).
         """
         ...
 
@@ -244,7 +242,6 @@ def best(scores: Floats, ids: NDArray[np.integer], k: int, *, names: Ids | None 
     Args:
         scores: (queries, width), -inf for what does not count.
         ids: (queries, width), or (width,) for all queries.
-        k: most neighbours.
         names: ids by position, if ``ids`` are positions.
     """
     queries, width = scores.shape
@@ -283,8 +280,7 @@ def single(rows: NDArray[np.float16], out: Floats | None = None) -> Floats:
     """Convert half-precision rows to float32, by one thread unless they are many.
 
     Uses torch if it is already loaded: it converts about twenty times faster than numpy, with the same
-    result, but
-    loading it takes longer than a program with a single query.
+    result, but loading it takes longer than a program with a single query.
 
     Args:
         rows: (rows, width) float16.

@@ -79,8 +79,7 @@ def plan(total: int, matches: int, k: int, *, filtered: bool = True, costs: Cost
     """Choose the cheapest method that keeps the recall.
 
     An index reads the rows nearest to the query, and only the matching share of them counts. At a small
-    share,
-    comparing all matching rows is cheaper, and exact.
+    share, comparing all matching rows is cheaper, and exact.
 
     Args:
         total: rows of the index.

@@ -227,13 +227,11 @@ class Rows(Register):
     """Half-precision unit vectors at rising positions, with ids and marks of removed rows.
 
     Args:
-        dim: length of a vector.
         vectors: (rows, dim) float16 initial rows, or ``None``.
         ids: (rows,) int64 of these.
         alive: (rows,) bool, False for removed ones.
 
     Attributes:
-        dim: length of a vector.
         vectors: the rows.
     """
 

@@ -78,17 +78,13 @@ class TieredIndex:
     portions.
 
     Up to ``dense`` vectors there is one tier, compared exactly. Beyond, a long-term index holds all but the
-    newest
-    ``recent``. Once it has outgrown its size, another is built beside it and replaces it. Its efforts are
-    measured on
-    its own rows, again whenever these have doubled. None of this runs by itself: a background thread calls
-    :meth:`move`, :meth:`build`, :meth:`replace` and :meth:`calibrate` (see
-    :class:`memory.search.tiers.Mover`). A
-    search finds every vector exactly once at any moment.
+    newest ``recent``. Once it has outgrown its size, another is built beside it and replaces it. Its efforts
+    are measured on its own rows, again whenever these have doubled. None of this runs by itself: a background
+    thread calls :meth:`move`, :meth:`build`, :meth:`replace` and :meth:`calibrate` (see
+    :class:`memory.search.tiers.Mover`). A search finds every vector exactly once at any moment.
 
     One thread changes the index at a time; :meth:`build` and :meth:`calibrate` may run meanwhile, and any
-    number of
-    threads may search.
+    number of threads may search.
 
     Args:
         dim: length of a vector.

@@ -76,10 +76,8 @@ class Departures:
         """Split close and similar rows where an object left before another was seen.
 
         The earliest departure decides first. A later observation stays with the earlier ones only if its
-        embedding is as
-        similar to what left as ``options.least_similarity``: then the object came back. Without an embedding
-        it is another
-        object. Each part needs splitting again.
+        embedding is as similar to what left as ``options.least_similarity``: then the object came back.
+        Without an embedding it is another object. Each part needs splitting again.
         """
         gone = [row for row in self._believed(rows) if row in self._left]
         for at_ns in sorted({self._left[row].at_ns for row in gone}):

@@ -1,20 +1,14 @@
 """Alignment of the maps of two robots, from the objects that both saw.
 
 Candidate pairs have the same label and, if both have vectors, similar ones. Two pairs are drawn at a time; if
-the
-distance between the two objects is the same in both maps, their motion is a candidate (RANSAC: Fischler and
-Bolles
-1981). The motion that matches the most objects is fitted to them by least squares (Kabsch 1976, in the
-plane),
-until the matches stay the same.
+the distance between the two objects is the same in both maps, their motion is a candidate (RANSAC: Fischler
+and Bolles 1981). The motion that matches the most objects is fitted to them by least squares (Kabsch 1976, in
+the plane), until the matches stay the same.
 
 A few objects close together determine a rotation poorly, and its error grows with distance. Its standard
-deviation
-is that of least squares, ``sigma / sqrt(sum of squared distances to their centre)``. An insignificant
-rotation is
-dropped, and the maps are only shifted. A significant rotation that is too uncertain for the farthest memories
-is
-an error.
+deviation is that of least squares, ``sigma / sqrt(sum of squared distances to their centre)``. An
+insignificant rotation is dropped, and the maps are only shifted. A significant rotation that is too uncertain
+for the farthest memories is an error.
 """
 
 from __future__ import annotations
@@ -81,7 +75,6 @@ class Alignment(NamedTuple):
     """Motion from one map into another.
 
     Attributes:
-        motion: the motion.
         things: number of matching pairs of objects.
         of: numbers of objects with a label in both maps.
         rms_m: root mean square distance of the matches.
@@ -112,7 +105,6 @@ def estimate(
         moved: memories of the first map; those of one kind and label within the tolerance count as one
             object.
         fixed: memories of the other map.
-        options: conditions; None: the defaults.
 
     Raises:
         AlignmentError: too few matches, two motions match about as well, or the rotation is too uncertain.
@@ -189,7 +181,6 @@ def _without_insignificant_rotation(
         points, targets: (K, 2) float64 metres, matching objects of both maps.
         best: least-squares motion between them.
         everything: (N, 2) float64 metres, all positions to move.
-        options: conditions.
 
     Raises:
         AlignmentError: the rotation is significant, but too uncertain for the farthest position.
@@ -273,7 +264,6 @@ class _Scene:
     Args:
         one, other: (N, 2) and (M, 2) float64 metres.
         pairs: (P, 2) int64, rows of both.
-        options: conditions.
     """
 
     def __init__(

@@ -34,24 +34,17 @@ def same_thing(features: Features, options: MergeOptions, order: NDArray[np.int6
     """Cluster memories around leaders.
 
     A memory leads unless it matches a leader before it in ``order``. Otherwise it joins the closest leader,
-    or the
-    earlier one at equal distance. Members are compared with leaders, never with each other, so a row of
-    parked cars
-    does not become one object. Of the members of one frame, or of tracks seen at one time, only the closest
-    stays; the
-    others are clustered again among themselves.
+    or the earlier one at equal distance. Members are compared with leaders, never with each other, so a row
+    of parked cars does not become one object. Of the members of one frame, or of tracks seen at one time,
+    only the closest stays; the others are clustered again among themselves.
 
     Args:
-        features: features of N memories.
-        options: conditions of a match.
         order: int64 rows, those that should lead first; other rows stay alone. An order along a path needs
-            one round
-            per cell of the path; a random order needs few.
+            one round per cell of the path; a random order needs few.
 
     Returns:
         The clusters; deterministic. The work grows with leaders times memories in the nine grid cells around
-        each;
-        a cell is as wide as the largest matching distance.
+        each; a cell is as wide as the largest matching distance.
     """
     count = len(features.group)
     clusters = Clusters(np.arange(count), np.zeros(count), np.full(count, np.nan))

@@ -22,7 +22,6 @@ def position_covariances(
     """Return covariances of positions that can be inverted.
 
     Args:
-        memories: N memories.
         default_sigma_m: standard deviation of one observation, for memories without a covariance; a memory of
             ``count`` observations gets the covariance of their mean.
         floor_sigma_m: smallest standard deviation along the principal axes.
@@ -77,22 +76,16 @@ def fuse(
     """Fuse several memories of one object into one.
 
     Position and covariance are the product of the Gaussians (inverse covariance weighting). Yaw is the
-    circular mean,
-    an embedding the normalized mean of unit vectors, and reward the mean, all weighted by count; if
-    directions cancel,
-    the most recent one is used. Counts are added, and first and last seen span all. Visits are joined if at
-    most a
-    minute lies between them (:mod:`memory.merging.visits`). Confidence and importance are the highest. Time,
-    state and
-    label are the most recent, and so is the caption, among memories with one. Payloads are joined, and the
-    most recent
-    value wins. Tracks and robots are collected; evidence and provenance are joined line by line.
+    circular mean, an embedding the normalized mean of unit vectors, and reward the mean, all weighted by
+    count; if directions cancel, the most recent one is used. Counts are added, and first and last seen span
+    all. Visits are joined if at most a minute lies between them (:mod:`memory.merging.visits`). Confidence
+    and importance are the highest. Time, state and label are the most recent, and so is the caption, among
+    memories with one. Payloads are joined, and the most recent value wins. Tracks and robots are collected;
+    evidence and provenance are joined line by line.
 
     Memories of less trusted robots weigh less: their position information, their count in means, and their
-    confidence
-    and importance are multiplied by their share of the highest trust. Below half of it they never count as
-    the most
-    recent. Counts, first and last seen, and the robots' shares stay unchanged.
+    confidence and importance are multiplied by their share of the highest trust. Below half of it they never
+    count as the most recent. Counts, first and last seen, and the robots' shares stay unchanged.
 
     Args:
         memories: at least one, of one map and kind; the most recent has the latest ``time_ns``, then the

@@ -26,8 +26,7 @@ class MergeOptions:
     Attributes:
         gate: largest squared Mahalanobis distance between positions, under the sum of their covariances.
         least_similarity: smallest cosine between embeddings, if both have one; not required for solid objects
-            of one
-            label that overlap, because these are one object seen from two sides.
+            of one label that overlap, because these are one object seen from two sides.
         replaced_s: after this many seconds another object may have taken the place, so the similarity is
             required.
         max_distance_m: largest distance, however uncertain the positions are.
@@ -35,8 +34,7 @@ class MergeOptions:
         floor_sigma_m: smallest standard deviation of a position in any direction.
         kinds: kinds that are merged.
         distinct_in_frame: memories of one time and one named provenance are different objects, because a
-            detector
-            reports each object once per frame; so are tracks of one recording seen at one time.
+            detector reports each object once per frame; so are tracks of one recording seen at one time.
 
     Raises:
         ValueError: a number out of its range.
@@ -144,8 +142,7 @@ def mahalanobis_squared(offset: NDArray[np.float64], covariance: NDArray[np.floa
     """Return (P,) float64 from offsets (P, 3) in metres and positive definite covariances (P, 3, 3).
 
     It is the squared length of the offset after forward substitution with the Cholesky factor. The formula is
-    written
-    out, because calling a solver for each 3 x 3 system takes several times as long.
+    written out, because calling a solver for each 3 x 3 system takes several times as long.
     """
     (a, _, _), (b, d, _), (c, e, f) = np.moveaxis(covariance, 0, 2)
     corner = np.sqrt(a)
@@ -167,9 +164,7 @@ def compare(
     """Return which pairs of rows could be the same object.
 
     Args:
-        features: features of all memories.
         first, second: (P,) int64 rows.
-        options: conditions.
     """
     similarity = np.full(len(first), np.nan)
     squared = np.full(len(first), np.inf)

@@ -46,19 +46,16 @@ def propose_merges(
     """Propose which memories should become one; memories of the most observations lead.
 
     An observation after an object left its place joins it only if both have similar embeddings: then the
-    object came
-    back (:mod:`memory.merging.absence`). Otherwise it is another object.
+    object came back (:mod:`memory.merging.absence`). Otherwise it is another object.
 
     Args:
         memories: memories of any maps, each with an id.
         options: conditions; None: the defaults.
         gone_ns: by id, when memories in state ``"gone"`` or ``"moved"`` were found to be so; by default when
-            they
-            were last seen.
+            they were last seen.
         failed: receives the ids and the error of each merge that fails; without it, the error is raised.
         trust: from 0 to 1 by robot, see :func:`memory.merging.fusion.fuse`. A robot trusted less than half as
-            much
-            as others who saw the object cannot declare it gone.
+            much as others who saw the object cannot declare it gone.
 
     Returns:
         Proposals by their lowest id; no memory is in two.

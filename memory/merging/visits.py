@@ -16,15 +16,11 @@ def known_visits(memory: Memory, gap_ns: int = VISIT_GAP_NS) -> list[Visit]:
     """Return the known visits of a memory, rising.
 
     They are its visits, and its time, first and last observation if these lie outside. A memory of many
-    observations
-    without visits (written by an old version) counts as in view from the first to the last one, if these are
-    at most
-    ``gap_ns`` apart on average. Otherwise only the first, the last and its time are known, with the rest of
-    the count
-    at its time.
+    observations without visits (written by an old version) counts as in view from the first to the last one,
+    if these are at most ``gap_ns`` apart on average. Otherwise only the first, the last and its time are
+    known, with the rest of the count at its time.
 
     Args:
-        memory: the memory.
         gap_ns: nanoseconds, for memories without visits.
     """
     time = int(memory.time_ns)
@@ -49,15 +45,13 @@ def join_visits(
     """Join visits that overlap or are at most ``gap_ns`` apart, and add their counts.
 
     The order and the number of rounds do not matter: observations belong together unless a longer pause lies
-    between
-    them (single linkage).
+    between them (single linkage).
 
     Args:
         visits: in any order.
         gap_ns: nanoseconds.
         most: most visits; beyond, those with the shortest pauses between them are joined too, the earlier of
-            equal
-            pauses first. ``None``: no limit.
+            equal pauses first. ``None``: no limit.
     """
     found: list[Visit] = []
     for visit in sorted(visits):

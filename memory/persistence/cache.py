@@ -25,8 +25,7 @@ class MemoryCache:
     """Cache of memories without vectors, as of the last operation.
 
     A transaction that sees an earlier moment bypasses it. Payloads and covariances are copied for each
-    caller, because
-    they are mutable.
+    caller, because they are mutable.
     """
 
     def __init__(self) -> None:

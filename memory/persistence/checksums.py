@@ -1,10 +1,8 @@
 """Checksums of rows, to detect damage by a disk.
 
 Every source table has a column ``crc``: the CRC-32 (zlib) of a row's table, key and columns, less 2**31, so
-that
-it fits in four bytes. Numbers come first, eight little-endian bytes each, then texts (UTF-8) and blobs
-separated by
-a zero byte. See ``docs/memory-format.md``.
+that it fits in four bytes. Numbers come first, eight little-endian bytes each, then texts (UTF-8) and blobs
+separated by a zero byte. See ``docs/memory-format.md``.
 """
 
 from __future__ import annotations
@@ -26,9 +24,7 @@ class Layout:
     """Columns that a table's checksum covers.
 
     Args:
-        seed: seed of its checksums, unique per table.
         table: name of the table.
-        key: key column.
         numbers: number columns, each with ``q`` (integer) or ``d`` (real).
         texts: columns with texts or blobs.
 
@@ -127,7 +123,6 @@ def memory_sum(id: int, scalars: Sequence[Any], access: Sequence[Any], parts: Se
     """Return the checksum of a row of ``memory``.
 
     Args:
-        id: id of the memory.
         scalars, access: as in :class:`memory.persistence.rows.Image`.
         parts: bits of the encoders with a vector, and whether it has visits.
 

@@ -34,8 +34,7 @@ class Database(Queries):
     """Tables of a store; :func:`memory.persistence.opening.open_database` opens them.
 
     A handle may be used from many threads: writes queue and share commits, and each read sees one moment. A
-    handle
-    does not survive ``os.fork``.
+    handle does not survive ``os.fork``.
     """
 
     def add(
@@ -61,10 +60,8 @@ class Database(Queries):
         """Remove memories and return the generation.
 
         Args:
-            ids: ids of the memories.
             secure: erase them from the files too. The operation cannot be undone, the log forgets them, and
-                the database
-                is rewritten (see :meth:`scrub`).
+                the database is rewritten (see :meth:`scrub`).
             detail: detail for the log, which stays; it must not contain anything to erase.
 
         Raises:
@@ -100,8 +97,6 @@ class Database(Queries):
             add: memories without ids.
             remove: ids.
             update: memories with ids.
-            operation: its name in the log.
-            detail: detail for the log.
             secure: see :meth:`remove`.
             seen: observations to count on existing memories, by id.
 
@@ -152,10 +147,8 @@ class Database(Queries):
         """Count observations of existing memories; they are written with the next commit or :meth:`flush`.
 
         Until then nobody reads them, and they are lost if the process is killed. The log has them as
-        ``seen``, just before
-        the operation of that commit. Undoing earlier operations does not change the counts. Observations of
-        memories that
-        are gone by then are dropped.
+        ``seen``, just before the operation of that commit. Undoing earlier operations does not change the
+        counts. Observations of memories that are gone by then are dropped.
         """
         self._check_writer().pending.add(sights)
 

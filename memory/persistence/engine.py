@@ -1,8 +1,7 @@
 """Interface between a store and the engine that keeps its rows.
 
 The log, undo, observations and visits use the same tables and statements in every engine. The engine decides
-how
-memories lie in tables and how filters are answered. Every function runs within the caller's transaction.
+how memories lie in tables and how filters are answered. Every function runs within the caller's transaction.
 """
 
 from __future__ import annotations

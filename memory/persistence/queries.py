@@ -117,9 +117,6 @@ class Queries(ABC):
         """Return the memories whose label and caption fit the words best.
 
         Args:
-            text: the words.
-            filter: filter that they must pass.
-            limit: most results.
             any_word: True if one of the words is enough.
             equal_too: also return ties with the last result; a server breaks ties itself.
         """
@@ -202,8 +199,7 @@ class Queries(ABC):
         """Return the identity of the history up to an operation, or ``None`` if there is no such operation.
 
         It differs between stores, and between a store and a restored copy. Caches keep it, and are valid only
-        while it is
-        the same.
+        while it is the same.
         """
         check_integer("generation", generation)
         with self._read() as connection:

@@ -64,7 +64,6 @@ class Slot(NamedTuple):
 
     Attributes:
         number: from 0 to ``SLOTS - 1``.
-        dim: length of its vectors.
     """
 
     number: int
@@ -126,8 +125,7 @@ class Columns(NamedTuple):
 
         Args:
             columns: id, time, confidence, reward, importance, mark, count, access count, time of the last
-                access, map,
-                label, kind and state, one value per memory each.
+                access, map, label, kind and state, one value per memory each.
             places: (n, 4) float64: x, y, z and yaw.
         """
 
@@ -192,7 +190,6 @@ def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> PreparedRows:
     """Prepare rows: everything that can be done, and can fail, before the transaction.
 
     Args:
-        rows: memories to store.
         slots: existing slots; others are created with the length found here.
 
     Raises:
@@ -404,12 +401,8 @@ class Image(NamedTuple):
     """A stored memory, bit for bit, as the log keeps it.
 
     Attributes:
-        id: id of the memory.
-        scalars: columns ``SCALARS``.
-        access: columns ``ACCESS``.
         pose: x, y, z, yaw.
         covariance: xx, xy, xz, yy, yz, zz, or ``None``.
-        texts: columns ``TEXTS``.
         vectors: half-precision bytes by slot name.
         visits: visits of a merged memory.
     """

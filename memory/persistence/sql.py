@@ -39,12 +39,7 @@ class Connection(Protocol):
 
 
 class Condition(NamedTuple):
-    """Part of a WHERE clause over ``memory AS m``.
-
-    Attributes:
-        sql: text with question marks.
-        parameters: their values.
-    """
+    """Part of a WHERE clause over ``memory AS m``."""
 
     sql: str
     parameters: tuple[Any, ...]
@@ -54,7 +49,6 @@ class Migration(NamedTuple):
     """Step from one schema version to the next.
 
     Attributes:
-        summary: what it does.
         statements: SQL, run in order within one transaction.
     """
 

@@ -108,8 +108,7 @@ def select_seen(
 
     Returns:
         (n,) int64 ids in order of the first observation within the range, ties by id; and their number
-        without
-        the limit.
+        without the limit.
     """
     if filter.between_ns is None:
         raise ValueError("give between_ns, the time range of the observations")

@@ -1,8 +1,7 @@
 """Words of a store, and their match with the words of a query.
 
 The text index holds words as written, but folded. A query word stands for all words of the index with its
-stem, so
-that stems can change without a migration.
+stem, so that stems can change without a migration.
 """
 
 from __future__ import annotations

@@ -62,8 +62,7 @@ def sync(
     """Send what a receiver lacks; return when it has everything that existed at the start.
 
     A transfer may break off at any moment on either side and be repeated: memories that arrived are not sent
-    again,
-    and those that arrive twice are stored once.
+    again, and those that arrive twice are stored once.
 
     Args:
         outbox: sending store.
@@ -98,9 +97,8 @@ def pull(
     """Fetch for a robot what others saw in its maps.
 
     Queries find it like everything else, with the names of the robots that saw it. But it stays separate: it
-    is not
-    sent again, not merged with the robot's own memories, and later observations of it count only in the
-    robot's store.
+    is not sent again, not merged with the robot's own memories, and later observations of it count only in
+    the robot's store.
 
     Args:
         source: the shared store, or the service that has it.

@@ -57,10 +57,8 @@ class Care:
     """Merge, forget, mark and trim.
 
     Args:
-        database: of the store.
         retriever: its caches are updated.
         observer: its reservoir is updated.
-        config: of the store.
         indexes: folder of the caches on the disk.
     """
 

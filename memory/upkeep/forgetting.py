@@ -67,8 +67,7 @@ def keep_values(policy: Policy, records: Records, now_ns: int) -> NDArray[np.flo
     """Return (N,) float64 values; memories with larger ones are kept longer.
 
     By policy: the negative age in seconds since the last use, the number of uses, the decay since the last
-    use (one
-    half per half-life), or importance times this decay.
+    use (one half per half-life), or importance times this decay.
     """
     # Floats, because the difference of two 64-bit times may exceed 64 bits.
     age_s = (np.float64(now_ns) - records.last_used_ns.astype(np.float64)) / 1e9

@@ -45,7 +45,6 @@ class Aligned(NamedTuple):
 
     Attributes:
         operation: operation that moved the memories, for :meth:`memory.store.MemoryStore.undo`.
-        map_id: the map.
         ids: memories that moved.
         frame: motion from the robot's map into the store's, including earlier alignments.
         estimate: the estimate, whose motion starts from the previous positions; ``None`` if the frame was

@@ -26,8 +26,7 @@ class Robot:
         sights: number of its observations.
         first_ns, last_ns: times of the first and last one by its clock, or ``None``.
         ahead_ns: nanoseconds that the sender's clock was ahead of the store's at the last transfer, less the
-            transfer
-            time; ``None`` if it never sent.
+            transfer time; ``None`` if it never sent.
         frames: by map, the motion from its map into the store's, if set.
     """
 

@@ -39,14 +39,12 @@ def withdraw(
     """Forget what a robot reported, for example because its LiDAR was loose.
 
     Merged memories are split by undoing the merge, so that nothing of the robot stays in positions, vectors
-    and
-    counts. Each step can be undone.
+    and counts. Each step can be undone.
 
     Args:
         database: store that several robots share.
         robot: name under which its memories came, see :mod:`memory.sync`.
         between_ns: time range by the robot's clock; None: all times.
-        reason: reason for :meth:`MemoryStore.explain`.
     """
     pending = _seen_by(database, robot)
     forgotten: list[int] = []

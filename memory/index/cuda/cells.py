@@ -1,13 +1,10 @@
 """Cells around randomly drawn rows, the pivots; each row belongs to its nearest pivot.
 
 A query reads the cells of its nearest pivots (Voronoi hashing: Paulevé, Jégou and Amsaleg, "Locality
-sensitive
-hashing: a comparison of hash function types and querying mechanisms", Pattern Recognition Letters 2010,
-without
-the k-means training). Rows lie in lists, cell after cell, with their codes. A query keeps all rows below the
-distance at which there would be too many, so no tie has to be broken. Every size is fixed in advance; rows
-that
-do not fit are counted.
+sensitive hashing: a comparison of hash function types and querying mechanisms", Pattern Recognition Letters
+2010, without the k-means training). Rows lie in lists, cell after cell, with their codes. A query keeps all
+rows below the distance at which there would be too many, so no tie has to be broken. Every size is fixed in
+advance; rows that do not fit are counted.
 """
 
 from __future__ import annotations
@@ -55,8 +52,7 @@ def pivots_for(rows: int) -> int:
     """Return the number of cells, a power of two.
 
     Up to 65,536 rows there are 128 cells, all of which are read. Then cells have about 48 rows, up to 16,384
-    cells,
-    and about 610 rows from ten million rows on. Cells miss clusters that are smaller than a cell.
+    cells, and about 610 rows from ten million rows on. Cells miss clusters that are smaller than a cell.
     """
     if rows <= READ_WHOLE:
         return min(PROBE_LIMIT, 1 << (max(rows, 1).bit_length() - 1))
@@ -82,8 +78,6 @@ def build(vectors: Tensor, alive: Tensor, count: int, seed: int, pivots: int = 0
     Args:
         vectors: (rows, dim) float16.
         alive: (rows,) bool.
-        count: number of rows.
-        seed: seed of the pivots and directions.
         pivots: number of cells, at most 32768; 0: see :func:`pivots_for`.
     """
     device, dim = vectors.device, vectors.shape[1]
@@ -107,7 +101,6 @@ def extend(cells: Cells, vectors: Tensor, alive: Tensor, count: int) -> Cells:
         cells: cells of the first ``cells.hashed`` rows.
         vectors: (rows, dim) float16.
         alive: (rows,) bool.
-        count: number of rows.
     """
     new = alive[cells.hashed : count].nonzero()[:, 0] + cells.hashed
     own, kept = torch.arange(cells.pivots, device=vectors.device, dtype=torch.int32), cells.live
@@ -155,13 +148,10 @@ def candidates(
     """Return the rows of lowest distance in the cells nearest to each query.
 
     Args:
-        cells: cells of the index.
         products: (queries, pivots + 256) float16 of the queries, see :meth:`Cells.products`.
         sizes: fixed sizes.
         overflow: (2,) int64 counters, incremented: queries whose cells held more than ``capacity`` rows, and
-            the
-            rows cut.
-        impl: ``"reference"``, ``"triton"`` or ``"auto"``.
+            the rows cut.
     """
     if CANDIDATES.choose(impl, products.device) == "triton":
         found: Candidates = CANDIDATES.load("triton").candidates(cells, products, sizes, overflow)

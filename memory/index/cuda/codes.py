@@ -1,13 +1,11 @@
 """Codes of 64 bytes: two bits along each of 256 random directions, and their products with a query.
 
 A coordinate of a row becomes one of the levels -3, -1, 1 and 3: its sign, and whether it is among the largest
-of
-its row. Every row has the same number of outer levels, so all codes have the same length, and the products of
-a
-query with the levels order rows like their cosines. The idea is that of Gao et al., "Practical and
-Asymptotically
-Optimal Quantization of High-Dimensional Vectors", SIGMOD 2025, with levels that need no search. A query's
-coordinates become 8-bit integers. All sums are integers, so every implementation gives the same bits.
+of its row. Every row has the same number of outer levels, so all codes have the same length, and the products
+of a query with the levels order rows like their cosines. The idea is that of Gao et al., "Practical and
+Asymptotically Optimal Quantization of High-Dimensional Vectors", SIGMOD 2025, with levels that need no
+search. A query's coordinates become 8-bit integers. All sums are integers, so every implementation gives the
+same bits.
 """
 
 from __future__ import annotations

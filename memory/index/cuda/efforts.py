@@ -33,8 +33,6 @@ def sizes_of(effort: Effort, cells: Cells, k: int, capacity: int = 0) -> Sizes:
 
     Args:
         effort: cells to read, and rows to compare exactly.
-        cells: cells of the index.
-        k: neighbours.
         capacity: room for the rows of these cells; 0: two thirds more than they hold on average.
     """
     slots = max(len(cells.rows), 1)
@@ -51,7 +49,6 @@ def next_efforts(after: Effort | None, cells: int) -> tuple[Effort, ...]:
 
     Args:
         after: an effort, or ``None``.
-        cells: number of cells.
     """
     most = min(PROBE_LIMIT, cells)
     if after is None:
@@ -67,14 +64,7 @@ def next_efforts(after: Effort | None, cells: int) -> tuple[Effort, ...]:
 
 
 def price(effort: Effort, rows: int, cells: int, queries: int) -> float:
-    """Return nanoseconds per query on a GPU.
-
-    Args:
-        effort: effort of the query.
-        rows: rows of the index.
-        cells: cells of the index.
-        queries: number of queries asked together.
-    """
+    """Return nanoseconds per query on a GPU."""
     fixed = _CALL / max(1, queries) + _QUERY
     if effort == EXACT:
         return fixed + _EXACT_ROW * rows

@@ -21,8 +21,6 @@ def exact_top(vectors: Tensor, queries: Tensor, rows: Tensor, k: int, *, impl: I
         vectors: (rows, dim) float16.
         queries: (queries, dim) float32.
         rows: (listed,) int64 rising rows to choose from; a contiguous range is not gathered.
-        k: rows per query.
-        impl: implementation of the exact scores.
     """
     step = max(1024, _CELLS_AT_ONCE // max(vectors.shape[1], len(queries)))
     best = torch.empty((len(queries), 0), dtype=torch.int64, device=vectors.device)

@@ -44,37 +44,27 @@ class CudaIndex:
     """Half-precision vectors on a device, found by cells and packed codes and compared exactly.
 
     Nothing is trained: the pivots of the cells are rows drawn from the seed, and the codes are signs and
-    sizes along
-    random directions (:mod:`memory.index.cuda.cells`, :mod:`memory.index.cuda.codes`). Shapes are fixed, and
-    nothing
-    is read back. On a GPU, a search by aim or method is one CUDA graph, captured at the first search of its
-    size (a
-    power of two). On a CPU, the same steps run in plain torch.
+    sizes along random directions (:mod:`memory.index.cuda.cells`, :mod:`memory.index.cuda.codes`). Shapes are
+    fixed, and nothing is read back. On a GPU, a search by aim or method is one CUDA graph, captured at the
+    first search of its size (a power of two). On a CPU, the same steps run in plain torch.
 
     Rows added after :meth:`merge` are compared with every query until the next merge. A row takes 64 bytes of
-    codes,
-    its half-precision vector, and 18 bytes of places, id and flags. Results depend on the seed and on what
-    was added
-    in which portions, never on time.
+    codes, its half-precision vector, and 18 bytes of places, id and flags. Results depend on the seed and on
+    what was added in which portions, never on time.
 
     How many cells hold the nearest depends on the vectors. So the first search by aim measures it on the
-    index's own
-    rows, and again when these have doubled (:mod:`memory.index.calibration`). Searches then use the cheapest
-    method
-    that reaches the aim: some cells, a scan of all codes, or comparing all rows. :meth:`describe` reports
-    which.
-    Searches among some rows compare all of them.
+    index's own rows, and again when these have doubled (:mod:`memory.index.calibration`). Searches then use
+    the cheapest method that reaches the aim: some cells, a scan of all codes, or comparing all rows.
+    :meth:`describe` reports which. Searches among some rows compare all of them.
 
     Args:
         dim: length of a vector.
         device: ``"cuda"`` or ``"cpu"``.
         pivots: number of cells, at most 32768; 0: a power of two with 48 to 610 rows per cell.
         probes: cells read per query with ``method="cells"``, at most 128; more for more than 64 neighbours.
-            0: as
-            many as hold about 14,700 rows, from 24 to 128; up to 65,536 rows are read as a whole.
+            0: as many as hold about 14,700 rows, from 24 to 128; up to 65,536 rows are read as a whole.
         capacity: room for the rows of these cells; see :attr:`overflow`. 0: 24,576 rows, two thirds more than
-            the
-            cells hold on average, or all rows if all are read.
+            the cells hold on average, or all rows if all are read.
         rerank: most rows of lowest distance that ``method="cells"`` compares exactly; at least four per
             neighbour.
         scan_rerank: rows of lowest distance that ``method="scan"`` compares.

@@ -46,8 +46,7 @@ def rerank_top(
         lengths: (queries,) int32 places of ``candidates`` in use; ``None``: all. Programs after them do
             nothing.
         tail: first row and number of further rows to compare with every query; those after the last vector do
-            not
-            count.
+            not count.
         names: (rows,) int64 names to return for the rows; ``None``: their numbers.
         impl: ``"reference"``, ``"triton"`` or ``"auto"``.
 

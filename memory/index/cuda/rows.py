@@ -16,10 +16,6 @@ _ROWS_AT_ONCE = 1 << 16
 class DeviceRows(Register):
     """Arrays that grow by doubling; places after the last row are not alive. The host has the ids too.
 
-    Args:
-        dim: length of a vector.
-        device: device of the arrays.
-
     Attributes:
         vectors: (capacity, dim) float16.
         names: (capacity,) int64 ids.

@@ -49,12 +49,8 @@ class SortedRows:
     """Rows of a device, most of them in cells; the others, the tail, are compared with every query.
 
     Args:
-        dim: length of a vector.
-        device: device of the arrays.
         pivots: number of cells; 0: by the number of rows.
         capacity: room for the rows of the cells that a query reads; 0: by the effort.
-        seed: seed of pivots and directions.
-        impl: implementation of the steps.
 
     Attributes:
         rows: vectors and ids.
@@ -140,8 +136,6 @@ class SortedRows:
 
         Args:
             queries: on the device.
-            k: neighbours.
-            effort: effort of the search.
             graphs: capture the search for later ones of its size.
         """
         cells = self.cells

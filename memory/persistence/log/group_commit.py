@@ -42,15 +42,11 @@ class GroupCommit(Generic[Request, Reply]):
     """Executor of operations on the one writing connection.
 
     A thread that finds no leader leads. It runs all queued operations in one transaction, commits, wakes
-    their threads,
-    and makes the next waiting thread the leader. If an operation fails, the group is rolled back and each
-    operation
-    runs in its own transaction, so that it fails alone.
+    their threads, and makes the next waiting thread the leader. If an operation fails, the group is rolled
+    back and each operation runs in its own transaction, so that it fails alone.
 
     Attributes:
-        connection: connection that writes.
         lock: held by the user of the connection.
-        commits: number of commits, for tests and statistics.
     """
 
     def __init__(self, connection: Connection) -> None:

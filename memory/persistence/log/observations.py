@@ -149,8 +149,7 @@ def see(connection: Connection, generation: int, sights: Observations) -> None:
     """Count observations as part of an operation; unknown memories are skipped.
 
     It is not a change for :func:`memory.persistence.log.journal.check_undoable`: undoing earlier operations
-    is possible
-    and leaves the counts alone.
+    is possible and leaves the counts alone.
     """
     for id, seen in sights.items():
         was = read_seen(connection, id)

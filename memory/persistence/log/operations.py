@@ -35,13 +35,7 @@ POSE_PART = 65536
 
 
 class Addition(NamedTuple):
-    """An operation that only adds.
-
-    Attributes:
-        rows: rows to add.
-        operation: its name in the log.
-        detail: detail for the log.
-    """
+    """An operation that only adds."""
 
     rows: PreparedRows
     operation: str
@@ -52,7 +46,6 @@ class OperationResult(NamedTuple):
     """A durable operation.
 
     Attributes:
-        generation: its number.
         ids: ids of the added memories.
     """
 
@@ -76,10 +69,6 @@ def apply(
     """Add, remove and change memories and count observations as one operation.
 
     Args:
-        connection: within a transaction.
-        counters: counters of the store, updated.
-        operation: its name in the log.
-        detail: detail for the log.
         add: new memories.
         remove: ids.
         update: new rows by id.
@@ -268,12 +257,7 @@ def align(
     """Move what one robot alone saw in a map by a frame, now and for later memories.
 
     Args:
-        connection: within a transaction.
-        counters: counters of the store, updated.
-        robot: name of the robot.
-        map_id: the map.
         frame: motion from the robot's map into the store's; it replaces an earlier one.
-        detail: detail for the log.
 
     Returns:
         The operation and the ids that moved.
@@ -375,7 +359,6 @@ def last_trimmable(connection: Connection, before_ns: int | None, keep_operation
     """Return the last operation older than a time and not among the newest ones, or 0.
 
     Args:
-        connection: to read from.
         before_ns: time by the computer's clock; ``None``: any age.
         keep_operations: number of newest operations to keep.
         until: last operation to consider.

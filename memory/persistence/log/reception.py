@@ -62,7 +62,6 @@ class PeerState:
         store: its random name.
         read: operation of this log up to which this holds.
         identity: identity of this log up to there.
-        robot: name of its robot.
         points: points of its history, newest last.
         partial: unfinished transfers since.
         frames: motions from robots' maps into this store's.
@@ -178,14 +177,10 @@ def receive(
     """Store a batch as one operation; nothing if it had arrived before.
 
     If a memory was merged here, the merge is undone first; the next consolidation repeats it with the new
-    values.
-    Memories that were forgotten, erased or undone here do not come back.
+    values. Memories that were forgotten, erased or undone here do not come back.
 
     Args:
-        connection: within a transaction.
-        counters: counters of the store, updated.
         known: state of the sending store, updated.
-        batch: the batch.
         may_undo: True if merges may be undone; on a server, only the store's owner may.
 
     Raises:
@@ -291,8 +286,6 @@ class _Family:
     """Fate of received memories in this store.
 
     Args:
-        connection: within a transaction.
-        counters: counters of the store, updated.
         may_undo: see :func:`receive`.
         ids: local ids to look up.
     """

@@ -15,12 +15,7 @@ from memory.persistence.sql import Connection
 class Writer(GroupCommit[Addition, OperationResult]):
     """Writer that commits operations together with the pending observations.
 
-    Args:
-        connection: connection that writes.
-        counters: counters of the store, updated.
-
     Attributes:
-        counters: counters of the store.
         pending: observations that wait for a commit.
     """
 

@@ -1,10 +1,8 @@
 """Access to a store on a server: roles, and the maps that each of them sees.
 
 The owner of the tables may do everything. A *reader* reads. A *writer* also adds memories, and changes and
-forgets
-its own. Both see the memories of their maps, or of all maps. The server's row-level security enforces it for
-every
-program.
+forgets its own. Both see the memories of their maps, or of all maps. The server's row-level security enforces
+it for every program.
 """
 
 from __future__ import annotations
@@ -126,8 +124,6 @@ class Access(NamedTuple):
     """Rights of a role.
 
     Attributes:
-        role: role of the server.
-        writes: True for a writer.
         maps: maps that it sees; ``None`` for all.
     """
 
@@ -146,9 +142,6 @@ def grant(raw: Any, role: str, *, writes: bool, maps: Sequence[str] | None) -> s
     """Give a role access, or change it; a missing role is created.
 
     Args:
-        raw: the owner's psycopg connection, within a transaction.
-        role: role of the server.
-        writes: True for a writer.
         maps: maps that it sees; ``None`` for all.
 
     Returns:
@@ -189,7 +182,6 @@ def revoke(raw: Any, role: str) -> bool:
     """Remove a role's access, also for its open connections; return True if it had access.
 
     Args:
-        raw: the owner's psycopg connection, within a transaction.
         role: role of the server, which is not deleted.
     """
     known = raw.execute("DELETE FROM access WHERE role = %s RETURNING role", (role,)).fetchone()

@@ -65,16 +65,13 @@ class PostgresConnection:
     """Connection with the interface of :class:`memory.persistence.sql.Connection`.
 
     It takes a server connection from the pool for each transaction, so that a restarted server does not
-    require
-    opening the store again.
+    require opening the store again.
 
     Args:
-        pool: pool of the process.
         lock: number of the store's lock, which writing transactions take; ``None`` for reading.
         guarded: True if row-level security applies to this user, who cannot copy into tables then.
 
     Attributes:
-        guarded: as given.
         raw: psycopg connection, within a transaction.
         commit_is_uncertain: True if the answer to the last commit was lost.
     """

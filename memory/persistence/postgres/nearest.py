@@ -58,8 +58,6 @@ def effort(rows: float, k: int, aim: float) -> int:
     """Return the number of neighbours kept per step through a graph.
 
     Args:
-        rows: vectors in the graph.
-        k: requested neighbours.
         aim: share of them to find, below 1; an estimate from measurements that is not checked.
     """
     wanted = EFFORT * math.sqrt(rows / EFFORT_ROWS) * math.sqrt((1.0 - USUAL) / (1.0 - aim))
@@ -114,17 +112,12 @@ def search_nearest(
     """Return the most similar memories that pass a filter.
 
     If few match, they are compared. Otherwise the server walks its graph until enough pass (pgvector's
-    iterative scans,
-    in strict order); if it gives up before ``k``, all matches are compared. For a circle or polygon, the
-    nearest within
-    its bounds are fetched and then filtered.
+    iterative scans, in strict order); if it gives up before ``k``, all matches are compared. For a circle or
+    polygon, the nearest within its bounds are fetched and then filtered.
 
     Args:
         connection: connection whose transaction reads nothing else.
-        slot: slot of the vectors.
         vector: (dim,) float32.
-        k: number of results.
-        filter: filter that they must pass.
         aim: share of them to find; 1 compares all matches.
     """
     indexed = aim < 1.0 and prepare(connection, slot, k, aim)
@@ -217,7 +210,6 @@ def make_index(raw: Any, slot: Slot, first_id: int) -> None:
 
     Args:
         raw: psycopg connection outside a transaction.
-        slot: slot of the vectors.
         first_id: first id of the part.
     """
     name, kind = index_name(slot, first_id), f"halfvec({slot.dim})"

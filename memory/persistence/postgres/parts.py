@@ -1,8 +1,7 @@
 """Parts of a store on a server: memories added in different months are in different tables.
 
 Ids rise with the time of adding, so a part is a range of ids. A lookup by id reads one table, and a part can
-be
-dropped as a whole (:mod:`memory.archive`). Every function runs within the caller's transaction.
+be dropped as a whole (:mod:`memory.archive`). Every function runs within the caller's transaction.
 """
 
 from __future__ import annotations
@@ -111,8 +110,6 @@ def begin_part(connection: Any, counters: Counters, now_ns: int | None = None) -
     """Begin a new part if the last one began in an earlier month and is not empty; return True if so.
 
     Args:
-        connection: the owner's connection, which holds the store's lock.
-        counters: counters as read under the lock.
         now_ns: the time; by default the computer's.
     """
     now = time.time_ns() if now_ns is None else now_ns
@@ -147,9 +144,6 @@ def drop_part(connection: Any, counters: Counters, part: Part, generation: int, 
     """Drop a finished part, as an operation that cannot be undone; return its number of memories.
 
     Args:
-        connection: the owner's connection, which holds the store's lock.
-        counters: counters as read under the lock.
-        part: the part, as read before.
         generation: generation at which its memories were archived.
         file: name of the file, for the log.
 

@@ -1,8 +1,7 @@
 """Tables of a store on a server, version by version.
 
 Append only, like :mod:`memory.persistence.sqlite.migrations`; ``meta`` holds the last version under
-``schema``. The
-tables are in the first schema of the connection's ``search_path``.
+``schema``. The tables are in the first schema of the connection's ``search_path``.
 """
 
 from __future__ import annotations

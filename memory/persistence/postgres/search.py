@@ -140,8 +140,7 @@ def search_words(connection: Any, text: str, filter: Filter, *, limit: int, any_
     """Return the matching memories whose label and caption fit the words best.
 
     If more than ``RANKED`` (and ``limit``) match, only so many of the newest are compared. The score is the
-    server's
-    ``ts_rank``, which favours short texts that repeat the words; ties are ordered as in
+    server's ``ts_rank``, which favours short texts that repeat the words; ties are ordered as in
     :mod:`memory.search.ranking`.
     """
     query = words.expression(connection, text, any_word=any_word)

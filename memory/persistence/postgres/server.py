@@ -31,7 +31,6 @@ def start(folder: Path, *, port: int | None = None, settings: Mapping[str, str] 
     It listens on this computer only.
 
     Args:
-        folder: folder of the server's files.
         port: port to listen at; default: the previous one, or any free one for a new server.
         settings: PostgreSQL settings, such as ``shared_buffers``.
 

@@ -1,8 +1,7 @@
 """Words of memories for the server's full-text search, split and folded here.
 
 The server's own parser depends on its locale, and splits addresses and numbers differently. Both engines use
-the
-terms of :mod:`memory.terms`, so that they find the same.
+the terms of :mod:`memory.terms`, so that they find the same.
 """
 
 from __future__ import annotations

@@ -50,10 +50,8 @@ def connect(file: Path, mode: Mode) -> SqliteConnection:
     """Open a connection in autocommit mode with this library's settings.
 
     Args:
-        file: the database.
         mode: ``"rwc"`` creates, ``"rw"`` writes, ``"ro"`` reads, ``"immutable"`` reads a read-only medium,
-            where no
-            lock file can be created.
+            where no lock file can be created.
     """
     how = "ro&immutable=1" if mode == "immutable" else mode
     connection = sqlite3.connect(

@@ -36,13 +36,10 @@ class SqliteDatabase(Database):
     """SQLite file in the folder of a store; open it with :meth:`open`.
 
     One process writes, and any number read at the same time. A handle may be used from many threads: writes
-    queue for
-    the writing connection and share commits, and each read uses a pooled connection and sees one moment. A
-    handle does
-    not survive ``os.fork``.
+    queue for the writing connection and share commits, and each read uses a pooled connection and sees one
+    moment. A handle does not survive ``os.fork``.
 
     Attributes:
-        folder: folder of the store.
         dim: length of the default vectors.
         readonly: True if it was opened for reading only.
         remarks: findings of the opening for its user: lost operations, or a pending erasure.
@@ -225,8 +222,7 @@ class SqliteDatabase(Database):
 
         Raises:
             EraseError: a reader, here or in another process, or lack of space for a second copy was in the
-                way. Call it
-                again; the store also tries when it is opened for writing.
+                way. Call it again; the store also tries when it is opened for writing.
         """
         with self._exclusive_writer() as writer:
             self._cache.clear()

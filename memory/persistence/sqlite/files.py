@@ -103,10 +103,8 @@ def check_file(file: Path) -> Identity:
     """Check the first bytes and the length before SQLite does; return device and inode number.
 
     If this process already has the file open, only its metadata is checked. Closing any descriptor of a file
-    releases
-    all POSIX locks of the process on it, SQLite's included. The next process that closes the store would then
-    remove
-    the log while this one still writes to it.
+    releases all POSIX locks of the process on it, SQLite's included. The next process that closes the store
+    would then remove the log while this one still writes to it.
 
     Raises:
         NotAStoreError: the file is missing or not a database.

@@ -20,7 +20,6 @@ class Acknowledgement(NamedTuple):
     """Progress that a writer acknowledged.
 
     Attributes:
-        store: name of the store.
         generation: last durable operation.
         next_id: id of the next memory.
         closed: True if the writer closed the store, with everything in the database itself.
@@ -51,8 +50,7 @@ class WriterLock:
     """Advisory lock on ``writer.lock``, which holds the writer's process id and progress.
 
     The system releases it when the process ends for any reason, even if it forked. Two handles in one process
-    exclude
-    each other too.
+    exclude each other too.
 
     Attributes:
         last_acknowledgement: progress of the last writer.

@@ -1,7 +1,7 @@
 """Schema of ``memory.db``, version by version.
 
-Append only: a released migration is never edited, because stores were written with it. The file's
-``PRAGMA user_version`` is the number of the last migration that ran.
+Append only: a released migration is never edited, because stores were written with it. The file's ``PRAGMA
+user_version`` is the number of the last migration that ran.
 """
 
 from __future__ import annotations
@@ -205,9 +205,7 @@ def migrate(
     """Run the migrations that the file has not seen, each in its own transaction.
 
     Args:
-        connection: connection without a transaction; nobody else writes.
         migrations: the whole chain, oldest first.
-        name: name of the file, for errors.
 
     Returns:
         The versions reached, in order; empty if the file was up to date.

@@ -1,14 +1,10 @@
 """Place index: an R*Tree over blocks of nearby memories.
 
 An entry of the tree costs more than the rest of a memory, so an entry is a block of up to ``BLOCK`` memories.
-Blocks
-are built for thousands of memories at once (Sort-Tile-Recursive packing, Leutenegger, Lopez and Edgington
-1997).
-Newer memories are searched by their poses: the ids after ``meta.placed`` and those in ``loose``. Memories are
-never
-removed from a block; hits are compared with the poses, the source of truth. Every function runs within the
-caller's
-transaction.
+Blocks are built for thousands of memories at once (Sort-Tile-Recursive packing, Leutenegger, Lopez and
+Edgington 1997). Newer memories are searched by their poses: the ids after ``meta.placed`` and those in
+``loose``. Memories are never removed from a block; hits are compared with the poses, the source of truth.
+Every function runs within the caller's transaction.
 """
 
 from __future__ import annotations

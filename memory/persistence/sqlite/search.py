@@ -67,7 +67,6 @@ def word_ids(
     """Return the rising ids of the memories with the words, all of them or any.
 
     Args:
-        connection: to read from.
         text: the words; nothing in it is syntax.
         any_word: True if one word is enough.
         here: ids to restrict the search to, as a hint.
@@ -240,8 +239,7 @@ def search_words(
     """Return the matching memories whose label and caption fit the words best.
 
     Ties with the last of ``limit`` are returned too. If more than ``RANKED`` (and ``limit``) match, only so
-    many of
-    the newest are compared.
+    many of the newest are compared.
     """
     ids = word_ids(connection, text, any_word=any_word)
     alone = filter == Filter()

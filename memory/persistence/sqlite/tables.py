@@ -164,7 +164,6 @@ def check_sums(
     """Raise :class:`CorruptStoreError` if a memory read differs from what was stored.
 
     Args:
-        id: id of the memory.
         scalars, access, texts: as in :class:`Image`.
         stored: encoder bits, whether it has visits, and the checksums of row and texts.
     """

@@ -2,9 +2,8 @@
 
 FTS5 splits ASCII text like :func:`memory.terms.terms`. For other text the table ``folded`` holds the terms,
 separated by spaces, and the view ``text_source`` shows these instead of the original. So SQL alone can
-rebuild the
-index, and the indexed text is known when it has to be removed. Every function runs within the caller's
-transaction.
+rebuild the index, and the indexed text is known when it has to be removed. Every function runs within the
+caller's transaction.
 """
 
 from __future__ import annotations

@@ -31,8 +31,7 @@ def copy_store(
     """Copy what a read transaction sees into a new store.
 
     The database is written under another name, and renamed once it and all files beside it are durable. A
-    folder with
-    ``memory.db`` is therefore a complete copy.
+    folder with ``memory.db`` is therefore a complete copy.
 
     Args:
         source: connection within a read transaction; the writer may continue and does not disturb the copy.
@@ -89,16 +88,13 @@ def scrub(connection: sqlite3.Connection) -> None:
     """Rewrite the whole database without removed rows, and empty the write-ahead log.
 
     Deleted bytes survive in free pages, gaps of pages, segments of the text index, and the log. So the
-    indexes over
-    words and places are rebuilt, ``VACUUM`` copies the remaining rows into new pages (which needs space for a
-    second
-    copy), and the log is copied and truncated. Blocks that a file system or flash disk keeps are out of
-    reach.
+    indexes over words and places are rebuilt, ``VACUUM`` copies the remaining rows into new pages (which
+    needs space for a second copy), and the log is copied and truncated. Blocks that a file system or flash
+    disk keeps are out of reach.
 
     Raises:
         EraseError: a reader prevented the truncation, or there is no space. The request stays recorded, and
-            the next
-            call or opening for writing carries it out.
+            the next call or opening for writing carries it out.
     """
     try:
         _rewrite(connection)

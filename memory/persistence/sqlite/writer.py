@@ -14,15 +14,7 @@ from memory.persistence.sqlite.lock import Acknowledgement, WriterLock
 
 
 class SqliteWriter(Writer):
-    """Writer to a file that records the store's progress.
-
-    Args:
-        connection: connection that writes.
-        file: file of the store.
-        identity: identity of the opened file.
-        counters: counters of the file, updated.
-        lock: lock of the writing process, or ``None``.
-    """
+    """Writer to a file that records the store's progress."""
 
     connection: sqlite3.Connection
 

@@ -1,8 +1,7 @@
 """Repair of single flipped bits: CRC-32 locates the bit, which is flipped back.
 
 The effect of a flipped bit on the checksum depends only on its distance from the end, and differs for all
-distances
-below 2**32 bits. Several flipped bits look like one in about one row of a hundred thousand.
+distances below 2**32 bits. Several flipped bits look like one in about one row of a hundred thousand.
 """
 
 from __future__ import annotations
@@ -48,8 +47,6 @@ def repaired_bytes(data: bytes, seed: int, checksum: int) -> bytes | None:
     """Return the data with the one bit flipped that makes its checksum match.
 
     Args:
-        data: bytes as read.
-        seed: seed of the checksum.
         checksum: checksum of the bytes as written.
 
     Returns:

@@ -70,8 +70,6 @@ def find_problems(connection: sqlite3.Connection, folder: Path, *, writer: bool)
     """Return all problems as sentences by category.
 
     Args:
-        connection: connection to check.
-        folder: folder of the store.
         writer: True to also compare the text index word by word, which needs a writing connection.
     """
     found: dict[str, list[str]] = {}

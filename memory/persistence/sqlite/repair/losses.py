@@ -42,11 +42,8 @@ def note_lost(
     """Log lost operations, if any, and return a sentence about them.
 
     Args:
-        connection: connection that writes.
-        counters: counters of the file, updated.
         left: progress acknowledged by the last writer. If that closed the store and the file is older now, a
-            copy was
-            restored, which is not a loss.
+            copy was restored, which is not a loss.
         kept: copy of a damaged log.
     """
     known = left is not None and not left.closed and left.store == meta.read(connection, meta.STORE)

@@ -1,8 +1,7 @@
 """Rows read directly from the pages of a database file.
 
 SQLite finds a row by way of other pages, and fails if one of them is damaged. Here every page is read by
-itself, and
-the checksum shows whether a found row is intact. The format is that of
+itself, and the checksum shows whether a found row is intact. The format is that of
 https://www.sqlite.org/fileformat2.html.
 """
 
@@ -39,7 +38,6 @@ class Pages:
     """Pages of a database file.
 
     Args:
-        file: the database.
         newer: pages of a write-ahead log by number, from 1.
 
     Raises:

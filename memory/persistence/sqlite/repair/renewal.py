@@ -27,8 +27,6 @@ def renew(
     """Replace the content of an open database by its intact rows; keep the damaged file beside it.
 
     Args:
-        connection: connection that writes, without a transaction.
-        file: the database.
         left: acknowledged progress.
 
     Returns:

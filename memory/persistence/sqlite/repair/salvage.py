@@ -39,8 +39,7 @@ class SalvageReport(NamedTuple):
         repaired: number of these in which one bit was corrected.
         lost: sentences about what is missing.
         quarantine: one JSON line per memory that was only partly readable, like ``log_row.before``, with its
-            missing
-            parts in ``lost``.
+            missing parts in ``lost``.
     """
 
     memories: int

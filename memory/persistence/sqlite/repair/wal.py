@@ -1,10 +1,8 @@
 """Write-ahead log as SQLite's recovery reads it, and what follows the first damage.
 
 SQLite silently stops at the first frame with a wrong checksum; after a power cut that is the end of the
-commits.
-Consistent frames after it, following a commit, were synced. Then the log is damaged, and SQLite skips
-acknowledged
-operations. The format is that of https://www.sqlite.org/fileformat2.html#walformat.
+commits. Consistent frames after it, following a commit, were synced. Then the log is damaged, and SQLite
+skips acknowledged operations. The format is that of https://www.sqlite.org/fileformat2.html#walformat.
 """
 
 from __future__ import annotations
