@@ -176,7 +176,7 @@ def test_the_format_by_looking(tmp_path: Path) -> None:
         open_source(tmp_path)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.integers(1, 5), st.booleans()), min_size=1, max_size=6),
     st.sets(st.integers(1, 12), max_size=3),

@@ -90,7 +90,7 @@ def test_empty_index_and_no_queries() -> None:
     assert index.search(np.eye(4, dtype=np.float32), 3, among=Among([]), aim=1.0).ids.max() == -1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from("arcs"), st.lists(st.integers(0, 30), max_size=6)), max_size=20))
 def test_any_order_of_changes(steps: list[tuple[str, list[int]]]) -> None:
     vectors = clustered(31, 0, dim=5, centres=3, noise=0.4, seed=3).vectors

@@ -294,7 +294,7 @@ METHODS: tuple[Any, ...] = ("scan", "cells")
 STEPS = st.lists(st.tuples(st.sampled_from("aarcms"), st.lists(st.integers(0, 40), max_size=8)), max_size=12)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(STEPS)
 def test_any_order_of_changes(steps: list[tuple[str, list[int]]]) -> None:
     # Each row may have a cell of its own: all cells are looked at.

@@ -54,7 +54,7 @@ def test_codes_are_signs_and_the_largest_coordinates() -> None:
 
 
 @given(seed=st.integers(0, 999), length=st.sampled_from([0.0, 0.3, 1.0, 2.0, 900.0]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_distances_are_exact_whole_numbers(seed: int, length: float) -> None:
     rows, query = drawn(20, seed, 256), length * drawn(1, seed + 1, 256)
     codes, asked = row_codes(rows), asked_levels(query.half(), 256)
@@ -111,7 +111,7 @@ def test_each_row_lies_in_the_cell_of_its_nearest_pivot() -> None:
         build(vectors.half(), alive, 450, -1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     rows=st.integers(1, 80),
     pivots=st.integers(1, 12),
@@ -171,7 +171,7 @@ def test_effort_grows_with_the_number_of_neighbours() -> None:
     assert Sizes(100, 10, 1).of(1024).probes == 128
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     rows=st.integers(1, 60),
     count=st.integers(1, 70),

@@ -38,7 +38,7 @@ def test_a_forked_worker_does_not_keep_the_lock_of_a_killed_writer(tmp_path: Pat
                 os._exit(0)
     worker = int(os.read(listen, 20))
     try:
-        with pytest.raises(StoreLockedError, match=f"process {writer}:"):
+        with pytest.raises(StoreLockedError, match=f"process {writer}"):
             WriterLock(tmp_path / "lock")
         os.kill(writer, signal.SIGKILL)
         os.waitpid(writer, 0)
