@@ -163,7 +163,7 @@ def memories_from_frame(
                 **_embedding_fields(options.encoder, None if vectors is None else vectors[row], looks[at]),
             )
         )
-    if placed and scenes is not None and scenes.apart(common["map_id"], stands.map_from_lidar, moment):
+    if placed and scenes is not None and scenes.is_new_place(common["map_id"], stands.map_from_lidar, moment):
         origin = np.zeros(7)
         place, yaw = _in_map(origin, stands)
         found.append(

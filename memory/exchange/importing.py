@@ -233,9 +233,9 @@ class _Stretch:
 
     def end(self) -> None:
         """Store the last lines and the memories that the source held back."""
-        ending = self._source.end()
-        self.memories += ending.memories
-        self.store(ending.detail)
+        remainder = self._source.end()
+        self.memories += remainder.memories
+        self.store(remainder.detail)
 
     def store(self, further: Mapping[str, Any] = MappingProxyType({})) -> None:
         if self.memories:

@@ -68,7 +68,7 @@ class Scenes:
         tokens = detection_tokens(boxes, labels, scores) + column_tokens(columns[:, :7], columns[:, 7])
         return {SCENE_ENCODER: self._encoder.encode([tokens])[0]}
 
-    def apart(self, map_id: str, map_from_lidar: NDArray[np.float64], time_ns: int) -> bool:
+    def is_new_place(self, map_id: str, map_from_lidar: NDArray[np.float64], time_ns: int) -> bool:
         """Return True, and remember the pose, if a frame is far enough from the last remembered one."""
         before = self._last.get(map_id)
         if before is not None:

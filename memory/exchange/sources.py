@@ -45,7 +45,7 @@ class Entry(NamedTuple):
     row: dict[str, Any] | None = None
 
 
-class Ending(NamedTuple):
+class Remainder(NamedTuple):
     """Rest of a source after its last entry.
 
     Attributes:
@@ -95,9 +95,9 @@ class Source(ABC):
     def skip(self, entry: Entry) -> None:  # noqa: B027 (most sources need nothing here)
         """Note an entry that was imported before; later entries may depend on it."""
 
-    def end(self) -> Ending:
+    def end(self) -> Remainder:
         """Return the memories that remain after the last entry."""
-        return Ending([], {})
+        return Remainder([], {})
 
     def weight(self, entry: Entry) -> int:
         """Return the weight of an entry, for progress."""

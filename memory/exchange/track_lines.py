@@ -12,7 +12,7 @@ import numpy as np
 from memory.errors import DataError
 from memory.exchange.detections import DetectionOptions
 from memory.exchange.jsonl import StreamLines
-from memory.exchange.sources import DetectionLines, Ending, Entry
+from memory.exchange.sources import DetectionLines, Entry, Remainder
 from memory.merging.tracks import tracks_of
 from memory.tracks import Sights, TrackMemories
 from memory.types import Memory
@@ -57,11 +57,11 @@ class TrackLines(DetectionLines):
         if self._tracks is not None and entry.number in self.ended.get(self._tracks.recording, ()):
             self._tracks.end()
 
-    def end(self) -> Ending:
+    def end(self) -> Remainder:
         """Return the memories of tracks that last until the final frame."""
         if self._tracks is None:
-            return Ending([], {})
-        return Ending(self._tracks.end(), {"recording": self._tracks.recording, "ended": self._last})
+            return Remainder([], {})
+        return Remainder(self._tracks.end(), {"recording": self._tracks.recording, "ended": self._last})
 
     def _collect(self, entry: Entry, found: list[Memory]) -> list[Memory]:
         objects = [memory for memory in found if tracks_of(memory)]

@@ -175,14 +175,14 @@ class RowIndex(Generic[StateT]):
         k = min(k, max(len(rows), 1))
         share = 1.0
         if among is None:
-            mask = rows.living(count)
+            mask = rows.living_mask(count)
         elif among.kept is None:
             positions = rows.among(count, among.ids)
             if aim == 1.0 or len(positions) <= self.gathered_share * count:
                 return rows.within(asked, positions, k)
-            mask = rows.listed(count, positions)
+            mask = rows.position_mask(count, positions)
         else:
-            mask = rows.marked(count, np.asarray(among.ids), among.kept)
+            mask = rows.kept_mask(count, np.asarray(among.ids), among.kept)
             share = np.count_nonzero(mask) / max(1, count)
         if effort is None and aim == 1.0:
             effort = EXACT

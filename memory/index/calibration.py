@@ -113,7 +113,7 @@ def _others(
     return np.concatenate(answers) if answers else np.zeros((0, MEASURED_K), np.float32)
 
 
-def _measured(index: LongTermIndex, sample: _Sample, effort: Effort, pause: Callable[[], None]) -> Rung:
+def _measure(index: LongTermIndex, sample: _Sample, effort: Effort, pause: Callable[[], None]) -> Rung:
     """Measure recall by scores, so that any of several equal vectors counts."""
     scores = _others(index, sample.vectors, sample.ids, effort, pause)
     shares = (scores >= sample.least[:, None]).sum(axis=1) / sample.wanted
@@ -128,7 +128,7 @@ def _climb(index: LongTermIndex, sample: _Sample, pause: Callable[[], None]) -> 
 
     def rung(effort: Effort) -> Rung:
         if effort not in measured:
-            measured[effort] = _measured(index, sample, effort, pause)
+            measured[effort] = _measure(index, sample, effort, pause)
         return measured[effort]
 
     path = [rung(effort) for effort in index.efforts() if index.price(effort) < limit]

@@ -14,7 +14,15 @@ from memory.errors import IndexUnavailableError
 from memory.index.base import RowIndex, RowState, Search
 from memory.index.effort import EXACT, MEASURED_K, Effort
 from memory.index.files import IndexFile
-from memory.index.neighbours import Floats, Neighbours, best, check_dim, check_units, nothing, single
+from memory.index.neighbours import (
+    Floats,
+    Neighbours,
+    check_dim,
+    check_units,
+    empty_answer,
+    to_float32,
+    top_k,
+)
 from memory.index.rows import Rows
 
 Lists = Literal["flat", "half", "rabitq"]
@@ -169,7 +177,7 @@ class FaissIndex(RowIndex[RowState]):
             if self.trained:
                 raise ValueError("the index is trained already. Create a new one")
             if sample is None:
-                array = single(self._state.rows.vectors.between(0, self._state.rows.count))
+                array = to_float32(self._state.rows.vectors.between(0, self._state.rows.count))
             else:
                 array = check_units("sample", sample, self.dim)
             if len(array) < self.cells:
@@ -194,7 +202,7 @@ class FaissIndex(RowIndex[RowState]):
         """Add the remaining rows to the lists; a row's number in faiss is its position."""
         for first in range(int(self._index.ntotal), self._state.rows.count, _ROWS_AT_ONCE):
             last = min(first + _ROWS_AT_ONCE, self._state.rows.count)
-            self._index.add(single(self._state.rows.vectors.between(first, last)))
+            self._index.add(to_float32(self._state.rows.vectors.between(first, last)))
 
     def _nearest(self, state: RowState, asked: Search) -> Neighbours:
         queries, k, count, mask, effort = asked
@@ -218,7 +226,7 @@ class FaissIndex(RowIndex[RowState]):
         rows, count = self._state.rows, len(mask)
         marked = int(np.count_nonzero(mask))
         if marked == 0:
-            return nothing(len(queries), k)
+            return empty_answer(len(queries), k)
         asked = min(count, -(-_SPARE * wanted * count // marked))
         if asked > _MOST_ON_GPU:
             return rows.exact(queries, k, 0, count, mask)
@@ -285,10 +293,10 @@ class FaissIndex(RowIndex[RowState]):
         for first in range(0, len(queries), _QUERIES_AT_ONCE):
             some = places[first : first + _QUERIES_AT_ONCE]
             distinct, inverse = np.unique(np.maximum(some, 0), return_inverse=True)
-            vectors = single(self._state.rows.vectors.take(distinct))[inverse.reshape(some.shape)]
+            vectors = to_float32(self._state.rows.vectors.take(distinct))[inverse.reshape(some.shape)]
             scores = np.einsum("qcd,qd->qc", vectors, queries[first : first + _QUERIES_AT_ONCE])
             scores[some < 0] = -np.inf
-            answers.append(best(scores, np.maximum(some, 0), k, names=self._state.rows.ids()))
+            answers.append(top_k(scores, np.maximum(some, 0), k, names=self._state.rows.ids()))
         if not answers:
             return Neighbours(np.empty((0, k), np.float32), np.empty((0, k), np.int64))
         return Neighbours(

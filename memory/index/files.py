@@ -156,7 +156,7 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> IndexFile:
         text = text.replace(_sum_entry(checksum), _sum_entry(_NO_SUM))
         if f"{crc32(whole.data, crc32(text)):08x}" != checksum:
             raise ValueError("the checksum does not match")
-        arrays = {name: _mapped(whole, entry) for name, entry in entries.items()}
+        arrays = {name: _map_array(whole, entry) for name, entry in entries.items()}
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
             f"{file}: damaged or not an index file ({error}). Delete it; it is built again"
@@ -169,7 +169,7 @@ def _sum_entry(checksum: str) -> bytes:
     return f'"crc32": "{checksum}"'.encode()
 
 
-def _mapped(whole: NDArray[np.uint8], entry: dict[str, Any]) -> NDArray[Any]:
+def _map_array(whole: NDArray[np.uint8], entry: dict[str, Any]) -> NDArray[Any]:
     """Return one array of the file."""
     start, stop = entry["data_offsets"]
     dtype = np.dtype(_TYPES[entry["dtype"]])

@@ -86,7 +86,7 @@ class HashFunctions:
         sides = np.packbits(projected[:, :_SKETCH_BITS] > 0, axis=1, bitorder="little")
         return sides.view("<u8").astype(np.uint64, copy=False)
 
-    def ranked(self, projected: Floats, depth: int) -> RankedValues:
+    def rank_values(self, projected: Floats, depth: int) -> RankedValues:
         """Return the ``depth`` least costly values of each function."""
         parts = self._parts(projected)
         if self.family == "hyperplane":

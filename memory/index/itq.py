@@ -11,7 +11,15 @@ from memory.index.base import RowIndex, Search
 from memory.index.effort import EXACT, Effort
 from memory.index.files import IndexFile
 from memory.index.hashing import Sketches, differing_bits
-from memory.index.neighbours import Floats, Neighbours, Positions, check_dim, check_units, nothing, single
+from memory.index.neighbours import (
+    Floats,
+    Neighbours,
+    Positions,
+    check_dim,
+    check_units,
+    empty_answer,
+    to_float32,
+)
 from memory.index.rows import GrowingRows, Rows
 
 _ROWS_AT_ONCE = 16384
@@ -99,7 +107,7 @@ class ITQIndex(RowIndex[_ITQState]):
             if sample is None:
                 alive = np.flatnonzero(self._state.rows.alive())
                 spaced = alive[:: max(1, len(alive) // _SAMPLE)]
-                array = single(self._state.rows.vectors.take(spaced))
+                array = to_float32(self._state.rows.vectors.take(spaced))
             else:
                 array = check_units("sample", sample, self.dim)
             if len(array) < self.bits:
@@ -123,7 +131,7 @@ class ITQIndex(RowIndex[_ITQState]):
         for first in range(len(codes), 0 if learned is None else rows.count, _ROWS_AT_ONCE):
             assert learned is not None
             last = min(first + _ROWS_AT_ONCE, rows.count)
-            codes.append(_encode(learned, single(rows.vectors.between(first, last))))
+            codes.append(_encode(learned, to_float32(rows.vectors.between(first, last))))
 
     def _nearest(self, state: _ITQState, asked: Search) -> Neighbours:
         queries, k, count, mask, effort = asked
@@ -131,7 +139,7 @@ class ITQIndex(RowIndex[_ITQState]):
             return state.rows.exact(queries, k, 0, count, mask)
         count = min(count, len(state.codes))  # New rows are stored before their codes.
         kept = None if mask is None else np.flatnonzero(mask[:count])
-        found = nothing(len(queries), k)
+        found = empty_answer(len(queries), k)
         if count == 0 or (kept is not None and len(kept) == 0):
             return found
         codes = state.codes.between(0, count) if kept is None else state.codes.take(kept)

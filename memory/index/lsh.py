@@ -23,7 +23,7 @@ from memory.index.hashing import (
     function_pairs,
 )
 from memory.index.native_search import CompiledTables
-from memory.index.neighbours import Floats, Neighbours, best, check_dim, merge_best, single
+from memory.index.neighbours import Floats, Neighbours, check_dim, merge_best, to_float32, top_k
 from memory.index.rows import GrowingRows, Rows, distinct
 
 # A merge also sorts in preceding parts that are less than this many times larger.
@@ -176,7 +176,7 @@ class LSHIndex(RowIndex[_LSHState]):
         """Compute codes and sketches of the rows that have none yet."""
         for first in range(len(state.codes), stop, _ROWS_AT_ONCE):
             vectors = state.rows.vectors.between(first, min(first + _ROWS_AT_ONCE, stop))
-            projected = self._hash.project(single(vectors))
+            projected = self._hash.project(to_float32(vectors))
             state.sketches.append(self._hash.sketches(projected))
             state.codes.append(self._hash.codes(projected))
 
@@ -267,12 +267,12 @@ class LSHIndex(RowIndex[_LSHState]):
                 rows = rows[mask[rows]]
             rows = _closest(state.sketches, rows, sketches[number], effort.rerank)
             compared.append(rows)
-            scores.append(single(state.rows.vectors.take(rows)) @ query)
-        return _padded(scores, compared, state.rows, k)
+            scores.append(to_float32(state.rows.vectors.take(rows)) @ query)
+        return _best_of_lists(scores, compared, state.rows, k)
 
     def _probes(self, projected: Floats, count: int) -> _Probes:
         """Return the least costly pairs of values over all tables, for each query."""
-        values, costs = self._hash.ranked(projected, self._depth(count))
+        values, costs = self._hash.rank_values(projected, self._depth(count))
         first = [pair[0] for pair in self._pairs]
         second = [pair[1] for pair in self._pairs]
         queries = len(projected)
@@ -352,7 +352,7 @@ def _closest(
     return rows[kept]
 
 
-def _padded(scores: list[Floats], chosen: list[NDArray[np.int32]], rows: Rows, k: int) -> Neighbours:
+def _best_of_lists(scores: list[Floats], chosen: list[NDArray[np.int32]], rows: Rows, k: int) -> Neighbours:
     """Return the k best of lists of different lengths."""
     width = max(len(part) for part in chosen)
     padded = np.full((len(chosen), width), -np.inf, np.float32)
@@ -360,4 +360,4 @@ def _padded(scores: list[Floats], chosen: list[NDArray[np.int32]], rows: Rows, k
     for number, (part, place) in enumerate(zip(scores, chosen, strict=True)):
         padded[number, : len(part)] = part
         places[number, : len(place)] = place
-    return best(padded, places, k, names=rows.ids())
+    return top_k(padded, places, k, names=rows.ids())

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from memory.index.buckets import BUCKET_LIMIT, Buckets
 from memory.index.effort import Effort
 from memory.index.hashing import HashFunctions
-from memory.index.neighbours import Floats, Ids, Neighbours, Positions, nothing
+from memory.index.neighbours import Floats, Ids, Neighbours, Positions, empty_answer
 from sparse_core.errors import ImplementationError
 from sparse_core.kernels import native
 
@@ -124,7 +124,7 @@ class CompiledTables:
             ids: (rows,) ids by position of all rows to search.
             mask: (rows,) rows that count, or ``None``.
         """
-        found = nothing(len(queries), k)
+        found = empty_answer(len(queries), k)
         kept = _contiguous(ids, mask)
         self._function(
             self._index, ctypes.byref(_rows(vectors)), kept[0].ctypes.data, queries.ctypes.data, len(queries),
@@ -161,7 +161,7 @@ def nearest_rows(
     stop = len(ids) if positions is None else len(positions)
     listed = None if positions is None else np.ascontiguousarray(positions, np.int64)
     places, marks = _address(listed), _address(kept[1])
-    found = nothing(1, k)
+    found = empty_answer(1, k)
     function(
         ctypes.byref(stored), kept[0].ctypes.data, query.ctypes.data, query.shape[1], k,
         places, start, stop, marks, found.scores.ctypes.data, found.ids.ctypes.data,

@@ -231,12 +231,12 @@ def check_ids(name: str, ids: ArrayLike) -> Ids:
     return array.astype(np.int64, copy=False)
 
 
-def nothing(queries: int, k: int) -> Neighbours:
+def empty_answer(queries: int, k: int) -> Neighbours:
     """Return the answer of an empty index."""
     return Neighbours(np.full((queries, k), -np.inf, np.float32), np.full((queries, k), -1, np.int64))
 
 
-def best(scores: Floats, ids: NDArray[np.integer], k: int, *, names: Ids | None = None) -> Neighbours:
+def top_k(scores: Floats, ids: NDArray[np.integer], k: int, *, names: Ids | None = None) -> Neighbours:
     """Return the k best of each row; equal scores by rising id.
 
     Args:
@@ -245,7 +245,7 @@ def best(scores: Floats, ids: NDArray[np.integer], k: int, *, names: Ids | None 
         names: ids by position, if ``ids`` are positions.
     """
     queries, width = scores.shape
-    found = nothing(queries, k)
+    found = empty_answer(queries, k)
     if width == 0 or queries == 0:
         return found
     if width > k:
@@ -271,12 +271,12 @@ def best(scores: Floats, ids: NDArray[np.integer], k: int, *, names: Ids | None 
 
 def merge_best(first: Neighbours, second: Neighbours, k: int) -> Neighbours:
     """Return the k best of two answers about different vectors."""
-    return best(
+    return top_k(
         np.concatenate([first.scores, second.scores], 1), np.concatenate([first.ids, second.ids], 1), k
     )
 
 
-def single(rows: NDArray[np.float16], out: Floats | None = None) -> Floats:
+def to_float32(rows: NDArray[np.float16], out: Floats | None = None) -> Floats:
     """Convert half-precision rows to float32, by one thread unless they are many.
 
     Uses torch if it is already loaded: it converts about twenty times faster than numpy, with the same

@@ -14,12 +14,12 @@ from memory.index.neighbours import (
     Ids,
     Neighbours,
     Positions,
-    best,
     check_ids,
     check_units,
+    empty_answer,
     merge_best,
-    nothing,
-    single,
+    to_float32,
+    top_k,
 )
 
 # Scores and rows held at once by exact products, so that they stay in the cache.
@@ -184,21 +184,21 @@ class Register:
                 found[place] = self._late.get(int(ids[place]), -1)
         return found
 
-    def living(self, count: int) -> NDArray[np.bool_] | None:
+    def living_mask(self, count: int) -> NDArray[np.bool_] | None:
         """Return a (count,) mask of the living rows, or ``None`` if none was removed."""
         return self.alive(count) if self.dead else None
 
-    def listed(self, count: int, positions: Positions) -> NDArray[np.bool_]:
+    def position_mask(self, count: int, positions: Positions) -> NDArray[np.bool_]:
         """Return a (count,) mask that is True at these positions."""
         mask = np.zeros(count, np.bool_)
         mask[positions] = True
         return mask
 
-    def marked(self, count: int, ids: Ids, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def kept_mask(self, count: int, ids: Ids, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return a (count,) mask of living kept rows, from rising ids and whether each is kept."""
         own = self.ids(count)
         first = int(np.searchsorted(ids, own[0])) if count else 0
-        if self._same(own, ids[first : first + count]):
+        if self._has_ids(own, ids[first : first + count]):
             # Usually the ids of the index are a contiguous part of the given ids.
             part = kept[first : first + count]
             return part & self.alive(count) if self.dead else part
@@ -207,7 +207,7 @@ class Register:
         mask[found[(found >= 0) & (found < count)]] = True
         return mask
 
-    def _same(self, own: Ids, ids: Ids) -> bool:
+    def _has_ids(self, own: Ids, ids: Ids) -> bool:
         """Return True if the first rows have exactly these rising ids."""
         if not self.rising or len(own) != len(ids):
             return np.array_equal(own, ids)
@@ -283,7 +283,7 @@ class Rows(Register):
         """Return ids and float32 vectors of the first ``most`` living rows between two positions."""
         stop = min(stop, self.count)
         kept = start + np.flatnonzero(self.alive(stop)[start:])[:most]
-        return self.ids(stop)[kept], single(self.vectors.take(kept))
+        return self.ids(stop)[kept], to_float32(self.vectors.take(kept))
 
     def compacted(self) -> Rows:
         """Return a copy without the removed rows."""
@@ -304,7 +304,7 @@ class Rows(Register):
     ) -> Neighbours:
         """Return the k best of rows start to stop, by products in float32."""
         if stop <= start or len(queries) == 0:
-            return nothing(len(queries), k)
+            return empty_answer(len(queries), k)
         if len(queries) == 1:
             alone = nearest_rows(queries, k, self.vectors.parts, self.ids(stop), start=start, mask=mask)
             if alone is not None:
@@ -313,14 +313,14 @@ class Rows(Register):
         buffer = self._conversion_buffer(stop - start)
         for first in range(0, len(queries), QUERIES_AT_ONCE):
             some = queries[first : first + QUERIES_AT_ONCE]
-            found = nothing(len(some), k)
+            found = empty_answer(len(some), k)
             for low, high in self.blocks(start, stop, len(some)):
                 if mask is not None and not mask[low:high].any():
                     continue
                 scores = _products(some, self.vectors.between(low, high), buffer)
                 if mask is not None:
                     scores[:, ~mask[low:high]] = -np.inf
-                found = _improved(found, scores, self.ids(high)[low:], k)
+                found = _merge_scores(found, scores, self.ids(high)[low:], k)
             answers.append(found)
         return Neighbours(
             np.concatenate([found.scores for found in answers]),
@@ -333,13 +333,13 @@ class Rows(Register):
             alone = nearest_rows(queries, k, self.vectors.parts, self.ids(), positions=positions)
             if alone is not None:
                 return alone
-        found = nothing(len(queries), k)
+        found = empty_answer(len(queries), k)
         ids = self.ids()
         buffer = self._conversion_buffer(len(positions))
         for first, last in self.blocks(0, len(positions), len(queries)):
             some = positions[first:last]
             scores = _products(queries, self.vectors.take(some), buffer)
-            found = _improved(found, scores, ids[some], k)
+            found = _merge_scores(found, scores, ids[some], k)
         return found
 
     def _conversion_buffer(self, rows: int) -> Floats:
@@ -352,11 +352,11 @@ def _products(queries: Floats, vectors: NDArray[np.float16], buffer: Floats) -> 
     scores = np.empty((len(queries), len(vectors)), np.float32)
     for low in range(0, len(vectors), ROWS_AT_ONCE):
         some = vectors[low : low + ROWS_AT_ONCE]
-        scores[:, low : low + len(some)] = queries @ single(some, buffer).T
+        scores[:, low : low + len(some)] = queries @ to_float32(some, buffer).T
     return scores
 
 
-def _improved(found: Neighbours, scores: Floats, ids: Ids, k: int) -> Neighbours:
+def _merge_scores(found: Neighbours, scores: Floats, ids: Ids, k: int) -> Neighbours:
     """Return the k best of an answer and (queries, width) new scores, most of which are too low to matter."""
     worst = found.scores[:, -1]
     rows = np.flatnonzero(scores.max(axis=1) >= worst)
@@ -364,12 +364,12 @@ def _improved(found: Neighbours, scores: Floats, ids: Ids, k: int) -> Neighbours
         return found
     some = scores if len(rows) == len(scores) else scores[rows]
     if not np.isfinite(worst[rows]).all():
-        new = best(some, ids, k)
+        new = top_k(some, ids, k)
     else:
         # Few scores pass, so gather them instead of ranking all.
         row, column = np.nonzero(some >= worst[rows, None])
         if len(row) > len(rows) * max(4 * k, 64):
-            new = best(some, ids, k)
+            new = top_k(some, ids, k)
         else:
             start = np.searchsorted(row, np.arange(len(rows)))
             width = int(np.bincount(row, minlength=len(rows)).max())
@@ -378,7 +378,7 @@ def _improved(found: Neighbours, scores: Floats, ids: Ids, k: int) -> Neighbours
             place = np.arange(len(row)) - start[row]
             few[row, place] = some[row, column]
             few_ids[row, place] = ids[column]
-            new = best(few, few_ids, k)
+            new = top_k(few, few_ids, k)
     both = merge_best(Neighbours(found.scores[rows], found.ids[rows]), new, k)
     if len(rows) == len(scores):
         return both

@@ -24,8 +24,8 @@ from memory.index.neighbours import (
     Neighbours,
     check_dim,
     check_k,
+    empty_answer,
     merge_best,
-    nothing,
     unit_rows,
 )
 from memory.index.planner import SINGLE_QUERY, Costs, Plan, exact_price, plan
@@ -370,7 +370,7 @@ class TieredIndex:
         chosen = plan(rows, matches, k, filtered=among is not None, costs=costs)
         query = unit_rows(vector[None], self.dim)
         if matches == 0 and among is not None:
-            return PlannedAnswer(nothing(1, 0), chosen)
+            return PlannedAnswer(empty_answer(1, 0), chosen)
         if chosen.method == "index" and matches >= _LEAST_SHARE * rows:
             marked = None if matches == total else among
             found = self._nearest(query, k, marked, THOROUGH)

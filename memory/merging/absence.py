@@ -59,14 +59,14 @@ class Departures:
 
     def any(self, rows: NDArray[np.int64]) -> bool:
         """Return True if one of the rows has left."""
-        return any(row in self._left for row in self._believed(rows))
+        return any(row in self._left for row in self._trusted_rows(rows))
 
     def of_all(self, rows: NDArray[np.int64]) -> Departure | None:
         """Return when all memories of an object had left; ``None`` if it was seen since, or never left."""
-        believed = self._believed(rows)
-        found = [self._left[row] for row in believed if row in self._left]
+        trusted = self._trusted_rows(rows)
+        found = [self._left[row] for row in trusted if row in self._left]
         latest = max(found, default=None, key=lambda left: left.at_ns)
-        if latest is None or int(self._last_ns[believed].max()) > latest.at_ns:
+        if latest is None or int(self._last_ns[trusted].max()) > latest.at_ns:
             return None
         return latest
 
@@ -79,7 +79,7 @@ class Departures:
         embedding is as similar to what left as ``options.least_similarity``: then the object came back.
         Without an embedding it is another object. Each part needs splitting again.
         """
-        gone = [row for row in self._believed(rows) if row in self._left]
+        gone = [row for row in self._trusted_rows(rows) if row in self._left]
         for at_ns in sorted({self._left[row].at_ns for row in gone}):
             after = rows[self._last_ns[rows] > at_ns]
             leavers = features.embedding[[row for row in gone if self._left[row].at_ns == at_ns]]
@@ -90,7 +90,7 @@ class Departures:
                 return [np.setdiff1d(rows, others), others]
         return [rows]
 
-    def _believed(self, rows: NDArray[np.int64]) -> list[int]:
+    def _trusted_rows(self, rows: NDArray[np.int64]) -> list[int]:
         """Return the rows that are trusted enough to decide contradictions."""
         trust = self._trust[rows]
         found: list[int] = rows[trust >= BELIEVED * trust.max(initial=0.0)].tolist()

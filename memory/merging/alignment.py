@@ -127,7 +127,7 @@ def estimate(
     # Centred coordinates stay small, also for maps far from their origins.
     middle, target = one.mean(axis=0), other.mean(axis=0)
     scene = _Scene(one - middle, other - target, pairs, options)
-    ranked = scene.ranked()
+    ranked = scene.rank_motions()
     best, matched = ranked[0] if ranked else (Motion(), pairs[:0])
     if len(matched) < options.least_things:
         raise AlignmentError(
@@ -276,7 +276,7 @@ class _Scene:
         self.one, self.other, self._pairs, self._options = one, other, pairs, options
         self._a, self._b = one[pairs[:, 0]], other[pairs[:, 1]]
 
-    def ranked(self) -> list[tuple[Motion, NDArray[np.int64]]]:
+    def rank_motions(self) -> list[tuple[Motion, NDArray[np.int64]]]:
         """Return fitted motions with their matches, the most matches first."""
         motions = self._candidates()
         counts = self._counts(motions)
@@ -321,7 +321,7 @@ class _Scene:
         found = np.zeros(len(motions), np.int64)
         step = max(1, _TABLE // max(len(self._pairs), 1))
         for start in range(0, len(motions), step):
-            near = self._near(motions[start : start + step])
+            near = self._within_tolerance(motions[start : start + step])
             sides = []
             for side, size in ((0, len(self.one)), (1, len(self.other))):
                 motion, pair = np.nonzero(near)
@@ -331,7 +331,7 @@ class _Scene:
             found[start : start + step] = np.minimum(*sides)
         return found
 
-    def _near(self, motions: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def _within_tolerance(self, motions: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return (H, P) bool, True for pairs within the tolerance."""
         sine, cosine = np.sin(motions[:, :1]), np.cos(motions[:, :1])
         x = cosine * self._a[:, 0] - sine * self._a[:, 1] + motions[:, 1:2] - self._b[:, 0]
@@ -341,12 +341,12 @@ class _Scene:
 
     def _refine(self, motion: Motion) -> tuple[Motion, NDArray[np.int64]]:
         """Fit a motion to its matches by least squares until they stay the same."""
-        matched = self._matched(motion)
+        matched = self._match(motion)
         for _ in range(10):
             if len(matched) < 2:
                 break
             better = fit_motion(self.one[matched[:, 0]], self.other[matched[:, 1]])
-            again = self._matched(better)
+            again = self._match(better)
             if len(again) < len(matched):
                 break
             same = np.array_equal(again, matched)
@@ -355,9 +355,9 @@ class _Scene:
                 break
         return motion, matched
 
-    def _matched(self, motion: Motion) -> NDArray[np.int64]:
+    def _match(self, motion: Motion) -> NDArray[np.int64]:
         """Return (K, 2) int64 rows that match, each once; the closest pairs choose first."""
-        rows = np.flatnonzero(self._near(np.array([motion]))[0])
+        rows = np.flatnonzero(self._within_tolerance(np.array([motion]))[0])
         apart = np.linalg.norm(motion.points(self._a[rows]) - self._b[rows], axis=1)
         taken: tuple[set[int], set[int]] = (set(), set())
         found = []

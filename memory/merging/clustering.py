@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.matching import Features, MergeOptions, compare
-from memory.merging.tracks import apart
+from memory.merging.tracks import are_different
 
 # Pairs compared at a time.
 CHUNK = 1 << 18
@@ -108,7 +108,7 @@ def _track_conflicts(
     stay: dict[int, list[int]] = {}
     for row in tracked[np.lexsort(keys)].tolist():
         others = stay.setdefault(int(clusters.leader[row]), [])
-        if any(apart(features.tracks[row], features.tracks[other]) for other in others):
+        if any(are_different(features.tracks[row], features.tracks[other]) for other in others):
             extra.append(row)
         else:
             others.append(row)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.fusion import position_covariances, unit_embeddings
-from memory.merging.tracks import Track, all_apart, tracks_of
+from memory.merging.tracks import Track, different_pairs, tracks_of
 from memory.types import KINDS, Kind, Memory, check_choice
 
 # 99 % of the pairs of observations of one object have a smaller squared Mahalanobis distance (chi-square, 3
@@ -180,7 +180,7 @@ def compare(
     summed = features.covariance[first[rows]] + features.covariance[second[rows]]
     squared[rows] = mahalanobis_squared(offset[rows], summed)
     rows = rows[squared[rows] <= options.gate]
-    rows = rows[~all_apart(features.tracks, first[rows], second[rows])]
+    rows = rows[~different_pairs(features.tracks, first[rows], second[rows])]
     one, other = features.embedding[first[rows]], features.embedding[second[rows]]
     both = one.any(axis=1) & other.any(axis=1)
     similarity[rows] = np.where(both, np.einsum("pi,pi->p", one, other, dtype=np.float64), np.nan)

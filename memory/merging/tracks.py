@@ -60,7 +60,7 @@ def things_of(memories: Iterable[Memory]) -> list[int]:
     return [top(group) for group in range(len(parent))]
 
 
-def apart(one: Sequence[Track], other: Sequence[Track]) -> bool:
+def are_different(one: Sequence[Track], other: Sequence[Track]) -> bool:
     """Return True if two memories are different objects: two tracks of one recording at one time."""
     return any(
         recording == another and number != its and first < its_last and its_first < last
@@ -69,7 +69,7 @@ def apart(one: Sequence[Track], other: Sequence[Track]) -> bool:
     )
 
 
-def all_apart(
+def different_pairs(
     tracks: Sequence[Sequence[Track]], first: NDArray[np.int64], second: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Return (P,) bool, True if the pairs of rows are different objects by their tracks.
@@ -82,5 +82,5 @@ def all_apart(
     found = np.zeros(len(first), dtype=bool)
     if tracked.any():
         for pair in np.flatnonzero(tracked[first] & tracked[second]).tolist():
-            found[pair] = apart(tracks[first[pair]], tracks[second[pair]])
+            found[pair] = are_different(tracks[first[pair]], tracks[second[pair]])
     return found

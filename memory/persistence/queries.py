@@ -128,7 +128,7 @@ class Queries(ABC):
             )
         return found if equal_too else TextHits(found.ids[:limit], found.scores[:limit])
 
-    def having(self, words: Sequence[str]) -> list[NDArray[np.int64]]:
+    def ids_by_word(self, words: Sequence[str]) -> list[NDArray[np.int64]]:
         """Return, for each word, the rising ids of the memories with any form of it."""
         with self._read() as connection:
             return [engine_of(connection).word_ids(connection, word) for word in words]
@@ -264,7 +264,7 @@ class Queries(ABC):
         with self._read() as connection:
             return visits.visited_after(connection, time_ns)
 
-    def sighted(self, id: int) -> ObservationCount:
+    def observation_count(self, id: int) -> ObservationCount:
         """Return the observations counted on a memory after it was stored, without those undone."""
         check_integer("id", id)
         with self._read() as connection:

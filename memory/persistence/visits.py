@@ -81,7 +81,7 @@ def visited_after(connection: Connection, time_ns: int) -> VisitTimes:
     return VisitTimes(found[:, 0], found[:, 1])
 
 
-def overlapping(connection: Connection, first_ns: int, last_ns: int) -> VisitTimes:
+def overlaps(connection: Connection, first_ns: int, last_ns: int) -> VisitTimes:
     """Return memories with a visit that overlaps a time range, both ends included."""
     # The index covers all but visits that began earlier, which are read in full.
     rows = connection.execute(
@@ -117,7 +117,7 @@ def select_seen(
     ids = engine.select_ids(connection, filter, order="oldest", limit=limit)
     full = limit is not None and len(ids) == limit
     total = engine.count_matches(connection, filter) if full else len(ids)
-    merged = overlapping(connection, first, last)
+    merged = overlaps(connection, first, last)
     kept = engine.select_among(connection, replace(filter, between_ns=None), merged.ids)
     merged_ids, merged_first = merged.ids[kept], merged.first_ns[kept]
     if not len(merged_ids):

@@ -82,7 +82,7 @@ class Outbox:
         # After a fork, earlier transfers do not count.
         partial = () if forked else position.partial
         known = np.unique(concat([ids_of(part.ids) for part in partial]))
-        sent = self._unchanged(partial)
+        sent = self._delivered_ids(partial)
         vanished = np.setdiff1d(known, self._database.columns(known.tolist()).ids)
         gone = np.setdiff1d(np.union1d(changes.removed, vanished), sent)
         left_out = np.union1d(sent, self._received_from(position.store))
@@ -110,7 +110,7 @@ class Outbox:
                 progress=(min(start + self._portion, len(ids)), len(ids)),
             )
 
-    def _unchanged(self, partial: Sequence[PartialTransfer]) -> NDArray[np.int64]:
+    def _delivered_ids(self, partial: Sequence[PartialTransfer]) -> NDArray[np.int64]:
         """Return the ids that unfinished transfers delivered and that have not changed since."""
         found = []
         for part in partial:

@@ -173,7 +173,7 @@ class Care:
         ):
             check_deadline()
             with self._observer.lock:
-                if self._changed([by_id[id] for id in proposal.ids]):
+                if self._has_changed([by_id[id] for id in proposal.ids]):
                     continue  # Seen again, marked or forgotten meanwhile: leave it for another time.
                 try:
                     result, generation = self._merge(proposal)
@@ -221,7 +221,7 @@ class Care:
         ids = self._database.ids(Filter(map_id=map_id, kinds=kinds), order="oldest")
         return self._database.present(ids[~np.isin(ids, apart)].tolist())
 
-    def _changed(self, memories: Sequence[Memory]) -> bool:
+    def _has_changed(self, memories: Sequence[Memory]) -> bool:
         """Return True if a memory changed meanwhile; a new pose alone does not count."""
         self._database.flush()
         try:

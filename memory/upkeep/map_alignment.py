@@ -40,7 +40,7 @@ class Shift(NamedTuple):
         )
 
 
-class Aligned(NamedTuple):
+class AlignmentResult(NamedTuple):
     """Result of an alignment.
 
     Attributes:
@@ -66,7 +66,7 @@ def align(
     map_id: str | None = None,
     options: AlignOptions | None = None,
     frame: Motion | None = None,
-) -> Aligned:
+) -> AlignmentResult:
     """See :meth:`memory.store.MemoryStore.align`."""
     if frame is not None and not all(map(math.isfinite, frame)):
         raise ValueError(f"the frame must be finite, got {tuple(frame)}")
@@ -84,7 +84,7 @@ def align(
         frame = found.motion.after(before)
     shift = _shift_of(mine, frame.after(before.inverse()) if found is None else found.motion)
     done = database.align(robot, map_id, frame, detail={"reason": _reason(robot, frame, found, shift)})
-    return Aligned(done.generation, map_id, tuple(done.ids), frame, found, shift)
+    return AlignmentResult(done.generation, map_id, tuple(done.ids), frame, found, shift)
 
 
 def _shift_of(memories: list[Memory], motion: Motion) -> Shift:

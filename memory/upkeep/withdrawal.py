@@ -14,7 +14,7 @@ from memory.types import Memory
 _PORTION = 5000
 
 
-class Withdrawn(NamedTuple):
+class WithdrawalResult(NamedTuple):
     """Result of a withdrawal.
 
     Attributes:
@@ -35,7 +35,7 @@ class Withdrawn(NamedTuple):
 
 def withdraw(
     database: Database, robot: str, *, between_ns: tuple[int, int] | None = None, reason: str = ""
-) -> Withdrawn:
+) -> WithdrawalResult:
     """Forget what a robot reported, for example because its LiDAR was loose.
 
     Merged memories are split by undoing the merge, so that nothing of the robot stays in positions, vectors
@@ -70,7 +70,7 @@ def withdraw(
                 stuck.append(id)
     detail = {"reason": reason or f"{robot} is not believed"}
     operation = database.remove(forgotten, detail=detail) if forgotten else None
-    return Withdrawn(tuple(sorted(forgotten)), operation, tuple(apart), tuple(partly), tuple(stuck))
+    return WithdrawalResult(tuple(sorted(forgotten)), operation, tuple(apart), tuple(partly), tuple(stuck))
 
 
 def _seen_by(database: Database, robot: str) -> list[int]:

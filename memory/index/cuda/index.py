@@ -31,7 +31,7 @@ from memory.index.neighbours import (
     check_ids,
     check_k,
     check_units,
-    nothing,
+    empty_answer,
 )
 from sparse_core.kernels.op import Impl
 
@@ -238,7 +238,7 @@ class CudaIndex:
             elif effort is None:
                 effort = self._prepare(USUAL if aim is None else aim, len(asked))
             if len(self) == 0 or len(asked) == 0:
-                return nothing(len(asked), k)
+                return empty_answer(len(asked), k)
             on_device = torch.from_numpy(asked.copy()).to(self.device)
             if among is not None or effort == EXACT or k > K_LIMIT:
                 found = self._sorted.exact(on_device, self._sorted.places(among), k)
@@ -270,7 +270,7 @@ class CudaIndex:
             self._merge_if_due()
             effort = self._prepare(aim, len(queries)) if method is None else self.effort_of(method)
             if len(self) == 0 or len(queries) == 0:
-                return self._sorted.nothing(len(queries), k)
+                return self._sorted.empty_answer(len(queries), k)
             if effort == EXACT:
                 return self._sorted.exact(queries.float(), self._sorted.places(None), k)
             return self._sorted.search(queries.float(), k, effort, graphs=True)

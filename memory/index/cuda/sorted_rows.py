@@ -213,19 +213,19 @@ class SortedRows:
             return rows.living_rows[: rows.count].nonzero()[:, 0]
         if among.kept is None:
             return torch.from_numpy(rows.among(rows.count, among.ids)).to(self._device)
-        mask = rows.marked(rows.count, check_ids("among", among.ids), among.kept)
+        mask = rows.kept_mask(rows.count, check_ids("among", among.ids), among.kept)
         return torch.from_numpy(mask.copy()).to(self._device).nonzero()[:, 0]
 
     def exact(self, queries: Tensor, places: Tensor, k: int) -> DeviceNeighbours:
         """Return the k best of rows at rising places."""
         if not len(places):
-            return self.nothing(len(queries), k)
+            return self.empty_answer(len(queries), k)
         found = exact_top(self.rows.vectors, queries, places, k, impl=self._impl)
         named = self.rows.names[found.rows.clamp_min(0)].masked_fill(found.rows < 0, -1)
         neighbours = DeviceNeighbours(found.scores, named)
         return neighbours if self.rows.rising else _by_id(neighbours)
 
-    def nothing(self, queries: int, k: int) -> DeviceNeighbours:
+    def empty_answer(self, queries: int, k: int) -> DeviceNeighbours:
         """Return the answer of an empty set of rows."""
         scores = torch.full((queries, k), -torch.inf, device=self._device, dtype=torch.float32)
         return DeviceNeighbours(scores, torch.full((queries, k), -1, dtype=torch.int64, device=self._device))

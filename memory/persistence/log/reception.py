@@ -97,10 +97,10 @@ class PeerState:
             self.frames = read_frames(connection)
         self.read, self.identity = int(latest), read_identity(connection, latest)
 
-    def here(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    def local_ids(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the (n,) int64 local ids of remote ids; 0 for those that never arrived."""
         wanted = np.asarray(ids, dtype=np.int64)
-        there, here = self._sorted()
+        there, here = self._sorted_ids()
         if not len(there):
             return np.zeros(len(wanted), np.int64)
         # Use the last of equal ids, because a memory that arrived again after its removal has a new local id.
@@ -109,7 +109,7 @@ class PeerState:
 
     def ids(self) -> NDArray[np.int64]:
         """Return the (n,) int64 rising local ids of everything that arrived, existing or gone."""
-        return np.unique(self._sorted()[1])
+        return np.unique(self._sorted_ids()[1])
 
     def has_all(self, batch: Batch) -> bool:
         """Return True if this batch completes its transfer."""
@@ -127,7 +127,7 @@ class PeerState:
 
     def lost(self, batch: Batch) -> set[int]:
         """Return the local ids of an abandoned history, whose remote ids may now mean other memories."""
-        return self._lost | (self._after(batch.since.generation) if batch.forked else set())
+        return self._lost | (self._ids_after(batch.since.generation) if batch.forked else set())
 
     def _note(self, detail: Mapping[str, Any], added: range) -> None:
         self.robot = str(detail["robot"])
@@ -136,7 +136,7 @@ class PeerState:
             while self.points and self.points[-1].generation > detail["since"]:
                 self.points.pop()
             self.partial.clear()
-            self._lost |= self._after(detail["since"])
+            self._lost |= self._ids_after(detail["since"])
         new, until = ids_of(detail["new"]), Point(*detail["until"])
         if len(new):
             self._there.append(new)
@@ -149,12 +149,12 @@ class PeerState:
             runs = [*detail["new"], *detail["changed"], *detail["gone"]]
             self.partial.append(PartialTransfer(until, tuple((first, last) for first, last in runs)))
 
-    def _after(self, generation: int) -> set[int]:
+    def _ids_after(self, generation: int) -> set[int]:
         """Return the local ids that arrived with a later state of the store."""
-        _, here = self._sorted()
+        _, here = self._sorted_ids()
         return set(here[self._until[0] > generation].tolist()) if len(here) else set()
 
-    def _sorted(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _sorted_ids(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if not self._there:
             return _NONE, _NONE
         if len(self._there) > 1:
@@ -192,16 +192,16 @@ def receive(
         return Receipt()
     sent = _in_order(batch.memories)
     theirs = [memory.id or 0 for memory in sent]
-    here_of_sent, here_of_gone = known.here(theirs).tolist(), known.here(batch.gone).tolist()
-    family = _Family(connection, counters, may_undo, {*here_of_sent, *here_of_gone})
+    here_of_sent, here_of_gone = known.local_ids(theirs).tolist(), known.local_ids(batch.gone).tolist()
+    fates = _Fates(connection, counters, may_undo, {*here_of_sent, *here_of_gone})
     lost = known.lost(batch)
     add: list[Memory] = []
     update: list[Memory] = []
     remove: list[int] = []
     kept = 0
     for memory, here in zip(sent, here_of_sent, strict=True):
-        another = not here or (here in lost and not family.is_same(here, memory))
-        fate = "gone there" if another else family.fate(here)
+        another = not here or (here in lost and not fates.is_same(here, memory))
+        fate = "gone there" if another else fates.fate(here)
         if fate == "there":
             update.append(replace(memory, id=here))
         elif fate == "gone there":
@@ -209,7 +209,7 @@ def receive(
         else:
             kept += 1
     for here in here_of_gone:
-        fate = "gone there" if not here or here in lost else family.fate(here)
+        fate = "gone there" if not here or here in lost else fates.fate(here)
         if fate == "there":
             remove.append(here)
         kept += fate == "kept"
@@ -223,7 +223,7 @@ def receive(
         return in_frame(_attribute_to(memory, batch.robot), known.frames)
 
     new = prepare([here_of(replace(memory, id=None)) for memory in add], slots)
-    stated = family.with_local_states([here_of(memory) for memory in update], before)
+    stated = fates.with_local_states([here_of(memory) for memory in update], before)
     detail = {
         "store": batch.store,
         "robot": batch.robot,
@@ -282,7 +282,7 @@ def _in_order(memories: Sequence[Memory]) -> list[Memory]:
     return sorted(memories, key=lambda memory: memory.id or 0)
 
 
-class _Family:
+class _Fates:
     """Fate of received memories in this store.
 
     Args:
@@ -341,13 +341,13 @@ class _Family:
             state = known.scalars[_STATE]
             keeps = (
                 memory.state != state
-                and state == self._marked(known.id)
+                and state == self._marked_state(known.id)
                 and memory.last_sight_ns <= known.memory().last_sight_ns
             )
             found.append(replace(memory, state=state) if keeps else memory)
         return found
 
-    def _marked(self, id: int) -> str | None:
+    def _marked_state(self, id: int) -> str | None:
         """Return the state that somebody here last gave a memory."""
         row = self._connection.execute(
             "SELECT l.detail FROM log_row AS r JOIN log AS l USING (generation) WHERE r.id = ?"

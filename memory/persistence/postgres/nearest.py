@@ -121,7 +121,7 @@ def search_nearest(
         aim: share of them to find; 1 compares all matches.
     """
     indexed = aim < 1.0 and prepare(connection, slot, k, aim)
-    passed = search.passed(connection, filter)
+    passed = search.row_conditions(connection, filter)
     wanted, few = [*passed, *search.by_place(filter)], False
     if indexed and wanted:
         clause, parameters = where(wanted)

@@ -37,10 +37,10 @@ def any_text(column: str, values: Sequence[Any]) -> Condition:
 
 def conditions(connection: Any, filter: Filter) -> list[Condition]:
     """Return the conditions of a filter; a circle or polygon is replaced by its bounds."""
-    return [*passed(connection, filter), *by_place(filter)]
+    return [*row_conditions(connection, filter), *by_place(filter)]
 
 
-def passed(connection: Any, filter: Filter) -> list[Condition]:
+def row_conditions(connection: Any, filter: Filter) -> list[Condition]:
     """Return the conditions that each memory passes by itself."""
     found = column_conditions(filter, any_text)
     if filter.bounds is not None:
@@ -54,7 +54,7 @@ def passed(connection: Any, filter: Filter) -> list[Condition]:
 
 
 def by_place(filter: Filter) -> list[Condition]:
-    """Return the condition that uses the place index, in addition to those of :func:`passed`.
+    """Return the condition that uses the place index, in addition to those of :func:`row_conditions`.
 
     It is separate, because the server overestimates how selective it is.
     """

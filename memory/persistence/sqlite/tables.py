@@ -70,7 +70,7 @@ def insert_prepared(
             bits[position] |= 1 << slot
     scalars = {
         **prepared.scalars,
-        "vectors": [signed(some) for some in bits],
+        "vectors": [to_signed(some) for some in bits],
         "visits": [int(position in prepared.visits) for position in range(prepared.size)],
     }
     insert_columns(connection, "memory", ids, {**scalars, "crc": checksums.memory_sums(ids, scalars)})
@@ -95,7 +95,7 @@ def insert_one(
         bits |= 1 << slot
     scalars = [value for (value,) in prepared.scalars.values()]
     texts = [value for (value,) in prepared.texts.values()]
-    parts = signed(bits), int(bool(prepared.visits))
+    parts = to_signed(bits), int(bool(prepared.visits))
     row_sum = checksums.memory_sum(id, scalars, NEW_ACCESS, parts)
     execute(insertion("memory", NEW_COLUMNS), (id, *scalars, *parts, row_sum))
     execute(insertion("body", NEW_TEXTS), (id, *texts, checksums.body_sum(id, texts)))
@@ -143,7 +143,7 @@ def read_images(connection: sqlite3.Connection, ids: Sequence[int], *, vectors: 
         if vectors:
             for key, half, checksum in connection.execute(SELECT_VECTORS, bound):
                 if checksum is not None and checksums.VECTOR.sum((key,), half) != checksum:
-                    raise damaged("vector", key // SLOTS)
+                    raise damage_error("vector", key // SLOTS)
                 blobs.setdefault(key // SLOTS, {})[names[key % SLOTS]] = half
         texts_from = 1 + len(SCALARS) + len(ACCESS)
         for row in connection.execute(SELECT_IMAGES, bound):
@@ -174,10 +174,10 @@ def check_sums(
     except (struct.error, TypeError):
         wrong = True
     if wrong:
-        raise damaged("row", id)
+        raise damage_error("row", id)
 
 
-def damaged(what: str, id: int) -> CorruptStoreError:
+def damage_error(what: str, id: int) -> CorruptStoreError:
     """Return the error for a damaged memory."""
     return CorruptStoreError(f"the {what} of memory {id} is damaged. Run check(repair=True)")
 
@@ -239,10 +239,10 @@ def write_vectors(connection: sqlite3.Connection, slots: dict[str, Slot], image:
 
 def slot_bits(slots: Mapping[str, Slot], image: Image) -> int:
     """Return the bits of the encoders with a vector; their slots exist."""
-    return signed(sum(1 << slots[name].number for name in image.vectors))
+    return to_signed(sum(1 << slots[name].number for name in image.vectors))
 
 
-def signed(bits: int) -> int:
+def to_signed(bits: int) -> int:
     """Return 64 bits as the signed number that SQLite stores."""
     return bits - (1 << 64) if bits >> 63 else bits
 

@@ -128,7 +128,7 @@ def scrub_now(connection: sqlite3.Connection) -> str | None:
 
     The store can be opened without space for a second copy, or while a reader is in the way.
     """
-    if not is_pending(connection):
+    if not has_pending_erasure(connection):
         return None
     try:
         with _without_waiting(connection):
@@ -164,6 +164,6 @@ def tidy(connection: sqlite3.Connection) -> bool:
     return True
 
 
-def is_pending(connection: sqlite3.Connection) -> bool:
+def has_pending_erasure(connection: sqlite3.Connection) -> bool:
     """Return True if an erasure was interrupted."""
     return meta.read(connection, meta.ERASURE) is not None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from memory.index import Among
 from memory.index.evaluation import clustered
 from memory.index.flat import FlatIndex
-from memory.index.neighbours import Neighbours, single, unit_rows
+from memory.index.neighbours import Neighbours, to_float32, unit_rows
 from memory.index.rows import Rows
 
 
@@ -203,8 +203,8 @@ def test_vectors_are_converted_to_the_same_bits_without_torch(
 ) -> None:
     rows = np.random.default_rng(0).standard_normal(shape).astype(np.float16)
     rows.setflags(write=False)
-    with_torch = single(rows)
+    with_torch = to_float32(rows)
     monkeypatch.delitem(sys.modules, "torch")
-    assert single(rows).tobytes() == with_torch.tobytes() == rows.astype(np.float32).tobytes()
+    assert to_float32(rows).tobytes() == with_torch.tobytes() == rows.astype(np.float32).tobytes()
     room = np.empty((shape[0] + 1, shape[1]), np.float32)
-    assert single(rows, room).tobytes() == with_torch.tobytes()
+    assert to_float32(rows, room).tobytes() == with_torch.tobytes()

@@ -17,7 +17,7 @@ from memory.errors import AlignmentError, UndoError
 from memory.merging.motion import Motion
 from memory.merging.robots import only_robot, seen_by
 from memory.sync import Inbox, Outbox, sync
-from memory.upkeep.map_alignment import Aligned
+from memory.upkeep.map_alignment import AlignmentResult
 
 DIM = 8
 LABELS = ("bench", "lamp", "hydrant", "sign", "door", "tree")
@@ -91,7 +91,7 @@ def test_what_it_alone_saw_lies_where_it_is(
     assert min(away_m(shared, things)) > 1.0
     before = away_m(shared, things, "one")
     done = shared.align("two")
-    assert isinstance(done, Aligned)
+    assert isinstance(done, AlignmentResult)
     assert done.map_id == "default"
     assert len(done.ids) == 40
     assert done.estimate is not None

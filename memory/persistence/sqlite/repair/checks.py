@@ -126,8 +126,8 @@ def check_rows(connection: sqlite3.Connection, writer: bool) -> list[str]:
             ]
         if wrong > SHOWN:
             found.append(f"{layout.table}: {wrong} rows are not what was stored, {bare} without a checksum")
-    for name, value, told in connection.execute("SELECT name, value, crc FROM meta"):
-        if meta.checksum(name, value) != told and (told is not None or summed):
+    for name, value, checksum in connection.execute("SELECT name, value, crc FROM meta"):
+        if meta.checksum(name, value) != checksum and (checksum is not None or summed):
             found.append(f"meta: {name} is not what was stored")
     return found
 
@@ -190,16 +190,16 @@ def check_poses(connection: sqlite3.Connection, writer: bool) -> list[str]:
         return found
     ids = memory_ids(connection)
     posed, values = poses.scan(connection)
-    found += [f"pose: memory {id} has none" for id in missing(ids, posed)]
-    found += [f"pose: {id} has no memory" for id in missing(posed, ids)]
+    found += [f"pose: memory {id} has none" for id in absent(ids, posed)]
+    found += [f"pose: {id} has no memory" for id in absent(posed, ids)]
     # The position of a memory without a known place is NaN as a whole.
     placed = np.isfinite(values[:, :3]).all(axis=1) | np.isnan(values[:, :3]).all(axis=1)
     wrong = posed[~(placed & np.isfinite(values[:, 3]))]
     found += [f"pose: that of memory {id} is not finite" for id in wrong[:SHOWN]]
-    return found + [f"spread: {id} has no memory" for id in missing(poses.spread_ids(connection), ids)]
+    return found + [f"spread: {id} has no memory" for id in absent(poses.spread_ids(connection), ids)]
 
 
-def missing(ids: NDArray[np.int64], known: NDArray[np.int64]) -> list[int]:
+def absent(ids: NDArray[np.int64], known: NDArray[np.int64]) -> list[int]:
     """Return the first ids that are not among the known ones."""
     absent: list[int] = ids[~np.isin(ids, known)][:SHOWN].tolist()
     return absent
@@ -226,16 +226,16 @@ def check_log(connection: sqlite3.Connection, writer: bool) -> list[str]:
         " WHERE n.first_id < l.next_id OR l.next_id < l.first_id LIMIT ?"
     )
     found += [f"log: the ids of operation {at} overlap" for (at,) in connection.execute(steps, (SHOWN,))]
-    ids, told = memory_ids(connection), read_changes(connection, 0).added
-    found += [f"memory: {id} is missing, the log has it" for id in missing(told, ids)]
-    found += [f"memory: {id} is not in the log" for id in missing(ids, told)]
-    said = meta.read(connection, meta.LOSS)
-    return found if said is None else [*found, f"log: {said}"]
+    ids, logged = memory_ids(connection), read_changes(connection, 0).added
+    found += [f"memory: {id} is missing, the log has it" for id in absent(logged, ids)]
+    found += [f"memory: {id} is not in the log" for id in absent(ids, logged)]
+    loss = meta.read(connection, meta.LOSS)
+    return found if loss is None else [*found, f"log: {loss}"]
 
 
 def check_erasure(connection: sqlite3.Connection, writer: bool) -> list[str]:
     """Check that all erasures are finished."""
-    return [f"file: {upkeep.WAITS}"] if upkeep.is_pending(connection) else []
+    return [f"file: {upkeep.WAITS}"] if upkeep.has_pending_erasure(connection) else []
 
 
 def check_words(connection: sqlite3.Connection, writer: bool) -> list[str]:
@@ -260,8 +260,8 @@ def check_words(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 def check_place(connection: sqlite3.Connection, writer: bool) -> list[str]:
     """Check that the R*Tree holds the blocks, and every memory is in one or waits for it."""
-    said = connection.execute("SELECT rtreecheck('main', 'place')").fetchone()[0]
-    found = [] if said == "ok" else [f"place: {line}" for line in said.splitlines()[:SHOWN]]
+    result = connection.execute("SELECT rtreecheck('main', 'place')").fetchone()[0]
+    found = [] if result == "ok" else [f"place: {line}" for line in result.splitlines()[:SHOWN]]
     boxes = {row[0]: row[1:] for row in connection.execute("SELECT block, x0, x1, y0, y1 FROM place")}
     ids, points = [np.zeros(0, np.int64)], [np.zeros((0, 2))]
     for block, *blobs in connection.execute("SELECT block, ids, points FROM block"):

@@ -36,7 +36,7 @@ class RowSorter:
         for layout, names, numbers, texts in known:
             columns = [record.key, *record.values[1:]]
             for at in texts:
-                columns[at] = _as_stored(names[at], columns[at])
+                columns[at] = _to_storage_class(names[at], columns[at])
             values = tuple(columns)
             covered = [checksums.NO_NUMBER if values[at] is None else values[at] for at in numbers]
             data = [_bytes_of(values[at]) for at in texts]
@@ -49,14 +49,14 @@ class RowSorter:
                 for at, was, value in zip((*numbers, *texts), row[:-1], right[:-1], strict=True):
                     if was != value:
                         absent = value in (checksums.NO_NUMBER, checksums.NO_TEXT)
-                        columns[at] = None if absent else _as_stored(names[at], value)
+                        columns[at] = None if absent else _to_storage_class(names[at], value)
                 columns[names.index("crc")] = right[-1]
                 self.repaired += 1
                 return layout, tuple(columns)
         return None
 
 
-def _as_stored(name: str, value: Value) -> Value:
+def _to_storage_class(name: str, value: Value) -> Value:
     """Convert between text and blob if a flipped bit confused them."""
     if isinstance(value, bytes) and kind_of(name) == "text":
         return value.decode("utf-8", ERRORS)
