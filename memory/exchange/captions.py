@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from memory.wording.words import listed
 
-# Two objects are near each other if the gap between them is at most this; each counts as a circle of its
-# length.
+#: Two objects are near each other if the gap between them is at most this; each counts as a circle of its
+#: length.
 NEAR_M = 3.0
 _SIDES = ("ahead", "to the left", "behind", "to the right")
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from memory.encode import ImageTextEncoder
 
 _FIELDS = ("boxes", "scores", "labels")
-# LiDAR recordings are younger than the year 2000: an earlier time counts from the start of the recording.
+#: LiDAR recordings are younger than the year 2000: an earlier time counts from the start of the recording.
 EARLIEST_NS = 946_684_800 * 10**9
-# Name of a store's main vectors.
+#: Name of a store's main vectors.
 DEFAULT = "default"
 
 

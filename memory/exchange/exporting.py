@@ -30,7 +30,7 @@ _SUFFIXES: dict[str, ExportFormat] = {
     ".geojson": "geojson",
     ".json": "geojson",
 }
-# Memories read at a time.
+#: Memories read at a time.
 PORTION = 1000
 
 

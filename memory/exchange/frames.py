@@ -19,7 +19,7 @@ from memory.exchange.jsonl import Line
 from memory.exchange.parquet import load_pyarrow, open_parquet
 from memory.exchange.sources import DetectionLines
 
-# Metadata of each file, and the versions that this release reads.
+#: Metadata of each file, and the versions that this release reads.
 FORMAT, VERSIONS = b"detections", (b"1",)
 _FIELDS = ("frame", "source", "timestamp_ns", "boxes", "scores", "labels", "warnings")
 _ROWS = 256

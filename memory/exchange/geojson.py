@@ -11,7 +11,7 @@ from typing import TextIO
 from memory.exchange.records import record_of
 from memory.types import Memory
 
-# WGS 84 ellipsoid: semi-major axis in metres and squared first eccentricity.
+#: WGS 84 ellipsoid: semi-major axis in metres and squared first eccentricity.
 _HALF_AXIS_M = 6_378_137.0
 _ECCENTRICITY_2 = 6.694379990141316e-3
 

@@ -12,9 +12,9 @@ from memory.persistence.database import Database
 from memory.store import MemoryStore
 
 OPERATION = "import"
-# Name under which :meth:`memory.store.MemoryStore.observe` logs.
+#: Name under which :meth:`memory.store.MemoryStore.observe` logs.
 OBSERVED = "observe"
-# Log entries read at a time.
+#: Log entries read at a time.
 _LOG_PORTION = 5000
 
 

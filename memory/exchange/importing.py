@@ -23,9 +23,9 @@ from memory.persistence.database import Database
 from memory.store import Kept, MemoryStore
 from memory.types import Memory
 
-# Memories stored at a time.
+#: Memories stored at a time.
 PORTION = 1000
-# Seconds after which a stream's entries are stored, if more arrive.
+#: Seconds after which a stream's entries are stored, if more arrive.
 WAIT_S = 1.0
 
 
@@ -185,7 +185,7 @@ class _StoreSink:
 
 
 DISPLACED = "displaced by more important ones"
-# Text in a report for each sort of :class:`memory.wording.reasons.Reason`.
+#: Text in a report for each sort of :class:`memory.wording.reasons.Reason`.
 CAUSES = {
     "first vector": "the first with an embedding at their place",
     "first": "the first of their kind at their place",

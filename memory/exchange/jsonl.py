@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from memory.errors import DataError
 
-# Longest line of a stream in bytes; a frame with thousands of boxes has a few million.
+#: Longest line of a stream in bytes; a frame with thousands of boxes has a few million.
 MOST_BYTES = 1 << 26
 
 

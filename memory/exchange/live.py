@@ -26,9 +26,9 @@ from memory.store import MemoryStore
 from memory.tracks import TrackMemories
 from memory.types import Memory
 
-# Length of box embeddings in a new store.
+#: Length of box embeddings in a new store.
 _DIM = 128
-# Field that grows with every frame; only ``recall import`` uses it, to mark objects as gone.
+#: Field that grows with every frame; only ``recall import`` uses it, to mark objects as gone.
 _LEFT_OUT = "free"
 
 

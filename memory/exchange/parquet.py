@@ -19,7 +19,7 @@ import numpy as np
 from memory.errors import DataError
 from memory.types import Memory, Visit
 
-# Metadata of the table.
+#: Metadata of the table.
 FORMAT = {"sparsight_format": "memories", "sparsight_version": "1"}
 _TIMES = ("time_ns", "first_seen_ns", "last_seen_ns")
 _PLAIN: tuple[str, ...] = ("id", "map_id", "kind", "label", "caption", "evidence", "provenance", "state")

@@ -29,7 +29,7 @@ from memory.exchange.jsonl import Line, parse_object, read_lines
 from memory.exchange.times import parse_time
 from memory.types import check_covariance, check_integer, check_numbers, check_text
 
-# From KITTI's camera axes (x right, y down, z forward) to those of the LiDAR and the map.
+#: From KITTI's camera axes (x right, y down, z forward) to those of the LiDAR and the map.
 LIDAR_FROM_CAMERA = np.array([[0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1]], dtype=np.float64)
 _FIELDS = {"frame", "x", "y", "z", "yaw", "time_ns", "time", "covariance", "map_id"}
 _IDENTITY = np.eye(4)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from memory.encode import SceneEncoder
 
 SCENE_ENCODER = "scene-encoder"
-# Distance, turn or time since the last place of a map after which a new one is stored.
+#: Distance, turn or time since the last place of a map after which a new one is stored.
 APART_M, APART_RAD, APART_NS = 1.0, math.radians(30.0), 60 * 1_000_000_000
 
 

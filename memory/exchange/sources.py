@@ -25,7 +25,7 @@ from memory.exchange.scenes import Scenes
 from memory.observe.free_space import Looks
 from memory.types import Memory, check_text
 
-# Bytes of a file read at a time.
+#: Bytes of a file read at a time.
 _PART = 1 << 20
 
 
@@ -167,14 +167,14 @@ class DetectionLines(MemoryLines):
         super().__init__(path, stream)
         self.options = options or DetectionOptions()
         self._scenes = Scenes()
-        # Free space around the frames that have a pose.
+        #: Free space around the frames that have a pose.
         self.looks = Looks()
         # A stream has no folder, so its images are relative to the working directory.
         self._crops = Crops(self.options.crops or path.parent, self.options.image_encoder)
-        # Counts of the frames parsed so far: boxes below the minimum score, frames without a pose, frames
-        # that use the time of detection, boxes with a vector, boxes whose image was encoded, and all boxes.
+        #: Counts of the frames parsed so far: boxes below the minimum score, frames without a pose, frames
+        #: that use the time of detection, boxes with a vector, boxes whose image was encoded, and all boxes.
         self.left_out = self.without_pose = self.clocked = self.with_vector = self.pictured = self.boxes = 0
-        # Frames with a date assumed by the detector, and frames with a time since the start of a recording.
+        #: Frames with a date assumed by the detector, and frames with a time since the start of a recording.
         self.assumed = self.relative = 0
         # The log outlives the memories of an erased map, so it holds a hash of the map's name.
         self.sort = f"detections of map {hashlib.sha256(self.options.map_id.encode()).hexdigest()[:16]}"

@@ -17,7 +17,7 @@ from memory.index.neighbours import Among, Floats, Ids, Neighbours, check_dim, c
 from memory.index.planner import exact_price
 from memory.index.rows import Rows
 
-# Largest tail: rows that are not sorted in yet and are compared with every query.
+#: Largest tail: rows that are not sorted in yet and are compared with every query.
 TAIL_LIMIT = 2048
 # Number of cached effort choices.
 _KEPT = 64
@@ -72,16 +72,16 @@ class RowIndex(Generic[StateT]):
             ``None``.
     """
 
-    # Kind of index, as recorded in its files.
+    #: Kind of index, as recorded in its files.
     kind: ClassVar[str]
-    # Constructor arguments that its files keep; for text arguments, the allowed values.
+    #: Constructor arguments that its files keep; for text arguments, the allowed values.
     numbers: ClassVar[tuple[str, ...]] = ()
     words: ClassVar[dict[str, tuple[str, ...]]] = {}
-    # Listed rows up to this share are gathered and compared at any effort.
+    #: Listed rows up to this share are gathered and compared at any effort.
     gathered_share: ClassVar[float] = 0.0
-    # Unit of a probe, for descriptions.
+    #: Unit of a probe, for descriptions.
     reads: ClassVar[str] = "rows"
-    # True if its files keep removed rows, with marks.
+    #: True if its files keep removed rows, with marks.
     keeps_removed: ClassVar[bool] = True
 
     def __init__(self, dim: int, state: StateT) -> None:
@@ -91,7 +91,7 @@ class RowIndex(Generic[StateT]):
         self.calibration: IndexCalibration | None = None
         self._state = state
         self._writing = threading.RLock()
-        # Cached efforts by aim and number of queries, for one number of rows and one calibration.
+        #: Cached efforts by aim and number of queries, for one number of rows and one calibration.
         self._chosen: tuple[int, IndexCalibration | None, dict[tuple[float, int], Effort]] = (-1, None, {})
 
     def __len__(self) -> int:

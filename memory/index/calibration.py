@@ -17,7 +17,7 @@ import numpy as np
 from memory.index.effort import AIMS, EXACT, MEASURED_K, THOROUGH, AimEffort, Effort, IndexCalibration, Rung
 from memory.index.neighbours import Floats, Ids, LongTermIndex
 
-# Number of sampled rows.
+#: Number of sampled rows.
 QUERIES = 250
 # Very large indexes sample fewer rows: most comparisons for the exact answers, and the minimum sample.
 _COMPARED, _LEAST_QUERIES = 200_000_000, 50

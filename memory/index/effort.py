@@ -8,17 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-# Aims as a share of the ten nearest: for hash tables alone, for two tiers, for a single query.
+#: Aims as a share of the ten nearest: for hash tables alone, for two tiers, for a single query.
 USUAL = 0.95
 HIGH = 0.99
 THOROUGH = 0.995
 AIMS = (USUAL, HIGH, THOROUGH)
-# Number of neighbours at which efforts are measured.
+#: Number of neighbours at which efforts are measured.
 MEASURED_K = 10
-# Comparing all rows may cost this many times more than an effort that misses the aim.
+#: Comparing all rows may cost this many times more than an effort that misses the aim.
 PATIENCE = 8.0
-# If only a share of the rows counts, the probes are divided by the share to this power, up to a maximum
-# factor.
+#: If only a share of the rows counts, the probes are divided by the share to this power, up to a maximum
+#: factor.
 SPREADING, MOST_SPREAD = 0.3, 4.0
 # Standard errors by which a recall must exceed an aim; about 2 % of those that do are still too low.
 _ERRORS = 2.0
@@ -47,7 +47,7 @@ class Effort(NamedTuple):
         return self._replace(probes=round(self.probes * min(MOST_SPREAD, max(share, 1e-9) ** -SPREADING)))
 
 
-# Effort that compares all rows.
+#: Effort that compares all rows.
 EXACT = Effort(0, 0)
 
 

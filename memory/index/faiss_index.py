@@ -38,9 +38,9 @@ _READ: dict[Lists, float] = {"flat": 40.0, "half": 40.0, "rabitq": 12.0}
 _MOST_REFINE = 64
 # Nanoseconds per row of a flat index on an NVIDIA H200.
 _READ_ON_GPU = 3.2
-# Rows requested from a GPU, as a multiple of the number expected to contain enough rows that count.
+#: Rows requested from a GPU, as a multiple of the number expected to contain enough rows that count.
 _SPARE = 2
-# Most neighbours and lists of a search on a GPU.
+#: Most neighbours and lists of a search on a GPU.
 _MOST_ON_GPU = 2048
 
 

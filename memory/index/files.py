@@ -21,7 +21,7 @@ from sparse_core.common.files import replacing
 
 FORMAT = "sparsight-vector-index"
 VERSION = "3"
-# Placeholder while the checksum is computed.
+#: Placeholder while the checksum is computed.
 _NO_SUM = "00000000"
 _TYPES: dict[str, Any] = {
     "F16": np.float16,

@@ -117,7 +117,7 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-# Number of vectors up to which faiss compares all of them on a GPU, about 0.3 ms per query.
+#: Number of vectors up to which faiss compares all of them on a GPU, about 0.3 ms per query.
 _FLAT_ON_GPU = 100_000
 
 
@@ -202,9 +202,9 @@ _TABLE = (
         filters="lists or marks of rows, exactly", gpu=True, **cuda_on("cuda"),
     ),
 )  # fmt: skip
-# All kinds by name.
+#: All kinds by name.
 KINDS: dict[str, IndexKind] = {kind.name: kind for kind in _TABLE}
-# Names of the kinds that a store can use.
+#: Names of the kinds that a store can use.
 STORE_KINDS: tuple[str, ...] = tuple(kind.name for kind in _TABLE if not kind.why_not)
 
 

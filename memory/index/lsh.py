@@ -120,7 +120,7 @@ class LSHIndex(RowIndex[_LSHState]):
         self._pairs = function_pairs(functions, tables)
         self._hash = HashFunctions(family, check_dim(dim), functions, bits, seed)
         self._merging = threading.Lock()
-        # Compiled tables of one state.
+        #: Compiled tables of one state.
         self._compiled: tuple[_LSHState, CompiledTables | None] | None = None
         super().__init__(dim, self._empty(Rows(dim)))
 

@@ -25,10 +25,10 @@ from sparse_core.errors import ImplementationError
 from sparse_core.kernels import native
 
 _SOURCE = Path(__file__).with_name("search.cpp")
-# Do not contract products and sums, so that every compiler rounds the same way.
+#: Do not contract products and sums, so that every compiler rounds the same way.
 _FLAGS = ("-ffp-contract=off",)
 _LOG = logging.getLogger(__name__)
-# Rows as two arrays: a fixed part, and a part that grows.
+#: Rows as two arrays: a fixed part, and a part that grows.
 Parts = tuple[NDArray[Any], NDArray[Any]]
 
 

@@ -40,10 +40,10 @@ class Costs:
 
 
 _COSTS = Costs()
-# Measured costs of a single query, in nanoseconds on one core at 256 dimensions. ``index_share`` is high, so
-# that few matching rows are compared exactly: an index finds ten neighbours well, not a thousand.
+#: Measured costs of a single query, in nanoseconds on one core at 256 dimensions. ``index_share`` is high, so
+#: that few matching rows are compared exactly: an index finds ten neighbours well, not a thousand.
 SINGLE_QUERY = Costs(gathered_row=400.0, passed_row=110.0, index_base=250_000.0, index_share=150.0)
-# Part of ``SINGLE_QUERY.passed_row`` that converts a row; queries asked together share it.
+#: Part of ``SINGLE_QUERY.passed_row`` that converts a row; queries asked together share it.
 _CONVERTED_ROW = 98.0
 
 
@@ -70,7 +70,7 @@ class Plan(NamedTuple):
     answered: str = ""
 
 
-# Plan of a query without vectors.
+#: Plan of a query without vectors.
 NO_VECTORS = Plan("nothing", "the query compares no vectors", 0)
 
 

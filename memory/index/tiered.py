@@ -30,11 +30,11 @@ from memory.index.neighbours import (
 )
 from memory.index.planner import SINGLE_QUERY, Costs, Plan, exact_price, plan
 
-# A long-term index is rebuilt once it holds this many times the rows it was made for.
+#: A long-term index is rebuilt once it holds this many times the rows it was made for.
 OUTGROWN = 4
-# Below this share of rows that count, an index finds enough rows, but not the nearest; so all are compared.
+#: Below this share of rows that count, an index finds enough rows, but not the nearest; so all are compared.
 _LEAST_SHARE = 1 / 32
-# Rows handled at a time while a long-term index is built.
+#: Rows handled at a time while a long-term index is built.
 _PORTION = 16_384
 
 

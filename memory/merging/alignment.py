@@ -27,13 +27,13 @@ from memory.merging.fusion import unit_embeddings
 from memory.merging.motion import Motion
 from memory.types import Memory, positions_of
 
-# Most candidate pairs; labels with the fewest pairs come first.
+#: Most candidate pairs; labels with the fewest pairs come first.
 MOST_PAIRS = 20_000
-# Most draws of two pairs, and most motions that are evaluated.
+#: Most draws of two pairs, and most motions that are evaluated.
 _DRAWN, _TRIED = 400_000, 4_000
-# Smallest assumed position error, as a share of the tolerance.
+#: Smallest assumed position error, as a share of the tolerance.
 _LEAST_SIGMA = 0.05
-# Largest number of values compared at a time.
+#: Largest number of values compared at a time.
 _TABLE = 1 << 22
 
 

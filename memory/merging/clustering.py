@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from memory.merging.matching import Features, MergeOptions, compare
 from memory.merging.tracks import are_different
 
-# Pairs compared at a time.
+#: Pairs compared at a time.
 CHUNK = 1 << 18
 
 

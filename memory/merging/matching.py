@@ -14,8 +14,8 @@ from memory.merging.fusion import position_covariances, unit_embeddings
 from memory.merging.tracks import Track, different_pairs, tracks_of
 from memory.types import KINDS, Kind, Memory, check_choice
 
-# 99 % of the pairs of observations of one object have a smaller squared Mahalanobis distance (chi-square, 3
-# degrees).
+#: 99 % of the pairs of observations of one object have a smaller squared Mahalanobis distance (chi-square, 3
+#: degrees).
 CHI2_99 = 11.344866730144373
 
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from memory.types import Memory, saturated
 
-# Payload field: robot -> first nanosecond, last nanosecond, number of observations.
+#: Payload field: robot -> first nanosecond, last nanosecond, number of observations.
 SEEN_BY = "seen_by"
-# A memory below this share of the highest trust does not decide contradictions.
+#: A memory below this share of the highest trust does not decide contradictions.
 BELIEVED = 0.5
 
 

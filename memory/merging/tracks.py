@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from memory.types import Memory
 
-# Payload field: ``recording/number`` of each track -> its first and last nanosecond.
+#: Payload field: ``recording/number`` of each track -> its first and last nanosecond.
 TRACKS = "tracks"
-# Most tracks per memory; the last seen are kept.
+#: Most tracks per memory; the last seen are kept.
 _MOST = 64
-# (recording, number, first nanosecond, last nanosecond).
+#: (recording, number, first nanosecond, last nanosecond).
 Track = tuple[str, str, int, int]
 
 

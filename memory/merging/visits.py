@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from memory.types import MOST_VISITS, Memory, Visit, saturated
 
-# Observations at most this far apart are one visit of a merged memory; shorter pauses are lost.
+#: Observations at most this far apart are one visit of a merged memory; shorter pauses are lost.
 VISIT_GAP_S = 60.0
 VISIT_GAP_NS = round(VISIT_GAP_S * 1e9)
 

@@ -15,9 +15,9 @@ from memory.persistence.rows import TEXTS, Image, load
 from memory.persistence.sql import Connection
 from memory.types import Memory
 
-# Most memories in the cache, and most characters in the texts of one; about 20 MB in all.
+#: Most memories in the cache, and most characters in the texts of one; about 20 MB in all.
 MOST, LONGEST = 4096, 4096
-# Index of the payload in an image, and the JSON of an empty payload.
+#: Index of the payload in an image, and the JSON of an empty payload.
 PAYLOAD, _NOTHING = TEXTS.index("payload"), "{}"
 
 
@@ -31,7 +31,7 @@ class MemoryCache:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._generation = -1
-        # Attributes by name, and the payload as text; the most recently used at the end.
+        #: Attributes by name, and the payload as text; the most recently used at the end.
         self._known: dict[int, tuple[Mapping[str, Any], str]] = {}
 
     def read(self, connection: Connection, ids: Sequence[int]) -> list[Memory]:

@@ -13,10 +13,10 @@ from itertools import repeat
 from typing import Any
 from zlib import crc32
 
-# Values that stand for a NULL number, and for a NULL text or blob.
+#: Values that stand for a NULL number, and for a NULL text or blob.
 NO_NUMBER, NO_TEXT = -(2**63), b"\xff"
 HALF = 2**31
-# Columns with blobs instead of texts.
+#: Columns with blobs instead of texts.
 BLOBS = ("poses", "covariances", "visits", "half", "ids")
 
 
@@ -103,7 +103,7 @@ LOG_POSE = Layout(
     10, "log_pose", "row", {"generation": "q", "first_id": "q", "last_id": "q"},
     ("ids", "poses", "covariances"),
 )  # fmt: skip
-# All source tables but ``meta``, whose keys are not numbers.
+#: All source tables but ``meta``, whose keys are not numbers.
 LAYOUTS = (MEMORY, BODY, POSE, SPREAD, VISITED, VECTOR, SLOT, LOG, LOG_ROW, LOG_POSE)
 
 

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 
 from memory.errors import QueryInterruptedError
 
-# Instructions of SQLite's virtual machine between two checks of the clock, about a millisecond.
+#: Instructions of SQLite's virtual machine between two checks of the clock, about a millisecond.
 INSTRUCTIONS = 20_000
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from memory.types import check_integer
 
-# Most ids bound in one statement.
+#: Most ids bound in one statement.
 CHUNK = 4096
 
 

@@ -9,19 +9,19 @@ from memory.persistence.sql import Connection
 #: Seed of the checksums of ``meta``.
 SEED = 11
 
-# Random name of the store.
+#: Random name of the store.
 STORE = "store"
-# Settings.
+#: Settings.
 SETTINGS = "settings"
-# Last id in the place index.
+#: Last id in the place index.
 PLACED = "placed"
-# Last operation that can no longer be undone.
+#: Last operation that can no longer be undone.
 TRIMMED = "trimmed"
-# Set while an erasure is unfinished.
+#: Set while an erasure is unfinished.
 ERASURE = "scrub"
-# Sentence about lost operations, until a repair.
+#: Sentence about lost operations, until a repair.
 LOSS = "lost"
-# Set once every row has its checksum.
+#: Set once every row has its checksum.
 SUMMED = "summed"
 
 

@@ -16,12 +16,12 @@ from memory.persistence.ids import id_array
 
 #: Columns of a pose: x, y, z, yaw.
 POSE = 4
-# Numbers of a covariance: xx, xy, xz, yy, yz, zz.
+#: Numbers of a covariance: xx, xy, xz, yy, yz, zz.
 SPREAD = 6
-# Both together.
+#: Both together.
 POSE_COLUMNS = POSE + SPREAD
 
-# Indices of these numbers in the matrix, and of the matrix in these numbers.
+#: Indices of these numbers in the matrix, and of the matrix in these numbers.
 UPPER = np.array([0, 1, 2, 4, 5, 8])
 FULL = np.array([0, 1, 2, 1, 3, 4, 2, 4, 5])
 

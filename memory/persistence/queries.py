@@ -58,7 +58,7 @@ class Queries(ABC):
     shared: bool
     guarded: bool
     _counters: Counters
-    # Writer; ``None`` if the store is read-only.
+    #: Writer; ``None`` if the store is read-only.
     _writer: Writer | None
     _pid: int
     _closed = False

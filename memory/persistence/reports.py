@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from sparse_core.common.table import Report
 
-# Callback with the work done and the total.
+#: Callback with the work done and the total.
 Progress = Callable[[int, int], None]
 
 

@@ -19,31 +19,31 @@ from memory.errors import DimensionError, UnknownMemoryError
 from memory.persistence.poses import POSE, pack_covariance, unpack_covariance
 from memory.types import MOST_COUNT, MOST_COVARIANCE, MOST_DEPTH, Memory, Visit, check_text, saturated
 
-# Slot name of :attr:`Memory.embedding`.
+#: Slot name of :attr:`Memory.embedding`.
 DEFAULT_SLOT = "default"
-# Most vectors per memory; the key of a vector is ``SLOTS * id + slot``.
+#: Most vectors per memory; the key of a vector is ``SLOTS * id + slot``.
 SLOTS = 64
 
-# Columns of ``memory`` filled from a :class:`Memory`, after the id.
+#: Columns of ``memory`` filled from a :class:`Memory`, after the id.
 SCALARS = (
     "time_ns", "map_id", "kind", "label", "confidence", "reward", "marked", "count", "first_seen_ns",
     "last_seen_ns", "state", "importance",
 )  # fmt: skip
-# Columns of ``memory`` that only the store changes.
+#: Columns of ``memory`` that only the store changes.
 ACCESS = ("access_count", "accessed_ns")
 #: Columns of ``body``, after the id.
 TEXTS = ("caption", "payload", "evidence", "provenance")
-# Default values of the schema, which are not bound if all rows have them.
+#: Default values of the schema, which are not bound if all rows have them.
 DEFAULTS = {
     "kind": "object", "confidence": 1.0, "reward": 0.0, "marked": 0, "count": 1, "first_seen_ns": None,
     "last_seen_ns": None, "state": "present", "importance": None, "access_count": 0, "accessed_ns": None,
     "payload": "{}", "evidence": "", "provenance": "", "vectors": 1, "visits": 0,
 }  # fmt: skip
 
-# Stored position of a memory whose place is unknown.
+#: Stored position of a memory whose place is unknown.
 NOWHERE = (math.nan, math.nan, math.nan)
 
-# Orders of ids, as SQL.
+#: Orders of ids, as SQL.
 Order = Literal["id", "newest", "oldest"]
 ORDERS: dict[Order, str] = {
     "id": "m.id",
@@ -51,7 +51,7 @@ ORDERS: dict[Order, str] = {
     "oldest": "m.time_ns, m.id",
 }
 
-# Most memories compared in a word search.
+#: Most memories compared in a word search.
 RANKED = 65536
 
 _ESCAPED = re.compile(rb"\\.")

@@ -17,7 +17,7 @@ from memory.persistence.sql import Connection
 from memory.query import Filter
 from memory.types import MOST_COUNT, Visit, check_visits
 
-# Bytes per visit: first_ns, last_ns and sights.
+#: Bytes per visit: first_ns, last_ns and sights.
 VISIT_BYTES = 24
 INSERT = (
     "INSERT INTO visited (id, first_ns, last_ns, visits, crc) VALUES (?, ?, ?, ?, ?)"

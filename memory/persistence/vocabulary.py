@@ -11,10 +11,10 @@ import re
 from memory.persistence.sql import Connection
 from memory.wording import fold, forms, nearest, stem
 
-# Most words with the same beginning that are compared.
+#: Most words with the same beginning that are compared.
 MOST_TERMS = 65536
 _ENGLISH = re.compile(r"[a-z]+")
-# Letters of a stem that its forms share: city and cities have more than the c in common.
+#: Letters of a stem that its forms share: city and cities have more than the c in common.
 _LEAST = 3
 
 

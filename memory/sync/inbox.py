@@ -9,7 +9,7 @@ from memory.persistence.database import Database
 from memory.persistence.log.batches import Batch, Position
 from memory.persistence.log.reception import PeerState, Receipt
 
-# Points of the receiver's history sent to a sender, which looks for the newest one that it knows.
+#: Points of the receiver's history sent to a sender, which looks for the newest one that it knows.
 MOST_POINTS = 100
 
 

@@ -15,7 +15,7 @@ from memory.persistence.log.batches import Batch, PartialTransfer, Point, Positi
 from memory.persistence.log.reception import PeerState
 from memory.types import check_text
 
-# Memories per batch.
+#: Memories per batch.
 PORTION = 500
 
 

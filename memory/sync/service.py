@@ -14,8 +14,8 @@ from memory.persistence.log.batches import Batch, Position
 from memory.persistence.log.reception import Receipt
 from memory.sync.wire import batch_json, batch_of, position_json, position_of
 
-# Bytes sent at once, and bytes that the socket buffers. Both are small, because the timeout covers one
-# portion on a slow link.
+#: Bytes sent at once, and bytes that the socket buffers. Both are small, because the timeout covers one
+#: portion on a slow link.
 _PORTION, _WAITING = 16384, 65536
 
 

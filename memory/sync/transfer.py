@@ -13,7 +13,7 @@ from memory.sync.inbox import Inbox, Receiver
 from memory.sync.outbox import Outbox
 from memory.sync.service import ServiceClient
 
-# Attempts if another sender updates the same store meanwhile.
+#: Attempts if another sender updates the same store meanwhile.
 _ATTEMPTS = 5
 
 

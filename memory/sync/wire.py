@@ -14,7 +14,7 @@ from memory.exchange.records import memory_from_record, record_of
 from memory.persistence.log.batches import Batch, PartialTransfer, Point, Position, ids_of, runs_of
 from memory.types import Memory, check_integer, check_text
 
-# Longest run of ids, so that a short message cannot make a server allocate an unlimited list.
+#: Longest run of ids, so that a short message cannot make a server allocate an unlimited list.
 _MOST_GONE = 1_000_000
 
 

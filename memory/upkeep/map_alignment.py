@@ -15,7 +15,7 @@ from memory.persistence.database import Database
 from memory.query import Filter
 from memory.types import AWAY, Memory, positions_of
 
-# Memories read at a time.
+#: Memories read at a time.
 _PORTION = 5000
 
 

@@ -10,7 +10,7 @@ from memory.merging.motion import Motion
 from memory.merging.robots import seen_by
 from memory.persistence.database import Database
 
-# Memories read at a time.
+#: Memories read at a time.
 _PORTION = 5000
 
 

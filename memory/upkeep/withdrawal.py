@@ -10,7 +10,7 @@ from memory.persistence.database import Database
 from memory.persistence.log.journal import LogEntry
 from memory.types import Memory
 
-# Memories read at a time.
+#: Memories read at a time.
 _PORTION = 5000
 
 

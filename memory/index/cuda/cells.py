@@ -28,11 +28,11 @@ from memory.index.cuda.codes import (
 from memory.index.cuda.layout import PROBE_LIMIT, Candidates, Cells, Probed, Sizes, products_of
 from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
-# Approximate rows per cell.
+#: Approximate rows per cell.
 ROWS_PER_CELL = 48
-# Number of cells up to which cells keep that size; beyond, cells grow to this many rows first.
+#: Number of cells up to which cells keep that size; beyond, cells grow to this many rows first.
 USUAL_PIVOTS, MOST_ROWS_PER_CELL = 1 << 14, 610
-# An index of up to this many rows is read as a whole.
+#: An index of up to this many rows is read as a whole.
 READ_WHOLE = 1 << 16
 _ROWS_READ = 14_700
 PIVOT_LIMIT = 1 << 15

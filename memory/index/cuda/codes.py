@@ -20,20 +20,20 @@ from torch import Tensor
 from memory.index.hashing import HashFunctions
 
 DIRECTIONS = 256
-# Words per code. Word ``w`` holds direction ``64 f + 4 w + b`` in bits ``8 b + 2 f`` and the next.
+#: Words per code. Word ``w`` holds direction ``64 f + 4 w + b`` in bits ``8 b + 2 f`` and the next.
 WORDS = 16
-# Distances are integers below this.
+#: Distances are integers below this.
 BINS = 1024
-# Distance of rows that never count: removed rows and empty slots.
+#: Distance of rows that never count: removed rows and empty slots.
 NEVER = 32767
 _FIELDS = 4
-# Coordinates of a row at the outer levels, so that all codes have length 32.
+#: Coordinates of a row at the outer levels, so that all codes have length 32.
 _OUTER = 96
-# Level of a query coordinate of one standard deviation.
+#: Level of a query coordinate of one standard deviation.
 _UNIT = 24
 LARGEST = 127
-# Largest product of a unit query with a code, which is distance 0; and bits by which products are reduced to
-# distances.
+#: Largest product of a unit query with a code, which is distance 0; and bits by which products are reduced to
+#: distances.
 TOP, SHIFT = _UNIT * 16 * 32, 4
 
 

@@ -11,7 +11,7 @@ from memory.index.cuda.cells import sizes_for
 from memory.index.cuda.layout import PROBE_LIMIT, Cells, Sizes
 from memory.index.effort import EXACT, Effort
 
-# Number of probes that stands for a scan of all codes.
+#: Number of probes that stands for a scan of all codes.
 SCAN = PROBE_LIMIT + 1
 _FIRST = Effort(16, 512)
 _MOST_RERANK, _SCAN_RERANK, _MOST_SCANNED = 4096, 1024, 8192

@@ -10,7 +10,7 @@ from memory.index.cuda.rerank import K_LIMIT, best_keys, rerank_top
 from sparse_core.kernels.op import Impl
 
 _CELLS_AT_ONCE = 1 << 25
-# Rows scored again beyond k, because products of matrices round differently.
+#: Rows scored again beyond k, because products of matrices round differently.
 _SPARE = 32
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 Search = Callable[[Tensor], tuple[Tensor, ...]]
-# Number of cached graphs; the least recently used goes first.
+#: Number of cached graphs; the least recently used goes first.
 _KEPT = 32
 
 

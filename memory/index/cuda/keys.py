@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# Key of an empty place.
+#: Key of an empty place.
 MISSING = -(1 << 63)
 _LOW = 0xFFFFFFFF
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from memory.index.cuda.codes import QueryLevels
 
-# Most cells read per query.
+#: Most cells read per query.
 PROBE_LIMIT = 128
-# Number of neighbours up to which the sizes are used as given.
+#: Number of neighbours up to which the sizes are used as given.
 _USUAL_K = 64
 
 

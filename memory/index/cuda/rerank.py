@@ -9,7 +9,7 @@ from memory.index.cuda.keys import MISSING, RankedRows, keys_of, unpack_keys
 from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 _CELLS_AT_ONCE = 1 << 24
-# Keys that one program ranks; also the most neighbours.
+#: Keys that one program ranks; also the most neighbours.
 K_LIMIT = 1024
 
 RERANK_TOP: Op[()] = Op(

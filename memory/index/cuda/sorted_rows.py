@@ -20,16 +20,16 @@ from memory.index.effort import Effort
 from memory.index.neighbours import Among, Ids, check_ids
 from sparse_core.kernels.op import Impl
 
-# Largest tail: rows outside the cells that every query is compared with; the next search sorts in a longer
-# one.
+#: Largest tail: rows outside the cells that every query is compared with; the next search sorts in a longer
+#: one.
 TAIL_LIMIT = 4096
-# Most queries of one graph.
+#: Most queries of one graph.
 BATCH_LIMIT = 1024
-# On a CPU, the candidates of a few queries already fill the cache.
+#: On a CPU, the candidates of a few queries already fill the cache.
 _CPU_BATCH = 32
-# Most rows of cells that one graph has room for.
+#: Most rows of cells that one graph has room for.
 ROOM = 1 << 27
-# Shares of removed rows at which cells are rebuilt, and at which space is freed.
+#: Shares of removed rows at which cells are rebuilt, and at which space is freed.
 _DEAD_SHARE, _DEAD_SPACE = 0.125, 0.25
 
 

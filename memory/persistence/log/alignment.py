@@ -19,11 +19,11 @@ from memory.persistence.rows import Image, poses_of
 from memory.persistence.sql import Connection
 from memory.types import Memory
 
-# Operation name in the log.
+#: Operation name in the log.
 OPERATION = "align"
-# Motion from a robot's map into the store's, by robot and map; missing ones are the identity.
+#: Motion from a robot's map into the store's, by robot and map; missing ones are the identity.
 Frames: TypeAlias = Mapping[tuple[str, str], Motion]
-# Memories read at a time.
+#: Memories read at a time.
 _PORTION = 5000
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from memory.persistence.ids import concat
 from memory.types import Memory
 
-# First and last of ids without a gap.
+#: First and last of ids without a gap.
 Run = tuple[int, int]
 
 

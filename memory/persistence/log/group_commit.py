@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 
-# Most operations per transaction.
+#: Most operations per transaction.
 LARGEST_GROUP = 4096
 
 

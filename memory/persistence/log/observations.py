@@ -17,7 +17,7 @@ from memory.persistence.log.journal import Counters, insert_log_rows, undone_aft
 from memory.persistence.sql import Connection
 from memory.types import Memory, Visit, saturated
 
-# Most visits that the log keeps in full; beyond, undone observations are subtracted.
+#: Most visits that the log keeps in full; beyond, undone observations are subtracted.
 KEPT_VISITS = 64
 SELECT = "SELECT time_ns, count, first_seen_ns, last_seen_ns FROM memory WHERE id = ?"
 ASSIGN = "UPDATE memory SET count = ?, first_seen_ns = ?, last_seen_ns = ?, visits = ? WHERE id = ?"

@@ -27,10 +27,10 @@ from memory.persistence.log.observations import Observations
 from memory.persistence.rows import SCALARS, TEXTS, Image, PreparedRows, join, poses_of
 from memory.persistence.sql import Connection
 
-# Columns of ``memory`` that counted observations change.
+#: Columns of ``memory`` that counted observations change.
 SEEN = ("count", "first_seen_ns", "last_seen_ns")
 TIME = SCALARS.index("time_ns")
-# Poses per row of ``log_pose``.
+#: Poses per row of ``log_pose``.
 POSE_PART = 65536
 
 

@@ -26,9 +26,9 @@ from memory.persistence.rows import SCALARS, Image, prepare
 from memory.persistence.sql import Connection
 from memory.types import Memory
 
-# Operation name in the log.
+#: Operation name in the log.
 OPERATION = "sync"
-# Smallest clock difference that is reported; below it may be network delay.
+#: Smallest clock difference that is reported; below it may be network delay.
 LATE_NS = 60 * 10**9
 _NONE = np.zeros(0, np.int64)
 _STATE = SCALARS.index("state")

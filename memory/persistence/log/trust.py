@@ -12,7 +12,7 @@ from memory.persistence.log.operations import OperationResult
 from memory.persistence.sql import Connection
 from memory.types import check_text
 
-# Operation name in the log.
+#: Operation name in the log.
 OPERATION = "trust"
 
 

@@ -21,17 +21,17 @@ _SEES = '((SELECT sees_all()) OR map_id = ANY ((SELECT seen_maps())::text[] COLL
 _SEES_MEMORY = "((SELECT sees_all()) OR (SELECT true FROM memory AS m WHERE m.id = {}.id))"
 _OWN = "writer = session_user"
 _OWN_MEMORY = "EXISTS (SELECT FROM memory AS m WHERE m.id = embedding.id AND m.writer = session_user)"
-# Columns that only the writer of a row may change; counts of observations and accesses are open to all who
-# see it.
+#: Columns that only the writer of a row may change; counts of observations and accesses are open to all who
+#: see it.
 _KEPT = (
     "id", "time_ns", "map_id", "kind", "label", "confidence", "reward", "marked", "state", "importance", "x",
     "y", "z", "yaw", "covariance", "caption", "payload", "evidence", "provenance", "words", "writer",
 )  # fmt: skip
-# Tables that readers read, and tables that writers also write.
+#: Tables that readers read, and tables that writers also write.
 _READ = ("meta", "part", "memory", "embedding", "visited", "slot", "vocabulary", "log", "log_row", "log_pose")
 _WRITTEN = ("embedding", "visited", "vocabulary")
 _APPENDED = ("slot",)
-# All columns of these tables but those that record the writer of a row, and what it is about.
+#: All columns of these tables but those that record the writer of a row, and what it is about.
 _SIGNED = {
     "memory": COLUMNS,
     "log": ("generation", "time_ns", "operation", "first_id", "next_id", "undoes", "detail", "token", "crc"),
@@ -103,8 +103,8 @@ GUARDED = Migration(
     ),
 )  # fmt: skip
 
-# Only the owner sets trust and alignments, and undoes them. An undo may concern one of these through other
-# undos, so nobody else's undo can be undone either.
+#: Only the owner sets trust and alignments, and undoes them. An undo may concern one of these through other
+#: undos, so nobody else's undo can be undone either.
 SETTLED = Migration(
     "alignments and trust are the owner's",
     (

@@ -8,7 +8,7 @@ from memory.persistence.postgres import words
 from memory.persistence.reports import CheckReport
 from memory.persistence.sql import Connection
 
-# Queries that must return 0, and the message with their number.
+#: Queries that must return 0, and the message with their number.
 _CHECKS = (
     ("SELECT count(*) FROM embedding e WHERE NOT EXISTS (SELECT 1 FROM memory m WHERE m.id = e.id)",
      "embedding: {} vectors of memories that are not there"),

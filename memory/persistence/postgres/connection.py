@@ -24,13 +24,13 @@ from memory.errors import (
 from memory.persistence.deadline import check_deadline, current
 from memory.persistence.postgres.engine import PostgresEngine
 
-# Most connections per process, and seconds to wait for one.
+#: Most connections per process, and seconds to wait for one.
 MOST_CONNECTIONS, WAIT_S = 32, 30.0
-# Seconds after which a pool restarts its connection attempts. Its waits double each time, so it would notice
-# a server that was away for minutes only minutes later.
+#: Seconds after which a pool restarts its connection attempts. Its waits double each time, so it would notice
+#: a server that was away for minutes only minutes later.
 AGAIN_S = 5.0
-# Default connection options, which detect a silent network within a minute; Linux waits for two hours by
-# default.
+#: Default connection options, which detect a silent network within a minute; Linux waits for two hours by
+#: default.
 ALIVE = {"keepalives_idle": 20, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 50_000}
 
 

@@ -45,7 +45,7 @@ from memory.persistence.sql import check_version
 from memory.query import Filter
 from memory.types import check_integer
 
-# Lock for creating tables: "RCLL" in ASCII, as in the files of stores.
+#: Lock for creating tables: "RCLL" in ASCII, as in the files of stores.
 _MAKING = 0x52434C4C
 
 

@@ -13,7 +13,7 @@ from memory.errors import StoreError
 from memory.persistence.postgres import server
 from sparse_core.common.files import replacing
 
-# Name of the file.
+#: Name of the file.
 FILE_NAME = "store.dump"
 
 

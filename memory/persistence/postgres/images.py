@@ -31,7 +31,7 @@ SELECT = (
     f"SELECT m.id, {', '.join('m.' + name for name in (*SCALARS, *ACCESS, *PLACE, *TEXTS))}, v.visits"
     " FROM memory AS m LEFT JOIN visited AS v ON v.id = m.id WHERE m.id = ANY(?::bigint[])"
 )
-# Header and trailer of binary COPY data, see PostgreSQL's documentation of COPY.
+#: Header and trailer of binary COPY data, see PostgreSQL's documentation of COPY.
 COPY_HEAD, COPY_END = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0), struct.pack(">h", -1)
 
 

@@ -19,19 +19,19 @@ from memory.persistence.rows import Slot
 from memory.persistence.sql import Condition, where
 from memory.query import Filter
 
-# Most numbers of a vector that the server can index.
+#: Most numbers of a vector that the server can index.
 MOST_DIM = 4000
-# Neighbours per vector in a graph, and candidates to choose them from. With pgvector's default of 64, some of
-# 200,000 vectors are unreachable at any effort.
+#: Neighbours per vector in a graph, and candidates to choose them from. With pgvector's default of 64, some of
+#: 200,000 vectors are unreachable at any effort.
 NEIGHBOURS, CHOSEN_FROM = 16, 128
-# Neighbours kept per step through a graph of so many vectors for the usual aim; it grows with the square root
-# of their number. The server's maximum is 1000.
+#: Neighbours kept per step through a graph of so many vectors for the usual aim; it grows with the square root
+#: of their number. The server's maximum is 1000.
 EFFORT, EFFORT_ROWS, USUAL, MOST_EFFORT = 200, 200_000, 0.95, 1000
-# Smallest number kept.
+#: Smallest number kept.
 LEAST_EFFORT = 100
-# Most matches of a filter that are compared one by one, without the graph.
+#: Most matches of a filter that are compared one by one, without the graph.
 FEW = 10_000
-# Multiples of ``k`` that are fetched within the bounds of a circle or polygon, until ``k`` lie in it.
+#: Multiples of ``k`` that are fetched within the bounds of a circle or polygon, until ``k`` lie in it.
 _JUDGED = (2, 8, 32)
 
 

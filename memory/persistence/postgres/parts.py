@@ -17,9 +17,9 @@ from memory.persistence.log.journal import Counters
 from memory.persistence.postgres import words
 from memory.persistence.sql import Migration
 
-# Partitioned tables.
+#: Partitioned tables.
 PARTED = ("memory", "embedding", "visited")
-# Seconds to wait for readers when a part begins; the next call tries again.
+#: Seconds to wait for readers when a part begins; the next call tries again.
 WAIT_S = 10
 
 _INDEXES = {
@@ -47,7 +47,7 @@ def _partition_statements(table: str) -> list[str]:
     ]
 
 
-# The existing tables become the first part, unchanged.
+#: The existing tables become the first part, unchanged.
 IN_PARTS = Migration(
     "parts by month",
     (

@@ -12,7 +12,7 @@ from memory.persistence.postgres.access import GUARDED, SETTLED
 from memory.persistence.postgres.parts import IN_PARTS
 from memory.persistence.sql import Connection, Migration
 
-# Name of the version in ``meta``.
+#: Name of the version in ``meta``.
 SCHEMA = "schema"
 
 VERSION_1 = Migration(
@@ -95,20 +95,20 @@ VERSION_1 = Migration(
     ),
 )
 
-# NaN in x, y and z; an older release would show it as a position.
+#: NaN in x, y and z; an older release would show it as a position.
 UNPLACED = Migration("positions may be unknown", ())
 
-# Done by :func:`memory.persistence.postgres.words.renew`, because the server does not fold words.
+#: Done by :func:`memory.persistence.postgres.words.renew`, because the server does not fold words.
 FOLDED = Migration("words of every script", ())
 
-# Version ``n`` is the state after the first ``n`` migrations.
+#: Version ``n`` is the state after the first ``n`` migrations.
 MIGRATIONS: tuple[Migration, ...] = (VERSION_1, IN_PARTS, GUARDED, SETTLED, UNPLACED, FOLDED)
-# SQL of the bytes of tables and indexes.
+#: SQL of the bytes of tables and indexes.
 SIZE = (
     "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class AS c"
     " WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'"
 )
-# Tables with rows of memories, which an erasure rewrites.
+#: Tables with rows of memories, which an erasure rewrites.
 ERASED = ("memory", "embedding", "visited", "vocabulary", "log_row", "log_pose")
 
 

@@ -17,7 +17,7 @@ from memory.persistence.rows import ORDERS, RANKED, Columns, Order, TextHits
 from memory.persistence.sql import Condition, where
 from memory.query import Filter
 
-# Condition that no memory matches.
+#: Condition that no memory matches.
 NOTHING = Condition("false", ())
 COLUMNS = (
     "m.id, m.time_ns, m.confidence, m.reward, m.importance, m.marked, m.count, m.access_count,"

@@ -15,13 +15,13 @@ from typing import Any
 
 from memory.errors import StoreError
 
-# Name of the instance within its folder.
+#: Name of the instance within its folder.
 NAME = "sparsight"
-# User that runs the server if root starts it, because PostgreSQL refuses to run as root.
+#: User that runs the server if root starts it, because PostgreSQL refuses to run as root.
 OTHER_USER = "nobody"
-# pg0 disables disk syncs by default, but acknowledged operations must be durable.
+#: pg0 disables disk syncs by default, but acknowledged operations must be durable.
 DURABLE = {"fsync": "on"}
-# Seconds that a command may take; the first one unpacks the server.
+#: Seconds that a command may take; the first one unpacks the server.
 LONGEST_S = 120
 
 

@@ -20,7 +20,7 @@ from memory.persistence.reports import Progress
 from memory.persistence.slots import read_slots
 from memory.types import check_text
 
-# Seconds that an erasure waits for readers.
+#: Seconds that an erasure waits for readers.
 ERASE_WAIT_S = 10
 
 

@@ -13,7 +13,7 @@ from memory.persistence import vocabulary
 from memory.persistence.sql import Connection
 from memory.terms import terms
 
-# Most letters of a word, and most words of a memory, in the server's index; the rest is not searched.
+#: Most letters of a word, and most words of a memory, in the server's index; the rest is not searched.
 LONGEST, MOST = 400, 16_000
 
 

@@ -29,13 +29,13 @@ from memory.persistence.sqlite.engine import SqliteEngine
 
 Mode = Literal["rwc", "rw", "ro", "immutable"]
 
-# Seconds that SQLite waits for a lock of another connection.
+#: Seconds that SQLite waits for a lock of another connection.
 BUSY_TIMEOUT_S = 10.0
-# Errors of code that reads damaged rows; arguments are checked before.
+#: Errors of code that reads damaged rows; arguments are checked before.
 UNREADABLE = (IndexError, KeyError, struct.error, UnicodeDecodeError, json.JSONDecodeError)
-# Messages of SQLite and Python about damage that have no error code.
+#: Messages of SQLite and Python about damage that have no error code.
 DAMAGE = ("malformed", "Could not decode", "no such table", "no such column", "vtable constructor")
-# Pages of the write-ahead log after which SQLite copies them into the database: 16 MiB.
+#: Pages of the write-ahead log after which SQLite copies them into the database: 16 MiB.
 CHECKPOINT_PAGES = 4096
 
 
@@ -211,7 +211,7 @@ class _Code(IntEnum):
     NOTADB = 26
 
 
-# Extended code of a write that the system refuses.
+#: Extended code of a write that the system refuses.
 _IOERR_WRITE = 10 | 3 << 8
 # Codes by message, because errors have no code before Python 3.11.
 _CODES_BY_MESSAGE = {

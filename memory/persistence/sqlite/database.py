@@ -28,7 +28,7 @@ from memory.persistence.sqlite.repair import checks, losses, renewal
 from memory.persistence.sqlite.writer import SqliteWriter
 from memory.types import check_integer
 
-# Operations on this many memories truncate the write-ahead log afterwards.
+#: Operations on this many memories truncate the write-ahead log afterwards.
 LARGE = 10_000
 
 

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from memory.errors import StoreError, StoreLockedError, StoreReadOnlyError
 
-# Bytes of the file's first line, the process id, and of its second.
+#: Bytes of the file's first line, the process id, and of its second.
 PID_BYTES, LINE_BYTES = 16, 112
 
 

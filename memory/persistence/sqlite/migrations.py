@@ -14,9 +14,9 @@ from memory.persistence.sql import Migration, check_version
 from memory.persistence.sqlite import tables, text_index
 from memory.persistence.sqlite.connection import transaction
 
-# Rows per transaction that get checksums after a migration.
+#: Rows per transaction that get checksums after a migration.
 AT_ONCE = 20_000
-# Remark while rows of an older store have no checksums.
+#: Remark while rows of an older store have no checksums.
 BARE = (
     "rows from before version 3 have no checksums yet. They get them when the store is opened with free space"
 )
@@ -163,10 +163,10 @@ VERSION_3 = Migration(
     ),
 )
 
-# No table changes, but an older release would show its readers the raw values of the log.
+#: No table changes, but an older release would show its readers the raw values of the log.
 VERSION_4 = Migration("reasons of the log are values; those of before are sentences, and stay", ())
 
-# No table changes, but an older release would treat such memories as lost.
+#: No table changes, but an older release would treat such memories as lost.
 VERSION_5 = Migration("positions may be unknown; those of before are kept as they are", ())
 
 VERSION_6 = Migration(
@@ -190,7 +190,7 @@ VERSION_6 = Migration(
     ),
 )
 
-# Version ``n`` is the state after the first ``n`` migrations.
+#: Version ``n`` is the state after the first ``n`` migrations.
 MIGRATIONS: tuple[Migration, ...] = (VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6)
 
 

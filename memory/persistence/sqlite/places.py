@@ -21,22 +21,22 @@ from memory.persistence import meta
 from memory.persistence.ids import distinct
 from memory.persistence.sqlite import poses
 
-# Memories per block.
+#: Memories per block.
 BLOCK = 256
-# Most memories without a block between transactions.
+#: Most memories without a block between transactions.
 TAIL = 8192
-# Number of runs of new blocks that are merged into one,
+#: Number of runs of new blocks that are merged into one,
 SMALL_RUNS = 4
-# with at most this many memories, which limits the length of a transaction.
+#: with at most this many memories, which limits the length of a transaction.
 RUN = 32768
-# Rebuild all blocks if more than one in ``REBUILD`` memories moves at once, or if blocks hold ``STALE`` times
-# more memories than ever existed.
+#: Rebuild all blocks if more than one in ``REBUILD`` memories moves at once, or if blocks hold ``STALE`` times
+#: more memories than ever existed.
 REBUILD, STALE = 4, 4
-# A block costs as much as this many rows of ``pose``; scan all rows if that is cheaper.
+#: A block costs as much as this many rows of ``pose``; scan all rows if that is cheaper.
 BROAD = 16
-# The R*Tree uses single precision: clamp larger coordinates,
+#: The R*Tree uses single precision: clamp larger coordinates,
 PLACE_LIMIT = 3.4e38
-# and treat smaller ones as 0, because SQLite rounds subnormal numbers in the wrong direction.
+#: and treat smaller ones as 0, because SQLite rounds subnormal numbers in the wrong direction.
 PLACE_TINY = 1e-30
 
 CREATE_PLACE = "CREATE VIRTUAL TABLE place USING rtree(block, x0, x1, y0, y1)"

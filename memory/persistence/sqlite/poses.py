@@ -18,9 +18,9 @@ from memory.errors import CorruptStoreError
 from memory.persistence import checksums
 from memory.persistence.poses import POSE, POSE_COLUMNS, SPREAD, has_pose
 
-# Ids per row; their poses fit on a page of 4096 bytes.
+#: Ids per row; their poses fit on a page of 4096 bytes.
 CHUNK = 126
-# Read ids one by one if fewer than this share a row.
+#: Read ids one by one if fewer than this share a row.
 SCATTERED = 6
 
 POSE_BYTES = 8 * POSE

@@ -19,18 +19,18 @@ from memory.persistence.sqlite import places
 from memory.persistence.sqlite.text_index import expression as expression_of
 from memory.query import Filter
 
-# Index entries counted to decide whether something is common.
+#: Index entries counted to decide whether something is common.
 COUNTED = 2048
-# Most ids of a place or of words that are looked up one by one; more are compared with the columns' results.
+#: Most ids of a place or of words that are looked up one by one; more are compared with the columns' results.
 FEW = 16384
-# Most ids that are each looked up in the text index, instead of reading all memories with common words.
+#: Most ids that are each looked up in the text index, instead of reading all memories with common words.
 PROBES = 1024
-# Weight that FTS5 gives a word in half of the memories or more, and the smallest score with another word. If
-# all words are common, scores are scaled to weight 1, because they would show as 0.
+#: Weight that FTS5 gives a word in half of the memories or more, and the smallest score with another word. If
+#: all words are common, scores are scaled to weight 1, because they would show as 0.
 COMMON_WEIGHT, COMMON_SCORE = 1e-6, 1e-3
-# Rows compared with such ids at first.
+#: Rows compared with such ids at first.
 STRETCH = 1024
-# Most pairs of map and label that are queried one by one.
+#: Most pairs of map and label that are queried one by one.
 PAIRS = 64
 
 

@@ -32,7 +32,7 @@ from memory.persistence.rows import (
 from memory.persistence.slots import add_slot, read_slots
 from memory.persistence.sqlite import places, poses, text_index
 
-# Rows fetched at a time.
+#: Rows fetched at a time.
 STRETCH = 1024
 INSERT_VECTOR = "INSERT OR REPLACE INTO vector (key, half, crc) VALUES (?, ?, ?)"
 SELECT_IMAGES = (
@@ -46,7 +46,7 @@ SELECT_VECTORS = (
     f" ON v.key BETWEEN j.value * {SLOTS} AND j.value * {SLOTS} + {SLOTS - 1}"
 )
 
-# Columns bound for a single new row, and its access counts.
+#: Columns bound for a single new row, and its access counts.
 NEW_COLUMNS, NEW_TEXTS = (*SCALARS, "vectors", "visits", "crc"), (*TEXTS, "crc")
 NEW_ACCESS = tuple(DEFAULTS[name] for name in ACCESS)
 LABEL, CAPTION = SCALARS.index("label"), TEXTS.index("caption")

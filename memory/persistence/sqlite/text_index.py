@@ -20,7 +20,7 @@ _DELETE = (
     "INSERT INTO words (words, rowid, label, caption)"
     " SELECT 'delete', id, label, caption FROM text_source WHERE id = ?"
 )
-# Expected content of ``folded``, with the function of :func:`register_function`.
+#: Expected content of ``folded``, with the function of :func:`register_function`.
 FOLD = (
     "SELECT id, label, caption FROM (SELECT m.id AS id, indexed(m.label) AS label,"
     " indexed(b.caption) AS caption, m.label AS was_label, b.caption AS was_caption"

@@ -16,9 +16,9 @@ from memory.persistence.sqlite.connection import is_failed_write, transaction, t
 from memory.persistence.sqlite.files import FILE_NAME, make_folder
 from sparse_core.common.files import replacing, sync
 
-# Pages copied between two reports of progress: 4 MiB.
+#: Pages copied between two reports of progress: 4 MiB.
 STEP_PAGES = 1024
-# Remark while an erasure is unfinished.
+#: Remark while an erasure is unfinished.
 WAITS = "memories were removed, but their old bytes stay in the files until the database is rewritten"
 
 

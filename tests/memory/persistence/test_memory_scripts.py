@@ -98,7 +98,9 @@ def test_a_wrong_row_of_terms_is_found_and_mended(tmp_path: Path) -> None:
         connection.execute("DELETE FROM folded WHERE id = 2")
     connection.close()
     with MemoryStore.open(tmp_path) as store:
-        assert store.check().problems == tuple(f"words: memory {id} is not as in the table" for id in (1, 2))
+        assert store.check().problems == tuple(
+            f"words: memory {id} does not match the table" for id in (1, 2)
+        )
         assert store.check(repair=True).ok
         check_found(store)
 

@@ -13,9 +13,9 @@ from zlib import crc32
 
 from memory.persistence.checksums import HALF, Layout
 
-# Largest row that is examined, in bytes.
+#: Largest row that is examined, in bytes.
 MOST_BYTES = 1 << 16
-# Bytes from the end, and bit, by the change of the checksum; grows with the rows examined.
+#: Bytes from the end, and bit, by the change of the checksum; grows with the rows examined.
 _places: dict[int, tuple[int, int]] = {}
 _reached: list[int] = []
 

@@ -36,9 +36,9 @@ from memory.persistence.sqlite.migrations import BARE
 from memory.persistence.sqlite.repair.salvage import VECTORS_OF, WITHOUT_SPREAD, WITHOUT_VISITS
 from memory.persistence.sqlite.tables import selection
 
-# Most problems listed per category.
+#: Most problems listed per category.
 SHOWN = 20
-# Index of the JSON column in a selected row of a layout.
+#: Index of the JSON column in a selected row of a layout.
 JSON_COLUMNS = {BODY: 2, LOG: 7, LOG_ROW: 4}
 
 
@@ -87,7 +87,7 @@ def find_problems(connection: sqlite3.Connection, folder: Path, *, writer: bool)
     return found
 
 
-# Errors of unreadable rows; an interruption is not one of them.
+#: Errors of unreadable rows; an interruption is not one of them.
 UNREADABLE = (sqlite3.DatabaseError, CorruptStoreError, LookupError, TypeError, ValueError, OverflowError)
 
 
@@ -195,7 +195,7 @@ def check_poses(connection: sqlite3.Connection, writer: bool) -> list[str]:
     # The position of a memory without a known place is NaN as a whole.
     placed = np.isfinite(values[:, :3]).all(axis=1) | np.isnan(values[:, :3]).all(axis=1)
     wrong = posed[~(placed & np.isfinite(values[:, 3]))]
-    found += [f"pose: that of memory {id} is not finite" for id in wrong[:SHOWN]]
+    found += [f"pose: the pose of memory {id} is not finite" for id in wrong[:SHOWN]]
     return found + [f"spread: {id} has no memory" for id in absent(poses.spread_ids(connection), ids)]
 
 
@@ -244,17 +244,17 @@ def check_words(connection: sqlite3.Connection, writer: bool) -> list[str]:
         "SELECT id FROM memory WHERE id NOT IN (SELECT id FROM words_docsize) UNION ALL"
         " SELECT id FROM words_docsize WHERE id NOT IN (SELECT id FROM memory) LIMIT ?"
     )
-    found = [f"words: memory {id} is not as in the table" for (id,) in connection.execute(sql, (SHOWN,))]
+    found = [f"words: memory {id} does not match the table" for (id,) in connection.execute(sql, (SHOWN,))]
     if writer and not found:
         found += [
-            f"words: memory {id} is not as in the table"
+            f"words: memory {id} does not match the table"
             for id in text_index.find_mismatches(connection, SHOWN)
         ]
     if writer and not found:
         try:
             connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
         except sqlite3.DatabaseError as error:
-            found.append(f"words: not as in the table ({error})")
+            found.append(f"words: the index does not match the table ({error})")
     return found
 
 
@@ -282,20 +282,21 @@ def check_place(connection: sqlite3.Connection, writer: bool) -> list[str]:
     blocked, where = np.concatenate(ids), np.concatenate(points)
     right = (poses.read(connection, blocked)[:, :2] == where).all(axis=1)
     lost = known[~waiting & ~np.isin(known, blocked[right])]
-    return (found + [f"place: memory {id} is not as in the table" for id in lost.tolist()])[:SHOWN]
+    return (found + [f"place: memory {id} does not match the table" for id in lost.tolist()])[:SHOWN]
 
 
 def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
     """Check that vectors belong to a memory and a slot, have its length, and are unit vectors."""
     found = [
-        f"vector: memory {id} has not those that it had"
+        f"vector: the vectors of memory {id} do not match its row"
         for id, _, _ in connection.execute(f"{VECTORS_OF} WHERE had <> has LIMIT ?", (SHOWN,))
     ]
     found += [
-        f"visited: memory {id} has not those that it had" for (id,) in connection.execute(WITHOUT_VISITS)
+        f"visited: the visits of memory {id} do not match its row"
+        for (id,) in connection.execute(WITHOUT_VISITS)
     ][:SHOWN]
     for (chunk,) in connection.execute(WITHOUT_SPREAD):
-        found.append(f"spread: {name_of(POSE, chunk)} has not those that it had")
+        found.append(f"spread: the covariances of {name_of(POSE, chunk)} do not match it")
     orphans = f"SELECT key FROM vector WHERE key / {SLOTS} NOT IN (SELECT id FROM memory) LIMIT ?"
     found += [f"vector: key {key} has no memory" for (key,) in connection.execute(orphans, (SHOWN,))]
     sizes = (
@@ -303,7 +304,8 @@ def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
         " WHERE dim IS NULL OR length(half) <> 2 * dim LIMIT ?"
     )
     for key, size, dim in connection.execute(sizes, (SHOWN,)):
-        found.append(f"vector: key {key} has {size} bytes, its encoder {dim or 'no'} numbers")
+        wrong = "no encoder" if dim is None else f"{size} bytes instead of {2 * dim}"
+        found.append(f"vector: key {key} has {wrong}")
     bad = 0
     with np.errstate(all="ignore"):
         for key, half in connection.execute("SELECT key, half FROM vector"):
@@ -313,7 +315,7 @@ def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
             if not 0.98 < numbers @ numbers < 1.02:
                 bad += 1
                 if bad <= SHOWN:
-                    found.append(f"vector: key {key} is no unit vector")
+                    found.append(f"vector: key {key} is not a unit vector")
     return found
 
 
@@ -328,7 +330,7 @@ def check_visits(connection: sqlite3.Connection, writer: bool) -> list[str]:
             found.append(f"visited: {error}")
         else:
             if (kept[0].first_ns, kept[-1].last_ns) != (first, last):
-                found.append(f"visited: those of memory {id} are not of the time of their row")
+                found.append(f"visited: the visits of memory {id} do not match the times of their row")
     return found[:SHOWN]
 
 
@@ -344,7 +346,7 @@ SORTS = {
     "visited": check_visits,
     "erasure": check_erasure,
 }
-# Categories that a repair in place fixes, if nothing else is wrong.
+#: Categories that a repair in place fixes, if nothing else is wrong.
 DERIVED = {"words", "place", "erasure", "settings"}
 
 

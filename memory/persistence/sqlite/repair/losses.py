@@ -13,7 +13,7 @@ from memory.persistence.sqlite.lock import Acknowledgement
 from memory.persistence.sqlite.repair import wal
 from sparse_core.common.files import sync
 
-# Name of the log entry about it.
+#: Name of the log entry about it.
 OPERATION = "lost"
 
 

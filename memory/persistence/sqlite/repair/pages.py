@@ -16,9 +16,9 @@ from typing import NamedTuple
 Value = int | float | str | bytes | None
 
 TABLE_LEAF, INDEX_LEAF = 0x0D, 0x0A
-# Most columns of a row; a record with more is not a row.
+#: Most columns of a row; a record with more is not a row.
 MOST_COLUMNS = 64
-# Text that is not UTF-8 keeps its bytes.
+#: Text that is not UTF-8 keeps its bytes.
 ERRORS = "surrogateescape"
 
 

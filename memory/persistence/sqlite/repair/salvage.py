@@ -26,7 +26,7 @@ from memory.persistence.sqlite.repair.pages import Pages
 from memory.persistence.sqlite.repair.sorter import take_rows
 from memory.persistence.sqlite.tables import SELECT_VECTORS, note_parts, renew
 
-# Log names of a repair, and of lost operations.
+#: Log names of a repair, and of lost operations.
 OPERATION, LOST = "repair", "lost"
 
 
@@ -213,12 +213,12 @@ def _note_lost_parts(connection: sqlite3.Connection, touched: set[int]) -> list[
     return lost
 
 
-# Encoders of each memory as bits: those with a vector when it was stored, and now.
+#: Encoders of each memory as bits: those with a vector when it was stored, and now.
 VECTORS_OF = (
     "SELECT id, had, has FROM (SELECT m.id AS id, m.vectors AS had, (SELECT coalesce(sum(1 << (key % 64)), 0)"
     " FROM vector WHERE key BETWEEN 64 * m.id AND 64 * m.id + 63) AS has FROM memory AS m)"
 )
-# Memories with missing or unexpected visits, and rows of poses with such covariances.
+#: Memories with missing or unexpected visits, and rows of poses with such covariances.
 WITHOUT_VISITS = "SELECT id FROM memory WHERE visits <> (id IN (SELECT id FROM visited))"
 WITHOUT_SPREAD = "SELECT chunk FROM pose WHERE spread <> (chunk IN (SELECT chunk FROM spread))"
 

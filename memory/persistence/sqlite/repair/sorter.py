@@ -10,7 +10,7 @@ from memory.persistence.checksums import LAYOUTS, Layout, kind_of
 from memory.persistence.sqlite.repair.bits import repaired_row
 from memory.persistence.sqlite.repair.pages import ERRORS, Pages, Record, Value
 
-# Rows inserted at once.
+#: Rows inserted at once.
 AT_ONCE = 1024
 
 

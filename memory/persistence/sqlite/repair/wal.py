@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 HEADER, FRAME_HEADER = 32, 24
 MAGIC = 0x377F0682
-# Effect of a checksum step on its two numbers: s0' = s0 + s1 + a; s1' = s0' + s1 + b.
+#: Effect of a checksum step on its two numbers: s0' = s0 + s1 + a; s1' = s0' + s1 + b.
 _STEP = np.array([[1, 1], [1, 2]], np.uint64)
 _MASK = np.uint64(0xFFFFFFFF)
 
