@@ -21,11 +21,11 @@ from memory.query import Filter
 
 #: Most numbers of a vector that the server can index.
 MOST_DIM = 4000
-#: Neighbours per vector in a graph, and candidates to choose them from. With pgvector's default of 64, some of
-#: 200,000 vectors are unreachable at any effort.
+#: Neighbours per vector in a graph, and candidates to choose them from. With pgvector's default of 64, some
+#: of 200,000 vectors are unreachable at any effort.
 NEIGHBOURS, CHOSEN_FROM = 16, 128
-#: Neighbours kept per step through a graph of so many vectors for the usual aim; it grows with the square root
-#: of their number. The server's maximum is 1000.
+#: Neighbours kept per step through a graph of so many vectors for the usual aim; it grows with the square
+#: root of their number. The server's maximum is 1000.
 EFFORT, EFFORT_ROWS, USUAL, MOST_EFFORT = 200, 200_000, 0.95, 1000
 #: Smallest number kept.
 LEAST_EFFORT = 100

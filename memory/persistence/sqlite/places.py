@@ -29,8 +29,8 @@ TAIL = 8192
 SMALL_RUNS = 4
 #: with at most this many memories, which limits the length of a transaction.
 RUN = 32768
-#: Rebuild all blocks if more than one in ``REBUILD`` memories moves at once, or if blocks hold ``STALE`` times
-#: more memories than ever existed.
+#: Rebuild all blocks if more than one in ``REBUILD`` memories moves at once, or if blocks hold ``STALE``
+#: times more memories than ever existed.
 REBUILD, STALE = 4, 4
 #: A block costs as much as this many rows of ``pose``; scan all rows if that is cheaper.
 BROAD = 16
