@@ -28,7 +28,7 @@ class State(Protocol):
 
     @property
     def rows(self) -> Rows:
-        """Return the vectors."""
+        """Vectors."""
         ...
 
 
@@ -99,7 +99,7 @@ class RowIndex(Generic[StateT]):
 
     @property
     def positions(self) -> int:
-        """Return the number of rows, including removed ones."""
+        """Number of rows, including removed ones."""
         return self._state.rows.count
 
     def stored(self, start: int, stop: int, *, most: int | None = None) -> tuple[Ids, Floats]:
@@ -108,12 +108,12 @@ class RowIndex(Generic[StateT]):
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the arrays."""
+        """Bytes of the arrays."""
         return self._state.rows.nbytes
 
     @property
     def tail(self) -> int:
-        """Return the number of rows that :meth:`merge` has to sort; searches find them too."""
+        """Number of rows that :meth:`merge` has to sort; searches find them too."""
         return 0
 
     def merge(self, *, whole: bool = False) -> None:

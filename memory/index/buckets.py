@@ -33,7 +33,7 @@ class Buckets(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the arrays."""
+        """Bytes of the arrays."""
         return self.offsets.nbytes + self.postings.nbytes
 
     def read(self, codes: NDArray[np.int64], code_bits: int) -> BucketRows:

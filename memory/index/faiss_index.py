@@ -155,12 +155,12 @@ class FaissIndex(RowIndex[RowState]):
 
     @property
     def trained(self) -> bool:
-        """Return True if the lists are in use."""
+        """True if the lists are in use."""
         return bool(self._index.is_trained)
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of vectors, ids and codes."""
+        """Bytes of vectors, ids and codes."""
         bytes_a_row = {"flat": 4 * self.dim, "half": 2 * self.dim, "rabitq": self.dim // 8 + 8}[self.lists]
         return super().nbytes + int(self._index.ntotal) * (bytes_a_row + 8)
 

@@ -81,12 +81,12 @@ class ITQIndex(RowIndex[_ITQState]):
 
     @property
     def trained(self) -> bool:
-        """Return True if the codes are in use."""
+        """True if the codes are in use."""
         return self._state.learned is not None
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the arrays."""
+        """Bytes of the arrays."""
         learned = 0 if self._state.learned is None else sum(array.nbytes for array in self._state.learned)
         return super().nbytes + self._state.codes.nbytes + learned
 

@@ -63,13 +63,13 @@ class IndexKind:
 
     @property
     def needs(self) -> str:
-        """Return the requirements as text."""
+        """Requirements as text."""
         package = f"{self.package} for GPUs" if self.has else self.package
         return " and ".join(filter(None, (package, "a GPU" if self.gpu else ""))) or "nothing"
 
     @property
     def missing(self) -> str:
-        """Return the missing requirements; empty if the index runs here."""
+        """Missing requirements; empty if the index runs here."""
         gone = []
         if self.package and importlib.util.find_spec(self.package) is None:
             gone.append(self.package)

@@ -50,7 +50,7 @@ class _LSHState(NamedTuple):
 
     @property
     def hashed(self) -> int:
-        """Return the number of rows in the tables; the rows after them are the tail, which is searched row by
+        """Number of rows in the tables; the rows after them are the tail, which is searched row by
         row.
         """
         return self.buckets[-1].stop if self.buckets else 0
@@ -132,14 +132,14 @@ class LSHIndex(RowIndex[_LSHState]):
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the arrays."""
+        """Bytes of the arrays."""
         state = self._state
         tables = sum(buckets.nbytes for buckets in state.buckets)
         return state.rows.nbytes + state.codes.nbytes + state.sketches.nbytes + tables
 
     @property
     def tail(self) -> int:
-        """Return the number of rows that are not in the tables yet; searches find them too."""
+        """Number of rows that are not in the tables yet; searches find them too."""
         return self._state.rows.count - self._state.hashed
 
     def merge(self, *, whole: bool = False) -> None:

@@ -67,7 +67,7 @@ class VectorIndex(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the arrays."""
+        """Bytes of the arrays."""
         ...
 
     def add(self, vectors: ArrayLike, ids: ArrayLike) -> None:
@@ -103,12 +103,12 @@ class LongTermIndex(VectorIndex, Protocol):
 
     @property
     def positions(self) -> int:
-        """Return the number of rows, including removed ones."""
+        """Number of rows, including removed ones."""
         ...
 
     @property
     def tail(self) -> int:
-        """Return the number of rows that :meth:`merge` has to sort; searches find them too."""
+        """Number of rows that :meth:`merge` has to sort; searches find them too."""
         ...
 
     def stored(self, start: int, stop: int, *, most: int | None = None) -> tuple[Ids, Floats]:

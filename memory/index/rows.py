@@ -55,12 +55,12 @@ class GrowingRows(Generic[Number]):
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the rows."""
+        """Bytes of the rows."""
         return self._fixed.nbytes + self._grown.nbytes
 
     @property
     def parts(self) -> tuple[NDArray[Number], NDArray[Number]]:
-        """Return the fixed part and the growing part, whose end may be unwritten."""
+        """Fixed part and the growing part, whose end may be unwritten."""
         return self._fixed, self._grown
 
     def append(self, rows: NDArray[Number]) -> None:
@@ -118,7 +118,7 @@ class Register:
 
     @property
     def count(self) -> int:
-        """Return the number of rows, including removed ones."""
+        """Number of rows, including removed ones."""
         return len(self._ids)
 
     def __len__(self) -> int:
@@ -126,7 +126,7 @@ class Register:
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of ids and marks."""
+        """Bytes of ids and marks."""
         return self._ids.nbytes + self._largest.nbytes + self._alive.nbytes
 
     def ids(self, count: int | None = None) -> Ids:
@@ -253,7 +253,7 @@ class Rows(Register):
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of vectors, ids and marks."""
+        """Bytes of vectors, ids and marks."""
         return super().nbytes + self.vectors.nbytes
 
     def add(self, vectors: ArrayLike, ids: ArrayLike) -> None:

@@ -127,18 +127,18 @@ class TieredIndex:
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the arrays."""
+        """Bytes of the arrays."""
         recent, long_term = self._tiers
         return recent.nbytes + (0 if long_term is None else long_term.nbytes)
 
     @property
     def tiers(self) -> tuple[FlatIndex, LongTermIndex | None]:
-        """Return the recent tier, and the long-term tier if there is one."""
+        """Recent tier, and the long-term tier if there is one."""
         return self._tiers
 
     @property
     def waiting(self) -> int:
-        """Return the number of vectors that should move on."""
+        """Number of vectors that should move on."""
         recent, long_term = self._tiers
         if long_term is None:
             return len(recent) - self.recent if len(recent) > self.dense else 0
@@ -146,7 +146,7 @@ class TieredIndex:
 
     @property
     def needs_building(self) -> bool:
-        """Return True if a first or larger long-term index has to be built."""
+        """True if a first or larger long-term index has to be built."""
         recent, long_term = self._tiers
         if long_term is None:
             return len(recent) > self.dense
@@ -154,7 +154,7 @@ class TieredIndex:
 
     @property
     def needs_calibration(self) -> bool:
-        """Return True if the long-term index was not measured, or has doubled or halved since."""
+        """True if the long-term index was not measured, or has doubled or halved since."""
         long_term = self._tiers.long_term
         return long_term is not None and needs_calibration(long_term)
 

@@ -49,7 +49,7 @@ class Outbox:
 
     @property
     def generation(self) -> int:
-        """Return the number of the store's last operation."""
+        """Number of the store's last operation."""
         return self._database.generation
 
     def start(self, position: Position) -> tuple[Point, bool]:

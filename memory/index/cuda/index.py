@@ -129,7 +129,7 @@ class CudaIndex:
 
     @property
     def positions(self) -> int:
-        """Return the number of rows, including removed ones."""
+        """Number of rows, including removed ones."""
         return self._sorted.rows.count
 
     def stored(self, start: int, stop: int, *, most: int | None = None) -> tuple[Ids, Floats]:
@@ -139,23 +139,23 @@ class CudaIndex:
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the arrays on the device."""
+        """Bytes of the arrays on the device."""
         cells = self._sorted.cells
         return self._sorted.rows.nbytes + (cells.nbytes if cells else 0)
 
     @property
     def tail(self) -> int:
-        """Return the number of rows that are in no cell yet; searches find them too."""
+        """Number of rows that are in no cell yet; searches find them too."""
         return self._sorted.tail
 
     @property
     def cells(self) -> int:
-        """Return the number of cells since the last merge."""
+        """Number of cells since the last merge."""
         return self._sorted.pivots
 
     @property
     def overflow(self) -> tuple[int, int]:
-        """Return the queries whose cells exceeded ``capacity`` so far, and the rows left out; waits for the
+        """Queries whose cells exceeded ``capacity`` so far, and the rows left out; waits for the
         device.
 
         Queries that measure the index, and those that fill a batch up to a power of two, count as well.

@@ -64,12 +64,12 @@ class Cells(NamedTuple):
 
     @property
     def hashed(self) -> int:
-        """Return the number of rows that the cells cover."""
+        """Number of rows that the cells cover."""
         return len(self.slots)
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the arrays."""
+        """Bytes of the arrays."""
         arrays = (self.base, self.starts, self.codes, self.rows, self.live, self.slots)
         return sum(array.numel() * array.element_size() for array in arrays)
 

@@ -35,12 +35,12 @@ class DeviceRows(Register):
 
     @property
     def capacity(self) -> int:
-        """Return the number of rows that fit."""
+        """Number of rows that fit."""
         return len(self.vectors)
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes on the device."""
+        """Bytes on the device."""
         arrays = (self.vectors, self.names, self.living_rows)
         return sum(array.numel() * array.element_size() for array in arrays)
 

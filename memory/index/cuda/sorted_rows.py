@@ -72,12 +72,12 @@ class SortedRows:
 
     @property
     def pivots(self) -> int:
-        """Return the number of cells."""
+        """Number of cells."""
         return self.cells.pivots if self.cells else 0
 
     @property
     def tail(self) -> int:
-        """Return the number of rows that are in no cell."""
+        """Number of rows that are in no cell."""
         return self.rows.count - (self.cells.hashed if self.cells else 0)
 
     def add(self, vectors: Tensor, ids: Ids) -> None:
@@ -126,7 +126,7 @@ class SortedRows:
 
     @property
     def is_due(self) -> bool:
-        """Return True if a search should merge first."""
+        """True if a search should merge first."""
         cells = self.cells
         return cells is None or self.tail > TAIL_LIMIT or self._dead > _DEAD_SHARE * cells.hashed
 
