@@ -46,8 +46,7 @@ def holds_frames(path: Path) -> bool:
 
 
 def read_frames(files: list[Path]) -> Iterator[Line]:
-    """Merge the rows of several files into JSON lines ordered by number; a file is open only while its rows
-    are read.
+    """Merge the rows of several files into JSON lines ordered by number, with few files open.
 
     Raises:
         DataError: a file is damaged or is not a table of detections.

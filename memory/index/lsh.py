@@ -50,9 +50,7 @@ class _LSHState(NamedTuple):
 
     @property
     def hashed(self) -> int:
-        """Number of rows in the tables; the rows after them are the tail, which is searched row by
-        row.
-        """
+        """Number of rows in the tables; the others are the tail, which is searched row by row."""
         return self.buckets[-1].stop if self.buckets else 0
 
 

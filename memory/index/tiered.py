@@ -228,9 +228,7 @@ class TieredIndex:
             self.calibrate()
 
     def adopt(self, index: LongTermIndex) -> None:
-        """Use a loaded index as the tier of an empty index: a flat one as the recent, any other as the
-        long-term tier.
-        """
+        """Use a loaded index as the recent tier of an empty one if it is flat, else as the long-term tier."""
         if isinstance(index, FlatIndex):
             self._tiers = _Tiers(index, None)
         else:

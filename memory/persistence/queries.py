@@ -241,9 +241,7 @@ class Queries(ABC):
             known.follow(connection)
 
     def frames(self) -> dict[tuple[str, str], Motion]:
-        """Return the motions from robots' maps into the store's, by robot and map; missing ones are the
-        identity.
-        """
+        """Return the motions from robots' maps into the store's; missing ones are the identity."""
         with self._read() as connection:
             return read_frames(connection)
 

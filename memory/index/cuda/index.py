@@ -155,10 +155,10 @@ class CudaIndex:
 
     @property
     def overflow(self) -> tuple[int, int]:
-        """Queries whose cells exceeded ``capacity`` so far, and the rows left out; waits for the
-        device.
+        """Queries whose cells exceeded ``capacity`` so far, and the rows left out.
 
-        Queries that measure the index, and those that fill a batch up to a power of two, count as well.
+        Reading it waits for the device. Queries that measure the index, and those that fill a batch up to a
+        power of two, count too.
         """
         queries, rows = self._sorted.overflow.tolist()
         return int(queries), int(rows)

@@ -29,8 +29,7 @@ def scan_top(
     live: Tensor | None = None,
     impl: Impl = "auto",
 ) -> Tensor:
-    """Return the slots with the ``count`` lowest (distance, slot), without a read-back, so that it can be
-    captured.
+    """Return the slots with the ``count`` lowest (distance, slot); a CUDA graph can capture it.
 
     Args:
         codes: (slots, 16) int32, see :func:`memory.index.cuda.codes.row_codes`.

@@ -131,11 +131,10 @@ class SortedRows:
         return cells is None or self.tail > TAIL_LIMIT or self._dead > _DEAD_SHARE * cells.hashed
 
     def search(self, queries: Tensor, k: int, effort: Effort, *, graphs: bool) -> DeviceNeighbours:
-        """Return the k nearest (at most 1024) of (queries, dim) float32 vectors by an effort; needs a merge
-        before.
+        """Return the k nearest (at most 1024) of float32 vectors by an effort; needs a merge before.
 
         Args:
-            queries: on the device.
+            queries: (queries, dim) on the device.
             graphs: capture the search for later ones of its size.
         """
         cells = self.cells

@@ -72,9 +72,7 @@ class ObservationSummary:
         return ObservationSummary(self.time_ns, count, first, last, joined)
 
     def before(self, taken: Iterable[Visit]) -> ObservationSummary:
-        """Return the summary without some counted observations; visits keep their span unless they become
-        empty.
-        """
+        """Return the summary without some observations; visits keep their span unless they become empty."""
         removed = list(taken)
         left = without_sights(self.visits, removed)
         count = max(self.count - sum(visit.sights for visit in removed), 1)

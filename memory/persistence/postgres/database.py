@@ -217,9 +217,7 @@ class PostgresDatabase(Upkeep):
         *,
         aim: float = nearest.USUAL,
     ) -> nearest.NearestVectors:
-        """Search by vector, see :func:`memory.persistence.postgres.nearest.search_nearest`; empty for an
-        unknown encoder.
-        """
+        """Search by vector, see :func:`.nearest.search_nearest`; empty for an unknown encoder."""
         with self._read() as connection:
             # The first slot exists as long as the store, so it needs no lookup.
             slots = self._counters.slots if encoder == DEFAULT_SLOT else read_slots(connection)
