@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +35,8 @@ from memory.query import Filter
 from memory.types import Memory, check_integer
 
 EVERYTHING = Filter()
+#: Memories read at a time.
+PORTION = 5000
 
 Result = TypeVar("Result")
 
@@ -87,6 +89,11 @@ class Queries(ABC):
             except UnknownMemoryError:
                 there = set(self.columns(ids).ids.tolist())
                 ids = [id for id in ids if id in there]
+
+    def stream(self, ids: NDArray[np.int64], *, vectors: bool = True) -> Iterator[Memory]:
+        """Yield the existing ones of these memories, which are read in portions."""
+        for start in range(0, len(ids), PORTION):
+            yield from self.present(ids[start : start + PORTION].tolist(), vectors=vectors)
 
     def ids(
         self, filter: Filter = EVERYTHING, *, order: Order = "id", limit: int | None = None

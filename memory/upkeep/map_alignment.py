@@ -15,9 +15,6 @@ from memory.persistence.database import Database
 from memory.query import Filter
 from memory.types import AWAY, Memory, positions_of
 
-#: Memories read at a time.
-_PORTION = 5000
-
 
 class Shift(NamedTuple):
     """How far an alignment moved memories.
@@ -103,9 +100,8 @@ def _seen(database: Database, robot: str, map_id: str | None) -> tuple[list[Memo
     ids = database.ids(Filter() if map_id is None else Filter(map_id=map_id))
     mine: list[Memory] = []
     others: list[Memory] = []
-    for at in range(0, len(ids), _PORTION):
-        for memory in database.present(ids[at : at + _PORTION].tolist()):
-            (mine if only_robot(memory) == robot else others).append(memory)
+    for memory in database.stream(ids):
+        (mine if only_robot(memory) == robot else others).append(memory)
     return mine, others
 
 

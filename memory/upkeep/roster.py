@@ -10,9 +10,6 @@ from memory.merging.motion import Motion
 from memory.merging.robots import seen_by
 from memory.persistence.database import Database
 
-#: Memories read at a time.
-_PORTION = 5000
-
 
 @dataclass
 class Robot:
@@ -49,18 +46,16 @@ def robots_of(database: Database) -> list[Robot]:
     """Return all robots with a memory or a setting, by name; reads every memory."""
     trust, frames = database.trusts(), database.frames()
     found: dict[str, Robot] = {}
-    ids = database.ids()
-    for at in range(0, len(ids), _PORTION):
-        for memory in database.present(ids[at : at + _PORTION].tolist(), vectors=False):
-            shares = seen_by(memory)
-            for name, share in shares.items():
-                robot = found.setdefault(name, Robot(name))
-                robot.memories += 1
-                robot.alone += len(shares) == 1
-                robot.sights += share.sights
-                first, last = robot.first_ns, robot.last_ns
-                robot.first_ns = share.first_ns if first is None else min(first, share.first_ns)
-                robot.last_ns = share.last_ns if last is None else max(last, share.last_ns)
+    for memory in database.stream(database.ids(), vectors=False):
+        shares = seen_by(memory)
+        for name, share in shares.items():
+            robot = found.setdefault(name, Robot(name))
+            robot.memories += 1
+            robot.alone += len(shares) == 1
+            robot.sights += share.sights
+            first, last = robot.first_ns, robot.last_ns
+            robot.first_ns = share.first_ns if first is None else min(first, share.first_ns)
+            robot.last_ns = share.last_ns if last is None else max(last, share.last_ns)
     ahead = {
         entry.detail["robot"]: entry.detail["sent_ns"] - entry.time_ns
         for entry in database.log(operation="sync")

@@ -10,9 +10,6 @@ from memory.persistence.database import Database
 from memory.persistence.log.journal import LogEntry
 from memory.types import Memory
 
-#: Memories read at a time.
-_PORTION = 5000
-
 
 class WithdrawalResult(NamedTuple):
     """Result of a withdrawal.
@@ -75,12 +72,8 @@ def withdraw(
 
 def _seen_by(database: Database, robot: str) -> list[int]:
     """Return the ids of what a robot saw."""
-    ids, found = database.ids(), []
-    for at in range(0, len(ids), _PORTION):
-        for memory in database.present(ids[at : at + _PORTION].tolist(), vectors=False):
-            if memory.id is not None and robot in seen_by(memory):
-                found.append(memory.id)
-    return found
+    memories = database.stream(database.ids(), vectors=False)
+    return [memory.id or 0 for memory in memories if robot in seen_by(memory)]
 
 
 def _within(share: SeenBy, between_ns: tuple[int, int] | None, *, wholly: bool) -> bool:

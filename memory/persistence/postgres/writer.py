@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from memory.persistence.log.journal import Counters
 from memory.persistence.log.writer import Writer
 from memory.persistence.postgres.connection import PostgresConnection
 
@@ -16,9 +15,6 @@ class PostgresWriter(Writer):
     """
 
     connection: PostgresConnection
-
-    def __init__(self, connection: PostgresConnection, counters: Counters) -> None:
-        super().__init__(connection, counters)
 
     def begin(self) -> None:
         """Read what others wrote, then write the pending observations."""
