@@ -171,7 +171,7 @@ def test_without_room_it_says_what_happened_and_the_store_opens_all_the_same(
         (said,) = database.remarks
         assert "old bytes stay in the files" in said
         assert database.count() == 600
-        with pytest.raises(EraseError, match="room"):
+        with pytest.raises(EraseError, match="space"):
             database.remove([3], secure=True)
         assert database.count() == 599
     with SqliteDatabase.open(tmp_path) as database:

@@ -133,7 +133,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path_factory: pytest.TempPathFa
     if root:
         os.seteuid(65534)
     try:
-        with pytest.raises(StoreReadOnlyError, match=f"cannot read .*{name}"):
+        with pytest.raises(StoreReadOnlyError, match=name):
             MemoryStore.open(folder, readonly=True)
     finally:
         if root:
