@@ -13,7 +13,7 @@ from itertools import repeat
 from typing import Any
 from zlib import crc32
 
-#: Values that stand for a NULL number, and for a NULL text or blob.
+#: Values for a NULL number, and for a NULL text or blob.
 NO_NUMBER, NO_TEXT = -(2**63), b"\xff"
 HALF = 2**31
 #: Columns with blobs instead of texts.

@@ -56,7 +56,7 @@ class Receipt(NamedTuple):
 
 @dataclass
 class PeerState:
-    """What is known here about one other store; follows the log.
+    """State of one other store as known here; follows the log.
 
     Attributes:
         store: its random name.
@@ -132,7 +132,7 @@ class PeerState:
     def _note(self, detail: Mapping[str, Any], added: range) -> None:
         self.robot = str(detail["robot"])
         if detail["forked"]:
-            # What arrived after the fork belongs to an abandoned history.
+            # Memories that arrived after the fork belong to an abandoned history.
             while self.points and self.points[-1].generation > detail["since"]:
                 self.points.pop()
             self.partial.clear()
@@ -294,7 +294,7 @@ class _Fates:
         self, connection: Connection, counters: Counters, may_undo: bool, ids: Collection[int]
     ) -> None:
         self._connection, self._counters, self._may_undo = connection, counters, may_undo
-        # All ids are looked up at once; after an undo they are looked up one by one.
+        # All ids are looked up at once; after an undo, individually.
         self._ids, self._undone = frozenset(ids), False
         condition = engine_of(connection).one_of("id", sorted(ids))
         rows = connection.execute(f"SELECT id FROM memory WHERE {condition.sql}", condition.parameters)

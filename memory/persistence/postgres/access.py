@@ -75,7 +75,7 @@ GUARDED = Migration(
         END $$""",
         f"CREATE TRIGGER own_only BEFORE DELETE OR UPDATE OF {', '.join(_KEPT)} ON memory FOR EACH ROW"
         " WHEN (OLD.writer <> session_user) EXECUTE FUNCTION own_only()",
-        # Function names refer to this schema, whatever the caller has created elsewhere.
+        # Function names refer to this schema, not to what the caller created elsewhere.
         """DO $$ DECLARE each text; BEGIN
             FOREACH each IN ARRAY
                 ARRAY['sees_all', 'seen_maps', 'last_log_row', 'log_row_told', 'own_only'] LOOP

@@ -208,7 +208,7 @@ def insert_images(connection: Any, slots: dict[str, Slot], images: Sequence[Imag
         ),
     )
     if not connection.guarded:
-        # They belong again to whoever added them, not to whoever restores them.
+        # Their writer is again the role that added them, not the one that restores them.
         connection.execute(
             "UPDATE memory AS m SET writer = r.memory_of FROM (SELECT DISTINCT ON (id) id, memory_of FROM"
             " log_row WHERE id = ANY(?::bigint[]) AND memory_of IS NOT NULL ORDER BY id, row DESC) AS r"

@@ -29,9 +29,9 @@ NEIGHBOURS, CHOSEN_FROM = 16, 128
 EFFORT, EFFORT_ROWS, USUAL, MOST_EFFORT = 200, 200_000, 0.95, 1000
 #: Smallest number kept.
 LEAST_EFFORT = 100
-#: Most matches of a filter that are compared one by one, without the graph.
+#: Most matches of a filter that are compared individually, without the graph.
 FEW = 10_000
-#: Multiples of ``k`` that are fetched within the bounds of a circle or polygon, until ``k`` lie in it.
+#: Multiples of ``k`` that are fetched within the bounds of a circle or polygon, until ``k`` are inside.
 _JUDGED = (2, 8, 32)
 
 

@@ -151,7 +151,7 @@ VERSION_3 = Migration(
         "ALTER TABLE memory ADD COLUMN vectors INTEGER NOT NULL DEFAULT 1",
         "ALTER TABLE memory ADD COLUMN visits INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE pose ADD COLUMN spread INTEGER NOT NULL DEFAULT 0",
-        # Random number that identifies the operation, whatever its number and the clock.
+        # Random number that identifies the operation, independent of its number and the clock.
         "ALTER TABLE log ADD COLUMN token INTEGER",
         *(f"ALTER TABLE {table} ADD COLUMN crc INTEGER" for table in _SUMMED),
         "DROP TRIGGER log_stays",

@@ -32,7 +32,7 @@ RUN = 32768
 #: Rebuild all blocks if more than one in ``REBUILD`` memories moves at once, or if blocks hold ``STALE``
 #: times more memories than ever existed.
 REBUILD, STALE = 4, 4
-#: A block costs as much as this many rows of ``pose``; scan all rows if that is cheaper.
+#: Cost of a block in rows of ``pose``; scan all rows if that is cheaper.
 BROAD = 16
 #: The R*Tree uses single precision: clamp larger coordinates,
 PLACE_LIMIT = 3.4e38

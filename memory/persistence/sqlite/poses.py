@@ -20,7 +20,7 @@ from memory.persistence.poses import POSE, POSE_COLUMNS, SPREAD, has_pose
 
 #: Ids per row; their poses fit on a page of 4096 bytes.
 CHUNK = 126
-#: Read ids one by one if fewer than this share a row.
+#: Read ids individually if fewer than this share a row.
 SCATTERED = 6
 
 POSE_BYTES = 8 * POSE
@@ -103,7 +103,7 @@ def floats(blobs: Sequence[bytes], count: int) -> NDArray[np.float64]:
         CorruptStoreError: a blob has another length.
     """
     if any(len(blob) != 8 * count for blob in blobs):
-        raise CorruptStoreError("a row of poses has a wrong length. Restore a backup")
+        raise CorruptStoreError("poses have a wrong length. Restore a backup")
     return np.frombuffer(b"".join(blobs), "<f8").reshape(len(blobs), count)
 
 
@@ -144,7 +144,7 @@ def write(connection: sqlite3.Connection, ids: NDArray[np.int64], poses: NDArray
         return
     chunks, inverse = np.unique(ids // CHUNK, return_inverse=True)
     rest = ids % CHUNK
-    # Covariances first, because a row of poses records whether it has some.
+    # Covariances first, because each row of poses records whether it has some.
     for table, part in (("spread", poses[:, POSE:]), ("pose", poses[:, :POSE])):
         if not part.shape[1]:
             continue

@@ -21,7 +21,7 @@ from memory.query import Filter
 
 #: Index entries counted to decide whether something is common.
 COUNTED = 2048
-#: Most ids of a place or of words that are looked up one by one; more are compared with the columns' results.
+#: Most ids of a place or of words that are looked up individually; more are compared with the columns.
 FEW = 16384
 #: Most ids that are each looked up in the text index, instead of reading all memories with common words.
 PROBES = 1024
@@ -30,7 +30,7 @@ PROBES = 1024
 COMMON_WEIGHT, COMMON_SCORE = 1e-6, 1e-3
 #: Rows compared with such ids at first.
 STRETCH = 1024
-#: Most pairs of map and label that are queried one by one.
+#: Most pairs of map and label that are queried individually.
 PAIRS = 64
 
 
@@ -154,7 +154,7 @@ def times_of(connection: sqlite3.Connection, ids: NDArray[np.int64]) -> NDArray[
 
 
 def pairs_of(connection: sqlite3.Connection, filter: Filter) -> list[tuple[str, str | None]] | None:
-    """Return the maps and labels to query one by one, or ``None`` if there are too many."""
+    """Return the maps and labels to query individually, or ``None`` if there are too many."""
     maps = read_maps(connection) if filter.map_id is None else [filter.map_id]
     labels: Sequence[str | None] = [None] if filter.labels is None else sorted(set(filter.labels))
     return None if len(maps) * len(labels) > PAIRS else list(product(maps, labels))
@@ -256,7 +256,7 @@ def search_words(
         Condition("words.rowid BETWEEN ? AND ?", (int(ids[0]), int(ids[-1]))),
     ]
     if not alone:
-        # Not looked up one by one, which would count the store's words for each.
+        # Not looked up individually, which would count the store's words for each.
         one_of = "+words.rowid IN (SELECT value FROM json_each(?))"
         conditions.append(Condition(one_of, (json.dumps(ids.tolist()),)))
     clause, parameters = where(conditions)
