@@ -26,11 +26,7 @@ class Line(NamedTuple):
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Yield the lines of a file.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
+    """Yield the lines of a file, or raise ``DataError``."""
     try:
         with path.open("rb") as stream:
             for number, raw in enumerate(stream, start=1):
@@ -77,11 +73,7 @@ class StreamLines:
 
 
 def parse_object(path: Path, line: Line) -> dict[str, Any]:
-    """Return the JSON object of a line.
-
-    Raises:
-        DataError: the line is not a JSON object.
-    """
+    """Return the JSON object of a line, or raise ``DataError``."""
     place = f"{path}:{line.number}"
     try:
         found = json.loads(line.raw.decode("utf-8"), parse_constant=_reject)

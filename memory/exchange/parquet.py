@@ -58,11 +58,7 @@ def write_parquet(path: Path, batches: Iterable[list[Memory]], *, vectors: bool 
 
 
 def count_rows(path: Path) -> int:
-    """Return the number of rows from the file's metadata.
-
-    Raises:
-        DataError: not a Parquet file.
-    """
+    """Return the number of rows from the file's metadata, or raise ``DataError``."""
     with open_parquet(path) as file:
         return int(file.metadata.num_rows)
 
@@ -95,11 +91,7 @@ def known_columns() -> set[str]:
 
 
 def open_parquet(path: Path) -> Any:
-    """Open a Parquet file as a context manager.
-
-    Raises:
-        DataError: not a Parquet file.
-    """
+    """Open a Parquet file as a context manager, or raise ``DataError``."""
     pyarrow = load_pyarrow()
     try:
         return pyarrow.parquet.ParquetFile(path)

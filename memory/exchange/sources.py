@@ -86,11 +86,7 @@ class Source(ABC):
 
     @abstractmethod
     def parse(self, entry: Entry, dims: dict[str, int]) -> list[Memory]:
-        """Return the memories of an entry.
-
-        Raises:
-            DataError: the entry is invalid.
-        """
+        """Return the memories of an entry, or raise ``DataError``."""
 
     def skip(self, entry: Entry) -> None:  # noqa: B027 (most sources need nothing here)
         """Note an entry that was imported before; later entries may depend on it."""

@@ -17,11 +17,7 @@ FORMAT = "float16"
 
 
 def dim_of(value: object, name: str) -> int:
-    """Return the length of a row.
-
-    Raises:
-        ValueError: the value is not such an object.
-    """
+    """Return the length of a row, or raise ``ValueError``."""
     if not isinstance(value, Mapping) or value.get("format") != FORMAT:
         raise ValueError(f"{name} must be an object with format {FORMAT!r}, dim and base64")
     dim = value.get("dim")

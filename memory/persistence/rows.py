@@ -474,11 +474,7 @@ class Image(NamedTuple):
 
 
 def in_order(images: Mapping[int, Image], ids: Sequence[int]) -> list[Image]:
-    """Return images in order of the ids.
-
-    Raises:
-        UnknownMemoryError: ids are missing.
-    """
+    """Return images in order of the ids, or raise ``UnknownMemoryError``."""
     missing = [id for id in ids if id not in images]
     if missing:
         shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")

@@ -29,11 +29,7 @@ def position_json(position: Position) -> dict[str, Any]:
 
 
 def position_of(found: Mapping[str, Any]) -> Position:
-    """Parse a receiver's position.
-
-    Raises:
-        DataError: a field is missing or wrong.
-    """
+    """Parse a receiver's position, or raise ``DataError``."""
     try:
         robot = found["robot"]
         return Position(
@@ -69,11 +65,7 @@ def batch_json(batch: Batch) -> dict[str, Any]:
 
 
 def batch_of(found: Mapping[str, Any]) -> Batch:
-    """Parse a batch.
-
-    Raises:
-        DataError: a field is missing or wrong.
-    """
+    """Parse a batch, or raise ``DataError``."""
     try:
         return Batch(
             store=check_text("store", found["store"]),

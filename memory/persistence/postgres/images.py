@@ -121,11 +121,7 @@ def spread_of(numbers: Sequence[float]) -> str | None:
 
 
 def read_images(connection: Any, ids: Sequence[int], *, vectors: bool = True) -> list[Image]:
-    """Return the memories in order of the ids.
-
-    Raises:
-        UnknownMemoryError: ids are missing.
-    """
+    """Return the memories in order of the ids, or raise ``UnknownMemoryError``."""
     if not ids:
         return []
     blobs = read_halves(connection, ids) if vectors else {}

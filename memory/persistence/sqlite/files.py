@@ -184,11 +184,7 @@ def check_current(version: int, file: Path) -> None:
 
 
 def check_dim(connection: sqlite3.Connection, file: Path, dim: int | None) -> int:
-    """Return the length of the store's vectors.
-
-    Raises:
-        DimensionError: another length was requested.
-    """
+    """Return the length of the store's vectors, or raise ``DimensionError``."""
     slots = read_slots(connection)
     if DEFAULT_SLOT not in slots:
         raise CorruptStoreError(f"{file} does not record the length of its vectors. Run check(repair=True)")

@@ -97,11 +97,7 @@ def read_single(
 
 
 def floats(blobs: Sequence[bytes], count: int) -> NDArray[np.float64]:
-    """Return (blobs, count) float64.
-
-    Raises:
-        CorruptStoreError: a blob has another length.
-    """
+    """Return (blobs, count) float64, or raise ``CorruptStoreError``."""
     if any(len(blob) != 8 * count for blob in blobs):
         raise CorruptStoreError("poses have a wrong length. Restore a backup")
     return np.frombuffer(b"".join(blobs), "<f8").reshape(len(blobs), count)

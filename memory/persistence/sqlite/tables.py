@@ -129,11 +129,7 @@ def insertion(table: str, columns: tuple[str, ...]) -> str:
 
 
 def read_images(connection: sqlite3.Connection, ids: Sequence[int], *, vectors: bool = True) -> list[Image]:
-    """Return the memories in order of the ids.
-
-    Raises:
-        UnknownMemoryError: ids are missing.
-    """
+    """Return the memories in order of the ids, or raise ``UnknownMemoryError``."""
     names = {slot.number: name for name, slot in read_slots(connection).items()}
     found: dict[int, Image] = {}
     for chunk in chunks(ids):

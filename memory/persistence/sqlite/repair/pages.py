@@ -139,11 +139,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def values_of(payload: bytes) -> tuple[Value, ...]:
-    """Return the column values of a row.
-
-    Raises:
-        ValueError: the bytes are not a row.
-    """
+    """Return the column values of a row, or raise ``ValueError``."""
     end, at = varint(payload, 0)
     kinds = []
     while at < end:
