@@ -123,7 +123,6 @@ def memory_sum(id: int, scalars: Sequence[Any], access: Sequence[Any], parts: Se
     """Return the checksum of a row of ``memory``.
 
     Args:
-        scalars, access: as in :class:`memory.persistence.rows.Image`.
         parts: bits of the encoders with a vector, and whether it has visits.
 
     Raises:

@@ -95,13 +95,7 @@ def build(vectors: Tensor, alive: Tensor, count: int, seed: int, pivots: int = 0
 
 
 def extend(cells: Cells, vectors: Tensor, alive: Tensor, count: int) -> Cells:
-    """Sort the living rows among the first ``count`` into cells around the same pivots.
-
-    Args:
-        cells: cells of the first ``cells.hashed`` rows.
-        vectors: (rows, dim) float16.
-        alive: (rows,) bool.
-    """
+    """Sort the living rows among the first ``count`` into cells around the same pivots."""
     new = alive[cells.hashed : count].nonzero()[:, 0] + cells.hashed
     own, kept = torch.arange(cells.pivots, device=vectors.device, dtype=torch.int32), cells.live
     old = own.repeat_interleave(cells.starts.diff().to(torch.int64))[kept]

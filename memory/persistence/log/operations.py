@@ -69,11 +69,7 @@ def apply(
     """Add, remove and change memories and count observations as one operation.
 
     Args:
-        add: new memories.
-        remove: ids.
-        update: new rows by id.
         secure: keep nothing of the removed memories.
-        seen: observations to count.
         before: current images of removed and changed memories, if read within this transaction.
 
     Raises:
