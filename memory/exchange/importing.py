@@ -35,7 +35,7 @@ class ImportReport:
 
     Attributes:
         path: the file.
-        memories: number of stored memories; with observation, of those that were kept.
+        memories: number of stored memories; with observation, only the kept ones.
         lines: number of lines read.
         known_lines: number of lines skipped because they were imported before.
         problems: errors of the lines that were skipped.

@@ -31,7 +31,7 @@ class FlatIndex(RowIndex[RowState]):
 
     def compact(self) -> None:
         """Free the space of removed rows."""
-        self._state = RowState(self._state.rows.compacted())
+        self._state = RowState(self._state.rows.compact())
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write one file that :meth:`load` maps into memory, without the removed rows."""

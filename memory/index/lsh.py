@@ -162,7 +162,7 @@ class LSHIndex(RowIndex[_LSHState]):
     def compact(self) -> None:
         """Free the space of removed rows and sort all rows again; additions wait for it."""
         with self._merging, self._writing:
-            state = self._empty(self._state.rows.compacted())
+            state = self._empty(self._state.rows.compact())
             count = state.rows.count
             self._hash_rows(state, count)
             if count:

@@ -285,7 +285,7 @@ class Rows(Register):
         kept = start + np.flatnonzero(self.alive(stop)[start:])[:most]
         return self.ids(stop)[kept], to_float32(self.vectors.take(kept))
 
-    def compacted(self) -> Rows:
+    def compact(self) -> Rows:
         """Return a copy without the removed rows."""
         kept = np.flatnonzero(self.alive())
         rows = Rows(self.dim)

@@ -31,7 +31,7 @@ from memory.upkeep.forgetting import Records, select_to_forget
 from memory.wording.reasons import Reason
 
 Progress = Callable[[str, int, int], None]
-#: Most passes per map; a merged memory may in turn match others.
+#: Most passes per map; a merged memory may match others.
 _PASSES = 4
 
 

@@ -17,7 +17,7 @@ from memory.types import AWAY, Memory, positions_of
 
 
 class Shift(NamedTuple):
-    """How far an alignment moved memories.
+    """Distances over which an alignment moved memories.
 
     Attributes:
         x_m, y_m: mean shift.

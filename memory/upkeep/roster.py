@@ -13,7 +13,7 @@ from memory.persistence.database import Database
 
 @dataclass
 class Robot:
-    """What a store knows about a robot.
+    """Record of a robot in a store.
 
     Attributes:
         name: name under which its memories came.

@@ -96,7 +96,7 @@ class DeviceRows(Register):
         self.living_rows[torch.from_numpy(found).to(self.device)] = False
         return found
 
-    def compacted(self) -> DeviceRows:
+    def compact(self) -> DeviceRows:
         """Return a copy without the removed rows, ordered by rising id."""
         kept = np.flatnonzero(self.alive())
         kept = kept[np.argsort(self.ids()[kept], kind="stable")]

@@ -107,7 +107,7 @@ class SortedRows:
         self.graphs.clear()
         drawn = self.cells is not None and not whole and len(self.rows) < 2 * self._drawn_for
         if self.rows.dead > _DEAD_SPACE * self.rows.count or not (drawn or self.rows.rising):
-            self.rows, drawn = self.rows.compacted(), False
+            self.rows, drawn = self.rows.compact(), False
         rows, self._dead = self.rows, 0
         if self.cells is not None and drawn:
             self.cells = extend(self.cells, rows.vectors, rows.living_rows, rows.count)
@@ -121,7 +121,7 @@ class SortedRows:
 
     def compact(self) -> bool:
         """Free the space of removed rows and draw new pivots; returns like :meth:`merge`."""
-        self.rows = self.rows.compacted()
+        self.rows = self.rows.compact()
         return self.merge(whole=True)
 
     @property

@@ -20,7 +20,7 @@ ROWS = 8192
 DATA = clustered(ROWS, 20, dim=256, centres=50)
 
 
-def filled(name: str) -> LongTermIndex:
+def fill(name: str) -> LongTermIndex:
     """An index of the kind with all vectors, sorted in."""
     kind = KINDS[name]
     if kind.package:
@@ -39,7 +39,7 @@ def test_every_kind_takes_the_bytes_that_it_says_and_searches_in_the_one_way(
 ) -> None:
     monkeypatch.setattr(kinds, "_FLAT_ON_GPU", 0)
     monkeypatch.setitem(KINDS, "faiss-gpu", replace(KINDS["faiss-gpu"], **kinds.faiss_on("cpu")))
-    kind, index, exact = KINDS[name], filled(name), FlatIndex(256)
+    kind, index, exact = KINDS[name], fill(name), FlatIndex(256)
     exact.add(DATA.vectors, np.arange(ROWS))
     assert index.nbytes / ROWS == pytest.approx(kind.bytes_a_vector, rel=0.1)
     kept = np.random.default_rng(0).random(ROWS) < 0.3
@@ -61,7 +61,7 @@ def test_every_kind_takes_the_bytes_that_it_says_and_searches_in_the_one_way(
 @pytest.mark.usefixtures("gpu_kinds_on_cpu")
 def test_what_a_store_has_is_loaded_as_what_it_was(name: str, tmp_path: Path) -> None:
     kind = KINDS[name]
-    index = filled(name)
+    index = fill(name)
     assert kind.load is not None
     again = kind.load(index.save(tmp_path / f"default.{kind.suffix}"))
     assert (again.search(DATA.queries, 5).ids == index.search(DATA.queries, 5).ids).all()
@@ -70,7 +70,7 @@ def test_what_a_store_has_is_loaded_as_what_it_was(name: str, tmp_path: Path) ->
 
 
 def test_lists_of_the_other_kind_are_not_loaded(tmp_path: Path) -> None:
-    path = filled("faiss").save(tmp_path / "default.faissindex")
+    path = fill("faiss").save(tmp_path / "default.faissindex")
     load = KINDS["faiss-rabitq"].load
     assert load is not None
     with pytest.raises(ValueError, match="hold flat"):

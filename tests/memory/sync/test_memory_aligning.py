@@ -44,7 +44,7 @@ def town(things: int, seed: int = 0) -> list[Memory]:
     ]
 
 
-def seen(things: list[Memory], noise_m: float, seed: int, frame: Motion | None = None) -> list[Memory]:
+def observe(things: list[Memory], noise_m: float, seed: int, frame: Motion | None = None) -> list[Memory]:
     """As a robot sees them: not quite where they are, in a map of its own."""
     random = np.random.default_rng(seed)
     found = []
@@ -78,8 +78,8 @@ def things() -> list[Memory]:
 def two(stores: Open, shared: MemoryStore, things: list[Memory]) -> MemoryStore:
     """The second robot, whose map is its own; both saw 25 things, and each 15 that the other did not see."""
     one, two = stores("one"), stores("two")
-    one.add(seen(things[:40], 0.1, 1))
-    two.add(seen(things[15:55], 0.1, 2, AWAY))
+    one.add(observe(things[:40], 0.1, 1))
+    two.add(observe(things[15:55], 0.1, 2, AWAY))
     send(one, shared, "one")
     send(two, shared, "two")
     return two
@@ -122,7 +122,7 @@ def test_what_comes_later_is_moved_as_it_comes(
     two: MemoryStore, shared: MemoryStore, things: list[Memory]
 ) -> None:
     shared.align("two")
-    later = two.add(seen(things[55:], 0.1, 3, AWAY))
+    later = two.add(observe(things[55:], 0.1, 3, AWAY))
     ids = two.database.ids().tolist()
     (moved,) = two.get(ids[:1])
     two.repose(ids[:1], [np.add(moved.position, (0.2, 0.0, 0.0))], [moved.yaw])
@@ -146,7 +146,7 @@ def test_undone_it_is_as_it_was(two: MemoryStore, shared: MemoryStore, things: l
     again = shared.undo(undone)
     assert away_m(shared, things) == after
     shared.undo(again)
-    two.add(seen(things[55:], 0.1, 3, AWAY))
+    two.add(observe(things[55:], 0.1, 3, AWAY))
     send(two, shared, "two")
     assert min(away_m(shared, things)) > 1.0
     with pytest.raises(UndoError, match="memories of two that came after"):
@@ -158,7 +158,7 @@ def test_with_more_since_it_goes_back_by_a_reset(
 ) -> None:
     before = away_m(shared, things)
     done = shared.align("two")
-    two.add(seen(things[55:], 0.1, 3, AWAY))
+    two.add(observe(things[55:], 0.1, 3, AWAY))
     send(two, shared, "two")
     with pytest.raises(UndoError, match="memories of two that came after"):
         shared.undo(done.operation)
@@ -184,10 +184,10 @@ def test_merges_from_before_come_apart_aligned(
     stores: Open, shared: MemoryStore, things: list[Memory]
 ) -> None:
     one, two = stores("one"), stores("two")
-    one.add(seen(things[:30], 0.05, 1))
-    two.add(seen(things[:30], 0.05, 2, AWAY))
+    one.add(observe(things[:30], 0.05, 1))
+    two.add(observe(things[:30], 0.05, 2, AWAY))
     # By chance a thing of another map is where this one is, and alike.
-    ids = two.add([dataclasses.replace(seen(things[:1], 0.0, 3)[0], label="bench")])
+    ids = two.add([dataclasses.replace(observe(things[:1], 0.0, 3)[0], label="bench")])
     send(one, shared, "one")
     send(two, shared, "two")
     merged = shared.consolidate(now_ns=100).merged
@@ -206,9 +206,9 @@ def test_a_merge_of_one_robot_comes_apart_after_an_alignment(
     stores: Open, shared: MemoryStore, things: list[Memory]
 ) -> None:
     one, two = stores("one"), stores("two")
-    one.add(seen(things[:30], 0.05, 1))
+    one.add(observe(things[:30], 0.05, 1))
     again = [dataclasses.replace(thing, time_ns=thing.time_ns + 1000) for thing in things[:30]]
-    ids = two.add([*seen(things[:30], 0.05, 2, AWAY), *seen(again, 0.05, 3, AWAY)])
+    ids = two.add([*observe(things[:30], 0.05, 2, AWAY), *observe(again, 0.05, 3, AWAY)])
     send(one, shared, "one")
     send(two, shared, "two")
     done = shared.consolidate(now_ns=2000)
@@ -318,7 +318,7 @@ def test_whatever_happens_things_lie_as_their_robot_and_the_frame_say(
         if what < 2 or not ids:
             count += 1
             thing = dataclasses.replace(things[dice.integers(25)], time_ns=count, payload={"number": count})
-            robot.add(seen([thing], 0.05, step))
+            robot.add(observe([thing], 0.05, step))
         elif what == 2:
             robot.forget([int(dice.choice(ids))])
         elif what == 3:

@@ -71,7 +71,7 @@ def rows(count: int, seed: int = 0) -> list[Memory]:
     ]
 
 
-def told(memories: list[Memory]) -> list[dict]:
+def comparable(memories: list[Memory]) -> list[dict]:
     """All fields, comparable."""
     return [
         {
@@ -114,7 +114,7 @@ def test_what_is_read_is_what_a_file_gives_to_the_bit(address: str, tmp_path: Pa
             ]  # fmt: skip
             near = [hit.memory.id for hit in store.query(Query(like=5, k=8))]
             words = store.maps(), store.label_counts(), store.encoders(), store.corrections("cupp")
-            kept = told(store.get(range(1, 62)))
+            kept = comparable(store.get(range(1, 62)))
             found.append(
                 (kept, [each.id for each in seen], total, log, answers, near, words, store.check().ok)
             )
