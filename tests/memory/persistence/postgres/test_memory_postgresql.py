@@ -258,8 +258,8 @@ def test_walks_through_the_graph_answer_as_comparing_all_does(
         monkeypatch.setattr(nearest, "FEW", 0)
         monkeypatch.setattr(nearest, "effort", lambda rows, k, aim: 1000)
         walked = []
-        whole = nearest._walked
-        monkeypatch.setattr(nearest, "_walked", lambda *given: walked.append(1) or whole(*given))
+        whole = nearest._walk
+        monkeypatch.setattr(nearest, "_walk", lambda *given: walked.append(1) or whole(*given))
         for name, query in asked.items():
             assert [hit.memory.id for hit in store.query(query)] == exact[name], name
         assert len(walked) == len(asked)
