@@ -24,7 +24,7 @@ from memory.search.reader import INDEX_FOLDER, StoreReader
 from memory.types import Memory, State
 from memory.upkeep import map_alignment as aligning
 from memory.upkeep.care import Care, Consolidated
-from memory.upkeep.map_alignment import Aligned
+from memory.upkeep.map_alignment import AlignmentResult
 from memory.wording import stem
 
 __all__ = ["Consolidated", "Kept", "MemoryStore", "Observed", "TrimReport"]
@@ -289,7 +289,7 @@ class MemoryStore(StoreReader):
         map_id: str | None = None,
         options: AlignOptions | None = None,
         frame: Motion | None = None,
-    ) -> Aligned:
+    ) -> AlignmentResult:
         """Find how a robot's map lies in the store's from what both saw, and move what it alone saw there.
 
         What comes of the robot's map later is moved as it comes. :meth:`undo` takes it back as long as

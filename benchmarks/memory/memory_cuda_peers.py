@@ -132,7 +132,7 @@ def ours(data: Data, seed: int) -> Iterator[tuple[dict[str, Any], list[Side]]]:
     sides = []
     for aim in AIMS:
         by_aim = partial(_by_aim, index, aim)
-        sides.append(Side(f"ours, aim {aim:g}", index.told(aim), by_aim))
+        sides.append(Side(f"ours, aim {aim:g}", index.describe(aim), by_aim))
     sides.append(Side("ours, cells", "as made", partial(_by_method, index, "cells")))
     sides.append(Side("ours, scan", "all codes", partial(_by_method, index, "scan")))
     sides.append(Side("ours, exact", "all rows", partial(_by_aim, index, 1.0)))

@@ -14,7 +14,7 @@ from drive.labelled_questions import Asked, OfStore
 from drive.labelled_seen import PASSES, Seen
 from drive.remembering import CONFIG
 from memory import Memory, MemoryStore
-from memory.merging.tracked import things_of, tracks_of
+from memory.merging.tracks import things_of, tracks_of
 from memory.query import Filter
 
 #: Nothing here has vectors; a store wants a length.

@@ -1,4 +1,4 @@
-"""Memories in files: JSONL and Parquet in and out, GeoJSON out, detections in."""
+"""Import and export memories: JSONL and Parquet both ways, GeoJSON out, detections in."""
 
 from memory.errors import DataError
 from memory.exchange.detections import DetectionOptions

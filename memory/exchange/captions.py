@@ -1,4 +1,4 @@
-"""What is known of detected objects, in words, so that words find them; nothing is made up."""
+"""Captions of detected objects, so that text search finds them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from memory.wording.words import listed
 
-#: Metres between the rims of things that are near each other, taken as circles of their lengths.
+#: Two objects are near each other if the gap between them is at most this; each counts as a circle of its
+#: length.
 NEAR_M = 3.0
 _SIDES = ("ahead", "to the left", "behind", "to the right")
 
 
 def captions_of(boxes: NDArray[np.float64], labels: Sequence[str]) -> list[str]:
-    """``car, 4.2 x 1.8 x 1.5 m, 12 m ahead, near a cyclist and 2 pedestrians``.
+    """Return one caption per box: ``car, 4.2 x 1.8 x 1.5 m, 12 m ahead, near a cyclist and 2 pedestrians``.
 
     Args:
-        boxes: (N, 7) in the frame of the sensor: x forward, y left, metres and radians.
+        boxes: (N, 7) in the sensor frame: x forward, y left, metres and radians.
         labels: N class names.
     """
     apart = np.hypot(*(boxes[:, None, axis] - boxes[None, :, axis] for axis in (0, 1)))
@@ -41,12 +42,12 @@ def captions_of(boxes: NDArray[np.float64], labels: Sequence[str]) -> list[str]:
 
 
 def place_caption(labels: Sequence[str]) -> str:
-    """``place with 2 cars and a cyclist in view``."""
+    """Return ``place with 2 cars and a cyclist in view``."""
     return f"place with {counted_words(labels) if labels else 'no known object'} in view"
 
 
 def counted_words(labels: Sequence[str]) -> str:
-    """``2 cars and a cyclist``, the most first."""
+    """Return ``2 cars and a cyclist``, the most frequent first."""
     counts = sorted(
         Counter(label.lower() or "object" for label in labels).items(), key=lambda c: (-c[1], c[0])
     )

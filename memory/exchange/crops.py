@@ -1,4 +1,4 @@
-"""Pictures of detected objects, as ``perceive detect --crops`` names them, and their vectors."""
+"""Crop images of detected objects, as ``perceive detect --crops`` writes them, and their embeddings."""
 
 from __future__ import annotations
 
@@ -14,37 +14,39 @@ if TYPE_CHECKING:
 
 
 class Crops:
-    """Reads the field ``crops`` of the lines of a file.
+    """Reader of the ``crops`` field of detection lines.
 
     Args:
-        folder: that the names are relative to.
-        encoder: of images and texts; without it the pictures are named and not opened.
+        folder: base of relative file names.
+        encoder: computes the embeddings; without it no image is opened.
     """
 
     def __init__(self, folder: Path, encoder: ImageTextEncoder | None = None) -> None:
         self._folder, self._encoder = folder, encoder
 
     def paths(self, record: Mapping[str, Any], count: int) -> list[Path | None]:
-        """The picture of each box; ``None`` where it has none.
+        """Return the image path of each box, or ``None``.
 
         Raises:
-            ValueError: the field is no list of a name or null for each box.
+            ValueError: the field is not a list of one file name or null per box.
         """
-        said = record.get("crops")
-        if said is None:
+        names = record.get("crops")
+        if names is None:
             return [None] * count
-        if not isinstance(said, list) or len(said) != count:
-            raise ValueError(f"crops must be a list of {count} names or nulls, one a box, got {said!r:.80}")
-        for row, name in enumerate(said):
+        if not isinstance(names, list) or len(names) != count:
+            raise ValueError(
+                f"crops must be a list of {count} names or nulls, one per box, got {names!r:.80}"
+            )
+        for row, name in enumerate(names):
             if name is not None and (not isinstance(name, str) or not name):
                 raise ValueError(f"crops[{row}] must be the name of a file or null, got {name!r}")
-        return [None if name is None else self._folder / name for name in said]
+        return [None if name is None else self._folder / name for name in names]
 
     def vectors(self, paths: Sequence[Path | None]) -> list[dict[str, NDArray[np.float32]]]:
-        """The vector of each picture by the name of the encoder; empty without picture or encoder.
+        """Return the embedding of each image under the encoder's name; empty without image or encoder.
 
         Raises:
-            ValueError: a file is missing or no picture; names it and what to do.
+            ValueError: a file is missing or not an image.
         """
         found: list[dict[str, NDArray[np.float32]]] = [{} for _ in paths]
         seen = [(row, path) for row, path in enumerate(paths) if path is not None]
@@ -52,12 +54,12 @@ class Crops:
             return found
         missing = next((path for _, path in seen if not path.is_file()), None)
         if missing is not None:
-            raise ValueError(f"{missing}: no such picture; --crops FOLDER says what its name is relative to")
+            raise ValueError(f"{missing}: no such image. Name the folder of the images with --crops FOLDER")
         try:
             vectors = self._encoder.encode_images([path for _, path in seen])
         except ValueError as error:
             raise ValueError(
-                f"{error}; detect again with --crops --overwrite, or leave the line out with --skip-bad"
+                f"{error}. Run detect again with --crops --overwrite, or skip the line with --skip-bad"
             ) from error
         for (row, _), vector in zip(seen, vectors, strict=True):
             found[row] = {self._encoder.name: vector}

@@ -1,10 +1,7 @@
-"""Detected boxes as memories: the ``detections.jsonl`` of ``perceive detect``.
+"""Memories from the ``detections.jsonl`` of ``perceive detect``, one frame per line.
 
-A line is a frame: ``frame``, ``source``, ``timestamp_ns`` (or null), ``boxes`` (x, y, z, length, width,
-height, yaw in metres and radians in the LiDAR frame), ``scores``, ``labels``, ``warnings``, and perhaps
-``least_scores`` (by class: what the detector takes for an object), ``embeddings`` of the boxes and their
-``encoder``, ``crops``, ``pose``, ``structure`` or ``place``, ``detected_ns``, ``assumed_ns``, and of tracks
-``track_id`` and ``missed_s``: docs/memory-format.md.
+Required fields are ``boxes`` (x, y, z, length, width, height, yaw; metres and radians, LiDAR frame),
+``scores`` and ``labels``. docs/memory-format.md describes the optional fields.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from memory.exchange.crops import Crops
 from memory.exchange.poses import Pose, Poses, pose_of_record
 from memory.exchange.scenes import Scenes
 from memory.exchange.vectors import dim_of, rows_of
-from memory.merging.tracked import TRACKS
+from memory.merging.tracks import TRACKS
 from memory.observe.free_space import Looks
 from memory.types import Memory, check_integer, check_numbers, check_text
 
@@ -31,31 +28,31 @@ if TYPE_CHECKING:
     from memory.encode import ImageTextEncoder
 
 _FIELDS = ("boxes", "scores", "labels")
-#: Nothing was scanned before 2000: such a time counts from the start of a recording.
+#: LiDAR recordings are younger than the year 2000: an earlier time counts from the start of the recording.
 EARLIEST_NS = 946_684_800 * 10**9
-#: Name of the vectors that memories have where nothing else is said.
+#: Name of a store's main vectors.
 DEFAULT = "default"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DetectionOptions:
-    """How boxes become memories.
+    """Options for turning boxes into memories.
 
     Attributes:
-        poses: of the sensor in the map; None: those in the file, and without any it stands at the origin.
-        map_id: of frames whose pose names none.
-        min_score: boxes below are left out; None: those below the frame's own ``least_scores``, if any.
-        start_ns: time of the first frame where neither frame nor pose has a date; None: what the detector
-            assumed, or when it was detected, if the file says that.
-        rate_hz: frames a second, from there on.
-        provenance: who says so. Two boxes of one frame are told apart by its being given.
-        encoder: under which name the vectors of boxes are kept; None: they are left out.
-        places: also where the scans were taken, with a vector, where the file has both.
-        image_encoder: of the pictures of objects, whose vectors are kept under its name; ``None``: they have
-            none.
-        tracks: where boxes have numbers of tracks, a memory a track and not a box.
-        recording: what these numbers belong to; ``None``: folder and first line of the file.
-        crops: folder that names of pictures are relative to; ``None``: that of the file.
+        poses: sensor poses in the map; None: the poses in the file, or the origin if it has none.
+        map_id: map of frames whose pose names no map.
+        min_score: minimum score of a box; None: the frame's own ``least_scores``, if any.
+        start_ns: time of the first frame, for frames without a date; None: the time that the detector
+            assumed, or the time of detection.
+        rate_hz: frames per second, counted from ``start_ns``.
+        provenance: name of the source that the memories record.
+        encoder: name under which box embeddings are stored; None: do not store them.
+        places: also store a memory of the place of each scan, if the line has a pose and a place vector.
+        image_encoder: encoder of object images; its vectors are stored under its name. None: store none.
+        crops: base folder of relative image names; None: the folder of the file.
+        tracks: store one memory per track instead of one per box, if boxes have track numbers.
+        recording: name of the recording that the track numbers belong to; None: derived from the folder and
+            first line of the file.
     """
 
     poses: Poses | None = None
@@ -72,7 +69,7 @@ class DetectionOptions:
     recording: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` where numbers are out of range."""
+        """Raise ``ValueError`` for numbers out of range."""
         if self.min_score is not None and not 0.0 <= self.min_score <= 1.0:
             raise ValueError(f"min_score must be from 0 to 1, got {self.min_score}")
         if self.rate_hz is not None and not (math.isfinite(self.rate_hz) and self.rate_hz > 0.0):
@@ -82,7 +79,7 @@ class DetectionOptions:
 
 
 def is_detections(record: Mapping[str, Any]) -> bool:
-    """Whether a JSON object is a frame of detections and not a memory."""
+    """Return True if a JSON object is a frame of detections, not a memory."""
     return all(name in record for name in _FIELDS)
 
 
@@ -93,19 +90,16 @@ def memories_from_frame(
     scenes: Scenes | None = None,
     crops: Crops | None = None,
 ) -> list[Memory]:
-    """The boxes of a frame in the map, and last its place, where it has a pose and is apart from others.
+    """Return one memory per box of a frame, in the map, followed by the memory of its place.
 
-    The payload of each holds ``size_m`` (length, width, height), ``frame`` and, where the frame has a pose,
-    ``seen_from``: x, y and yaw of the sensor in the map, and where it has a picture, ``crop``: its path, and
-    where it is of a track, ``tracks``. Its evidence is the source. Boxes of tracks that are not seen now
-    (``missed_s`` above 0) are left out.
+    The payload holds ``size_m`` (length, width, height) and ``frame``. It also holds ``seen_from`` (x, y, yaw
+    of the sensor in the map), ``crop`` (image path) and ``tracks`` if they are known. The place is left out
+    without a pose, or if it is close to the place before. Boxes with ``missed_s`` above 0 are skipped.
 
     Args:
-        record: a line of the file.
-        position: of the frame in the file, from 0.
-        options: see there.
-        scenes: of the file; without them there are no places.
-        crops: pictures of the file's objects; without them there are none.
+        position: index of the frame in the file.
+        scenes: place encoder of the file; None: no places.
+        crops: image reader of the file; None: no images.
 
     Raises:
         ValueError, TypeError: a field is missing or wrong, the frame has no pose, or no time is known.
@@ -128,7 +122,7 @@ def memories_from_frame(
         for row, score in enumerate(check_numbers("scores", scores, len(scores)))
         if score >= least[row] and seen[row]
     ]
-    placed = scenes is not None and pose is not None and options.places and _says_place(record)
+    placed = scenes is not None and pose is not None and options.places and _has_place(record)
     if not kept and not placed:
         return []
     moment = moment_of(record, pose, position, options)
@@ -142,7 +136,7 @@ def memories_from_frame(
         "evidence": check_text("source", record.get("source") or ""),
         "provenance": options.provenance,
     }
-    stood = {} if pose is None else {"seen_from": _standing(pose)}
+    stood = {} if pose is None else {"seen_from": _sensor_pose(pose)}
     captions = captions_of(numbers, names)
     paths = [] if crops is None else crops.paths(record, len(boxes))
     pictures = [paths[row] if paths else None for row in kept]
@@ -166,10 +160,10 @@ def memories_from_frame(
                     **({} if pictures[at] is None else {"crop": str(pictures[at])}),
                     **_track(tracks, row, options.recording, moment),
                 },
-                **_kept_as(options.encoder, None if vectors is None else vectors[row], looks[at]),
+                **_embedding_fields(options.encoder, None if vectors is None else vectors[row], looks[at]),
             )
         )
-    if placed and scenes is not None and scenes.apart(common["map_id"], stands.map_from_lidar, moment):
+    if placed and scenes is not None and scenes.is_new_place(common["map_id"], stands.map_from_lidar, moment):
         origin = np.zeros(7)
         place, yaw = _in_map(origin, stands)
         found.append(
@@ -187,10 +181,10 @@ def memories_from_frame(
 
 
 def look_of_frame(record: Mapping[str, Any], position: int, options: DetectionOptions, looks: Looks) -> None:
-    """Take in how far a frame saw free around it, where it says that (``free``) and has a pose and a time.
+    """Add how far a frame saw free space (field ``free``), if it also has a pose and a time.
 
     Raises:
-        ValueError, TypeError: a field is wrong; names it.
+        ValueError, TypeError: a field is wrong.
     """
     if record.get("free") is None:
         return
@@ -205,22 +199,22 @@ def look_of_frame(record: Mapping[str, Any], position: int, options: DetectionOp
 
 
 def _tracks_of(record: Mapping[str, Any], count: int) -> tuple[list[int] | None, list[bool]]:
-    """Number of the track of each box, ``None`` without; and whether it is seen in this frame."""
-    said, missed = record.get("track_id"), record.get("missed_s")
-    if said is None:
+    """Return the track number of each box, or ``None``; and for each box whether this frame sees it."""
+    ids, missed = record.get("track_id"), record.get("missed_s")
+    if ids is None:
         return None, [True] * count
-    for name, value in (("track_id", said), ("missed_s", missed)):
+    for name, value in (("track_id", ids), ("missed_s", missed)):
         if value is not None and (not isinstance(value, list) or len(value) != count):
             raise ValueError(f"{name} must be a list of {count} numbers, got {value!r}")
-    numbers = [check_integer(f"track_id[{row}]", one) for row, one in enumerate(said)]
+    numbers = [check_integer(f"track_id[{row}]", one) for row, one in enumerate(ids)]
     if len(set(numbers)) < len(numbers):
-        raise ValueError("track_id: a number comes twice in one frame")
+        raise ValueError("track_id must not repeat a number within a frame")
     seen = [True] * count if missed is None else [at == 0 for at in check_numbers("missed_s", missed, count)]
     return numbers, seen
 
 
 def _track(tracks: list[int] | None, row: int, recording: str | None, moment: int) -> dict[str, Any]:
-    """What the payload says of the track of a box."""
+    """Return the payload entry for the track of a box."""
     if tracks is None or recording is None:
         return {}
     return {TRACKS: {f"{recording}/{tracks[row]}": [moment, moment]}}
@@ -240,7 +234,7 @@ def _vectors_of(
     return rows_of(record["embeddings"], "embeddings", count)
 
 
-def _kept_as(
+def _embedding_fields(
     encoder: str | None, vector: NDArray[np.float32] | None, look: dict[str, NDArray[np.float32]]
 ) -> dict[str, Any]:
     if vector is None or encoder is None:
@@ -250,22 +244,22 @@ def _kept_as(
     return {"embeddings": {encoder: vector} | look}
 
 
-def _says_place(record: Mapping[str, Any]) -> bool:
+def _has_place(record: Mapping[str, Any]) -> bool:
     return record.get("structure") is not None or record.get("place") is not None
 
 
 def embedding_dim(record: Mapping[str, Any]) -> int | None:
-    """Length of the vectors of the boxes of a frame, or ``None``: it has none.
+    """Return the length of a frame's box embeddings, or ``None`` if it has none.
 
     Raises:
         ValueError: the field is wrong.
     """
-    said = record.get("embeddings")
-    return None if said is None else dim_of(said, "embeddings")
+    embeddings = record.get("embeddings")
+    return None if embeddings is None else dim_of(embeddings, "embeddings")
 
 
 def _least_scores(record: Mapping[str, Any], labels: list[Any], options: DetectionOptions) -> list[float]:
-    """What the score of each box must reach."""
+    """Return the minimum score of each box."""
     if options.min_score is not None:
         return [options.min_score] * len(labels)
     own = record.get("least_scores") or {}
@@ -275,8 +269,8 @@ def _least_scores(record: Mapping[str, Any], labels: list[Any], options: Detecti
     return [float(own.get(label, 0.0)) if isinstance(label, str) else 0.0 for label in labels]
 
 
-def _standing(pose: Pose) -> list[float]:
-    """x and y in metres and yaw in radians of the sensor in the map."""
+def _sensor_pose(pose: Pose) -> list[float]:
+    """Return x and y in metres and yaw in radians of the sensor in the map."""
     turned = pose.map_from_lidar
     yaw = math.atan2(turned[1, 0], turned[0, 0])
     return [float(turned[0, 3]), float(turned[1, 3]), yaw]
@@ -290,7 +284,7 @@ def _box(box: Any, row: int) -> tuple[float, ...]:
 
 
 def _in_map(box: NDArray[np.float64], pose: Pose) -> tuple[tuple[float, float, float], float]:
-    """Position and yaw; the heading is turned as a direction, so that slopes are no trouble."""
+    """Return position and yaw in the map; the heading is rotated as a direction, which is exact on slopes."""
     x, y, z, _, _, _, yaw = box.tolist()
     place = pose.map_from_lidar @ np.array([x, y, z, 1.0])
     heading = pose.map_from_lidar[:3, :3] @ np.array([math.cos(yaw), math.sin(yaw), 0.0])
@@ -299,14 +293,15 @@ def _in_map(box: NDArray[np.float64], pose: Pose) -> tuple[tuple[float, float, f
 
 
 def moment_of(record: Mapping[str, Any], pose: Pose | None, position: int, options: DetectionOptions) -> int:
-    """Nanoseconds of a frame since the epoch.
+    """Return the time of a frame in nanoseconds since the epoch.
 
-    Its own time, or that of its pose, if it is a date. Else it is counted from ``start_ns``: by a time since
-    the start of the recording, or by its position. Without ``start_ns`` the date that the detector assumed is
-    taken (``assumed_ns``), else the time as it stands, else when the frame was detected.
+    The frame's own time or its pose's time is used if it is a date. Otherwise the time counts from
+    ``start_ns``: by the time since the start of the recording, or by the frame's index. Without ``start_ns``
+    the order is: the date that the detector assumed (``assumed_ns``), the undated time, the time of
+    detection.
 
     Raises:
-        ValueError, TypeError: a field is wrong, or there is no time at all.
+        ValueError, TypeError: a field is wrong, or no time is known.
     """
     own = None if pose is None else pose.time_ns
     if record.get("timestamp_ns") is not None:
@@ -322,4 +317,6 @@ def moment_of(record: Mapping[str, Any], pose: Pose | None, position: int, optio
         return own
     if record.get("detected_ns") is not None:
         return check_integer("detected_ns", record["detected_ns"])
-    raise ValueError("no time: timestamp_ns is null and the pose has none; give a start and a rate")
+    raise ValueError(
+        "the frame has no time: timestamp_ns is null and no pose has one. Give a start and a rate"
+    )

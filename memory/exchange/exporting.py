@@ -1,4 +1,4 @@
-"""Export of what a store holds."""
+"""Export of memories to JSONL, Parquet and GeoJSON."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _SUFFIXES: dict[str, ExportFormat] = {
     ".geojson": "geojson",
     ".json": "geojson",
 }
-#: Memories that are read at a time.
+#: Memories read at a time.
 PORTION = 1000
 
 
 def export_format(path: Path) -> ExportFormat:
-    """By the suffix.
+    """Return the format that belongs to a file suffix.
 
     Raises:
-        ValueError: unknown.
+        ValueError: the suffix is unknown.
     """
     found = _SUFFIXES.get(path.suffix.lower())
     if found is None:
-        raise ValueError(f"{path}: cannot tell the format by the suffix; there are {', '.join(_SUFFIXES)}")
+        raise ValueError(f"{path}: unknown suffix. Use one of {', '.join(_SUFFIXES)}")
     return found
 
 
@@ -57,17 +57,17 @@ def export_memories(
     origin: Origin | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Write memories, the oldest first; returns how many.
+    """Write memories, oldest first, and return how many were written.
 
     Args:
-        database: may be written to by others meanwhile: what they remove until then is left out.
-        target: a file, which is there only once it is complete, or a stream for text.
+        database: others may write to it meanwhile; memories that they remove before their turn are skipped.
+        target: a file, which appears only once it is complete, or a text stream.
         format: ``"jsonl"``, ``"parquet"`` or ``"geojson"``.
-        filter: only those that pass.
-        ids: (n,) of the memories, instead of a filter.
-        vectors: also embeddings; never in GeoJSON.
-        origin: where the map is on Earth, for GeoJSON.
-        progress: called with how many are done and of how many.
+        filter: exports only the memories that pass it.
+        ids: (n,) ids to export instead of a filter.
+        vectors: also write embeddings; GeoJSON never contains them.
+        origin: position of the map on Earth, for GeoJSON.
+        progress: called with the number of memories written and their total.
 
     Raises:
         ValueError: Parquet into a stream.
@@ -77,7 +77,7 @@ def export_memories(
     batches = _batches(database, ids, vectors and format != "geojson", progress)
     if format == "parquet":
         if not isinstance(target, Path):
-            raise ValueError("Parquet is no text: give a file")
+            raise ValueError("Parquet is binary and needs a file: give a path as the target")
         with replacing(target) as temporary:
             return write_parquet(temporary, batches, vectors=vectors)
     with _text_stream(target) as stream:
@@ -87,7 +87,7 @@ def export_memories(
 
 
 def write_jsonl(stream: TextIO, batches: Iterable[list[Memory]], *, vectors: bool = True) -> int:
-    """Write a record a line; returns how many."""
+    """Write one record per line and return how many were written."""
     count = 0
     for batch in batches:
         for memory in batch:

@@ -1,4 +1,4 @@
-"""Which source a file or a stream is."""
+"""Detection of what a file or stream contains."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ SOURCE_FORMATS: tuple[SourceFormat, ...] = get_args(SourceFormat)
 def open_source(
     path: Path, format: SourceFormat = "auto", detections: DetectionOptions | None = None
 ) -> Source:
-    """A file to import.
+    """Open a file for import.
 
     Args:
-        path: of the file, or of the folder of a table of detections.
-        format: of what it holds; ``"auto"`` goes by the suffix and the first line that is JSON.
-        detections: how boxes become memories.
+        path: the file, or the folder of a detections table.
+        format: the content; ``"auto"`` decides by the suffix and the first line that is valid JSON.
+        detections: options for turning boxes into memories.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the file cannot be read.
     """
     if format == "auto":
         format = _guess(path)
@@ -43,23 +43,22 @@ def open_source(
 def open_stream(
     stream: BinaryIO, name: str, format: SourceFormat = "auto", detections: DetectionOptions | None = None
 ) -> Source:
-    """A stream of lines to import, such as standard input; they are read as they come, once.
+    """Open a stream of lines for import, such as standard input; each line is read once, when it arrives.
 
     Args:
-        stream: of bytes.
-        name: what messages and the log call it.
-        format: of what it holds; ``"auto"`` waits for the first line.
-        detections: how boxes become memories.
+        name: name of the stream in messages and in the log.
+        format: the content; ``"auto"`` waits for the first line.
+        detections: options for turning boxes into memories.
 
     Raises:
-        DataError: it is Parquet, which is read from its end, or cannot be read.
+        DataError: the stream is Parquet, which is read from its end, or cannot be read.
     """
     path, lines = Path(name), StreamLines(stream, name)
     if format == "auto":
         first = lines.first()
         format = "memories" if first is None else _kind_of(path, first) or "memories"
     if format == "parquet":
-        raise DataError(f"{name}: Parquet cannot be read from a stream; name its file")
+        raise DataError(f"{name}: Parquet cannot be read from a stream. Give the path of the file")
     if format != "detections":
         return MemoryLines(path, lines)
     first = lines.first()
@@ -69,7 +68,7 @@ def open_stream(
 def _frames(
     path: Path, lines: Iterable[Line], options: DetectionOptions | None, stream: StreamLines | None = None
 ) -> Source:
-    """Of detections, or of tracks where the first line that can be read has numbers of them."""
+    """Return a source of tracks if the first valid line has track numbers, otherwise of detections."""
     if options is None or options.tracks:
         for line in lines:
             with contextlib.suppress(DataError):
@@ -90,11 +89,11 @@ def _guess(path: Path) -> SourceFormat:
 
 
 def _kind_of(path: Path, line: Line) -> SourceFormat | None:
-    """What a file with such a line holds; ``None`` where it does not tell."""
+    """Return the content of a file with this line, or ``None`` if the line does not show it."""
     if line.raw.startswith(b"PAR1"):
         return "parquet"
     if line.raw.strip():
-        # What is no JSON the import names, or leaves out.
+        # The import itself reports invalid JSON.
         with contextlib.suppress(DataError):
             return "detections" if is_detections(parse_object(path, line)) else "memories"
     return None

@@ -1,7 +1,7 @@
-"""Frames of detections as a table in Parquet, in one file or in parts: ``perceive detect --parquet``.
+"""Frames of detections in Parquet, in one file or several: ``perceive detect --parquet``.
 
-A row is a line of ``detections.jsonl``: its number in ``line``, some fields as columns, and as JSON in
-``record`` the rest in the order of the line, with null for these.
+A row is a line of ``detections.jsonl``. ``line`` holds its number, some fields are columns, and ``record``
+holds the other fields as JSON, with null in place of the columns.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from memory.exchange.jsonl import Line
 from memory.exchange.parquet import load_pyarrow, open_parquet
 from memory.exchange.sources import DetectionLines
 
-#: In the metadata of each file, and the versions that are read.
+#: Metadata of each file, and the versions that this release reads.
 FORMAT, VERSIONS = b"detections", (b"1",)
 _FIELDS = ("frame", "source", "timestamp_ns", "boxes", "scores", "labels", "warnings")
 _ROWS = 256
 
 
 class DetectionRows(DetectionLines):
-    """Parquet with a frame of detections a row; the same import as that of the lines that it was made of."""
+    """Parquet with one frame of detections per row; the same import as the JSONL it was made from."""
 
     def __init__(self, path: Path, options: DetectionOptions | None = None) -> None:
         super().__init__(path, options)
@@ -34,35 +34,37 @@ class DetectionRows(DetectionLines):
         self.size = sum(file.stat().st_size for file in self._files)
 
     def lines(self) -> Iterator[Line]:
-        """The rows of all parts, by their numbers."""
+        """Return the rows of all files, ordered by line number."""
         return read_frames(self._files)
 
 
 def holds_frames(path: Path) -> bool:
-    """Whether a file or folder of Parquet holds frames of detections."""
+    """Return True if a file or folder of Parquet holds frames of detections."""
     if path.is_dir():
         return True
     return (open_parquet(path).schema_arrow.metadata or {}).get(b"sparsight_format") == FORMAT
 
 
 def read_frames(files: list[Path]) -> Iterator[Line]:
-    """The rows of some files as lines of JSON, by their numbers; files are open where their rows are.
+    """Merge the rows of several files into JSON lines ordered by number, with few files open.
 
     Raises:
-        DataError: a file is damaged, or no table of detections.
+        DataError: a file is damaged or is not a table of detections.
     """
-    waiting = deque(sorted((first, place) for place, file in enumerate(files) for first in _first(file)))
+    waiting = deque(
+        sorted((first, place) for place, file in enumerate(files) for first in _first_number(file))
+    )
     running: list[tuple[int, int, bytes, Iterator[tuple[int, bytes]]]] = []
     while waiting or running:
         while waiting and (not running or waiting[0][0] <= running[0][0]):
             _, place = waiting.popleft()
-            _go_on(running, place, _rows(files[place]))
+            _push_next(running, place, _rows(files[place]))
         number, place, raw, rows = heapq.heappop(running)
         yield Line(number, raw)
-        _go_on(running, place, rows)
+        _push_next(running, place, rows)
 
 
-def _go_on(
+def _push_next(
     running: list[tuple[int, int, bytes, Iterator[tuple[int, bytes]]]],
     place: int,
     rows: Iterator[tuple[int, bytes]],
@@ -75,16 +77,18 @@ def _go_on(
 def _files(path: Path) -> list[Path]:
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
     if not files:
-        raise DataError(f"{path}: no .parquet file in this folder; name that of perceive detect --parquet")
+        raise DataError(
+            f"{path}: no .parquet file in this folder. Name the output of perceive detect --parquet"
+        )
     return files
 
 
-def _first(path: Path) -> Iterator[int]:
-    """The number of a file's first row; nothing of one without rows."""
+def _first_number(path: Path) -> Iterator[int]:
+    """Yield the number of a file's first row, or nothing if it has no rows."""
     with open_parquet(path) as file:
-        said = file.schema_arrow.metadata or {}
-        if said.get(b"sparsight_format") != FORMAT or said.get(b"sparsight_version") not in VERSIONS:
-            raise DataError(f"{path}: no table of detections of this version (perceive detect --parquet)")
+        metadata = file.schema_arrow.metadata or {}
+        if metadata.get(b"sparsight_format") != FORMAT or metadata.get(b"sparsight_version") not in VERSIONS:
+            raise DataError(f"{path}: not a detections table of this version. Use perceive detect --parquet")
         for row in file.iter_batches(batch_size=1, columns=["line"]):
             yield int(row.column(0)[0].as_py())
             return
@@ -102,6 +106,6 @@ def _rows(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _record(row: dict[str, Any]) -> dict[str, Any]:
-    """The record in its order."""
+    """Restore the record with its fields in their order."""
     rest: dict[str, Any] = json.loads(row["record"])
     return {name: row[name] if name in _FIELDS else value for name, value in rest.items()}

@@ -1,4 +1,4 @@
-"""Which lines were imported before, by what the log says of them."""
+"""Lines of a file that earlier imports stored, according to the log."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from memory.persistence.database import Database
 from memory.store import MemoryStore
 
 OPERATION = "import"
-#: As which :meth:`memory.store.MemoryStore.observe` logs itself.
+#: Name under which :meth:`memory.store.MemoryStore.observe` logs.
 OBSERVED = "observe"
-#: Operations of the log that are read at a time.
+#: Log entries read at a time.
 _LOG_PORTION = 5000
 
 
 class ImportHistory(NamedTuple):
-    """What was imported before and not undone.
+    """Earlier imports that were not undone.
 
     Attributes:
-        stretches: first line of a stretch -> its last lines -> digests, of one sort of content.
-        spaces: name of the vectors of a store -> the encoder whose they are, where imports said it.
+        stretches: first line of a stretch -> last lines -> digests, for one kind of content.
+        spaces: name of a store's vectors -> their encoder, where imports recorded it.
         ended: recording -> lines after which all of its tracks were stored.
     """
 
@@ -33,11 +33,10 @@ class ImportHistory(NamedTuple):
 
 
 def read_history(database: Database | MemoryStore, sort: str) -> ImportHistory:
-    """What the log says.
+    """Read the import history from the log.
 
     Args:
-        database: of the store.
-        sort: of content, whose lines count.
+        sort: kind of content whose lines count.
     """
     imports: dict[int, dict[str, Any]] = {}
     undos: list[tuple[int, int]] = []
@@ -51,7 +50,7 @@ def read_history(database: Database | MemoryStore, sort: str) -> ImportHistory:
                 imports[entry.generation] = entry.detail
     undone: set[int] = set()
     for generation, target in reversed(undos):
-        # An undo that was undone itself, later, counts for nothing.
+        # An undo that was itself undone later has no effect.
         if generation not in undone:
             undone.add(target)
     found = ImportHistory({}, {}, {})
@@ -70,10 +69,10 @@ def read_history(database: Database | MemoryStore, sort: str) -> ImportHistory:
 def mark_known(
     entries: Iterable[Entry], stretches: dict[int, dict[int, set[str]]]
 ) -> Iterator[tuple[Entry, bool]]:
-    """Each entry in its order, and whether it is within a stretch that has the same lines.
+    """Yield each entry with True if it lies in a stretch of lines that was imported before.
 
-    Entries are held back while a logged stretch that they may belong to is not at its end: no longer than the
-    longest of those, so that a stream can be told apart as it comes.
+    Entries wait until every logged stretch that may contain them has ended, at most for the longest stretch.
+    So this works on streams too.
     """
     waiting: deque[tuple[Entry, list[bool]]] = deque()
     running: dict[int, Any] = {}

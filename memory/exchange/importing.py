@@ -1,9 +1,9 @@
 """Import that can be interrupted and repeated.
 
-Memories are stored in portions. The log entry of each, which is on the disk with the memories or not at
-all, says which lines they came from and the SHA-256 of these lines. A later import passes over lines with
-the same numbers and the same content, whatever the file is called, unless the operation was undone. So what
-a file has grown by is imported, and so is a line that was corrected.
+Memories are stored in portions. The log entry of a portion is written together with its memories; it records
+the line numbers and the SHA-256 of these lines. A later import skips lines with the same numbers and content,
+whatever the file's name, unless the operation was undone. Appended and corrected lines are therefore
+imported.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from memory.persistence.database import Database
 from memory.store import Kept, MemoryStore
 from memory.types import Memory
 
-#: Memories that are stored at a time.
+#: Memories stored at a time.
 PORTION = 1000
-#: Seconds that what came in a stream waits for its commit at most, where more comes.
+#: Seconds after which a stream's entries are stored, if more arrive.
 WAIT_S = 1.0
 
 
 @dataclass
 class ImportReport:
-    """What an import did.
+    """Result of an import.
 
     Attributes:
-        path: of the file.
-        memories: that were stored; of those that were observed, the ones that are kept.
-        lines: that were read.
-        known_lines: that were imported before and passed over.
-        problems: of lines that were left out.
-        operations: numbers for undoing, in order.
-        first_id, last_id: of the memories, or ``None``.
-        observed: memories that were scored, or ``None`` where all are stored.
-        displaced: memories that were in the store before and gave way.
-        why_kept, why_not: for which reason how many of the observed are kept or not, at the end.
+        path: the file.
+        memories: number of stored memories; with observation, only the kept ones.
+        lines: number of lines read.
+        known_lines: number of lines skipped because they were imported before.
+        problems: errors of the lines that were skipped.
+        operations: operation numbers for undo, in order.
+        first_id, last_id: of the stored memories, or ``None``.
+        observed: number of observed memories, or ``None`` if all are stored.
+        displaced: number of older memories that made room.
+        why_kept, why_not: number of observed memories kept or not kept, by reason.
     """
 
     path: Path
@@ -60,7 +60,7 @@ class ImportReport:
     why_not: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; those about observing where that was done."""
+        """Return plain values; the fields about observation only if there was one."""
         found = {**vars(self), "path": str(self.path)}
         if self.observed is None:
             for name in ("observed", "displaced", "why_kept", "why_not"):
@@ -68,7 +68,7 @@ class ImportReport:
         return found
 
     def note(self, operation: int, ids: Sequence[int]) -> None:
-        """An operation, and the ids that it gave."""
+        """Record an operation and the ids that it assigned."""
         self.operations.append(operation)
         if ids:
             self.first_id = ids[0] if self.first_id is None else self.first_id
@@ -84,34 +84,32 @@ def import_source(
     portion: int = PORTION,
     progress: Callable[[int, int], None] | None = None,
 ) -> ImportReport:
-    """Store what a file holds.
+    """Store the memories of a source.
 
     Args:
         target: open for writing. A database stores everything; a store observes, and keeps what matters.
-        source: the file, or a stream, of which no more than a portion and the longest stretch that was
-            imported before is held at a time.
-        again: also lines that were imported before.
-        skip_bad: leave lines out that cannot be used; the report names them.
-        portion: memories that are stored at a time.
-        progress: called with how much is done and of how much.
+        source: file or stream; at most a portion and the longest stretch of an earlier import are in memory.
+        again: also import lines that were imported before.
+        skip_bad: skip invalid lines; the report lists them.
+        portion: memories stored at a time.
+        progress: called with the work done and the total.
 
     Raises:
-        DataError: a line cannot be used; those before it are stored, and passed over when the import is
-            repeated. Names file and line.
+        DataError: a line is invalid. The lines before it are stored, and a repeated import skips them.
     """
     before = read_history(target, source.sort)
     source.expected, source.ended = before.spaces, {} if again else before.ended
     report = ImportReport(source.path)
-    keep = _Storing(target, report) if isinstance(target, Database) else _Observing(target, report)
-    stretch = _Stretch(keep, source, report)
-    dims = keep.dims()
+    sink = _DatabaseSink(target, report) if isinstance(target, Database) else _StoreSink(target, report)
+    stretch = _Stretch(sink, source, report)
+    dims = sink.dims()
     done, stored_s = 0, time.monotonic()
     try:
         for entry, known in mark_known(source.entries(), {} if again else before.stretches):
             done += source.weight(entry)
             if known:
                 stretch.store()
-                source.pass_over(entry)
+                source.skip(entry)
                 report.known_lines += 1
             else:
                 try:
@@ -130,15 +128,15 @@ def import_source(
             if progress is not None:
                 progress(done, max(source.size, done))
     except DataError:
-        # Also where the next line could not be read.
+        # Reading the next line may have failed, so store what came before it.
         stretch.store()
         raise
     stretch.end()
     return report
 
 
-class _Storing:
-    """Keeps every memory."""
+class _DatabaseSink:
+    """Sink that stores every memory."""
 
     def __init__(self, database: Database, report: ImportReport) -> None:
         self._database, self._report = database, report
@@ -152,8 +150,8 @@ class _Storing:
         self._report.note(applied.generation, applied.ids)
 
 
-class _Observing:
-    """Keeps what matters."""
+class _StoreSink:
+    """Sink that observes, so that only what matters stays."""
 
     def __init__(self, store: MemoryStore, report: ImportReport) -> None:
         self._store, self._report = store, report
@@ -165,7 +163,7 @@ class _Observing:
 
     def __call__(self, memories: list[Memory], detail: dict[str, Any]) -> None:
         report = self._report
-        detail["reason"] += ", of which only what matters is kept: others gave way to it"
+        detail["reason"] += "; observed, so only what matters is kept"
         done = self._store.observe_logged(memories, detail=detail)
         assert report.observed is not None
         report.observed += len(memories)
@@ -178,7 +176,7 @@ class _Observing:
             if cause is None:
                 report.displaced += 1
             else:
-                # Of an earlier portion of this file.
+                # Stored by an earlier portion of this file.
                 _count(report.why_kept, [cause], -1)
                 _count(report.why_not, [DISPLACED])
         report.memories = len(self._causes)
@@ -187,7 +185,7 @@ class _Observing:
 
 
 DISPLACED = "displaced by more important ones"
-#: For a sort of :class:`memory.wording.reasons.Reason`, what a report says.
+#: Text in a report for each sort of :class:`memory.wording.reasons.Reason`.
 CAUSES = {
     "first vector": "the first with an embedding at their place",
     "first": "the first of their kind at their place",
@@ -203,7 +201,7 @@ CAUSES = {
 
 
 def cause_of(kept: Kept) -> str:
-    """The sort of reason for which an observation was kept or not."""
+    """Return the category of the reason why an observation was kept or not."""
     return CAUSES.get(kept.why.sort, "other reasons")
 
 
@@ -215,10 +213,10 @@ def _count(counts: dict[str, int], causes: Iterable[str], change: int = 1) -> No
 
 
 class _Stretch:
-    """Lines in a row that are stored together."""
+    """Consecutive lines that are stored together."""
 
-    def __init__(self, keep: _Storing | _Observing, source: Source, report: ImportReport) -> None:
-        self._keep, self._source, self._report = keep, source, report
+    def __init__(self, sink: _DatabaseSink | _StoreSink, source: Source, report: ImportReport) -> None:
+        self._sink, self._source, self._report = sink, source, report
         self._clear()
 
     def _clear(self) -> None:
@@ -234,10 +232,10 @@ class _Stretch:
         self.memories += memories
 
     def end(self) -> None:
-        """Store the last of them, with what the source held back."""
-        ending = self._source.end()
-        self.memories += ending.memories
-        self.store(ending.detail)
+        """Store the last lines and the memories that the source held back."""
+        remainder = self._source.end()
+        self.memories += remainder.memories
+        self.store(remainder.detail)
 
     def store(self, further: Mapping[str, Any] = MappingProxyType({})) -> None:
         if self.memories:
@@ -253,6 +251,6 @@ class _Stretch:
             if self._source.spaces:
                 detail["spaces"] = dict(self._source.spaces)
             detail.update(further)
-            self._keep(self.memories, detail)
+            self._sink(self.memories, detail)
         self._report.lines += self._lines
         self._clear()

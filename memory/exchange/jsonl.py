@@ -1,4 +1,4 @@
-"""Text files with one JSON object a line."""
+"""Text files with one JSON object per line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from memory.errors import DataError
 
-#: Bytes of a line in a stream; a frame of thousands of boxes has a few million.
+#: Longest line of a stream in bytes; a frame with thousands of boxes has a few million.
 MOST_BYTES = 1 << 26
 
 
@@ -17,8 +17,8 @@ class Line(NamedTuple):
     """A line of a file, or a row of a table.
 
     Attributes:
-        number: from 1.
-        raw: its bytes, without the end of the line.
+        number: counted from 1.
+        raw: its bytes without the line ending.
     """
 
     number: int
@@ -26,11 +26,7 @@ class Line(NamedTuple):
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """The lines of a file.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
+    """Yield the lines of a file, or raise ``DataError``."""
     try:
         with path.open("rb") as stream:
             for number, raw in enumerate(stream, start=1):
@@ -40,14 +36,10 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 class StreamLines:
-    """The lines of a stream, once, as they come; none but the first is held.
-
-    Args:
-        stream: of bytes.
-        name: for messages.
+    """One pass over the lines of a stream; only the first line is buffered.
 
     Raises:
-        DataError: on reading, where a line is longer than ``MOST_BYTES`` or the stream cannot be read.
+        DataError: while reading, if a line exceeds ``MOST_BYTES`` or the stream fails.
     """
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
@@ -57,7 +49,7 @@ class StreamLines:
         self._held: Line | None = None
 
     def first(self) -> Line | None:
-        """The first line that is not empty, which stays; ``None`` where the stream ends without one."""
+        """Return the first non-empty line without consuming it, or ``None`` at the end of the stream."""
         if self._held is None:
             self._held = next((line for line in self if line.raw.strip()), None)
         return self._held
@@ -74,29 +66,25 @@ class StreamLines:
         try:
             raw = self._stream.readline(MOST_BYTES + 1)
         except OSError as error:
-            raise DataError(f"{self._name}: cannot be read ({error.strerror})") from error
+            raise DataError(f"{self._name}: cannot read the stream ({error.strerror})") from error
         if len(raw) > MOST_BYTES:
-            raise DataError(f"{self._name}:{self._number + 1}: a line of more than {MOST_BYTES} bytes")
+            raise DataError(f"{self._name}:{self._number + 1}: the line is longer than {MOST_BYTES} bytes")
         return raw
 
 
 def parse_object(path: Path, line: Line) -> dict[str, Any]:
-    """The JSON object of a line.
-
-    Raises:
-        DataError: names file and line.
-    """
+    """Return the JSON object of a line, or raise ``DataError``."""
     place = f"{path}:{line.number}"
     try:
         found = json.loads(line.raw.decode("utf-8"), parse_constant=_reject)
     except UnicodeDecodeError as error:
         raise DataError(f"{place}: not UTF-8 text ({error.reason} at byte {error.start})") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{place}: no JSON ({error})") from error
+        raise DataError(f"{place}: not valid JSON ({error})") from error
     if not isinstance(found, dict):
         raise DataError(f"{place}: expected a JSON object, got {type(found).__name__}")
     return found
 
 
 def _reject(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number in JSON")
+    raise ValueError(f"{word} is not a JSON number")

@@ -1,9 +1,8 @@
-"""Memories of a run that goes on: records of frames as they come, in bounded room.
+"""Memories of a live run: frames are stored as they arrive, in bounded memory.
 
-The contract of the group ``sparsight.memories`` of entry points (docs/live.md): a function takes a store, the
-name of a recording and that of a map, and gives something with ``see(record, part)``, which returns how many
-memories there are, and ``close()``, which does so too. The perception
-imports no memory; it asks for what is installed.
+docs/live.md describes the contract of the entry point group ``sparsight.memories``. A function takes a store
+and the names of a recording and a map. It returns an object with ``see(record, part)`` and ``close()``, which
+both return the number of memories. ``perception`` finds it there without importing ``memory``.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ from memory.exchange.importing import WAIT_S
 from memory.exchange.jsonl import StreamLines
 from memory.exchange.sources import DetectionLines, Entry
 from memory.exchange.track_lines import sights_of
-from memory.merging.tracked import tracks_of
+from memory.merging.tracks import tracks_of
 from memory.store import MemoryStore
 from memory.tracks import TrackMemories
 from memory.types import Memory
 
-#: Of vectors of boxes, where the store is made.
+#: Length of box embeddings in a new store.
 _DIM = 128
-#: What grows with every frame: how far it saw free, which ``recall import`` marks things as gone by.
+#: Field that grows with every frame; only ``recall import`` uses it, to mark objects as gone.
 _LEFT_OUT = "free"
 
 
 class LiveMemories:
-    """Observes the tracks and places of frames in a store; what is seen is on the disk after a second.
+    """Observer of the tracks and places of live frames; observations reach the disk within about a second.
 
     Args:
-        store: open for writing; closed at the end.
-        recording: name of the run, for numbers of tracks.
-        map_id: of frames whose pose names none.
+        store: open for writing; ``close`` closes it.
+        recording: name of the run, which qualifies track numbers.
+        map_id: map of frames whose pose names no map.
     """
 
     def __init__(self, store: MemoryStore, recording: str, *, map_id: str = "default") -> None:
@@ -56,17 +55,13 @@ class LiveMemories:
         self._stored_s = time.monotonic()
 
     def see(self, record: Mapping[str, Any], part: int) -> int:
-        """Take in a frame.
+        """Add a frame and return the number of memories in the store.
 
         Args:
-            record: a line of ``detections.jsonl``.
-            part: of the run; where it changes, numbers of tracks begin anew.
-
-        Returns:
-            Memories in the store.
+            part: part of the run; track numbers restart in each part.
 
         Raises:
-            DataError: the record cannot be used.
+            DataError: the record is invalid.
         """
         if part != self._part:
             self._pending += self._tracks.end()
@@ -86,7 +81,7 @@ class LiveMemories:
         return len(self._store)
 
     def close(self) -> int:
-        """Store what goes on, and close the store; returns how many memories there are."""
+        """Store the unfinished tracks, close the store, and return the number of memories."""
         try:
             self._pending += self._tracks.end()
             if self._pending:
@@ -111,7 +106,7 @@ class LiveMemories:
 
 
 def open_live(store: str, recording: str, map_id: str) -> LiveMemories:
-    """What ``perceive live --memory`` finds; a store that is not there is made.
+    """Open the store of ``perceive live --memory``, or create it.
 
     Raises:
         MemoryStoreError: the store cannot be opened for writing.

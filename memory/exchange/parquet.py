@@ -1,9 +1,9 @@
-"""Memories as a table in Parquet, by pyarrow.
+"""Memories as a Parquet table, by pyarrow.
 
-A column a field, times as int64 nanoseconds (``time_ns``, ``first_seen_ns``, ``last_seen_ns``), the position
-as ``x``, ``y``, ``z`` (null where it is not known), the covariance as nine numbers row by row, the payload as
-JSON text, vectors as lists of float32, visits as lists of structs of ``first_ns``, ``last_ns`` and
-``sights``. Files of others may have fewer columns; ``time_ns`` may be a timestamp.
+There is one column per field. Times are int64 nanoseconds, and a position is ``x``, ``y``, ``z`` (null if
+unknown). A covariance is nine numbers in row order, a payload is JSON text, and a vector is a list of
+float32. ``visits`` are lists of structs of ``first_ns``, ``last_ns`` and ``sights``. Tables from other tools
+may have fewer columns, and their ``time_ns`` may be a timestamp.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from memory.errors import DataError
 from memory.types import Memory, Visit
 
-#: In the metadata of the table.
+#: Metadata of the table.
 FORMAT = {"sparsight_format": "memories", "sparsight_version": "1"}
 _TIMES = ("time_ns", "first_seen_ns", "last_seen_ns")
 _PLAIN: tuple[str, ...] = ("id", "map_id", "kind", "label", "caption", "evidence", "provenance", "state")
@@ -27,10 +27,10 @@ _PLAIN += ("confidence", "reward", "marked", "count", "importance", "yaw", *_TIM
 
 
 def load_pyarrow() -> Any:
-    """The library with its Parquet part.
+    """Import pyarrow with its Parquet module.
 
     Raises:
-        ImportError: not installed; says how.
+        ImportError: pyarrow is not installed.
     """
     try:
         import pyarrow
@@ -41,12 +41,10 @@ def load_pyarrow() -> Any:
 
 
 def write_parquet(path: Path, batches: Iterable[list[Memory]], *, vectors: bool = True) -> int:
-    """Write a table; returns the number of rows.
+    """Write a table and return the number of rows.
 
     Args:
-        path: the file.
         batches: each becomes a row group.
-        vectors: also the embeddings.
     """
     pyarrow = load_pyarrow()
     schema = _schema(pyarrow, vectors=vectors)
@@ -60,20 +58,16 @@ def write_parquet(path: Path, batches: Iterable[list[Memory]], *, vectors: bool 
 
 
 def count_rows(path: Path) -> int:
-    """How many rows a file has, without reading them.
-
-    Raises:
-        DataError: no Parquet file.
-    """
+    """Return the number of rows from the file's metadata, or raise ``DataError``."""
     with open_parquet(path) as file:
         return int(file.metadata.num_rows)
 
 
 def read_rows(path: Path, *, batch_size: int = 1000) -> Iterator[dict[str, Any]]:
-    """The rows as records of :mod:`memory.exchange.records`.
+    """Yield the rows as records of :mod:`memory.exchange.records`.
 
     Raises:
-        DataError: no Parquet file, damaged, or no table of memories.
+        DataError: not a Parquet file, damaged, or not a table of memories.
     """
     pyarrow = load_pyarrow()
     with open_parquet(path) as file:
@@ -81,7 +75,7 @@ def read_rows(path: Path, *, batch_size: int = 1000) -> Iterator[dict[str, Any]]
         unknown = sorted(columns - known_columns())
         if unknown:
             raise DataError(
-                f"{path}: unknown column {unknown[0]!r}; there are {', '.join(sorted(known_columns()))}"
+                f"{path}: unknown column {unknown[0]!r}. Use {', '.join(sorted(known_columns()))}"
             )
         try:
             for batch in file.iter_batches(batch_size=batch_size):
@@ -91,17 +85,13 @@ def read_rows(path: Path, *, batch_size: int = 1000) -> Iterator[dict[str, Any]]
 
 
 def known_columns() -> set[str]:
-    """Names that a column may have."""
+    """Return the names that a column may have."""
     names = {entry.name for entry in dataclasses.fields(Memory)} | {"x", "y", "z"}
     return names | {"time", "first_seen", "last_seen"}
 
 
 def open_parquet(path: Path) -> Any:
-    """A file of Parquet, to be used in a ``with``.
-
-    Raises:
-        DataError: it is none.
-    """
+    """Open a Parquet file as a context manager, or raise ``DataError``."""
     pyarrow = load_pyarrow()
     try:
         return pyarrow.parquet.ParquetFile(path)
@@ -137,7 +127,7 @@ def _row(memory: Memory, *, vectors: bool) -> dict[str, Any]:
 
 
 def _records(pyarrow: Any, batch: Any) -> Iterator[dict[str, Any]]:
-    """Rows of a batch; the times as integers whatever they were, vectors without a detour over floats."""
+    """Yield the rows of a batch, with times as integers and vectors as arrays."""
     table = pyarrow.Table.from_batches([batch])
     for place, name in enumerate(table.column_names):
         column = table.column(place)
@@ -171,12 +161,12 @@ def _array(value: Any) -> Any:
 
 
 def _visit(value: Any) -> Any:
-    """The numbers of a struct in their order; whatever else it is, which is then refused or read as a row."""
+    """Return the fields of a struct in order; other values pass unchanged and are checked later."""
     return [value.get(name) for name in Visit._fields] if isinstance(value, dict) else value
 
 
 def _payload(text: str) -> Any:
-    """The value, or the text itself, which is then refused with the row's number."""
+    """Return the parsed value, or the text itself, which the record check rejects."""
     try:
         return json.loads(text)
     except ValueError:

@@ -1,13 +1,16 @@
-"""Where the sensor was at each frame, in the map.
+"""Sensor poses in the map, one per frame.
 
-Two formats:
+Two formats are supported:
 
-- Rows of 12 numbers as KITTI's odometry has them: the upper three rows of a 4x4 matrix, row by row. Frame
-  ``000010`` has row 10, counted from 0; a frame whose name is no number has the row of its place in the file.
-  An empty line is the row of a frame without a pose; comments (``#``) are no rows.
-  The matrix is ``map_from_lidar`` (docs/conventions.md), or with ``camera=True`` that of KITTI's camera 0.
-- JSONL with ``frame``, ``x``, ``y``, ``yaw`` and, where they are known, ``z``, ``time_ns`` or ``time``,
-  ``covariance`` (3 x 3, of the position) and ``map_id``.
+- KITTI odometry: 12 numbers per line, the upper three rows of a 4x4 matrix. Frame ``000010`` uses row 10,
+  counted
+  from 0; a frame whose name is not a number uses the row of its index in the file. An empty line is a frame
+  without a pose; comments (``#``) are skipped. The matrix is ``map_from_lidar`` (docs/conventions.md), or
+  with
+  ``camera=True`` the pose of KITTI's camera 0.
+- JSONL with ``frame``, ``x``, ``y``, ``yaw`` and optionally ``z``, ``time_ns`` or ``time``, ``covariance``
+  (3x3, of
+  the position) and ``map_id``.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from memory.exchange.jsonl import Line, parse_object, read_lines
 from memory.exchange.times import parse_time
 from memory.types import check_covariance, check_integer, check_numbers, check_text
 
-#: Axes of KITTI's camera (x right, y down, z forward) in those of the LiDAR and the map.
+#: From KITTI's camera axes (x right, y down, z forward) to those of the LiDAR and the map.
 LIDAR_FROM_CAMERA = np.array([[0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1]], dtype=np.float64)
 _FIELDS = {"frame", "x", "y", "z", "yaw", "time_ns", "time", "covariance", "map_id"}
 _IDENTITY = np.eye(4)
@@ -38,9 +41,9 @@ class Pose:
 
     Attributes:
         map_from_lidar: (4, 4) float64.
-        time_ns: when, or ``None``.
+        time_ns: time of the pose, or ``None``.
         covariance: (3, 3) of the position in square metres, or ``None``.
-        map_id: or ``None``.
+        map_id: map of the pose, or ``None``.
     """
 
     map_from_lidar: NDArray[np.float64] = field(default_factory=lambda: _IDENTITY)
@@ -54,8 +57,8 @@ class Poses:
 
     Args:
         path: the file, for messages.
-        rows: in their order; ``None`` where a frame has no pose.
-        names: row by name of the frame, or ``None`` where rows have no names.
+        rows: poses in file order; ``None`` for a frame without a pose.
+        names: row of each frame name, or ``None`` if rows are not named.
     """
 
     def __init__(self, path: Path, rows: Sequence[Pose | None], names: Mapping[str, int] | None) -> None:
@@ -67,14 +70,14 @@ class Poses:
         return len(self._rows)
 
     def find(self, frame: str, position: int) -> Pose:
-        """The pose of a frame.
+        """Return the pose of a frame.
 
         Args:
             frame: its name.
-            position: its place among the frames, from 0.
+            position: its index in the file of frames.
 
         Raises:
-            ValueError: there is none.
+            ValueError: the frame has no pose.
         """
         if self._names is not None:
             named = self._names.get(_key(frame))
@@ -85,8 +88,8 @@ class Poses:
         row = int(frame) if _is_number(frame) else position
         if row >= len(self._rows):
             raise ValueError(
-                f"frame {frame!r} needs row {row} (from 0) of {self.path}, which has {len(self._rows)};"
-                " JSONL poses name their frames"
+                f"frame {frame!r} needs row {row} (from 0) of {self.path}, which has {len(self._rows)} rows."
+                " Use JSONL poses, which name their frames"
             )
         pose = self._rows[row]
         if pose is None:
@@ -95,14 +98,14 @@ class Poses:
 
 
 def read_poses(path: Path, *, camera: bool = False) -> Poses:
-    """Read either format, told apart by the first character.
+    """Read poses in either format; the first character of a line decides.
 
     Args:
         path: the file.
-        camera: rows of numbers are poses of KITTI's camera 0; the LiDAR is taken to be at its place.
+        camera: rows are poses of KITTI's camera 0, which is assumed to be at the LiDAR's position.
 
     Raises:
-        DataError: names file and line.
+        DataError: a line is invalid.
     """
     rows: list[Pose | None] = []
     names: dict[str, int] = {}
@@ -115,9 +118,11 @@ def read_poses(path: Path, *, camera: bool = False) -> Poses:
             continue
         named = line.raw.lstrip().startswith(b"{")
         if rows and named != bool(names):
-            raise DataError(f"{path}:{line.number}: rows of numbers and JSON objects are mixed")
+            raise DataError(
+                f"{path}:{line.number}: the file mixes rows of numbers and JSON objects. Use one format"
+            )
         if not named:
-            # Their frames are known by the place of the row: the frame of an empty line has no pose.
+            # Row numbers identify the frames, so an empty line counts as a frame without a pose.
             rows += [None] * empty
             empty = 0
             rows.append(_parse_row(path, line, camera=camera))
@@ -128,7 +133,7 @@ def read_poses(path: Path, *, camera: bool = False) -> Poses:
         names[_key(frame)] = len(rows)
         rows.append(pose)
     if not rows:
-        raise DataError(f"{path}: holds no pose")
+        raise DataError(f"{path}: no pose found. Give 12 numbers or a JSON object per line")
     return Poses(path, rows, names or None)
 
 
@@ -141,8 +146,8 @@ def _parse_row(path: Path, line: Line, *, camera: bool) -> Pose:
     if len(numbers) != 12 or not all(map(math.isfinite, numbers)):
         raise DataError(f"{place}: expected 12 finite numbers, the rows of a 3x4 matrix; got {len(numbers)}")
     matrix = np.vstack([np.reshape(numbers, (3, 4)), [0.0, 0.0, 0.0, 1.0]])
-    if not _turns(matrix):
-        raise DataError(f"{place}: the left three columns are no rotation")
+    if not _is_rotation(matrix):
+        raise DataError(f"{place}: the left three columns are not a rotation")
     if camera:
         matrix = LIDAR_FROM_CAMERA @ matrix @ LIDAR_FROM_CAMERA.T
     return Pose(matrix)
@@ -153,7 +158,7 @@ def _parse_object(path: Path, line: Line) -> tuple[str, Pose]:
     try:
         unknown = sorted(record.keys() - _FIELDS)
         if unknown:
-            raise ValueError(f"unknown field {unknown[0]!r}; there are {', '.join(sorted(_FIELDS))}")
+            raise ValueError(f"unknown field {unknown[0]!r}. Use {', '.join(sorted(_FIELDS))}")
         missing = [name for name in ("frame", "x", "y", "yaw") if record.get(name) is None]
         if missing:
             raise ValueError(f"field {missing[0]!r} is missing")
@@ -174,18 +179,18 @@ def _pose(record: Mapping[str, Any], x: float, y: float, z: float, yaw: float) -
     matrix = np.eye(4)
     matrix[:2, :2] = [[math.cos(yaw), -math.sin(yaw)], [math.sin(yaw), math.cos(yaw)]]
     matrix[:3, 3] = x, y, z
-    return _told(matrix, record)
+    return _pose_with_fields(matrix, record)
 
 
 def pose_of_record(value: object) -> Pose:
-    """The ``pose`` of a line of detections: ``map_from_lidar`` and what else is known.
+    """Read the ``pose`` of a line of detections.
 
     Args:
-        value: of the JSON record: three rows of four numbers, and perhaps ``time_ns``, ``covariance`` and
-            ``map_id``.
+        value: JSON object with ``map_from_lidar``, three rows of four numbers, and optionally ``time_ns``,
+            ``covariance`` and ``map_id``.
 
     Raises:
-        ValueError, TypeError: it is no pose; names the field.
+        ValueError, TypeError: a field is missing or wrong.
     """
     rows = value.get("map_from_lidar") if isinstance(value, Mapping) else None
     if not isinstance(rows, list) or len(rows) != 3 or not all(isinstance(row, list) for row in rows):
@@ -194,19 +199,19 @@ def pose_of_record(value: object) -> Pose:
     matrix = np.eye(4)
     for at, row in enumerate(rows):
         matrix[at] = check_numbers(f"pose map_from_lidar[{at}]", row, 4)
-    if not _turns(matrix):
-        raise ValueError("pose map_from_lidar: the left three columns are no rotation")
-    return _told(matrix, value)
+    if not _is_rotation(matrix):
+        raise ValueError("pose map_from_lidar: the left three columns are not a rotation")
+    return _pose_with_fields(matrix, value)
 
 
-def _turns(matrix: NDArray[np.float64]) -> bool:
-    """Whether the left three columns are a rotation."""
+def _is_rotation(matrix: NDArray[np.float64]) -> bool:
+    """Return True if the left three columns are a rotation."""
     turn = matrix[:3, :3]
     return bool(np.abs(turn @ turn.T - np.eye(3)).max() <= 1e-2 and np.linalg.det(turn) > 0.0)
 
 
-def _told(matrix: NDArray[np.float64], record: Mapping[str, Any]) -> Pose:
-    """A pose with the time, covariance and map that a record says."""
+def _pose_with_fields(matrix: NDArray[np.float64], record: Mapping[str, Any]) -> Pose:
+    """Return a pose with the time, covariance and map of a record."""
     moment = record.get("time_ns")
     if moment is not None:
         moment = check_integer("time_ns", moment)
@@ -226,5 +231,5 @@ def _is_number(frame: str) -> bool:
 
 
 def _key(frame: str) -> str:
-    """Frame ``10`` is frame ``000010``."""
+    """Return the key of a frame name; ``10`` and ``000010`` are the same frame."""
     return str(int(frame)) if _is_number(frame) else frame

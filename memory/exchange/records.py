@@ -1,11 +1,10 @@
-"""Memories as plain values: what a line of JSONL and a row of Parquet hold.
+"""Memories as plain values: the content of a JSONL line or a Parquet row.
 
-A record has the fields of :class:`memory.types.Memory` by name. Only the time is needed: ``time_ns``, or
-``time`` in ISO 8601 (as are ``first_seen`` and ``last_seen`` for ``first_seen_ns`` and ``last_seen_ns``).
-``position`` is x, y, z or x, y in metres; ``x``, ``y``, ``z`` may be given instead; without them it is not
-known where it is. Vectors are lists of
-numbers. ``visits`` are rows of the first and the last time, in ISO 8601 or nanoseconds, and the sights. An
-``id`` is read over: the store gives its own.
+A record has the fields of :class:`memory.types.Memory`. Only the time is required: ``time_ns``, or ``time``
+in ISO 8601; ``first_seen`` and ``last_seen`` may replace ``first_seen_ns`` and ``last_seen_ns``. ``position``
+is x, y, z or x, y in metres; ``x``, ``y``, ``z`` may be given instead. Vectors are lists of numbers.
+``visits`` are rows of first time, last time and number of observations. An ``id`` is ignored, because the
+store assigns its own.
 """
 
 from __future__ import annotations
@@ -24,14 +23,13 @@ _COORDINATES = ("x", "y", "z")
 
 
 def memory_from_record(record: Mapping[str, Any], dims: dict[str, int] | None = None) -> Memory:
-    """The memory of a record; values of ``None`` are as if they were not given.
+    """Return the memory of a record; fields with ``None`` count as missing.
 
     Args:
-        record: see above.
-        dims: length of the vectors by encoder, for the check; unknown encoders are entered.
+        dims: vector length by encoder, which is checked; unknown encoders are added to it.
 
     Raises:
-        ValueError, TypeError: a field is unknown, missing or wrong; names it.
+        ValueError, TypeError: a field is unknown, missing or wrong.
     """
     values = {name: value for name, value in record.items() if value is not None and name != "id"}
     for name, target in _TIMES.items():
@@ -46,7 +44,7 @@ def memory_from_record(record: Mapping[str, Any], dims: dict[str, int] | None = 
         if "position" in values:
             raise ValueError("give position or x, y, z, not both")
         if not {"x", "y"} <= coordinates.keys():
-            raise ValueError("x and y belong together")
+            raise ValueError("give both x and y")
         values["position"] = [coordinates["x"], coordinates["y"], coordinates.get("z", 0.0)]
     elif "position" in values:
         values["position"] = _position(values["position"])
@@ -54,7 +52,7 @@ def memory_from_record(record: Mapping[str, Any], dims: dict[str, int] | None = 
         values["visits"] = _visits(values["visits"])
     unknown = sorted(values.keys() - _FIELDS)
     if unknown:
-        raise ValueError(f"unknown field {unknown[0]!r}: what is not a field of a memory goes into payload")
+        raise ValueError(f"unknown field {unknown[0]!r}. Put other values into payload")
     if "marked" in values and not isinstance(values["marked"], bool):
         raise TypeError(f"marked must be true or false, got {values['marked']!r}")
     for name in ("payload", "embeddings"):
@@ -67,12 +65,7 @@ def memory_from_record(record: Mapping[str, Any], dims: dict[str, int] | None = 
 
 
 def record_of(memory: Memory, *, vectors: bool = True) -> dict[str, Any]:
-    """Plain values, ready for JSON; what is empty or as usual is left out, but never the time.
-
-    Args:
-        memory: of a store or not.
-        vectors: also the embeddings, exactly.
-    """
+    """Return a memory as plain values for JSON; empty and default fields are left out, but never the time."""
     record: dict[str, Any] = {} if memory.id is None else {"id": int(memory.id)}
     record |= {
         "time": format_time(memory.time_ns),
@@ -117,7 +110,7 @@ def _check_dims(memory: Memory, dims: dict[str, int]) -> None:
         known = dims.setdefault(name, len(vector))
         if len(vector) != known:
             field = "embedding" if name == "default" else f"embeddings[{name!r}]"
-            raise ValueError(f"{field} has {len(vector)} numbers, the store's have {known}")
+            raise ValueError(f"{field} has {len(vector)} numbers, but the store's vectors have {known}")
 
 
 def _position(value: Any) -> list[float]:
@@ -131,7 +124,7 @@ def _position(value: Any) -> list[float]:
 
 
 def _visits(value: Any) -> list[list[Any]]:
-    """Rows with times in nanoseconds; what else is wrong with them, the memory says."""
+    """Convert the times of visits to nanoseconds; ``Memory`` checks the rest."""
     if not isinstance(value, list | tuple) or not all(isinstance(row, list | tuple) for row in value):
         raise TypeError(f"visits must be rows of first, last and sights, got {value!r}")
     return [[parse_time(part) if isinstance(part, str) else part for part in row] for row in value]

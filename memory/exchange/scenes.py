@@ -1,7 +1,7 @@
-"""Places out of the lines of ``detections.jsonl``: where a scan was taken, and how it looks there.
+"""Places from the lines of ``detections.jsonl``: the pose of a scan and its place embedding.
 
-A line has what stood around (``structure``), of which :class:`memory.encode.SceneEncoder` makes the vector,
-or the vector itself (``place``), by whoever wrote the line: docs/memory-format.md.
+A line holds static structure (``structure``), which :class:`memory.encode.SceneEncoder` encodes, or the
+finished vector (``place``). docs/memory-format.md describes both.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from memory.encode import SceneEncoder
 
 SCENE_ENCODER = "scene-encoder"
-#: A place is remembered anew after so much of any of them since the last one of its map.
+#: Distance, turn or time since the last place of a map after which a new one is stored.
 APART_M, APART_RAD, APART_NS = 1.0, math.radians(30.0), 60 * 1_000_000_000
 
 
 class Scenes:
-    """Vectors of the places of a file, for as many of its frames as are apart from each other."""
+    """Place embeddings of a file, for frames that are far enough apart."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[NDArray[np.float64], int]] = {}
 
     @cached_property
     def _encoder(self) -> SceneEncoder:
-        # What has no places does without torch's weights.
+        # Import torch only for files with places.
         from memory.encode import SceneEncoder
 
         return SceneEncoder.pretrained()
@@ -45,20 +45,19 @@ class Scenes:
         labels: Sequence[str],
         scores: Sequence[float],
     ) -> dict[str, NDArray[np.float32]]:
-        """By the name of the encoder; empty where the line says nothing of the place.
+        """Return the place embedding by encoder name; empty if the line has none.
 
         Args:
-            record: the line.
-            boxes: (N, 7) in the frame of the sensor, of objects.
-            labels, scores: N of them.
+            boxes: (N, 7) boxes of objects in the sensor frame.
+            labels, scores: N of each.
 
         Raises:
-            ValueError, TypeError: a field is wrong; names it.
+            ValueError, TypeError: a field is wrong.
         """
         if record.get("place") is not None:
-            said = record["place"]
-            (vector,) = rows_of(said, "place", 1)
-            return {check_text("place encoder", said.get("encoder")): vector}
+            place = record["place"]
+            (vector,) = rows_of(place, "place", 1)
+            return {check_text("place encoder", place.get("encoder")): vector}
         if record.get("structure") is None:
             return {}
         from memory.encode import column_tokens, detection_tokens
@@ -69,8 +68,8 @@ class Scenes:
         tokens = detection_tokens(boxes, labels, scores) + column_tokens(columns[:, :7], columns[:, 7])
         return {SCENE_ENCODER: self._encoder.encode([tokens])[0]}
 
-    def apart(self, map_id: str, map_from_lidar: NDArray[np.float64], time_ns: int) -> bool:
-        """Whether a frame is far enough from the last one for which this was so; then it is the last one."""
+    def is_new_place(self, map_id: str, map_from_lidar: NDArray[np.float64], time_ns: int) -> bool:
+        """Return True, and remember the pose, if a frame is far enough from the last remembered one."""
         before = self._last.get(map_id)
         if before is not None:
             moved = np.linalg.inv(before[0]) @ map_from_lidar

@@ -1,4 +1,4 @@
-"""Files that memories are read from, line by line or row by row."""
+"""Sources of memories: files and streams, read line by line or row by row."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from memory.exchange.scenes import Scenes
 from memory.observe.free_space import Looks
 from memory.types import Memory, check_text
 
-#: Bytes of a file that are read at a time.
+#: Bytes of a file read at a time.
 _PART = 1 << 20
 
 
 class Entry(NamedTuple):
-    """What holds memories: a line or a row.
+    """A line or row that holds memories.
 
     Attributes:
-        number: of the line or row, from 1.
-        raw: bytes that tell its content.
-        position: among the entries, from 0: empty lines do not count.
-        row: of a table, or ``None``.
+        number: line or row number, counted from 1.
+        raw: bytes that identify its content.
+        position: index among the entries; empty lines do not count.
+        row: the row of a table, or ``None``.
     """
 
     number: int
@@ -45,12 +45,12 @@ class Entry(NamedTuple):
     row: dict[str, Any] | None = None
 
 
-class Ending(NamedTuple):
-    """What comes after the last entry.
+class Remainder(NamedTuple):
+    """Rest of a source after its last entry.
 
     Attributes:
-        memories: that were held back.
-        detail: for the log, with them.
+        memories: memories that were held back.
+        detail: their detail in the log.
     """
 
     memories: list[Memory]
@@ -58,15 +58,15 @@ class Ending(NamedTuple):
 
 
 class Source(ABC):
-    """A file, or a stream.
+    """A file or stream to import.
 
     Attributes:
-        path: of the file; of a stream, what messages call it.
-        sort: of what it holds; the same lines as another sort are another import.
-        size: for progress: what the weights of all entries sum up to, about; 0 where nobody knows.
-        streams: entries come once, and when they come.
-        spaces: name of vectors in the store -> the encoder whose they are, as entries said so far.
-        expected: the same, as earlier imports said: entries with vectors of others are errors.
+        path: the file, or the name of a stream in messages.
+        sort: kind of content; the import history is separate for each kind.
+        size: approximate sum of all weights, for progress; 0 if unknown.
+        streams: True if entries arrive over time and can be read only once.
+        spaces: name of vectors in the store -> their encoder, from the entries read so far.
+        expected: the same from earlier imports; vectors of another encoder are an error.
         ended: recording -> lines after which earlier imports had stored all of its tracks.
     """
 
@@ -82,40 +82,36 @@ class Source(ABC):
 
     @abstractmethod
     def entries(self) -> Iterator[Entry]:
-        """In order."""
+        """Yield the entries in order."""
 
     @abstractmethod
     def parse(self, entry: Entry, dims: dict[str, int]) -> list[Memory]:
-        """The memories of an entry.
+        """Return the memories of an entry, or raise ``DataError``."""
 
-        Raises:
-            DataError: names file and line.
-        """
+    def skip(self, entry: Entry) -> None:  # noqa: B027 (most sources need nothing here)
+        """Note an entry that was imported before; later entries may depend on it."""
 
-    def pass_over(self, entry: Entry) -> None:  # noqa: B027 (most need not)
-        """An entry that was imported before: what goes on after it may need to know it."""
-
-    def end(self) -> Ending:
-        """What is left to be stored after the last entry."""
-        return Ending([], {})
+    def end(self) -> Remainder:
+        """Return the memories that remain after the last entry."""
+        return Remainder([], {})
 
     def weight(self, entry: Entry) -> int:
-        """Of an entry, for progress."""
+        """Return the weight of an entry, for progress."""
         return len(entry.raw) + 1
 
     def find_dim(self) -> int | None:
-        """Length of the first default vector in it, of a stream in its first line; ``None`` without one."""
-        for entry in self._looked_at():
+        """Return the length of the first default vector, or ``None``; of a stream, read one line."""
+        for entry in self._preview():
             try:
                 dim = self._dim(entry)
             except DataError:
-                continue  # The import says so.
+                continue  # The import reports it.
             if dim is not None:
                 return dim
         return None
 
-    def _looked_at(self) -> Iterator[Entry]:
-        """Entries that may be looked at before they are imported."""
+    def _preview(self) -> Iterator[Entry]:
+        """Yield the entries that can be read before the import."""
         return self.entries()
 
     def _dim(self, entry: Entry) -> int | None:
@@ -123,7 +119,7 @@ class Source(ABC):
 
 
 class MemoryLines(Source):
-    """JSONL with a memory a line."""
+    """JSONL with one memory per line."""
 
     sort = "memories"
 
@@ -135,22 +131,22 @@ class MemoryLines(Source):
         self._stream = stream
 
     def entries(self) -> Iterator[Entry]:
-        """Every line that is not empty."""
+        """Yield every non-empty line."""
         lines = (line for line in self.lines() if line.raw.strip())
         return (Entry(line.number, line.raw, position) for position, line in enumerate(lines))
 
     def lines(self) -> Iterator[Line]:
-        """Every line."""
+        """Yield every line."""
         return iter(self._stream or read_lines(self.path))
 
-    def _looked_at(self) -> Iterator[Entry]:
+    def _preview(self) -> Iterator[Entry]:
         if self._stream is None:
             return self.entries()
         first = self._stream.first()
         return iter(() if first is None else (Entry(first.number, first.raw, 0),))
 
     def parse(self, entry: Entry, dims: dict[str, int]) -> list[Memory]:
-        """One memory."""
+        """Return the memory of a line."""
         record = parse_object(self.path, Line(entry.number, entry.raw))
         try:
             return [memory_from_record(record, dims)]
@@ -159,7 +155,7 @@ class MemoryLines(Source):
 
 
 class DetectionLines(MemoryLines):
-    """JSONL with a frame of detections a line."""
+    """JSONL with one frame of detections per line."""
 
     def __init__(
         self, path: Path, options: DetectionOptions | None = None, stream: StreamLines | None = None
@@ -167,17 +163,16 @@ class DetectionLines(MemoryLines):
         super().__init__(path, stream)
         self.options = options or DetectionOptions()
         self._scenes = Scenes()
-        #: How far frames with a pose saw free around them.
+        #: Free space around the frames that have a pose.
         self.looks = Looks()
-        # Of a stream, which has no folder, the working directory.
+        # A stream has no folder, so its images are relative to the working directory.
         self._crops = Crops(self.options.crops or path.parent, self.options.image_encoder)
-        #: Of the frames parsed so far: boxes whose score was too low, frames without a pose, frames whose
-        #: time is that of the detector's computer, boxes that have a vector, those whose picture was encoded,
-        #: and boxes in all.
+        #: Counts of the frames parsed so far: boxes below the minimum score, frames without a pose, frames
+        #: that use the time of detection, boxes with a vector, boxes whose image was encoded, and all boxes.
         self.left_out = self.without_pose = self.clocked = self.with_vector = self.pictured = self.boxes = 0
-        #: Frames whose date the detector assumed, and frames of before any LiDAR: times of a recording.
+        #: Frames with a date assumed by the detector, and frames with a time since the start of a recording.
         self.assumed = self.relative = 0
-        # For the log, which stays when all memories of a map are erased: so not by its name.
+        # The log outlives the memories of an erased map, so it holds a hash of the map's name.
         self.sort = f"detections of map {hashlib.sha256(self.options.map_id.encode()).hexdigest()[:16]}"
 
     def _dim(self, entry: Entry) -> int | None:
@@ -188,7 +183,7 @@ class DetectionLines(MemoryLines):
             raise DataError(f"{self.path}:{entry.number}: {error}") from error
 
     def parse(self, entry: Entry, dims: dict[str, int]) -> list[Memory]:
-        """The boxes of a frame, and its place."""
+        """Return one memory per box of a frame, and one of its place."""
         record = parse_object(self.path, Line(entry.number, entry.raw))
         try:
             self._check_space(record, dims)
@@ -216,36 +211,36 @@ class DetectionLines(MemoryLines):
             self.spaces[encoder.name] = encoder.name
 
     def _check_space(self, record: Mapping[str, Any], dims: dict[str, int]) -> None:
-        """Vectors are compared with those of the store: they must be of one encoder, and as long."""
+        """Raise ``ValueError`` for vectors of another length or encoder than the store's."""
         pictures = self.options.image_encoder
         if pictures is not None and pictures.dim != dims.setdefault(pictures.name, pictures.dim):
             raise ValueError(
-                f"the store's vectors {pictures.name!r} have {dims[pictures.name]} numbers, those of the"
-                f" image encoder {pictures.dim}: take a new store, or another --image-encoder"
+                f"the image encoder's vectors have {pictures.dim} numbers, but the store's vectors"
+                f" {pictures.name!r} have {dims[pictures.name]}. Use a new store or another --image-encoder"
             )
         name, dim = self.options.encoder, embedding_dim(record)
         if name is None or dim is None:
             return
-        fix = "--encoder NAME keeps them beside the store's, --no-vectors leaves them out"
+        fix = "store them under another name with --encoder NAME, or skip them with --no-vectors"
         if dim != dims.setdefault(name, dim):
             raise ValueError(
-                f"embeddings have {dim} numbers, the store's vectors {name!r} {dims[name]}: a new store is"
-                f" made for them, {fix}"
+                f"embeddings have {dim} numbers, but the store's vectors {name!r} have {dims[name]}."
+                f" Use a new store, {fix}"
             )
-        said = record.get("encoder")
-        if said is None:
+        encoder = record.get("encoder")
+        if encoder is None:
             return
-        known = (self.expected | self.spaces).get(name, check_text("encoder", said))
-        if said != known:
+        known = (self.expected | self.spaces).get(name, check_text("encoder", encoder))
+        if encoder != known:
             raise ValueError(
-                f"embeddings are of {said!r}, the store's vectors {name!r} of {known!r}, which cannot be"
-                f" compared: take a new store, {fix}"
+                f"embeddings of encoder {encoder!r} cannot be compared with the store's vectors {name!r} of"
+                f" {known!r}. Use a new store, {fix}"
             )
-        self.spaces[name] = said
+        self.spaces[name] = encoder
 
 
 class ParquetRows(Source):
-    """Parquet with a memory a row; entries are told apart by the whole file and their number."""
+    """Parquet with one memory per row; the hash of the whole file and the row number identify an entry."""
 
     sort = "parquet"
 
@@ -261,24 +256,24 @@ class ParquetRows(Source):
         self._digest = digest.digest()
 
     def entries(self) -> Iterator[Entry]:
-        """Every row."""
+        """Yield every row."""
         rows = enumerate(read_rows(self.path))
         return (Entry(place + 1, self._digest, place, row) for place, row in rows)
 
     def parse(self, entry: Entry, dims: dict[str, int]) -> list[Memory]:
-        """One memory."""
+        """Return the memory of a row."""
         try:
             return [memory_from_record(entry.row or {}, dims)]
         except (ValueError, TypeError) as error:
             raise DataError(f"{self.path}: row {entry.number}: {error}") from error
 
     def weight(self, entry: Entry) -> int:
-        """A row is a row."""
+        """Count every row as one."""
         return 1
 
 
 def has_vector(memory: Memory) -> bool:
-    """Whether a memory has a vector of any encoder."""
+    """Return True if a memory has a vector of any encoder."""
     return memory.embedding is not None or bool(memory.embeddings)
 
 

@@ -1,4 +1,4 @@
-"""Times as people write them."""
+"""Times as text."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _FRACTION = re.compile(r"(?P<before>.*\d{2}:\d{2}:\d{2})[.,](?P<digits>\d{1,9})(
 
 
 def parse_time(text: str, *, end: bool = False) -> int:
-    """Nanoseconds since the epoch.
+    """Return nanoseconds since the epoch.
 
     Args:
         text: an integer of nanoseconds, ``now``, or ISO 8601 such as ``2026-01-02``, ``2026-01-02T10:00`` or
-            ``2026-01-02T10:00:00.000000001+02:00``; without a zone it is UTC.
-        end: a day alone means its last nanosecond instead of its first.
+            ``2026-01-02T10:00:00.000000001+02:00``; UTC unless a zone is given.
+        end: return the last nanosecond of a date without a time, instead of its first.
 
     Raises:
-        ValueError: none of these, or not within 64 bits.
+        ValueError: another format, or outside 64 bits.
     """
     text = text.strip()
     if text == "now":
@@ -31,10 +31,10 @@ def parse_time(text: str, *, end: bool = False) -> int:
         found = int(text) if re.fullmatch(r"[+-]?\d+", text) else _parse_iso(text, end=end)
     except (ValueError, OverflowError) as error:
         raise ValueError(
-            f"{text!r} is no time: expected ISO 8601, such as 2026-01-02T10:00:00Z, or nanoseconds"
+            f"{text!r} is not a time. Use ISO 8601, such as 2026-01-02T10:00:00Z, or nanoseconds"
         ) from error
     if not -(2**63) <= found < 2**63:
-        raise ValueError(f"{text!r} does not fit into 64 bits of nanoseconds: years 1678 to 2262 do")
+        raise ValueError(f"{text!r} does not fit into 64 bits of nanoseconds. Use a year from 1678 to 2262")
     return found
 
 
@@ -55,11 +55,11 @@ def _parse_iso(text: str, *, end: bool) -> int:
 
 
 def format_time(time_ns: int, *, digits: int | None = None) -> str:
-    """ISO 8601 in UTC, which :func:`parse_time` reads.
+    """Return ISO 8601 in UTC, which :func:`parse_time` reads.
 
     Args:
         time_ns: nanoseconds since the epoch.
-        digits: of the fraction of a second; by default as many as it takes, without zeros at the end.
+        digits: digits of the second's fraction; by default all, without trailing zeros.
     """
     seconds, fraction = divmod(int(time_ns), 10**9)
     text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,4 +1,4 @@
-"""Frames of tracks as memories: what stood is one memory, what moved an episode, not a memory a sight."""
+"""Memories from frames of tracks: one memory per static object, one episode per moving object."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from memory.errors import DataError
 from memory.exchange.detections import DetectionOptions
 from memory.exchange.jsonl import StreamLines
-from memory.exchange.sources import DetectionLines, Ending, Entry
-from memory.merging.tracked import tracks_of
+from memory.exchange.sources import DetectionLines, Entry, Remainder
+from memory.merging.tracks import tracks_of
 from memory.tracks import Sights, TrackMemories
 from memory.types import Memory
 
@@ -21,23 +21,23 @@ _SLOT = "default"
 
 
 class TrackLines(DetectionLines):
-    """JSONL with a frame of tracks a line; the tracks of one file are those of one recording."""
+    """JSONL with one frame of tracks per line; all tracks of a file belong to one recording."""
 
     def __init__(
         self, path: Path, options: DetectionOptions | None = None, stream: StreamLines | None = None
     ) -> None:
         super().__init__(path, options, stream)
-        self._given = self.options.recording
+        self._recording = self.options.recording
         self._tracks: TrackMemories | None = None
         self._last = 0
         self.sort += " by tracks"
 
     def entries(self) -> Iterator[Entry]:
-        """Every line that is not empty; the first names the recording."""
+        """Yield every non-empty line; the first one names the recording."""
         for entry in super().entries():
             if self._tracks is None:
                 digest = hashlib.sha256(entry.raw).hexdigest()[:8]
-                name = self._given or f"{self.path.resolve().parent.name or self.path.stem}@{digest}"
+                name = self._recording or f"{self.path.resolve().parent.name or self.path.stem}@{digest}"
                 self.options = replace(self.options, recording=name)
                 self._tracks = TrackMemories(
                     name, map_id=self.options.map_id, provenance=self.options.provenance
@@ -45,25 +45,25 @@ class TrackLines(DetectionLines):
             yield entry
 
     def parse(self, entry: Entry, dims: dict[str, int]) -> list[Memory]:
-        """Memories of the tracks that have ended, and the place of the frame."""
+        """Return the memories of tracks that have ended, and the place of the frame."""
         self._last = entry.number
-        return self._gathered(entry, super().parse(entry, dims))
+        return self._collect(entry, super().parse(entry, dims))
 
-    def pass_over(self, entry: Entry) -> None:
-        """Tracks may go on after what was imported; those that were stored at an end do not."""
+    def skip(self, entry: Entry) -> None:
+        """Follow the tracks of a line that was imported before, because they may continue after it."""
         self._last = entry.number
-        # Vectors are as they were when they were imported.
-        self._gathered(entry, super().parse(entry, {}))
+        # The earlier import checked the vector lengths.
+        self._collect(entry, super().parse(entry, {}))
         if self._tracks is not None and entry.number in self.ended.get(self._tracks.recording, ()):
             self._tracks.end()
 
-    def end(self) -> Ending:
-        """Memories of the tracks that went on to the last frame."""
+    def end(self) -> Remainder:
+        """Return the memories of tracks that last until the final frame."""
         if self._tracks is None:
-            return Ending([], {})
-        return Ending(self._tracks.end(), {"recording": self._tracks.recording, "ended": self._last})
+            return Remainder([], {})
+        return Remainder(self._tracks.end(), {"recording": self._tracks.recording, "ended": self._last})
 
-    def _gathered(self, entry: Entry, found: list[Memory]) -> list[Memory]:
+    def _collect(self, entry: Entry, found: list[Memory]) -> list[Memory]:
         objects = [memory for memory in found if tracks_of(memory)]
         others = [memory for memory in found if not tracks_of(memory)]
         if self._tracks is None or not objects:
@@ -75,7 +75,7 @@ class TrackLines(DetectionLines):
 
 
 def sights_of(objects: list[Memory]) -> Sights:
-    """The boxes of a frame, each a memory of its own, as sights of their tracks."""
+    """Convert the memories of a frame's boxes to observations of their tracks."""
     boxes = [[*memory.place, *memory.payload["size_m"], memory.yaw] for memory in objects]
     names = {name for memory in objects for name in memory.embeddings}
     vectors = {

@@ -1,7 +1,7 @@
-"""Vectors in the lines of ``detections.jsonl``: rows of half precision in base 64.
+"""Vectors in ``detections.jsonl``: half-precision rows in base 64.
 
-``{"format": "float16", "dim": 128, "base64": "..."}``: rows of ``dim`` little-endian IEEE 754 numbers of 16
-bits. A store keeps vectors in the same precision, so nothing is lost on the way.
+``{"format": "float16", "dim": 128, "base64": "..."}`` holds rows of ``dim`` little-endian 16-bit floats. A
+store uses the same precision, so the conversion is lossless.
 """
 
 from __future__ import annotations
@@ -17,11 +17,7 @@ FORMAT = "float16"
 
 
 def dim_of(value: object, name: str) -> int:
-    """How many numbers a row has.
-
-    Raises:
-        ValueError: not such an object; names the field.
-    """
+    """Return the length of a row, or raise ``ValueError``."""
     if not isinstance(value, Mapping) or value.get("format") != FORMAT:
         raise ValueError(f"{name} must be an object with format {FORMAT!r}, dim and base64")
     dim = value.get("dim")
@@ -31,15 +27,13 @@ def dim_of(value: object, name: str) -> int:
 
 
 def rows_of(value: object, name: str, count: int | None = None) -> NDArray[np.float32]:
-    """(N, dim) float32, finite.
+    """Return the rows as finite float32 (N, dim).
 
     Args:
-        value: of the JSON record.
-        name: of the field, for messages.
-        count: rows that there must be; any number by default.
+        count: required number of rows; any by default.
 
     Raises:
-        ValueError: not such an object, or other rows; names the field.
+        ValueError: the value is not such an object, or has another number of rows.
     """
     dim = dim_of(value, name)
     assert isinstance(value, Mapping)
@@ -51,7 +45,7 @@ def rows_of(value: object, name: str, count: int | None = None) -> NDArray[np.fl
         raise ValueError(f"{name}: {len(raw)} bytes are no rows of {dim} numbers of two bytes")
     rows = np.frombuffer(raw, "<f2").reshape(-1, dim).astype(np.float32)
     if count is not None and len(rows) != count:
-        raise ValueError(f"{name} must have {count} rows, one a box, got {len(rows)}")
+        raise ValueError(f"{name} must have {count} rows, one per box, got {len(rows)}")
     if not np.isfinite(rows).all():
         raise ValueError(f"{name} must be finite: {int((~np.isfinite(rows)).sum())} numbers are not")
     return rows

@@ -1,10 +1,10 @@
-"""Vector search: exact, hashed, learned and by faiss; caches that are built again from the store.
+"""Vector search: exact, hashed, learned and by faiss. An index is a cache that the store can rebuild.
 
-``FaissIndex`` is imported from ``memory.index.faiss_index``: it needs the optional package.
+Import ``FaissIndex`` from ``memory.index.faiss_index``; it needs an optional package.
 """
 
 from memory.index.calibration import calibrate
-from memory.index.effort import Calibration, Effort
+from memory.index.effort import Effort, IndexCalibration
 from memory.index.evaluation import Clustered, clustered, recall
 from memory.index.flat import FlatIndex
 from memory.index.itq import ITQIndex
@@ -15,12 +15,12 @@ from memory.index.tiered import TieredIndex
 
 __all__ = [
     "Among",
-    "Calibration",
     "Clustered",
     "Costs",
     "Effort",
     "FlatIndex",
     "ITQIndex",
+    "IndexCalibration",
     "LSHIndex",
     "LongTermIndex",
     "Neighbours",

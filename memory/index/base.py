@@ -1,4 +1,4 @@
-"""What the indexes over rows in the host's memory do alike; how each finds near rows is its own."""
+"""Common parts of the indexes with rows in host memory."""
 
 from __future__ import annotations
 
@@ -11,42 +11,40 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
-from memory.index.effort import EXACT, USUAL, Calibration, Effort, check_aim, chosen
+from memory.index.effort import EXACT, USUAL, Effort, IndexCalibration, check_aim, choose_effort
 from memory.index.files import IndexFile, load_arrays, save_arrays
 from memory.index.neighbours import Among, Floats, Ids, Neighbours, check_dim, check_k, check_units
 from memory.index.planner import exact_price
 from memory.index.rows import Rows
 
-#: Rows behind the sorted ones that every query is compared with; more are sorted in.
+#: Largest tail: rows that are not sorted in yet and are compared with every query.
 TAIL_LIMIT = 2048
-# Choices of an effort that are kept.
+# Number of cached effort choices.
 _KEPT = 64
 
 
 class State(Protocol):
-    """What one search looks at: replaced as a whole, so that searches need no lock."""
+    """Data of one search; replaced as a whole, so that searches need no lock."""
 
     @property
     def rows(self) -> Rows:
-        """The vectors."""
+        """Vectors."""
         ...
 
 
-class Held(NamedTuple):
-    """Rows, and nothing beside them."""
+class RowState(NamedTuple):
+    """State of an index that consists of its rows only."""
 
     rows: Rows
 
 
 class Search(NamedTuple):
-    """A search that does not compare all.
+    """A search that does not compare all rows.
 
     Attributes:
         queries: (queries, dim) unit vectors.
-        k: neighbours of each.
-        total: rows that there were when it began.
-        mask: (total,) which of them count; ``None`` for all.
-        effort: that is to be made.
+        total: number of rows at the start.
+        mask: (total,) rows that count; ``None`` for all.
     """
 
     queries: Floats
@@ -60,53 +58,52 @@ StateT = TypeVar("StateT", bound=State)
 
 
 class RowIndex(Generic[StateT]):
-    """Vectors in half precision on the host, for indexes that differ in how they find near ones.
+    """Base of indexes with half-precision vectors on the host.
 
-    One of its own has :meth:`_nearest`, the efforts of it, and what is made of new rows and written to files.
+    A subclass implements :meth:`_nearest`, its efforts, and how new rows are prepared and saved.
 
     Args:
-        dim: of a vector.
-        state: of an index without vectors.
+        state: state of an empty index.
 
     Attributes:
-        dim: of a vector.
-        generation: how far the index follows the store; kept in its file, used by nobody here.
-        identity: of the store's history up to there; likewise.
-        calibration: what efforts find, see :func:`memory.index.calibration.calibrate`; ``None`` before.
+        generation: the store's generation that the index reflects; saved in its file, not used here.
+        identity: identity of the store's history up to there; saved like ``generation``.
+        calibration: measured recall of the efforts, see :func:`memory.index.calibration.calibrate`, or
+            ``None``.
     """
 
-    #: Of its files.
+    #: Kind of index, as recorded in its files.
     kind: ClassVar[str]
-    #: Arguments that its files keep, and for those that are words the ones that there are.
+    #: Constructor arguments that its files keep; for text arguments, the allowed values.
     numbers: ClassVar[tuple[str, ...]] = ()
     words: ClassVar[dict[str, tuple[str, ...]]] = {}
-    #: Up to this share of the rows, listed ones are gathered and compared whatever the effort.
+    #: Listed rows up to this share are gathered and compared at any effort.
     gathered_share: ClassVar[float] = 0.0
-    #: What a search reads, in words.
+    #: Unit of a probe, for descriptions.
     reads: ClassVar[str] = "rows"
-    #: Whether its files have removed rows, with marks.
+    #: True if its files keep removed rows, with marks.
     keeps_removed: ClassVar[bool] = True
 
     def __init__(self, dim: int, state: StateT) -> None:
         self.dim = check_dim(dim)
         self.generation = 0
         self.identity = ""
-        self.calibration: Calibration | None = None
+        self.calibration: IndexCalibration | None = None
         self._state = state
         self._writing = threading.RLock()
-        #: Efforts by aim and queries, of so many rows and a calibration.
-        self._chosen: tuple[int, Calibration | None, dict[tuple[float, int], Effort]] = (-1, None, {})
+        #: Cached efforts by aim and number of queries, for one number of rows and one calibration.
+        self._chosen: tuple[int, IndexCalibration | None, dict[tuple[float, int], Effort]] = (-1, None, {})
 
     def __len__(self) -> int:
         return len(self._state.rows)
 
     @property
     def positions(self) -> int:
-        """Rows, removed ones included."""
+        """Number of rows, including removed ones."""
         return self._state.rows.count
 
     def stored(self, start: int, stop: int, *, most: int | None = None) -> tuple[Ids, Floats]:
-        """Ids and (rows, dim) vectors of the living rows from start to stop, the first ``most`` of them."""
+        """Return ids and (rows, dim) vectors of the first ``most`` living rows between two positions."""
         return self._state.rows.stored(start, stop, most)
 
     @property
@@ -116,11 +113,11 @@ class RowIndex(Generic[StateT]):
 
     @property
     def tail(self) -> int:
-        """Rows that :meth:`merge` has to sort; they are found all the same."""
+        """Number of rows that :meth:`merge` has to sort; searches find them too."""
         return 0
 
     def merge(self, *, whole: bool = False) -> None:
-        """Sort in what was added; here there is nothing to do."""
+        """Sort in the added rows; the base class has nothing to sort."""
 
     def add(self, vectors: ArrayLike, ids: ArrayLike, *, merge: bool = True) -> None:
         """Add (rows, dim) unit vectors under (rows,) new ids.
@@ -128,22 +125,22 @@ class RowIndex(Generic[StateT]):
         Args:
             vectors: (rows, dim).
             ids: (rows,) int64.
-            merge: sort a long tail in at once; False leaves that to a thread that calls :meth:`merge`.
+            merge: sort a long tail at once; False leaves that to a later call of :meth:`merge`.
 
         Raises:
-            ValueError: not unit vectors, or an id that is there; nothing is added.
+            ValueError: not unit vectors, or an id exists already; nothing is added.
         """
         with self._writing:
             self._state.rows.add(vectors, ids)
-            self._take_in()
+            self._index_new_rows()
         if merge and self.tail > TAIL_LIMIT:
             self.merge()
 
-    def _take_in(self) -> None:
-        """Make of new rows what they are found by."""
+    def _index_new_rows(self) -> None:
+        """Prepare the new rows for search."""
 
     def remove(self, ids: ArrayLike) -> int:
-        """Leave these out from now on; the number that was there. Space comes back with a new index."""
+        """Exclude these ids from searches and return how many existed; only a new index frees their space."""
         with self._writing:
             return len(self._state.rows.remove(ids))
 
@@ -156,17 +153,17 @@ class RowIndex(Generic[StateT]):
         aim: float | None = None,
         effort: Effort | None = None,
     ) -> Neighbours:
-        """The k nearest of each query, as far as the effort finds them.
+        """Return the k nearest rows of each query that the effort finds.
 
         Args:
             queries: (queries, dim) unit vectors.
-            k: neighbours a query, of which an answer has at most as many as there are rows.
-            among: what to choose from; ``None`` for all. The fewer are marked, the more is read, within
-                bounds. With an aim of 1 listed rows are gathered and compared; where they are marked, every
-                row is passed.
-            aim: share of the ten nearest that is to be found, where the index is calibrated; ``None``: 0.95.
-                Where comparing all rows takes less, that is done; many queries at once share its cost.
-            effort: instead of ``aim``.
+            k: neighbours per query; an answer has at most as many as there are rows.
+            among: rows to choose from; ``None`` for all. The fewer are marked, the more rows are read, within
+                limits. With an aim of 1, listed rows are gathered and compared, and marked rows are compared
+                in one pass.
+            aim: share of the ten nearest to find, if the index is calibrated; ``None``: 0.95. All rows are
+                compared if that costs less, which is more likely for many queries at once.
+            effort: explicit effort instead of ``aim``.
 
         Raises:
             ValueError: not unit vectors, k below 1, or an aim that is not above 0 and at most 1.
@@ -178,14 +175,14 @@ class RowIndex(Generic[StateT]):
         k = min(k, max(len(rows), 1))
         share = 1.0
         if among is None:
-            mask = rows.living(count)
+            mask = rows.living_mask(count)
         elif among.kept is None:
             positions = rows.among(count, among.ids)
             if aim == 1.0 or len(positions) <= self.gathered_share * count:
                 return rows.within(asked, positions, k)
-            mask = rows.listed(count, positions)
+            mask = rows.position_mask(count, positions)
         else:
-            mask = rows.marked(count, np.asarray(among.ids), among.kept)
+            mask = rows.kept_mask(count, np.asarray(among.ids), among.kept)
             share = np.count_nonzero(mask) / max(1, count)
         if effort is None and aim == 1.0:
             effort = EXACT
@@ -196,18 +193,18 @@ class RowIndex(Generic[StateT]):
         return self._nearest(state, Search(asked, k, count, mask, effort))
 
     def _nearest(self, state: StateT, asked: Search) -> Neighbours:
-        """The k best that the effort finds."""
+        """Return the k best rows that the effort finds."""
         return state.rows.exact(asked.queries, asked.k, 0, asked.total, asked.mask)
 
     def effort(self, aim: float, *, queries: int = 1) -> Effort:
-        """What is done for an aim where so many queries are asked together; see :meth:`search`."""
+        """Return the effort for an aim and a number of queries asked together; see :meth:`search`."""
         rows, calibration, known = self._chosen
         if rows != len(self) or calibration is not self.calibration or len(known) >= _KEPT:
             rows, calibration, known = len(self), self.calibration, {}
             self._chosen = rows, calibration, known
         found = known.get((check_aim(aim), queries))
         if found is None:
-            found = chosen(
+            found = choose_effort(
                 calibration,
                 aim,
                 usual=self._usual,
@@ -217,28 +214,28 @@ class RowIndex(Generic[StateT]):
             known[aim, queries] = found
         return found
 
-    def told(self, aim: float, *, share: float = 1.0) -> str:
-        """What a single query does for an aim where such a share of the rows counts, in words."""
+    def describe(self, aim: float, *, share: float = 1.0) -> str:
+        """Describe what a single query does for an aim if this share of the rows counts."""
         effort = self.effort(aim).for_share(share)
-        return "all rows compared" if effort == EXACT else self._told(effort)
+        return "all rows compared" if effort == EXACT else self._describe(effort)
 
-    def _told(self, effort: Effort) -> str:
+    def _describe(self, effort: Effort) -> str:
         return f"{effort.probes} {self.reads}, {effort.rerank} rows compared"
 
     def _usual(self, aim: float) -> Effort:
-        """What is done for an aim before the index is calibrated."""
+        """Return the effort for an aim before the index is calibrated."""
         return EXACT
 
     def _effort_for(self, aim: float, queries: int, k: int) -> Effort:
-        """What is done for so many neighbours."""
+        """Return the effort for a number of neighbours."""
         return self.effort(aim, queries=queries)
 
     def price(self, effort: Effort, *, queries: int = 1) -> float:
-        """Nanoseconds a query of one core, where so many are asked together; of all rows, if not known."""
+        """Return nanoseconds per query on one core, by default those of comparing all rows."""
         return exact_price(len(self), queries)
 
     def efforts(self, after: Effort | None = None) -> tuple[Effort, ...]:
-        """The least effort, or those to try after this one; none where all rows are compared anyway."""
+        """Return the smallest effort, or the next ones; none if all rows are compared anyway."""
         return ()
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -253,12 +250,12 @@ class RowIndex(Generic[StateT]):
             header = {name: getattr(self, name) for name in names}
             if self.calibration is not None:
                 header["calibration"] = self.calibration.to_text()
-            # Larger numbers first: each array is aligned to its own, and mapped.
+            # Sort by element size, largest first, so that each array is aligned and can be mapped.
             arrays = dict(sorted(arrays.items(), key=lambda entry: -entry[1].itemsize))
             return save_arrays(path, self.kind, header, arrays)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        """What a file holds beside the vectors."""
+        """Return the arrays of a file besides the vectors."""
         return {}
 
     @classmethod
@@ -266,8 +263,8 @@ class RowIndex(Generic[StateT]):
         """Open a file of :meth:`save`; it is never written to.
 
         Raises:
-            FileNotFoundError: no such file.
-            ValueError: damaged or another kind of file.
+            FileNotFoundError: the file does not exist.
+            ValueError: damaged, or another kind of file.
         """
         file = load_arrays(path, cls.kind)
         options: dict[str, Any] = {name: file.number(name) for name in cls.numbers}
@@ -275,7 +272,7 @@ class RowIndex(Generic[StateT]):
         index = cls(file.number("dim"), **options)
         index.generation = file.number("generation")
         index.identity = file.header.get("identity", "")
-        index.calibration = Calibration.of_text(file.header.get("calibration"))
+        index.calibration = IndexCalibration.of_text(file.header.get("calibration"))
         ids = file.array("ids", np.int64, (None,))
         count = len(ids)
         alive = np.ones(count, np.bool_)
@@ -286,5 +283,5 @@ class RowIndex(Generic[StateT]):
         return index
 
     def _restore(self, file: IndexFile, rows: Rows) -> None:
-        """Take the rows, and what :meth:`_arrays` gave."""
+        """Take over the rows and the arrays of :meth:`_arrays`."""
         raise NotImplementedError

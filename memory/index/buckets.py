@@ -1,4 +1,4 @@
-"""Hash tables over a range of rows: the rows sorted by code, and where each code starts."""
+"""Hash tables over a range of rows: the rows sorted by code, and the start of each code."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from numpy.typing import NDArray
 
 from memory.index.hashing import Codes
 
-# A bucket larger than this is read only so far: rows of one bucket in their thousands are copies.
+# Larger buckets are read only up to this many rows, because thousands of rows in one bucket are copies.
 BUCKET_LIMIT = 2048
-# Buckets a row, so that few rows share one by chance.
+# Buckets per row; several, so that few rows share one by chance.
 _SPREAD = 4
 
 
 class Buckets(NamedTuple):
-    """All tables over rows start to stop; never changed, so that searches need no lock.
+    """All tables over rows start to stop; immutable, so that searches need no lock.
 
     Attributes:
-        start, stop: the rows.
-        address_bits: of an address: the highest bits of a code.
-        offsets: (tables * 2^address_bits + 1,) where each bucket starts in ``postings``.
+        start, stop: range of rows.
+        address_bits: bits of an address, the highest bits of a code.
+        offsets: (tables * 2^address_bits + 1,) start of each bucket in ``postings``.
         postings: (tables * rows,) int32 rows counted from ``start``, rising within a bucket.
     """
 
@@ -37,11 +37,10 @@ class Buckets(NamedTuple):
         return self.offsets.nbytes + self.postings.nbytes
 
     def read(self, codes: NDArray[np.int64], code_bits: int) -> BucketRows:
-        """Rows in some buckets.
+        """Return the rows of some buckets.
 
         Args:
-            codes: (probes,) pair codes, with the number of the table above their bits.
-            code_bits: of a pair code.
+            codes: (probes,) pair codes, with the table number above their bits.
         """
         address = codes >> (code_bits - self.address_bits)
         first = self.offsets.take(address)
@@ -50,7 +49,7 @@ class Buckets(NamedTuple):
         lengths -= first
         np.minimum(lengths, BUCKET_LIMIT, out=lengths)
         ends = np.cumsum(lengths, dtype=np.int64)
-        # Whole numbers of 32 bits where they are enough: half the memory is gone through.
+        # Stay in 32 bits if they are enough, which halves the memory traffic.
         first -= (ends - lengths).astype(first.dtype)
         place = np.repeat(first, lengths)
         place += np.arange(len(place), dtype=first.dtype)
@@ -64,8 +63,8 @@ class BucketRows(NamedTuple):
     """Rows of some buckets.
 
     Attributes:
-        rows: (found,) int32, the buckets one after the other.
-        ends: (probes,) where each bucket ends in ``rows``.
+        rows: (found,) int32, bucket after bucket.
+        ends: (probes,) end of each bucket in ``rows``.
     """
 
     rows: NDArray[np.int32]
@@ -73,7 +72,7 @@ class BucketRows(NamedTuple):
 
 
 def pair_codes(codes: Codes, first: int, second: int, bits: int) -> NDArray[np.int64]:
-    """(rows,) one number for the values of two functions."""
+    """Return (rows,) codes that combine the values of two functions."""
     return (codes[:, first].astype(np.int64) << bits) | codes[:, second]
 
 
@@ -81,10 +80,8 @@ def build_buckets(codes: Codes, start: int, pairs: list[tuple[int, int]], bits: 
     """Sort rows into tables.
 
     Args:
-        codes: (rows, functions) of rows from ``start`` on.
-        start: the first row.
+        codes: (rows, functions) codes of the rows from ``start`` on.
         pairs: functions of each table.
-        bits: of a function's value.
     """
     rows = len(codes)
     address_bits = min(2 * bits, max(1, int(np.ceil(np.log2(max(_SPREAD * rows, 2))))))
@@ -98,7 +95,7 @@ def build_buckets(codes: Codes, start: int, pairs: list[tuple[int, int]], bits: 
     numbers = np.arange(rows, dtype=np.int64)
     for table, (first, second) in enumerate(pairs):
         address = pair_codes(codes, first, second, bits) >> (2 * bits - address_bits)
-        # One sort of whole numbers, address above row, is faster than a stable sort of the addresses.
+        # One sort of integers, address above row, is faster than a stable sort of the addresses.
         order = (address << 32) | numbers
         order.sort()
         postings[table * rows : (table + 1) * rows] = order & 0xFFFFFFFF

@@ -1,10 +1,9 @@
-"""Measuring what an index finds of its own rows, and choosing its efforts by that.
+"""IndexCalibration of an index: measure the recall of its efforts on its own rows.
 
-How many buckets find the ten nearest depends on the vectors: around clear centres a few do, spread evenly
-none but all. So a sample of the rows of an index is searched with rising efforts, each row's own id left out,
-and compared with the exact answers. The efforts are climbed one step at a time, whichever of more probes or
-more compared rows finds more for its cost, until a thorough search is reached or comparing all rows costs
-less.
+How many buckets contain the ten nearest depends on the vectors. So a sample of the rows is searched with
+rising efforts, without each row's own id, and compared with the exact answers. Each step takes the larger
+gain for its cost: more probes or more compared rows. It ends at a thorough search, or if comparing all rows
+costs less.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memory.index.effort import AIMS, EXACT, MEASURED_K, THOROUGH, Calibration, Effort, Reached, Rung
+from memory.index.effort import AIMS, EXACT, MEASURED_K, THOROUGH, AimEffort, Effort, IndexCalibration, Rung
 from memory.index.neighbours import Floats, Ids, LongTermIndex
 
-#: Rows that are asked for.
+#: Number of sampled rows.
 QUERIES = 250
-# Fewer of very large indexes: rows that are compared for the exact answers, in all.
+# Very large indexes sample fewer rows: most comparisons for the exact answers, and the minimum sample.
 _COMPARED, _LEAST_QUERIES = 200_000_000, 50
-# An index of lists is locked while it is searched: others wait for one portion at most.
+# An inverted-list index is locked during a search, so others wait for one portion at most.
 _QUERIES_AT_ONCE = 16
-# Equal vectors have scores that differ by rounding.
+# Scores of equal vectors differ by rounding.
 _ROUNDING = 2e-6
-# Steps up, and halvings of the step that reached an aim.
+# Steps up, and bisections of the step that reached an aim.
 _STEPS, _HALVINGS = 24, 2
 
 
 class _Sample(NamedTuple):
-    """Rows that are asked for: (queries, dim) vectors, (queries,) ids, and the score of the last true one."""
+    """Sampled rows: (queries, dim) vectors, (queries,) ids, lowest exact scores and numbers of neighbours."""
 
     vectors: Floats
     ids: Ids
@@ -41,14 +40,14 @@ class _Sample(NamedTuple):
 
 def calibrate(
     index: LongTermIndex, *, seed: int = 0, pause: Callable[[], None] = lambda: None
-) -> Calibration:
-    """Measure an index; its searches choose their effort by that from then on.
+) -> IndexCalibration:
+    """Measure an index; its searches then choose their effort by the result.
 
-    The same rows and seed give the same result. Searches and changes may go on meanwhile.
+    The same rows and seed give the same result. Searches and changes may run meanwhile.
 
     Args:
-        index: to measure; what waits to be sorted in is sorted first.
-        seed: of the choice of rows.
+        index: index to measure; its tail is sorted in first.
+        seed: seed of the sample.
         pause: called between portions of work.
     """
     index.merge()
@@ -56,36 +55,36 @@ def calibrate(
     sample = _sample(index, seed, pause)
     rungs = _climb(index, sample, pause) if len(sample.ids) else []
     rungs.sort(key=lambda rung: index.price(rung.effort))
-    found = Calibration(rows, len(sample.ids), tuple(rungs))
+    found = IndexCalibration(rows, len(sample.ids), tuple(rungs))
     index.calibration = found
     return found
 
 
 def needs_calibration(index: LongTermIndex | None) -> bool:
-    """Whether an index has efforts to choose from, and was not measured at about its size."""
+    """Return True if an index has several efforts and was not measured at about its present size."""
     if index is None or not len(index) or not index.efforts():
         return False
     return index.calibration is None or index.calibration.stale(len(index))
 
 
-def reached(index: LongTermIndex | None, aims: Iterable[float] = AIMS) -> tuple[Reached, ...] | None:
-    """What single queries do for each aim, and find; ``None`` for an index that is not calibrated."""
+def efforts_by_aim(index: LongTermIndex | None, aims: Iterable[float] = AIMS) -> tuple[AimEffort, ...] | None:
+    """Return what single queries do for each aim and its recall; ``None`` without a calibration."""
     if index is None or index.calibration is None:
         return None
     answers = []
     for aim in aims:
         effort, rung = index.effort(aim), index.calibration.least(aim)
         exact = effort == EXACT or rung is None
-        answers.append(Reached(aim, *effort, 1.0 if rung is None or exact else round(rung.recall, 4)))
+        answers.append(AimEffort(aim, *effort, 1.0 if rung is None or exact else round(rung.recall, 4)))
     return tuple(answers)
 
 
 def _sample(index: LongTermIndex, seed: int, pause: Callable[[], None]) -> _Sample:
-    """Living rows at random, and their exact answers."""
+    """Sample living rows and compute their exact answers."""
     count = min(QUERIES, max(_LEAST_QUERIES, _COMPARED // max(1, len(index))))
     positions = index.positions
     generator = np.random.default_rng(seed)
-    # More than needed, because some may have been removed; where most were, the first that are left do.
+    # Draw more than needed, because some may be removed; if most are, take the first living rows.
     drawn = generator.choice(positions, min(positions, 4 * count), replace=False)
     parts = [index.stored(place, place + 1) for place in drawn.tolist()]
     parts = [part for part in parts if len(part[0])][:count]
@@ -103,7 +102,7 @@ def _sample(index: LongTermIndex, seed: int, pause: Callable[[], None]) -> _Samp
 def _others(
     index: LongTermIndex, vectors: Floats, ids: Ids, effort: Effort, pause: Callable[[], None]
 ) -> Floats:
-    """(queries, k) scores of the nearest other rows."""
+    """Return the (queries, k) scores of the nearest other rows."""
     answers = []
     for first in range(0, len(ids), _QUERIES_AT_ONCE):
         some = slice(first, first + _QUERIES_AT_ONCE)
@@ -114,8 +113,8 @@ def _others(
     return np.concatenate(answers) if answers else np.zeros((0, MEASURED_K), np.float32)
 
 
-def _measured(index: LongTermIndex, sample: _Sample, effort: Effort, pause: Callable[[], None]) -> Rung:
-    """Recall by scores: of equal vectors any will do."""
+def _measure(index: LongTermIndex, sample: _Sample, effort: Effort, pause: Callable[[], None]) -> Rung:
+    """Measure recall by scores, so that any of several equal vectors counts."""
     scores = _others(index, sample.vectors, sample.ids, effort, pause)
     shares = (scores >= sample.least[:, None]).sum(axis=1) / sample.wanted
     shares = np.minimum(shares, 1.0)
@@ -123,13 +122,13 @@ def _measured(index: LongTermIndex, sample: _Sample, effort: Effort, pause: Call
 
 
 def _climb(index: LongTermIndex, sample: _Sample, pause: Callable[[], None]) -> list[Rung]:
-    """What was measured on the way up."""
+    """Measure rising efforts until one is thorough or costs more than comparing all rows."""
     limit = index.price(EXACT)
     measured: dict[Effort, Rung] = {}
 
     def rung(effort: Effort) -> Rung:
         if effort not in measured:
-            measured[effort] = _measured(index, sample, effort, pause)
+            measured[effort] = _measure(index, sample, effort, pause)
         return measured[effort]
 
     path = [rung(effort) for effort in index.efforts() if index.price(effort) < limit]
@@ -141,24 +140,24 @@ def _climb(index: LongTermIndex, sample: _Sample, pause: Callable[[], None]) -> 
     for aim in AIMS:
         first = next((step for step, tried in enumerate(path) if tried.reaches(aim)), 0)
         if first > 0:
-            _halved(path[first - 1], path[first], aim, rung)
+            _bisect(path[first - 1], path[first], aim, rung)
     return list(measured.values())
 
 
-def _halved(less: Rung, more: Rung, aim: float, rung: Callable[[Effort], Rung]) -> None:
-    """Measure between two steps, of which the second reaches the aim: a part of the step may do."""
+def _bisect(less: Rung, more: Rung, aim: float, rung: Callable[[Effort], Rung]) -> None:
+    """Measure efforts between two steps, because part of the second step may reach the aim."""
     for _ in range(_HALVINGS):
         half = rung(_between(less.effort, more.effort))
         less, more = (less, half) if half.reaches(aim) else (half, more)
 
 
 def _between(less: Effort, more: Effort) -> Effort:
-    """The geometric mean."""
+    """Return the geometric mean of two efforts."""
     return Effort(math.isqrt(less.probes * more.probes), math.isqrt(less.rerank * more.rerank))
 
 
 def _next(index: LongTermIndex, at: Rung, rung: Callable[[Effort], Rung], limit: float) -> Rung | None:
-    """The dearer effort that finds most for what it costs more; the dearest where the others find no more."""
+    """Return the next effort with the largest gain per cost, or the dearest if none of them finds more."""
     price = index.price(at.effort)
     further = [effort for effort in index.efforts(at.effort) if index.price(effort) < limit]
     if not further:

@@ -1,4 +1,4 @@
-"""How much a search looks at, and how much of the truth that was measured to find."""
+"""Effort of a search, and the measured recall of efforts."""
 
 from __future__ import annotations
 
@@ -8,54 +8,53 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-#: Shares of the ten nearest that searches aim at: of hash tables alone, of two tiers, of a single query.
+#: Aims as a share of the ten nearest: for hash tables alone, for two tiers, for a single query.
 USUAL = 0.95
 HIGH = 0.99
 THOROUGH = 0.995
 AIMS = (USUAL, HIGH, THOROUGH)
-#: Neighbours for which an effort is measured.
+#: Number of neighbours at which efforts are measured.
 MEASURED_K = 10
-#: Comparing all rows may take this many times longer than an effort that misses the aim.
+#: Comparing all rows may cost this many times more than an effort that misses the aim.
 PATIENCE = 8.0
-#: Where a share of the rows counts, more buckets or lists are read: one through the share to this power times
-#: as many, but no more than so many times.
+#: If only a share of the rows counts, the probes are divided by the share to this power, up to a maximum
+#: factor.
 SPREADING, MOST_SPREAD = 0.3, 4.0
-# Standard errors by which a recall has to exceed an aim: of a hundred that do, two or three are too low.
+# Standard errors by which a recall must exceed an aim; about 2 % of those that do are still too low.
 _ERRORS = 2.0
 _VERSION = 1
 
 
 class Effort(NamedTuple):
-    """How much a query looks at.
+    """Amount of work per query.
 
     Attributes:
-        probes: buckets or lists it reads.
-        rerank: rows it compares exactly, for ten neighbours.
+        probes: buckets or lists to read.
+        rerank: rows to compare exactly, for ten neighbours.
     """
 
     probes: int
     rerank: int
 
     def for_neighbours(self, k: int) -> Effort:
-        """The effort for another number of neighbours: each further one needs a few more rows."""
+        """Return the effort for k neighbours; each further one needs a few more rows."""
         if not self.probes:
             return self
         return Effort(self.probes, self.rerank + 3 * max(0, k - MEASURED_K))
 
     def for_share(self, share: float) -> Effort:
-        """Where only a share of the rows counts: its nearest are further away than those of all."""
+        """Return the effort if only a share of the rows counts, whose nearest are farther away."""
         return self._replace(probes=round(self.probes * min(MOST_SPREAD, max(share, 1e-9) ** -SPREADING)))
 
 
-#: All rows are compared.
+#: Effort that compares all rows.
 EXACT = Effort(0, 0)
 
 
 class Rung(NamedTuple):
-    """What an effort finds.
+    """Measured recall of an effort.
 
     Attributes:
-        effort: that was measured.
         recall: share of the ten nearest that it found, from 0 to 1.
         error: standard error of the recall.
     """
@@ -65,18 +64,18 @@ class Rung(NamedTuple):
     error: float
 
     def reaches(self, aim: float) -> bool:
-        """Whether the recall is at least the aim, beyond what chance explains."""
+        """Return True if the recall is at least the aim, beyond chance."""
         return self.recall - _ERRORS * self.error >= aim
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """What the efforts of an index were measured to find among its own rows.
+class IndexCalibration:
+    """Measured recall of an index's efforts on its own rows.
 
     Attributes:
-        rows: of the index at that time.
-        queries: rows that were asked for.
-        rungs: by rising cost; none where comparing all rows costs less than the least effort.
+        rows: number of rows when it was measured.
+        queries: number of sampled rows.
+        rungs: efforts by rising cost; none if comparing all rows costs less than the smallest effort.
     """
 
     rows: int
@@ -84,24 +83,24 @@ class Calibration:
     rungs: tuple[Rung, ...]
 
     def least(self, aim: float) -> Rung | None:
-        """The first that reaches the aim; where none does, the one that finds most, if any."""
+        """Return the cheapest effort that reaches the aim, or else the one with the highest recall."""
         for rung in self.rungs:
             if rung.reaches(aim):
                 return rung
         return max(self.rungs, key=lambda rung: rung.recall, default=None)
 
     def stale(self, rows: int) -> bool:
-        """Whether an index of so many rows is another one: twice as many, or half."""
+        """Return True if the number of rows has doubled or halved since."""
         return rows >= 2 * self.rows or 2 * rows <= self.rows
 
     def to_text(self) -> str:
-        """For the header of a file."""
+        """Return the text for a file's header."""
         rungs = [[*rung.effort, rung.recall, rung.error] for rung in self.rungs]
         return json.dumps({"version": _VERSION, "rows": self.rows, "queries": self.queries, "rungs": rungs})
 
     @classmethod
-    def of_text(cls, text: str | None) -> Calibration | None:
-        """What :meth:`to_text` gave; ``None`` for what is missing, of another version or damaged."""
+    def of_text(cls, text: str | None) -> IndexCalibration | None:
+        """Read the text of :meth:`to_text`; ``None`` if it is missing, damaged or of another version."""
         try:
             found = json.loads(text or "null")
             if found["version"] != _VERSION:
@@ -121,14 +120,14 @@ class Calibration:
 
 
 def check_aim(aim: float) -> float:
-    """The share of neighbours to find, or raise ``ValueError``."""
+    """Return the aim, or raise ``ValueError``."""
     if isinstance(aim, bool) or not 0.0 < aim <= 1.0:
         raise ValueError(f"aim must be above 0 and at most 1, got {aim}")
     return float(aim)
 
 
-def chosen(
-    calibration: Calibration | None,
+def choose_effort(
+    calibration: IndexCalibration | None,
     aim: float,
     *,
     usual: Callable[[float], Effort],
@@ -136,17 +135,17 @@ def chosen(
     exact_price: float,
     patience: float = PATIENCE,
 ) -> Effort:
-    """The least effort that reaches an aim, or :data:`EXACT` where comparing all rows costs less.
+    """Return the cheapest effort that reaches an aim, or :data:`EXACT` if comparing all rows costs less.
 
-    Where none reaches it, :data:`EXACT` too, unless that costs more than ``patience`` times as much as
-    the effort that finds most.
+    If no effort reaches it, return :data:`EXACT`, unless that costs more than ``patience`` times the effort
+    with the highest recall.
 
     Args:
-        calibration: what was measured, if it was.
-        aim: share of the ten nearest; 1 is :data:`EXACT`.
-        usual: what to do for an aim as long as nothing was measured.
-        price: of an effort.
-        exact_price: of comparing all rows, in the same unit.
+        calibration: the measurement, if any.
+        aim: share of the ten nearest; 1 means :data:`EXACT`.
+        usual: effort for an aim without a measurement.
+        price: cost of an effort.
+        exact_price: cost of comparing all rows, in the same unit.
         patience: see above.
 
     Raises:
@@ -159,18 +158,18 @@ def chosen(
     rung = calibration.least(aim)
     if rung is None:
         return EXACT
-    # What is not quite reached is compared exactly, unless a query would take very much longer.
+    # Compare all rows if the aim is missed, unless a query would take very much longer.
     bound = price(rung.effort) * (1.0 if rung.reaches(aim) else patience)
     return EXACT if exact_price <= bound else rung.effort
 
 
-class Reached(NamedTuple):
-    """What is done for an aim.
+class AimEffort(NamedTuple):
+    """Effort for an aim.
 
     Attributes:
-        aim: share of the ten nearest that is wanted.
-        probes, rerank: of the effort; 0 where all rows are compared.
-        recall: measured; 1 where all are compared.
+        aim: share of the ten nearest to find.
+        probes, rerank: its effort; 0 if all rows are compared.
+        recall: measured recall; 1 if all rows are compared.
     """
 
     aim: float
@@ -179,5 +178,5 @@ class Reached(NamedTuple):
     recall: float
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return self._asdict()

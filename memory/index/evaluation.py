@@ -1,4 +1,4 @@
-"""How much of the truth an index finds."""
+"""Recall of an index, and synthetic data to measure it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Clustered(NamedTuple):
 
     Attributes:
         vectors: (rows, dim) float32 unit vectors.
-        queries: (queries, dim) float32 unit vectors of the same clusters, none of them in ``vectors``.
+        queries: (queries, dim) float32 unit vectors from the same clusters, none of them in ``vectors``.
     """
 
     vectors: Floats
@@ -31,18 +31,18 @@ def clustered(
     noise: float = 0.05,
     seed: int = 0,
 ) -> Clustered:
-    """Unit vectors around random unit centres.
+    """Draw unit vectors around random unit centres.
 
     Args:
-        rows: vectors.
-        queries: queries.
-        dim: of a vector.
-        centres: clusters; each vector belongs to one at random.
-        noise: standard deviation of the normal noise in each dimension, before the length is made 1.
-        seed: of all random numbers.
+        rows: number of vectors.
+        queries: number of queries.
+        dim: length of a vector.
+        centres: number of clusters; each vector belongs to a random one.
+        noise: standard deviation of the normal noise per dimension, before normalization.
+        seed: seed of all random numbers.
 
     Raises:
-        ValueError: negative sizes or noise.
+        ValueError: a negative size or noise.
     """
     if min(rows, queries) < 0 or min(dim, centres) < 1 or noise < 0:
         raise ValueError("rows, queries and noise must not be negative; dim and centres at least 1")
@@ -57,24 +57,26 @@ def clustered(
 
 
 def _units(vectors: Floats) -> Floats:
-    """The rows at length 1."""
+    """Scale the rows to length 1."""
     scaled: Floats = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return scaled.astype(np.float32, copy=False)
 
 
 def recall(found: ArrayLike, truth: ArrayLike) -> float:
-    """Share of the true ids that were found.
+    """Return the share of the true ids that were found.
 
     Args:
         found: (queries, k) ids, -1 for none.
-        truth: (queries, k) ids, -1 for none: these are not asked for.
+        truth: (queries, k) ids, -1 for none; these do not count.
 
     Returns:
-        From 0 to 1; 1 where nothing is asked for.
+        A number from 0 to 1; 1 without any true ids.
     """
     answers, right = np.asarray(found), np.asarray(truth)
     if answers.ndim != 2 or right.ndim != 2 or len(answers) != len(right):
-        raise ValueError(f"found and truth must have one row a query, got {answers.shape} and {right.shape}")
+        raise ValueError(
+            f"found and truth must have one row per query, got {answers.shape} and {right.shape}"
+        )
     wanted = right >= 0
     hits = (answers[:, :, None] == right[:, None, :]).any(axis=1) & wanted
     asked = int(wanted.sum())

@@ -1,7 +1,7 @@
 """Index files: named arrays that are mapped into memory instead of read.
 
 The layout is that of safetensors: eight bytes with the length of a JSON header, the header, the arrays. The
-header's metadata name ``format``, ``version``, ``kind``, ``generation``, ``identity`` and ``crc32``.
+header's metadata hold ``format``, ``version``, ``kind``, ``generation``, ``identity`` and ``crc32``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sparse_core.common.files import replacing
 
 FORMAT = "sparsight-vector-index"
 VERSION = "3"
-#: Stands for the checksum while it is computed.
+#: Placeholder while the checksum is computed.
 _NO_SUM = "00000000"
 _TYPES: dict[str, Any] = {
     "F16": np.float16,
@@ -38,42 +38,42 @@ _HEADER_LIMIT = 1 << 24
 
 
 class IndexFile(NamedTuple):
-    """What an index file holds.
+    """Content of an index file.
 
     Attributes:
         header: numbers and words by name.
-        arrays: by name, read-only and mapped.
+        arrays: read-only mapped arrays by name.
     """
 
     header: dict[str, str]
     arrays: dict[str, NDArray[Any]]
 
     def number(self, name: str) -> int:
-        """A number of the header, or raise ``ValueError``."""
+        """Return a number of the header, or raise ``ValueError``."""
         value = self.header.get(name, "")
         if not value.isdecimal():
-            raise ValueError(f"{name} is {value!r}, expected a number: delete the file, it is built again")
+            raise ValueError(f"{name} is {value!r}, not a number. Delete the file; it is built again")
         return int(value)
 
     def word(self, name: str, choices: Sequence[str]) -> str:
-        """One of these words of the header, or raise ``ValueError``."""
+        """Return a word of the header that is one of the choices, or raise ``ValueError``."""
         value = self.header.get(name, "")
         if value not in choices:
-            raise ValueError(f"{name} is {value!r}: delete the file, it is built again")
+            raise ValueError(f"{name} is {value!r}. Delete the file; it is built again")
         return value
 
     def array(self, name: str, dtype: Any, shape: tuple[int | None, ...]) -> NDArray[Any]:
-        """An array of this type and shape (``None``: any length), or raise ``ValueError``."""
+        """Return an array of this type and shape (``None``: any length), or raise ``ValueError``."""
         if name not in self.arrays:
-            raise ValueError(f"{name} is missing: delete the file, it is built again")
+            raise ValueError(f"{name} is missing. Delete the file; it is built again")
         array = self.arrays[name]
         fits = len(array.shape) == len(shape) and all(
             want is None or want == got for want, got in zip(shape, array.shape, strict=True)
         )
         if array.dtype != np.dtype(dtype) or not fits:
             raise ValueError(
-                f"{name} is {array.dtype} {array.shape}, expected {np.dtype(dtype)} {shape}:"
-                " delete the file, it is built again"
+                f"{name} is {array.dtype} {array.shape}, expected {np.dtype(dtype)} {shape}."
+                " Delete the file; it is built again"
             )
         return array
 
@@ -84,13 +84,10 @@ def save_arrays(
     header: Mapping[str, str | int],
     arrays: Mapping[str, NDArray[Any]],
 ) -> Path:
-    """Write an index file; an existing one is replaced only once the new one is complete and on the disk.
+    """Write an index file; it replaces an existing one only once it is complete and on the disk.
 
     Args:
-        path: of the file.
-        kind: of index.
-        header: numbers and words to keep.
-        arrays: of one of the types of the format.
+        arrays: arrays of the format's types.
 
     Returns:
         The path written.
@@ -100,7 +97,7 @@ def save_arrays(
     """
     file = Path(path)
     if not file.parent.is_dir():
-        raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist (create it first)")
+        raise FileNotFoundError(f"{file}: the folder {file.parent} does not exist. Create it first")
     entries: dict[str, Any] = {
         "__metadata__": {"format": FORMAT, "version": VERSION, "kind": kind}
         | {name: str(value) for name, value in header.items()}
@@ -134,12 +131,11 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> IndexFile:
     """Map an index file.
 
     Args:
-        path: of the file.
-        kind: of index that it must be.
+        kind: expected kind of index.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: damaged, not of this kind, or of another version; names the file.
+        FileNotFoundError: the file does not exist.
+        ValueError: damaged, of another kind or of another version.
     """
     file = Path(path)
     if not file.is_file():
@@ -156,29 +152,30 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> IndexFile:
             if header.get(name) != want:
                 raise ValueError(f"{name} is {header.get(name)!r}, not {want!r}")
         whole = np.memmap(file, np.uint8, "r")[8 + length :]
-        told = str(header.get("crc32"))
-        if f"{crc32(whole.data, crc32(text.replace(_sum_entry(told), _sum_entry(_NO_SUM)))):08x}" != told:
-            raise ValueError("its checksum is of other bytes")
-        arrays = {name: _mapped(whole, entry) for name, entry in entries.items()}
+        checksum = str(header.get("crc32"))
+        text = text.replace(_sum_entry(checksum), _sum_entry(_NO_SUM))
+        if f"{crc32(whole.data, crc32(text)):08x}" != checksum:
+            raise ValueError("the checksum does not match")
+        arrays = {name: _map_array(whole, entry) for name, entry in entries.items()}
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{file}: damaged or no index file ({error}); delete it, it is built again"
+            f"{file}: damaged or not an index file ({error}). Delete it; it is built again"
         ) from error
     return IndexFile(header, arrays)
 
 
-def _sum_entry(told: str) -> bytes:
-    """The checksum as the header has it."""
-    return f'"crc32": "{told}"'.encode()
+def _sum_entry(checksum: str) -> bytes:
+    """Return the header's entry of the checksum."""
+    return f'"crc32": "{checksum}"'.encode()
 
 
-def _mapped(whole: NDArray[np.uint8], entry: dict[str, Any]) -> NDArray[Any]:
-    """One array of the file."""
+def _map_array(whole: NDArray[np.uint8], entry: dict[str, Any]) -> NDArray[Any]:
+    """Return one array of the file."""
     start, stop = entry["data_offsets"]
     dtype = np.dtype(_TYPES[entry["dtype"]])
     if not 0 <= start <= stop <= len(whole) or stop - start != dtype.itemsize * math.prod(entry["shape"]):
         raise ValueError(f"bytes {start} to {stop} of {len(whole)} do not hold {entry}")
-    # Arrays are written in an order that keeps each aligned to its numbers; others are copied.
+    # The order of the arrays keeps each aligned to its element size; files of other writers are copied.
     flat = np.asarray(whole[start:stop])
     if start % dtype.itemsize:
         flat = flat.copy()

@@ -1,37 +1,37 @@
-"""Exact search: every vector is compared."""
+"""Exact search, which compares every vector."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from memory.index.base import Held, RowIndex
+from memory.index.base import RowIndex, RowState
 from memory.index.files import IndexFile
 from memory.index.neighbours import check_dim
 from memory.index.rows import Rows
 
 
-class FlatIndex(RowIndex[Held]):
-    """The oracle of the others, and the second stage of a filtered search.
+class FlatIndex(RowIndex[RowState]):
+    """Exact index; the oracle of the others, and the second stage of a filtered search.
 
-    Vectors are kept in half precision, products are in float32. The number of threads is that of numpy's
-    BLAS. Whatever the aim, all that count are compared.
+    Vectors are stored in half precision, and products are in float32. numpy's BLAS sets the number of
+    threads. Every aim compares all rows that count.
 
     Args:
-        dim: of a vector.
+        dim: length of a vector.
     """
 
     kind = "flat"
-    # Fewer of the rows are gathered with less work than a product with all.
+    # Up to this share, gathering rows costs less than a product with all rows.
     gathered_share = 0.25
     keeps_removed = False
 
     def __init__(self, dim: int) -> None:
-        super().__init__(dim, Held(Rows(check_dim(dim))))
+        super().__init__(dim, RowState(Rows(check_dim(dim))))
 
     def compact(self) -> None:
-        """Give back the space of removed rows."""
-        self._state = Held(self._state.rows.compacted())
+        """Free the space of removed rows."""
+        self._state = RowState(self._state.rows.compact())
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write one file that :meth:`load` maps into memory, without the removed rows."""
@@ -40,4 +40,4 @@ class FlatIndex(RowIndex[Held]):
         return super().save(path)
 
     def _restore(self, file: IndexFile, rows: Rows) -> None:
-        self._state = Held(rows)
+        self._state = RowState(rows)

@@ -1,8 +1,8 @@
-"""Random hash functions of directions, and which other values a near vector is likely to have.
+"""Random hash functions of directions, and the values that near vectors are likely to have.
 
-Both families turn a vector into one small number a function. For a query they also rank the values that a
-near vector may have instead, by how far the query would have to move (its margin): the order in which
-multi-probe search looks (Lv et al., "Multi-Probe LSH", VLDB 2007).
+Both families map a vector to one small number per function. For a query they also rank the other values that
+a near vector may have, by how far the query would have to move (its margin). Multi-probe search looks in that
+order (Lv et al., "Multi-Probe LSH", VLDB 2007).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class RankedValues(NamedTuple):
 
     Attributes:
         values: (queries, functions, depth) int32.
-        costs: (queries, functions, depth) float32 squared distances to the border, 0 for the query's own
-            value, in no order.
+        costs: (queries, functions, depth) float32 squared distances to the border, unordered; 0 for the
+            query's own value.
     """
 
     values: NDArray[np.int32]
@@ -40,17 +40,14 @@ class RankedValues(NamedTuple):
 class HashFunctions:
     """Functions of one family, drawn from a seed.
 
-    ``"cross-polytope"``: the vector is rotated at random, and its value is the coordinate axis it is nearest
-    to, with the sign (Andoni et al., "Practical and Optimal LSH for Angular Distance", NeurIPS 2015).
-    ``"hyperplane"``: the value has a bit for each random hyperplane, the side on which the vector is
-    (Charikar, "Similarity estimation techniques from rounding algorithms", STOC 2002).
+    ``"cross-polytope"`` rotates the vector at random; its value is the nearest coordinate axis, with the sign
+    (Andoni et al., "Practical and Optimal LSH for Angular Distance", NeurIPS 2015). ``"hyperplane"`` has a
+    bit for each random hyperplane, the side on which the vector lies (Charikar, "Similarity estimation
+    techniques from rounding algorithms", STOC 2002).
 
     Args:
-        family: which of them.
-        dim: of a vector.
-        functions: how many.
-        bits: of a value, from 2 to 15.
-        seed: of the random rotations.
+        family: one of the two.
+        bits: bits of a value, from 2 to 15.
 
     Attributes:
         family, functions, bits: as given.
@@ -71,11 +68,11 @@ class HashFunctions:
         self.directions = _orthogonal(dim, max(functions * self.width, _SKETCH_BITS), seed)
 
     def project(self, vectors: Floats) -> Floats:
-        """(rows, projections) coordinates along the directions."""
+        """Return (rows, projections) coordinates along the directions."""
         return vectors @ self.directions
 
     def codes(self, projected: Floats) -> Codes:
-        """(rows, functions) values of projected vectors."""
+        """Return (rows, functions) values of projected vectors."""
         parts = self._parts(projected)
         if self.family == "hyperplane":
             return self._sides(parts).astype(np.uint16)
@@ -85,12 +82,12 @@ class HashFunctions:
         return codes
 
     def sketches(self, projected: Floats) -> Sketches:
-        """(rows, words) sides of the first directions, a bit each."""
+        """Return (rows, words) sketches: the sides of the first directions, one bit each."""
         sides = np.packbits(projected[:, :_SKETCH_BITS] > 0, axis=1, bitorder="little")
         return sides.view("<u8").astype(np.uint64, copy=False)
 
-    def ranked(self, projected: Floats, depth: int) -> RankedValues:
-        """The ``depth`` least costly values of each function."""
+    def rank_values(self, projected: Floats, depth: int) -> RankedValues:
+        """Return the ``depth`` least costly values of each function."""
         parts = self._parts(projected)
         if self.family == "hyperplane":
             return self._flips(parts, depth)
@@ -103,7 +100,7 @@ class HashFunctions:
         return RankedValues((2 * axis + (found < 0)).astype(np.int32), costs)
 
     def _flips(self, parts: Floats, depth: int) -> RankedValues:
-        """Values with some bits flipped, those of small margins first."""
+        """Return values with some bits flipped, those of small margins first."""
         margins = np.abs(parts)
         order = np.argsort(margins, axis=2, kind="stable")
         squares = np.square(np.take_along_axis(margins, order, 2))
@@ -114,30 +111,30 @@ class HashFunctions:
         return RankedValues((own[..., None] ^ changes).astype(np.int32), costs)
 
     def _sides(self, parts: Floats) -> NDArray[np.int64]:
-        """(rows, functions) a bit for each plane that a vector is in front of."""
+        """Return (rows, functions) values with a bit for each plane that a vector is in front of."""
         sides: NDArray[np.int64] = ((parts > 0) << np.arange(self.bits)).sum(axis=2)
         return sides
 
     def _parts(self, projected: Floats) -> Floats:
-        """(rows, functions, width) coordinates by function."""
+        """Return (rows, functions, width) coordinates by function."""
         return projected[:, : self.functions * self.width].reshape(len(projected), self.functions, self.width)
 
 
 def differing_bits(codes: Sketches, query: Sketches) -> NDArray[np.uint16]:
-    """(rows,) Hamming distances of (rows, words) codes from (words,)."""
+    """Return (rows,) Hamming distances of (rows, words) codes from (words,)."""
     distance = np.zeros(len(codes), np.uint16)
     if hasattr(np, "bitwise_count"):
         for word in range(codes.shape[1]):
             distance += np.bitwise_count(codes[:, word] ^ query[word])
     else:
-        # numpy before 2.0.
+        # numpy before 2.0 has no bitwise_count.
         differing = np.ascontiguousarray(codes ^ query).view(np.uint8)
         distance += _BITS_OF_BYTE[differing].sum(axis=1, dtype=np.uint16)
     return distance
 
 
 def function_pairs(functions: int, tables: int) -> list[tuple[int, int]]:
-    """Pairs of functions, a table each: neighbours on a circle, then the next but one, and so on.
+    """Return the pair of functions of each table: neighbours on a circle, then the next but one, and so on.
 
     Functions that several tables share cost one product only (Andoni and Indyk, "E2LSH", 2005).
     """
@@ -154,7 +151,7 @@ def function_pairs(functions: int, tables: int) -> list[tuple[int, int]]:
 
 
 def _orthogonal(dim: int, count: int, seed: int) -> Floats:
-    """(dim, count) directions in sets of ``dim`` that are orthogonal, all of length 1."""
+    """Return (dim, count) unit directions in orthogonal sets of ``dim``."""
     generator = np.random.default_rng(seed)
     sets = []
     for _ in range(-(-count // dim)):
@@ -165,7 +162,7 @@ def _orthogonal(dim: int, count: int, seed: int) -> Floats:
 
 
 def _largest(size: Floats, depth: int) -> NDArray[np.int64]:
-    """(rows, functions, depth) places of the largest numbers of the last axis, in rising order of place."""
+    """Return (rows, functions, depth) positions of the largest numbers of the last axis, rising."""
     rows, functions, width = size.shape
     if depth == width:
         return np.broadcast_to(np.arange(width), size.shape)
@@ -174,15 +171,15 @@ def _largest(size: Floats, depth: int) -> NDArray[np.int64]:
     if len(place) == rows * functions * depth:
         unique: NDArray[np.int64] = (place % width).reshape(rows, functions, depth)
         return unique
-    # Equal numbers: the lower places win.
+    # Among equal numbers the lower positions win.
     return np.sort(np.argsort(-size, axis=2, kind="stable")[..., :depth], axis=2)
 
 
 def _flip_sets(bits: int, depth: int) -> NDArray[np.int64]:
-    """(depth, bits) sets of bits to flip by rank of margin, the likeliest first.
+    """Return (depth, bits) sets of bits to flip by rank of margin, the likeliest first.
 
-    Margins of a random query are spread evenly near 0, so that the expected cost of flipping rank ``r``
-    (from 1) grows with r (r + 1) (Lv et al., section 4.5).
+    Margins of a random query are spread evenly near 0, so the expected cost of flipping rank ``r`` (from 1)
+    grows with r (r + 1) (Lv et al., section 4.5).
     """
     sets = (np.arange(1 << bits)[:, None] >> np.arange(bits)) & 1
     rank = np.arange(1, bits + 1)

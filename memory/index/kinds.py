@@ -1,4 +1,4 @@
-"""The kinds of index that there are: what each finds, needs and costs, and how a store gets one."""
+"""Registry of index kinds: what each finds, needs and costs, and how to create one."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ class IndexKind:
     """One kind of index.
 
     Attributes:
-        name: in ``StoreConfig(index=...)``.
-        finds: neighbours, how.
-        exact: whether it compares all vectors whatever the aim.
-        trains: whether it has to see vectors before it can sort them.
-        changes: what additions and removals take.
-        filters: what a search does that may give some vectors only.
+        name: name in ``StoreConfig(index=...)``.
+        finds: how it finds neighbours.
+        exact: True if it compares all vectors at every aim.
+        trains: True if it must see vectors before it can sort them.
+        changes: cost of additions and removals.
+        filters: how a search handles filters.
         repeatable: what the answers depend on.
-        bytes_a_vector: of the whole index, at 256 numbers a vector and without room to grow; 0: not measured.
-        package: that has to be installed, by the name it is imported by, or ``""``.
-        extra: of this project that brings the package.
-        has: what the package must have, which only builds for GPUs do, or ``""``.
-        gpu: whether it needs an NVIDIA GPU.
-        least_dim: of the vectors.
-        why_not: it cannot be the index of a store; empty where it can.
-        suffix: of its files in a store.
-        make: an empty one, for vectors of so many numbers and so many of them.
-        load: of a file; raises ``ValueError`` for one that is not of this kind.
+        bytes_a_vector: bytes per vector of the whole index at 256 dimensions, without spare room; 0: not
+            measured.
+        package: import name of a required package, or ``""``.
+        extra: extra of this project that installs the package.
+        has: attribute that only GPU builds of the package have, or ``""``.
+        gpu: True if it needs an NVIDIA GPU.
+        least_dim: minimum length of the vectors.
+        why_not: reason why a store cannot use it; empty if it can.
+        suffix: suffix of its files in a store.
+        make: creates an empty one for a vector length and an expected number of vectors.
+        load: loads a file; raises ``ValueError`` for another kind of file.
     """
 
     name: str
@@ -62,13 +63,13 @@ class IndexKind:
 
     @property
     def needs(self) -> str:
-        """In words."""
+        """Requirements as text."""
         package = f"{self.package} for GPUs" if self.has else self.package
         return " and ".join(filter(None, (package, "a GPU" if self.gpu else ""))) or "nothing"
 
     @property
     def missing(self) -> str:
-        """What of that is not here; empty where it runs."""
+        """Missing requirements; empty if the index runs here."""
         gone = []
         if self.package and importlib.util.find_spec(self.package) is None:
             gone.append(self.package)
@@ -79,54 +80,54 @@ class IndexKind:
         return " and ".join(gone)
 
     def require(self) -> None:
-        """Raise ``IndexUnavailableError`` unless it runs here; says what is missing and what to do."""
+        """Raise ``IndexUnavailableError``, with the steps to take, unless the index runs here."""
         missing = self.missing
         if not missing:
             return
         steps = []
         if self.package and self.package in missing:
             other = "pip uninstall faiss-cpu, then " if self.has else ""
-            steps.append(f"{other}pip install 'sparsight[{self.extra}]'")
+            steps.append(f"run {other}pip install 'sparsight[{self.extra}]'")
         if "a GPU" in missing:
-            steps.append("run where torch can use an NVIDIA GPU")
+            steps.append("run on a machine with an NVIDIA GPU that torch supports")
         raise IndexUnavailableError(
-            f"index {self.name!r} needs {self.needs}; missing here: {missing}. To have it:"
-            f" {'; '.join(steps)}."
-            ' Or take one that needs nothing: StoreConfig(index="lsh"), --index lsh, or "index": "lsh" in the'
-            " config.json of the store"
+            f"index {self.name!r} needs {self.needs}; missing here: {missing}."
+            f" To use it, {' and '.join(steps)}."
+            ' Otherwise choose an index without requirements: StoreConfig(index="lsh"), --index lsh, or'
+            ' "index": "lsh" in the store\'s config.json'
         )
 
     def check_dim(self, dim: int) -> None:
-        """Raise ``ValueError`` where vectors of so many numbers are too short for it."""
+        """Raise ``ValueError`` if vectors of this length are too short for the index."""
         if dim < self.least_dim:
             raise ValueError(
-                f"index {self.name!r} needs vectors of at least {self.least_dim} numbers, these have {dim}:"
-                ' take another, such as StoreConfig(index="lsh")'
+                f"index {self.name!r} needs vectors of at least {self.least_dim} numbers, these have {dim}."
+                ' Choose another, such as StoreConfig(index="lsh")'
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         names = [entry.name for entry in fields(self) if entry.name not in ("suffix", "make", "load", "has")]
         return {name: getattr(self, name) for name in (*names, "needs", "missing")}
 
 
 def _has_gpu() -> bool:
-    import torch  # Takes seconds to load, and only indexes on a GPU need it.
+    import torch  # Loading torch takes seconds, and only indexes on a GPU need it.
 
     return torch.cuda.is_available()
 
 
-#: Vectors up to which faiss compares all of them on a GPU: some 0.3 ms a query.
+#: Number of vectors up to which faiss compares all of them on a GPU, about 0.3 ms per query.
 _FLAT_ON_GPU = 100_000
 
 
 def _faiss(lists: Any, refine: int, *, device: Any = "cpu", flat_up_to: int = 0) -> dict[str, Any]:
-    """How an index of faiss with such lists is made and loaded; the package is imported then."""
+    """Return the fields of a faiss kind; the package is imported on first use."""
 
     def make(dim: int, count: int) -> LongTermIndex:
         from memory.index.faiss_index import FaissIndex
 
-        # Cells of some hundred vectors; a sixty-fourth of them holds the neighbours of nearly every query.
+        # Cells of about a hundred vectors; 1/64 of the cells holds the neighbours of nearly every query.
         cells = 0 if count <= flat_up_to else 1 << max(4, round(math.log2(math.sqrt(count) * 2)))
         probes = max(4, cells // 64)
         return FaissIndex(dim, lists=lists, cells=cells, probes=probes, refine=refine, device=device)
@@ -136,19 +137,19 @@ def _faiss(lists: Any, refine: int, *, device: Any = "cpu", flat_up_to: int = 0)
 
         index = FaissIndex.load(path, device=device)
         if index.lists != lists:
-            raise ValueError(f"{path}: its lists hold {index.lists}, not {lists}")
+            raise ValueError(f"{path}: its lists hold {index.lists}, but the store needs {lists}")
         return index
 
     return {"package": "faiss", "suffix": "faissindex", "make": make, "load": load}
 
 
 def faiss_on(device: str) -> dict[str, Any]:
-    """How one of kind ``faiss-gpu`` is made and loaded on ``"cuda"``, or with the same steps on a CPU."""
+    """Return the fields of kind ``faiss-gpu``; ``device="cpu"`` runs the same steps on a CPU."""
     return _faiss("half", 1, device=device, flat_up_to=_FLAT_ON_GPU)
 
 
 def cuda_on(device: str) -> dict[str, Any]:
-    """How one of kind ``cuda`` is made and loaded on ``"cuda"``, or with the same steps on a CPU."""
+    """Return the fields of kind ``cuda``; ``device="cpu"`` runs the same steps on a CPU."""
 
     def make(dim: int, count: int) -> LongTermIndex:
         from memory.index.cuda import CudaIndex
@@ -201,14 +202,14 @@ _TABLE = (
         filters="lists or marks of rows, exactly", gpu=True, **cuda_on("cuda"),
     ),
 )  # fmt: skip
-#: By name.
+#: All kinds by name.
 KINDS: dict[str, IndexKind] = {kind.name: kind for kind in _TABLE}
-#: Those that a store can have.
+#: Names of the kinds that a store can use.
 STORE_KINDS: tuple[str, ...] = tuple(kind.name for kind in _TABLE if not kind.why_not)
 
 
 def table_of_kinds() -> Table:
-    """All kinds, to be printed."""
+    """Return the table of all kinds for printing."""
     columns: dict[str, Column] = {
         "index": "name",
         "finds": "finds",
@@ -221,10 +222,10 @@ def table_of_kinds() -> Table:
 
 
 def check_store_kind(name: str) -> IndexKind:
-    """The kind of a store's index, or raise ``ValueError`` with the reason why it cannot be that."""
+    """Return the kind of a store's index, or raise ``ValueError`` with the reason why it is not possible."""
     kind = KINDS.get(name)
     if kind is None:
         raise ValueError(f"index must be one of {', '.join(STORE_KINDS)}; got {name!r}")
     if kind.why_not:
-        raise ValueError(f"index {name!r} cannot be that of a store: {kind.why_not}")
+        raise ValueError(f"index {name!r} does not work as the index of a store: {kind.why_not}")
     return kind

@@ -23,25 +23,25 @@ from memory.index.hashing import (
     function_pairs,
 )
 from memory.index.native_search import CompiledTables
-from memory.index.neighbours import Floats, Neighbours, best, check_dim, joined, single
-from memory.index.rows import GrowingRows, Rows
+from memory.index.neighbours import Floats, Neighbours, check_dim, merge_best, to_float32, top_k
+from memory.index.rows import GrowingRows, Rows, distinct
 
-# A merge takes in neighbours that are not this many times larger than what is merged.
+# A merge also sorts in preceding parts that are less than this many times larger.
 _MERGE_RATIO = 4
 _ROWS_AT_ONCE = 4096
-# Queries whose probes are held at once: their arrays stay in the cache.
+# Queries whose probes are held at once; their arrays stay in the cache.
 _QUERIES_AT_ONCE = 32
 _PROJECTED_AT_ONCE = 256
-# Nanoseconds of one core: a call, a query, a bucket, a row that is compared.
+# Nanoseconds on one core: a call, a query, a bucket, a row that is compared.
 _CALL, _QUERY, _BUCKET, _COMPARED = 300_000.0, 100_000.0, 110.0, 400.0
-# Without a calibration, a search that aims higher than usual looks into more buckets.
+# Without a calibration, a search with a higher aim than usual reads more buckets.
 _THOROUGH_PROBES, _THOROUGH_RERANK = 6, 400
-# Efforts that are tried: from half the usual probes to this many times as many, and this many rows.
+# Limits of the measured efforts: this many times the usual probes, and this many rows.
 _MOST_PROBES, _MOST_RERANK = 64, 25_600
 
 
 class _LSHState(NamedTuple):
-    """What one search looks at: replaced as a whole, so that searches need no lock."""
+    """Data of one search; replaced as a whole, so that searches need no lock."""
 
     rows: Rows
     codes: GrowingRows[np.uint16]
@@ -50,31 +50,32 @@ class _LSHState(NamedTuple):
 
     @property
     def hashed(self) -> int:
-        """Rows that are in the tables; those from here on are the tail, searched one by one."""
+        """Number of rows in the tables; the others are the tail, which is searched row by row."""
         return self.buckets[-1].stop if self.buckets else 0
 
 
 class LSHIndex(RowIndex[_LSHState]):
-    """Vectors are found through tables of hash codes and then compared exactly.
+    """Index that finds vectors in hash tables and compares them exactly.
 
-    A table is a pair of hash functions. A query looks into the ``probes`` buckets of all tables whose codes a
-    near vector most likely has; of what lies there the ``rerank`` closest by a sketch of 128 signs are
-    compared exactly. New rows lie in a tail that is compared exactly until :meth:`merge` sorts them into
-    tables, larger ones from time to time, so that a row is sorted a few times only.
+    A table is a pair of hash functions. A query reads the ``probes`` buckets, over all tables, whose codes a
+    near vector most likely has. Of their rows it compares the ``rerank`` closest, by a sketch of 128 signs,
+    exactly. New rows form a tail that is compared exactly until :meth:`merge` sorts them into tables. Larger
+    tables are merged from time to time, so that a row is sorted only a few times.
 
-    Results depend on the seed, on what was added and in which portions, never on time or threads. Tables keep
-    ``2 * functions + 16`` bytes of codes a row (56 by default) and four bytes a table of sorted positions.
+    Results depend on the seed and on what was added in which portions, never on time or threads. Tables take
+    ``2 * functions + 16`` bytes of codes per row (56 by default), and four bytes per table for sorted
+    positions.
 
     Args:
-        dim: of a vector.
-        family: of the hash functions: ``"cross-polytope"`` finds more with the same work.
-        expected: rows for which the codes are made: ten times more or fewer still works, slower.
-        functions: hash functions.
-        tables: pairs of them.
-        probes: buckets a query looks into until the index is calibrated; ``None``: what gives a recall of
-            about 0.95 where the tenth neighbour has a cosine of 0.65. More find more.
-        rerank: rows a query compares exactly until then.
-        seed: of the hash functions.
+        dim: length of a vector.
+        family: family of the hash functions; ``"cross-polytope"`` finds more for the same work.
+        expected: expected number of rows; ten times more or fewer still works, but slower.
+        functions: number of hash functions.
+        tables: number of their pairs.
+        probes: buckets read per query until the index is calibrated. ``None``: a recall of about 0.95 where
+            the tenth neighbour has a cosine of 0.65.
+        rerank: rows compared exactly per query until then.
+        seed: seed of the hash functions.
 
     Attributes:
         dim, family, expected, functions, tables, probes, rerank, seed: as given.
@@ -117,12 +118,12 @@ class LSHIndex(RowIndex[_LSHState]):
         self._pairs = function_pairs(functions, tables)
         self._hash = HashFunctions(family, check_dim(dim), functions, bits, seed)
         self._merging = threading.Lock()
-        #: Of one state; made anew for another.
+        #: Compiled tables of one state.
         self._compiled: tuple[_LSHState, CompiledTables | None] | None = None
         super().__init__(dim, self._empty(Rows(dim)))
 
     def _empty(self, rows: Rows) -> _LSHState:
-        """These rows, all in the tail."""
+        """Return the state of rows that are all in the tail."""
         codes: GrowingRows[np.uint16] = GrowingRows(self.functions, np.uint16)
         sketches: GrowingRows[np.uint64] = GrowingRows(SKETCH_WORDS, np.uint64)
         return _LSHState(rows, codes, sketches, ())
@@ -136,15 +137,14 @@ class LSHIndex(RowIndex[_LSHState]):
 
     @property
     def tail(self) -> int:
-        """Rows that are not in the tables yet; they are found all the same."""
+        """Number of rows that are not in the tables yet; searches find them too."""
         return self._state.rows.count - self._state.hashed
 
     def merge(self, *, whole: bool = False) -> None:
-        """Sort the tail into the tables. Searches and additions go on meanwhile.
+        """Sort the tail into the tables; searches and additions may run meanwhile.
 
         Args:
-            whole: sort all rows into tables of their own, not only the tail and tables that are not much
-                larger: a search reads each of its buckets once then.
+            whole: sort all rows into one set of tables, so that a search reads each of its buckets only once.
         """
         with self._merging:
             state = self._state
@@ -160,9 +160,9 @@ class LSHIndex(RowIndex[_LSHState]):
             self._state = state._replace(buckets=(*kept, new))
 
     def compact(self) -> None:
-        """Give back the space of removed rows and sort all rows again; additions wait for it."""
+        """Free the space of removed rows and sort all rows again; additions wait for it."""
         with self._merging, self._writing:
-            state = self._empty(self._state.rows.compacted())
+            state = self._empty(self._state.rows.compact())
             count = state.rows.count
             self._hash_rows(state, count)
             if count:
@@ -171,10 +171,10 @@ class LSHIndex(RowIndex[_LSHState]):
             self._state = state
 
     def _hash_rows(self, state: _LSHState, stop: int) -> None:
-        """Codes and sketches of the rows that have none yet."""
+        """Compute codes and sketches of the rows that have none yet."""
         for first in range(len(state.codes), stop, _ROWS_AT_ONCE):
             vectors = state.rows.vectors.between(first, min(first + _ROWS_AT_ONCE, stop))
-            projected = self._hash.project(single(vectors))
+            projected = self._hash.project(to_float32(vectors))
             state.sketches.append(self._hash.sketches(projected))
             state.codes.append(self._hash.codes(projected))
 
@@ -197,12 +197,12 @@ class LSHIndex(RowIndex[_LSHState]):
                 some = slice(first + start, first + start + len(part))
                 hashed = self._search_tables(state, queries[some], part, k, effort, mask)
                 if count > state.hashed:
-                    hashed = joined(Neighbours(found.scores[some], found.ids[some]), hashed, k)
+                    hashed = merge_best(Neighbours(found.scores[some], found.ids[some]), hashed, k)
                 found.scores[some], found.ids[some] = hashed
         return found
 
     def _compiled_of(self, state: _LSHState) -> CompiledTables | None:
-        """What searches the tables of a state at once; ``None`` where arrays do."""
+        """Return the compiled search of a state's tables, or ``None`` if numpy does the search."""
         known = self._compiled
         if known is None or known[0] is not state:
             tables = None
@@ -212,7 +212,7 @@ class LSHIndex(RowIndex[_LSHState]):
         return known[1]
 
     def _depth(self, probes: int) -> int:
-        """Values of each function that so many probes are chosen among."""
+        """Return the number of values per function that the probes are chosen from."""
         depth = min(max(8, math.isqrt(4 * probes // (3 * self.tables)) + 1), 1 << self._hash.bits)
         return min(depth, self._hash.width) if self.family == "cross-polytope" else depth
 
@@ -225,13 +225,13 @@ class LSHIndex(RowIndex[_LSHState]):
         return self.effort(aim, queries=queries).for_neighbours(k)
 
     def price(self, effort: Effort, *, queries: int = 1) -> float:
-        """Nanoseconds a query of one core, where so many are asked together."""
+        """Return nanoseconds per query on one core if so many are asked together."""
         if effort == EXACT:
             return super().price(effort, queries=queries)
         return _CALL / max(1, queries) + _QUERY + _BUCKET * effort.probes + _COMPARED * effort.rerank
 
     def efforts(self, after: Effort | None = None) -> tuple[Effort, ...]:
-        """The least effort, or after one the same with twice the buckets, twice the rows, or both."""
+        """Return the smallest effort, or the next ones: twice the buckets, twice the rows, or both."""
         if after is None:
             return (Effort(max(1, self.probes // 2), self.rerank),)
         probes, rerank = 2 * after.probes, 2 * after.rerank
@@ -248,7 +248,7 @@ class LSHIndex(RowIndex[_LSHState]):
         effort: Effort,
         mask: NDArray[np.bool_] | None,
     ) -> Neighbours:
-        """The k best of what the buckets hold."""
+        """Return the k best rows of the buckets."""
         sketches = self._hash.sketches(projected)
         probes = self._probes(projected, effort.probes)
         parts = []
@@ -260,17 +260,17 @@ class LSHIndex(RowIndex[_LSHState]):
         scores: list[Floats] = []
         for number, query in enumerate(queries):
             pieces = [rows[limits[number] : limits[number + 1]] for rows, limits in parts]
-            rows = _distinct(pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
+            rows = distinct(pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
             if mask is not None:
                 rows = rows[mask[rows]]
             rows = _closest(state.sketches, rows, sketches[number], effort.rerank)
             compared.append(rows)
-            scores.append(single(state.rows.vectors.take(rows)) @ query)
-        return _padded(scores, compared, state.rows, k)
+            scores.append(to_float32(state.rows.vectors.take(rows)) @ query)
+        return _best_of_lists(scores, compared, state.rows, k)
 
     def _probes(self, projected: Floats, count: int) -> _Probes:
-        """The least costly pairs of values over all tables, for each query."""
-        values, costs = self._hash.ranked(projected, self._depth(count))
+        """Return the least costly pairs of values over all tables, for each query."""
+        values, costs = self._hash.rank_values(projected, self._depth(count))
         first = [pair[0] for pair in self._pairs]
         second = [pair[1] for pair in self._pairs]
         queries = len(projected)
@@ -309,14 +309,14 @@ class LSHIndex(RowIndex[_LSHState]):
         expected = 0
         for number, (start, stop, address_bits) in enumerate(limits):
             if start != expected or stop <= start or not 1 <= address_bits <= 2 * self._hash.bits:
-                raise ValueError("limits do not follow each other: delete the file, it is built again")
+                raise ValueError("limits do not follow each other. Delete the file; it is built again")
             expected = stop
             postings = file.array(f"postings{number}", np.int32, (self.tables * (stop - start),))
             dtype = np.int32 if postings.size < 2**31 else np.int64
             offsets = file.array(f"offsets{number}", dtype, ((self.tables << address_bits) + 1,))
             buckets.append(Buckets(start, stop, address_bits, offsets, postings))
         if expected != count:
-            raise ValueError(f"tables hold {expected} of {count} rows: delete the file, it is built again")
+            raise ValueError(f"tables hold {expected} of {count} rows. Delete the file; it is built again")
         self._state = _LSHState(
             rows,
             GrowingRows(self.functions, np.uint16, codes),
@@ -326,47 +326,36 @@ class LSHIndex(RowIndex[_LSHState]):
 
 
 class _Probes(NamedTuple):
-    """Buckets to look into, by query: table and code in one, and (queries + 1,) where a query's start."""
+    """Buckets to read: (probes,) table and code combined, and (queries + 1,) start of each query."""
 
     codes: NDArray[np.int64]
     limits: NDArray[np.int64]
 
 
-def _distinct(rows: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Rising, each once."""
-    if len(rows) < 2:
-        return rows
-    ordered = np.sort(rows)
-    new = np.empty(len(ordered), np.bool_)
-    new[0] = True
-    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
-    return ordered.take(np.flatnonzero(new))
-
-
 def _closest(
     sketches: GrowingRows[np.uint64], rows: NDArray[np.int32], query: NDArray[np.uint64], count: int
 ) -> NDArray[np.int32]:
-    """About ``count`` of the rows, those whose sketches differ least from the query's, in rising order."""
+    """Return about ``count`` of the rows, those with the closest sketches, in rising order."""
     if len(rows) <= count:
         return rows
     distance = differing_bits(sketches.take(rows), query)
-    # By counting: there are only so many distances.
+    # Count instead of sorting, because there are few different distances.
     limit = int(np.searchsorted(np.cumsum(np.bincount(distance)), count))
     kept = np.flatnonzero(distance <= limit)
     if len(kept) > 2 * count:
-        # Very many equal sketches are copies: the lowest rows stand for them.
+        # Very many equal sketches are copies; the lowest rows represent them.
         nearer = distance < limit
         equal = np.flatnonzero(distance == limit)[: 2 * count - int(nearer.sum())]
         kept = np.sort(np.concatenate([np.flatnonzero(nearer), equal]))
     return rows[kept]
 
 
-def _padded(scores: list[Floats], chosen: list[NDArray[np.int32]], rows: Rows, k: int) -> Neighbours:
-    """The k best of lists of different lengths."""
+def _best_of_lists(scores: list[Floats], chosen: list[NDArray[np.int32]], rows: Rows, k: int) -> Neighbours:
+    """Return the k best of lists of different lengths."""
     width = max(len(part) for part in chosen)
     padded = np.full((len(chosen), width), -np.inf, np.float32)
     places = np.zeros((len(chosen), width), np.int32)
     for number, (part, place) in enumerate(zip(scores, chosen, strict=True)):
         padded[number, : len(part)] = part
         places[number, : len(place)] = place
-    return best(padded, places, k, names=rows.ids())
+    return top_k(padded, places, k, names=rows.ids())

@@ -1,8 +1,8 @@
-"""Searches in C++, compiled when they are first needed: one pass where arrays take a dozen.
+"""Searches in C++, compiled on first use: one pass instead of a dozen array operations.
 
-Hash tables: the same rows are compared as :mod:`memory.index.lsh` does with arrays. Scores are sums in
-another order: they differ from those of arrays in their last bits, but not by what is searched together, nor
-by threads. Rows: those of a single query, whose product with arrays would wake threads that wait by spinning.
+Hash tables compare the same rows as the array version in :mod:`memory.index.lsh`. Sums run in another order,
+so scores differ from it in their last bits; they do not depend on threads or on other queries of the call.
+The row search handles single queries, for which a BLAS product would wake spinning threads.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 from memory.index.buckets import BUCKET_LIMIT, Buckets
 from memory.index.effort import Effort
 from memory.index.hashing import HashFunctions
-from memory.index.neighbours import Floats, Ids, Neighbours, Positions, nothing
+from memory.index.neighbours import Floats, Ids, Neighbours, Positions, empty_answer
 from sparse_core.errors import ImplementationError
 from sparse_core.kernels import native
 
 _SOURCE = Path(__file__).with_name("search.cpp")
-#: Sums as they are written: nothing is rounded once where it says twice.
+#: Do not contract products and sums, so that every compiler rounds the same way.
 _FLAGS = ("-ffp-contract=off",)
 _LOG = logging.getLogger(__name__)
-#: Rows as two arrays: a fixed part, and one that grows.
+#: Rows as two arrays: a fixed part, and a part that grows.
 Parts = tuple[NDArray[Any], NDArray[Any]]
 
 
@@ -59,12 +59,12 @@ class _Index(ctypes.Structure):
 
 
 class CompiledTables:
-    """Searches the tables that there were when it was made, beside additions; make it with :meth:`of`.
+    """Search over the tables that existed at construction, safe during additions; created by :meth:`of`.
 
     Args:
-        function: of the library.
-        index: what it takes.
-        kept: what that points to.
+        function: function of the library.
+        index: its argument.
+        kept: the arrays that the argument points to.
     """
 
     def __init__(self, function: Any, index: _Index, kept: Sequence[object]) -> None:
@@ -80,13 +80,12 @@ class CompiledTables:
         buckets: Sequence[Buckets],
         sketches: Parts,
     ) -> CompiledTables | None:
-        """Those over some rows; ``None`` where nothing is compiled.
+        """Return the search over some tables, or ``None`` if nothing can be compiled.
 
         Args:
             functions: of the family ``"cross-polytope"``.
             pairs: functions of each table.
-            buckets: of the tables.
-            sketches: of the rows, at least those of the tables, in both parts.
+            sketches: sketches of at least their rows, in both parts.
         """
         function = _function("lsh_search")
         if function is None:
@@ -115,18 +114,17 @@ class CompiledTables:
         ids: Ids,
         mask: NDArray[np.bool_] | None,
     ) -> Neighbours:
-        """The k best of what the buckets hold, and of the rows that no table has.
+        """Return the k best rows of the buckets and of the rows that are in no table.
 
         Args:
             queries: (queries, dim) unit vectors.
-            k: of each.
-            depth: values of each function that probes are chosen among.
-            effort: probes, and rows that are compared.
-            vectors: of the rows, in both parts.
-            ids: (rows,) by position, all that are looked at.
-            mask: (rows,) which rows count, or ``None``.
+            depth: values per function that probes are chosen from.
+            effort: probes, and rows to compare.
+            vectors: the rows, in both parts.
+            ids: (rows,) ids by position of all rows to search.
+            mask: (rows,) rows that count, or ``None``.
         """
-        found = nothing(len(queries), k)
+        found = empty_answer(len(queries), k)
         kept = _contiguous(ids, mask)
         self._function(
             self._index, ctypes.byref(_rows(vectors)), kept[0].ctypes.data, queries.ctypes.data, len(queries),
@@ -146,16 +144,15 @@ def nearest_rows(
     mask: NDArray[np.bool_] | None = None,
     positions: Positions | None = None,
 ) -> Neighbours | None:
-    """The k best of rows by their products with one query; ``None`` where nothing is compiled.
+    """Return the k rows with the highest products with one query, or ``None`` if nothing can be compiled.
 
     Args:
         query: (1, dim) unit vector.
-        k: most neighbours.
-        vectors: of the rows, in both parts.
-        ids: (rows,) by position, all that are looked at.
-        start: the first of them that is looked at.
-        mask: (rows,) which rows count, or ``None``.
-        positions: (n,) int64, these rows instead.
+        vectors: the rows, in both parts.
+        ids: (rows,) ids by position of all rows to search.
+        start: first row to search.
+        mask: (rows,) rows that count, or ``None``.
+        positions: (n,) int64 rows to search instead.
     """
     function = _function("rows_search")
     if function is None:
@@ -164,7 +161,7 @@ def nearest_rows(
     stop = len(ids) if positions is None else len(positions)
     listed = None if positions is None else np.ascontiguousarray(positions, np.int64)
     places, marks = _address(listed), _address(kept[1])
-    found = nothing(1, k)
+    found = empty_answer(1, k)
     function(
         ctypes.byref(stored), kept[0].ctypes.data, query.ctypes.data, query.shape[1], k,
         places, start, stop, marks, found.scores.ctypes.data, found.ids.ctypes.data,
@@ -194,11 +191,11 @@ _ARGUMENTS = {
 
 @cache
 def _function(name: str) -> Any:
-    """One of the library's; ``None`` where it cannot be compiled."""
+    """Return a function of the library, or ``None`` if it cannot be compiled."""
     try:
         function = getattr(native.load(_SOURCE, _FLAGS), name)
     except ImplementationError as error:
-        _LOG.info("vectors are searched with arrays: %s", error)
+        _LOG.info("vector search uses numpy, because its C++ code was not compiled: %s", error)
         return None
     function.argtypes = _ARGUMENTS[name]
     function.restype = None

@@ -1,4 +1,4 @@
-"""What a search takes and gives, shared by every index."""
+"""Arguments and results of a search, shared by every index."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from memory.errors import DimensionError
-from memory.index.effort import Calibration, Effort
+from memory.index.effort import Effort, IndexCalibration
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
 Positions = NDArray[np.int64]
 
-# Half precision moves the squared length of a unit vector by less than this.
+# Half precision changes the squared length of a unit vector by less than this.
 UNIT_TOLERANCE = 1e-2
-# Numbers that torch converts without waking its threads; from which workers pay, after some milliseconds of
-# work; and that a worker converts at a time.
+# Numbers that torch converts without waking its threads; numbers from which worker threads pay off; numbers
+# per worker task.
 _ONE_THREAD, _MANY, _PART = 32_767, 1 << 23, 1 << 20
 
 
 class Neighbours(NamedTuple):
-    """The nearest of each query, the nearest first and equal ones by rising id.
+    """Nearest rows of each query, nearest first; equal scores by rising id.
 
-    ``k`` is what was asked for, but at most the rows of what was searched.
+    ``k`` is the requested number, but at most the number of searched rows.
 
     Attributes:
-        scores: (queries, k) float32 cosine similarities, -inf where there are fewer than k.
-        ids: (queries, k) int64, -1 where there are fewer.
+        scores: (queries, k) float32 cosine similarities; -inf fills missing ones.
+        ids: (queries, k) int64; -1 fills missing ones.
     """
 
     scores: Floats
@@ -39,12 +39,12 @@ class Neighbours(NamedTuple):
 
 
 class Among(NamedTuple):
-    """What a search may give: listed ids, or those that are marked among many.
+    """Rows that a search may return: listed ids, or marked ids among many.
 
     Attributes:
-        ids: (n,) int64: the listed ones in any order, those of the index or others; or with marks any rising
-            ones, those of the index among them.
-        kept: (n,) bool, which of them count; ``None``: all of them.
+        ids: (n,) int64. Without marks: ids in any order, known to the index or not. With marks: rising ids
+            that include all ids of the index.
+        kept: (n,) bool marks of the ids that count; ``None``: all count.
     """
 
     ids: ArrayLike
@@ -52,7 +52,7 @@ class Among(NamedTuple):
 
 
 class VectorIndex(Protocol):
-    """A cache over the vectors of a store: what is lost is built again from the truth.
+    """Cache over the vectors of a store, which can rebuild it.
 
     One thread changes an index at a time; any number may search meanwhile.
     """
@@ -62,7 +62,7 @@ class VectorIndex(Protocol):
     identity: str
 
     def __len__(self) -> int:
-        """Vectors that are found."""
+        """Return the number of vectors that searches find."""
         ...
 
     @property
@@ -71,20 +71,20 @@ class VectorIndex(Protocol):
         ...
 
     def add(self, vectors: ArrayLike, ids: ArrayLike) -> None:
-        """Add (rows, dim) unit vectors under (rows,) new ids; found from then on."""
+        """Add (rows, dim) unit vectors under (rows,) new ids; searches find them at once."""
         ...
 
     def remove(self, ids: ArrayLike) -> int:
-        """Leave these out from now on; the number that was there."""
+        """Exclude these ids from searches and return how many existed."""
         ...
 
     def search(
         self, queries: ArrayLike, k: int, *, among: Among | None = None, aim: float | None = None
     ) -> Neighbours:
-        """The k nearest of (queries, dim) unit vectors, of all or of what a search is to choose among.
+        """Return the k nearest rows of (queries, dim) unit vectors.
 
-        An aim of 1 compares everything that counts; others are the share of the ten nearest to find, for an
-        index that was measured (:mod:`memory.index.calibration`).
+        An aim of 1 compares everything that counts. Other aims are the share of the ten nearest to find, for
+        a calibrated index (:mod:`memory.index.calibration`).
         """
         ...
 
@@ -94,36 +94,36 @@ class VectorIndex(Protocol):
 
 
 class LongTermIndex(VectorIndex, Protocol):
-    """An index whose rows another can be made of, and whose efforts are measured on its own rows.
+    """Index that can be copied into another and measured on its own rows.
 
     See :mod:`memory.index.calibration`.
     """
 
-    calibration: Calibration | None
+    calibration: IndexCalibration | None
 
     @property
     def positions(self) -> int:
-        """Rows, removed ones included."""
+        """Number of rows, including removed ones."""
         ...
 
     @property
     def tail(self) -> int:
-        """Rows that :meth:`merge` has to sort; they are found all the same."""
+        """Number of rows that :meth:`merge` has to sort; searches find them too."""
         ...
 
     def stored(self, start: int, stop: int, *, most: int | None = None) -> tuple[Ids, Floats]:
-        """Ids and (rows, dim) vectors of the living rows from start to stop, the first ``most`` of them."""
+        """Return ids and (rows, dim) vectors of the first ``most`` living rows between two positions."""
         ...
 
     def add(self, vectors: ArrayLike, ids: ArrayLike, *, merge: bool = True) -> None:
-        """Add unit vectors; with ``merge=False`` whoever has time calls :meth:`merge`."""
+        """Add unit vectors; ``merge=False`` leaves the sorting to a later call of :meth:`merge`."""
         ...
 
     def merge(self, *, whole: bool = False) -> None:
-        """Sort in what was added; searches and additions go on meanwhile.
+        """Sort in the added rows; searches and additions may run meanwhile.
 
         Args:
-            whole: sort all rows into one, which takes longer, and makes searches quicker.
+            whole: sort all rows into one structure, which takes longer and makes searches faster.
         """
         ...
 
@@ -136,31 +136,31 @@ class LongTermIndex(VectorIndex, Protocol):
         aim: float | None = None,
         effort: Effort | None = None,
     ) -> Neighbours:
-        """The k nearest, with the effort that was measured to find the aim, or with this effort.
+        """Return the k nearest rows with the effort measured for the aim, or with an explicit effort.
 
-        Where only some count, others take no room among what is compared.
+        If only some rows count, the others do not use up the effort.
         """
         ...
 
     def effort(self, aim: float, *, queries: int = 1) -> Effort:
-        """What is done for an aim where so many queries are asked together."""
+        """Return the effort for an aim and a number of queries asked together."""
         ...
 
-    def told(self, aim: float, *, share: float = 1.0) -> str:
-        """What a single query does for an aim where such a share of the rows counts, in words."""
+    def describe(self, aim: float, *, share: float = 1.0) -> str:
+        """Describe what a single query does for an aim if this share of the rows counts."""
         ...
 
     def price(self, effort: Effort, *, queries: int = 1) -> float:
-        """What a query takes, in the unit of the planner's costs, where so many are asked together."""
+        """Return the cost per query, in the unit of the planner's costs, if so many are asked together."""
         ...
 
     def efforts(self, after: Effort | None = None) -> tuple[Effort, ...]:
-        """The least effort, or those to try after this one; none where all rows are compared anyway."""
+        """Return the smallest effort, or the next ones; none if all rows are compared anyway."""
         ...
 
 
 def check_dim(dim: int) -> int:
-    """The dimension, or raise."""
+    """Return the dimension, or raise."""
     if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
         raise TypeError(f"dim must be an integer, got {type(dim).__name__}")
     if dim < 1:
@@ -169,7 +169,7 @@ def check_dim(dim: int) -> int:
 
 
 def check_k(k: int) -> int:
-    """The number of neighbours, or raise."""
+    """Return the number of neighbours, or raise."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
         raise TypeError(f"k must be an integer, got {type(k).__name__}")
     if k < 1:
@@ -178,7 +178,7 @@ def check_k(k: int) -> int:
 
 
 def check_units(name: str, vectors: ArrayLike, dim: int) -> Floats:
-    """(rows, dim) float32 unit vectors, or raise ``ValueError`` naming the first wrong row."""
+    """Return (rows, dim) float32 unit vectors, or raise ``ValueError`` for the first wrong row."""
     array = np.ascontiguousarray(vectors, dtype=np.float32)
     if array.ndim != 2 or array.shape[1] != dim:
         raise ValueError(f"{name} must have shape (rows, {dim}), got {array.shape}")
@@ -193,20 +193,20 @@ def check_units(name: str, vectors: ArrayLike, dim: int) -> Floats:
 
 
 def unit_rows(vectors: NDArray[np.floating], dim: int) -> NDArray[np.float32]:
-    """(n, dim) float32 rows of length 1.
+    """Scale vectors to (n, dim) float32 rows of length 1.
 
     Raises:
-        DimensionError: they have another length.
+        DimensionError: the vectors have another length.
         ValueError: a vector is zero or not finite.
     """
     rows = np.ascontiguousarray(vectors, dtype=np.float32)
     if rows.ndim != 2 or rows.shape[1] != dim:
         raise DimensionError(f"vectors must have {dim} numbers, got shape {rows.shape}")
     with np.errstate(over="ignore", under="ignore"):
-        # As of numpy's norm, which takes twice as long to say so of one row.
+        # Same result as numpy's norm, which takes twice as long for one row.
         length: NDArray[np.floating] = np.sqrt(np.add.reduce(rows * rows, axis=1, keepdims=True))
     if not ((length > 1e-15) & (length < 1e15)).all():
-        # The square of such numbers does not fit into single precision.
+        # The squares of such numbers exceed single precision.
         wide = rows.astype(np.float64)
         precise = np.linalg.norm(wide, axis=1, keepdims=True)
         if not (np.isfinite(precise).all() and (precise > 0).all()):
@@ -218,7 +218,7 @@ def unit_rows(vectors: NDArray[np.floating], dim: int) -> NDArray[np.float32]:
 
 
 def check_ids(name: str, ids: ArrayLike) -> Ids:
-    """(rows,) int64, none negative, or raise."""
+    """Return (rows,) int64 ids, or raise if one is negative or not an integer."""
     array = np.asarray(ids)
     if array.size == 0:
         array = array.reshape(-1).astype(np.int64)
@@ -231,22 +231,21 @@ def check_ids(name: str, ids: ArrayLike) -> Ids:
     return array.astype(np.int64, copy=False)
 
 
-def nothing(queries: int, k: int) -> Neighbours:
-    """The answer of an empty index."""
+def empty_answer(queries: int, k: int) -> Neighbours:
+    """Return the answer of an empty index."""
     return Neighbours(np.full((queries, k), -np.inf, np.float32), np.full((queries, k), -1, np.int64))
 
 
-def best(scores: Floats, ids: NDArray[np.integer], k: int, *, names: Ids | None = None) -> Neighbours:
-    """The k best of each row; equal scores by rising id.
+def top_k(scores: Floats, ids: NDArray[np.integer], k: int, *, names: Ids | None = None) -> Neighbours:
+    """Return the k best of each row; equal scores by rising id.
 
     Args:
         scores: (queries, width), -inf for what does not count.
         ids: (queries, width), or (width,) for all queries.
-        k: most neighbours.
-        names: ids by position, where ``ids`` are positions.
+        names: ids by position, if ``ids`` are positions.
     """
     queries, width = scores.shape
-    found = nothing(queries, k)
+    found = empty_answer(queries, k)
     if width == 0 or queries == 0:
         return found
     if width > k:
@@ -254,7 +253,7 @@ def best(scores: Floats, ids: NDArray[np.integer], k: int, *, names: Ids | None 
         kept = np.flatnonzero((scores >= threshold) & (scores > -np.inf))
     else:
         kept = np.flatnonzero(scores > -np.inf)
-    # Not divmod: numpy divides by a fixed number several times faster.
+    # Not divmod, because numpy divides by a constant several times faster.
     row = kept // width
     column = kept - row * width
     kept_scores = scores.reshape(-1)[kept] if scores.flags.c_contiguous else scores[row, column]
@@ -270,36 +269,36 @@ def best(scores: Floats, ids: NDArray[np.integer], k: int, *, names: Ids | None 
     return found
 
 
-def joined(first: Neighbours, second: Neighbours, k: int) -> Neighbours:
-    """The k best of two answers about different vectors."""
-    return best(
+def merge_best(first: Neighbours, second: Neighbours, k: int) -> Neighbours:
+    """Return the k best of two answers about different vectors."""
+    return top_k(
         np.concatenate([first.scores, second.scores], 1), np.concatenate([first.ids, second.ids], 1), k
     )
 
 
-def single(rows: NDArray[np.float16], out: Floats | None = None) -> Floats:
-    """Half-precision rows in float32, by one thread where they are not many.
+def to_float32(rows: NDArray[np.float16], out: Floats | None = None) -> Floats:
+    """Convert half-precision rows to float32, by one thread unless they are many.
 
-    torch converts them some twenty times faster than numpy, so it is used where it is loaded; loading it for
-    that takes longer than a program that asks one question. The numbers are the same to the bit.
+    Uses torch if it is already loaded: it converts about twenty times faster than numpy, with the same
+    result, but loading it takes longer than a program with a single query.
 
     Args:
         rows: (rows, width) float16.
-        out: at least as many rows to write to, which saves asking for memory.
+        out: optional array with at least as many rows to write to, which avoids an allocation.
 
     Returns:
-        (rows, width) float32, of ``out`` where it was given.
+        (rows, width) float32, in ``out`` if it was given.
     """
     found = np.empty(rows.shape, np.float32) if out is None else out[: len(rows)]
     torch = sys.modules.get("torch")
     if torch is None:
         np.copyto(found, rows)
         return found
-    # torch warns of arrays that must not be written to, such as mapped files, and then only reads.
+    # torch warns about read-only arrays, such as mapped files, and then only reads them.
     source = torch.from_numpy(rows if rows.flags.writeable else np.asarray(_Writable(rows)))
     target = torch.from_numpy(found)
-    # A copy of more numbers wakes torch's threads. Waiting for them takes longest where others use the cores,
-    # as threads of numpy's products do, which spin for a while after each.
+    # Copying more numbers wakes torch's threads, which is slow if others use the cores, such as spinning BLAS
+    # threads.
     height = max(1, (_ONE_THREAD if rows.size < _MANY else _PART) // max(1, rows.shape[1]))
     parts, places = source.split(height), target.split(height)
 
@@ -310,15 +309,15 @@ def single(rows: NDArray[np.float16], out: Floats | None = None) -> Floats:
         for number in range(len(parts)):
             convert(number)
         return found
-    from sparse_core.common.workers import share_tasks  # Loads torch, which is loaded here.
+    from sparse_core.common.workers import share_tasks  # Imports torch, which is loaded by now.
 
     share_tasks(convert, len(parts))
     return found
 
 
 class _Writable:
-    """The memory of an array without its mark that it must not be written to."""
+    """Writable view of a read-only array, so that torch does not warn."""
 
     def __init__(self, rows: NDArray[np.float16]) -> None:
-        self._rows = rows  # Keeps the memory.
+        self._rows = rows  # Keeps the memory alive.
         self.__array_interface__ = rows.__array_interface__ | {"data": (rows.ctypes.data, False)}

@@ -1,4 +1,4 @@
-"""Filter first or index first: what a filtered search should do."""
+"""Plan of a filtered search: filter first, or index first."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Method = Literal["nothing", "subset", "all", "index"]
 
 @dataclass(frozen=True)
 class Costs:
-    """What the parts of a search take, for one query; the planner compares them, their unit is free.
+    """Costs of the parts of a search for one query, in any one unit.
 
     The defaults are nanoseconds on one core, for 256 dimensions.
 
     Attributes:
-        gathered_row: a row at any place, fetched and compared.
-        passed_row: a row compared when all are, one after the other.
-        filter_row: a row that a structural filter finds.
-        index_base: an index search without filter.
-        index_row: a further row that an index search looks at.
-        index_share: rows that it looks at in any case, per neighbour asked for.
+        gathered_row: fetch and compare a row at any position.
+        passed_row: compare a row in a pass over all rows.
+        filter_row: find a row by a structural filter.
+        index_base: an index search without a filter.
+        index_row: one further row that an index search reads.
+        index_share: rows that it reads in any case, per requested neighbour.
     """
 
     gathered_row: float = 120.0
@@ -40,29 +40,28 @@ class Costs:
 
 
 _COSTS = Costs()
-#: What the parts of a single query take, in nanoseconds of one core at 256 dimensions. The share of rows
-#: makes the matching ones be compared, exactly, where they are few: an index finds ten neighbours well, not
-#: a thousand.
+#: Measured costs of a single query, in nanoseconds on one core at 256 dimensions. ``index_share`` is high, so
+#: that few matching rows are compared exactly: an index finds ten neighbours well, not a thousand.
 SINGLE_QUERY = Costs(gathered_row=400.0, passed_row=110.0, index_base=250_000.0, index_share=150.0)
-#: Of ``SINGLE_QUERY.passed_row``, what converts a row; queries that are asked together share that.
+#: Part of ``SINGLE_QUERY.passed_row`` that converts a row; queries asked together share it.
 _CONVERTED_ROW = 98.0
 
 
 def exact_price(rows: int, queries: int = 1) -> float:
-    """Nanoseconds a query that comparing all rows takes, where so many queries are asked together."""
+    """Return nanoseconds per query for comparing all rows, if so many queries are asked together."""
     return rows * (SINGLE_QUERY.passed_row - _CONVERTED_ROW + _CONVERTED_ROW / max(1, queries))
 
 
 class Plan(NamedTuple):
-    """How to search.
+    """Method of a search.
 
     Attributes:
         method: ``"nothing"`` (no row matches), ``"subset"`` (find the matching rows, compare all of them),
-            ``"all"`` (compare every row, leave out what does not match) or ``"index"`` (ask the index, which
-            is approximate).
-        reason: one sentence with the numbers behind it.
-        expected_rows: rows that are compared with the query.
-        answered: which index answered, and what it did; empty where nothing was asked.
+            ``"all"`` (compare every row, drop the others) or ``"index"`` (ask the index, which is
+            approximate).
+        reason: one sentence with the numbers behind the choice.
+        expected_rows: rows compared with the query.
+        answered: the index that answered and what it did; empty without a search.
     """
 
     method: Method
@@ -71,26 +70,26 @@ class Plan(NamedTuple):
     answered: str = ""
 
 
-#: Of a query that compares none.
+#: Plan of a query without vectors.
 NO_VECTORS = Plan("nothing", "the query compares no vectors", 0)
 
 
 @lru_cache(maxsize=256)
 def plan(total: int, matches: int, k: int, *, filtered: bool = True, costs: Costs = _COSTS) -> Plan:
-    """Choose the cheapest way that keeps the recall.
+    """Choose the cheapest method that keeps the recall.
 
-    An index looks at the rows nearest to the query, and only the matching share of these counts: at a small
-    share it would have to look at very many, so that comparing all matching rows is cheaper, and exact.
+    An index reads the rows nearest to the query, and only the matching share of them counts. At a small
+    share, comparing all matching rows is cheaper, and exact.
 
     Args:
         total: rows of the index.
-        matches: rows that the filter is estimated to leave; ``total`` without one.
+        matches: estimated rows that pass the filter; ``total`` without a filter.
         k: neighbours.
-        filtered: whether there is a filter, so that its rows have to be found first.
-        costs: as measured.
+        filtered: True if a filter has to find the rows first.
+        costs: measured costs.
 
     Raises:
-        ValueError: negative numbers or more matches than rows.
+        ValueError: a negative number, or more matches than rows.
     """
     if total < 0 or not 0 <= matches <= total:
         raise ValueError(f"matches must be from 0 to total, got {matches} of {total}")
@@ -107,18 +106,18 @@ def plan(total: int, matches: int, k: int, *, filtered: bool = True, costs: Cost
         "index": finding + costs.index_base + costs.index_row * seen,
     }
     rows: dict[Method, int] = {"subset": matches, "all": total, "index": seen}
-    # Where two cost the same, the exact one; the order of the dictionary.
+    # Equal costs: the dictionary's order prefers the exact methods.
     method = min(price, key=lambda name: price[name])
     return Plan(method, _reason(method, total, matches, k, price), rows[method])
 
 
 def _reason(method: Method, total: int, matches: int, k: int, price: dict[Method, float]) -> str:
-    """Why this method."""
+    """Explain the choice."""
     what = {
-        "subset": f"comparing the {matches} matching rows of {total} exactly",
-        "all": f"comparing all {total} rows exactly, of which {matches} match,",
-        "index": f"asking the index for {k} of {matches} matching rows of {total}",
+        "subset": f"comparing the {matches} matching of {total} rows exactly",
+        "all": f"comparing all {total} rows exactly, {matches} of which match,",
+        "index": f"asking the index for {k} of the {matches} matching of {total} rows",
         "nothing": "nothing",
     }
     others = ", ".join(f"{name} {cost / price[method]:.3g}" for name, cost in price.items() if name != method)
-    return f"{what[method]} is cheapest (times its cost: {others})"
+    return f"{what[method]} is cheapest (relative costs: {others})"

@@ -1,4 +1,4 @@
-"""Rows of an index: arrays that grow while others read them, ids, marks of removed ones, and vectors."""
+"""Rows of an index: growing arrays, ids, marks of removed rows, and vectors."""
 
 from __future__ import annotations
 
@@ -14,34 +14,35 @@ from memory.index.neighbours import (
     Ids,
     Neighbours,
     Positions,
-    best,
     check_ids,
     check_units,
-    joined,
-    nothing,
-    single,
+    empty_answer,
+    merge_best,
+    to_float32,
+    top_k,
 )
 
-# Scores held at once by exact products: they stay in the cache, and so many rows are looked through at once.
+# Scores and rows held at once by exact products, so that they stay in the cache.
 SCORES_AT_ONCE = 1 << 18
 SCORED_AT_ONCE = 1 << 15
-# Rows that are converted to single precision at once: they stay in the cache too.
+# Rows converted to single precision at once, so that they stay in the cache.
 ROWS_AT_ONCE = 1024
 QUERIES_AT_ONCE = 256
 
 Number = TypeVar("Number", bound=np.generic)
+IntegerT = TypeVar("IntegerT", bound=np.integer)
 
 
 class GrowingRows(Generic[Number]):
-    """(rows, width) numbers: a fixed part, usually mapped from a file, and a part in memory that grows.
+    """(rows, width) numbers: a fixed part, usually mapped from a file, and a growing part in memory.
 
-    Rows never change once they are there. A reader that knows how many rows there were may go on reading
-    them while one writer appends.
+    Rows never change once written. Readers that know the number of rows may continue while one writer
+    appends.
 
     Args:
-        width: numbers a row.
-        dtype: of the numbers.
-        fixed: (rows, width) to start with; never written to.
+        width: numbers per row.
+        dtype: type of the numbers.
+        fixed: (rows, width) initial rows, never written to.
     """
 
     def __init__(self, width: int, dtype: DTypeLike, fixed: NDArray[Number] | None = None) -> None:
@@ -59,11 +60,11 @@ class GrowingRows(Generic[Number]):
 
     @property
     def parts(self) -> tuple[NDArray[Number], NDArray[Number]]:
-        """The fixed part, and the one that grows, whose end may not be written yet."""
+        """Fixed part and the growing part, whose end may be unwritten."""
         return self._fixed, self._grown
 
     def append(self, rows: NDArray[Number]) -> None:
-        """Add (new, width) rows; amortised time."""
+        """Add (new, width) rows in amortized constant time."""
         needed = self._count + len(rows)
         if needed > len(self._grown):
             larger = np.empty(
@@ -77,7 +78,7 @@ class GrowingRows(Generic[Number]):
         self._count = needed
 
     def between(self, start: int, stop: int) -> NDArray[Number]:
-        """Rows start to stop: a view where they lie in one part."""
+        """Return rows start to stop; a view if they lie in one part."""
         fixed = len(self._fixed)
         if stop <= fixed:
             return self._fixed[start:stop]
@@ -86,7 +87,7 @@ class GrowingRows(Generic[Number]):
         return np.concatenate([self._fixed[start:], self._grown[: stop - fixed]])
 
     def take(self, positions: NDArray[np.integer]) -> NDArray[Number]:
-        """(positions, width) rows at rising positions."""
+        """Return the rows at rising positions."""
         fixed = len(self._fixed)
         if fixed == 0:
             return self._grown.take(positions, axis=0)
@@ -99,16 +100,16 @@ class GrowingRows(Generic[Number]):
 
 
 class Register:
-    """Ids in the order in which they came, with marks for those that were removed.
+    """Ids in order of arrival, with marks for removed ones.
 
     Attributes:
-        dead: removed ones.
-        rising: whether each id is larger than all before it.
+        dead: number of removed ids.
+        rising: True if each id is larger than all before it.
     """
 
     def __init__(self) -> None:
         self._ids: GrowingRows[np.int64] = GrowingRows(1, np.int64)
-        # The largest id up to each position: sorted, whatever the order in which ids came.
+        # Largest id up to each position: sorted for any order of arrival.
         self._largest: GrowingRows[np.int64] = GrowingRows(1, np.int64)
         self._alive = np.zeros(0, np.bool_)
         self._late: dict[int, int] = {}
@@ -117,7 +118,7 @@ class Register:
 
     @property
     def count(self) -> int:
-        """Rows, removed ones included."""
+        """Number of rows, including removed ones."""
         return len(self._ids)
 
     def __len__(self) -> int:
@@ -129,15 +130,15 @@ class Register:
         return self._ids.nbytes + self._largest.nbytes + self._alive.nbytes
 
     def ids(self, count: int | None = None) -> Ids:
-        """(rows,) ids by position."""
+        """Return (rows,) ids by position."""
         return self._ids.between(0, self.count if count is None else count)[:, 0]
 
     def alive(self, count: int | None = None) -> NDArray[np.bool_]:
-        """(rows,) which still count."""
+        """Return (rows,) marks of the living rows."""
         return self._alive[: self.count if count is None else count]
 
     def register(self, keys: Ids) -> None:
-        """Append ids, alive. The ids come last of all: they are what readers count."""
+        """Append living ids; they are written last, because readers count them."""
         start = self.count
         if start + len(keys) > len(self._alive):
             larger = np.zeros(max(start + len(keys), 2 * len(self._alive), 64), np.bool_)
@@ -155,14 +156,14 @@ class Register:
         self._ids.append(keys[:, None])
 
     def check_new(self, keys: Ids) -> None:
-        """Raise ``ValueError`` where an id is there already."""
+        """Raise ``ValueError`` if an id exists already."""
         known = self.find(keys) >= 0
         if known.any():
-            raise ValueError(f"id {int(keys[known][0])} is there already: remove it first")
+            raise ValueError(f"id {int(keys[known][0])} exists already. Remove it first")
 
     def remove(self, ids: ArrayLike) -> Positions:
-        """Mark rows as gone; the rising positions of those that were there."""
-        found = _distinct(self.find(check_ids("ids", ids)))
+        """Mark rows as removed and return the rising positions of those that existed."""
+        found = distinct(self.find(check_ids("ids", ids)))
         found = found[found >= 0]
         for key in self.ids()[found]:
             self._late.pop(int(key), None)
@@ -171,7 +172,7 @@ class Register:
         return found
 
     def find(self, ids: Ids) -> Positions:
-        """(ids,) positions of living rows, -1 where there is none."""
+        """Return (ids,) positions of living rows; -1 for unknown ids."""
         if self.count == 0:
             return np.full(len(ids), -1, np.int64)
         largest = self._largest.between(0, self.count)[:, 0]
@@ -183,22 +184,22 @@ class Register:
                 found[place] = self._late.get(int(ids[place]), -1)
         return found
 
-    def living(self, count: int) -> NDArray[np.bool_] | None:
-        """(count,) which rows are not removed; ``None`` where all are there."""
+    def living_mask(self, count: int) -> NDArray[np.bool_] | None:
+        """Return a (count,) mask of the living rows, or ``None`` if none was removed."""
         return self.alive(count) if self.dead else None
 
-    def listed(self, count: int, positions: Positions) -> NDArray[np.bool_]:
-        """(count,) True at these positions."""
+    def position_mask(self, count: int, positions: Positions) -> NDArray[np.bool_]:
+        """Return a (count,) mask that is True at these positions."""
         mask = np.zeros(count, np.bool_)
         mask[positions] = True
         return mask
 
-    def marked(self, count: int, ids: Ids, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """(count,) which rows are alive and kept, by (ids,) rising ids and whether each is kept."""
+    def kept_mask(self, count: int, ids: Ids, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return a (count,) mask of living kept rows, from rising ids and whether each is kept."""
         own = self.ids(count)
         first = int(np.searchsorted(ids, own[0])) if count else 0
-        if self._same(own, ids[first : first + count]):
-            # The usual case: the ids are there without a gap, as they are in a tier.
+        if self._has_ids(own, ids[first : first + count]):
+            # Usually the ids of the index are a contiguous part of the given ids.
             part = kept[first : first + count]
             return part & self.alive(count) if self.dead else part
         mask = np.zeros(count, np.bool_)
@@ -206,33 +207,31 @@ class Register:
         mask[found[(found >= 0) & (found < count)]] = True
         return mask
 
-    def _same(self, own: Ids, ids: Ids) -> bool:
-        """Whether the first rows have just these rising ids."""
+    def _has_ids(self, own: Ids, ids: Ids) -> bool:
+        """Return True if the first rows have exactly these rising ids."""
         if not self.rising or len(own) != len(ids):
             return np.array_equal(own, ids)
         if not len(own):
             return True
-        # Whole numbers that rise from one to another without room between them are the same ones.
+        # Two rising runs of integers without gaps are equal if their ends are.
         ends = int(own[0]) == int(ids[0]) and int(own[-1]) == int(ids[-1])
         return ends and (int(own[-1]) - int(own[0]) == len(own) - 1 or np.array_equal(own, ids))
 
     def among(self, count: int, ids: ArrayLike) -> Positions:
-        """Rising positions below ``count`` of those of the ids that are here."""
-        found = _distinct(self.find(check_ids("among", ids)))
+        """Return the rising positions below ``count`` of the ids that exist."""
+        found = distinct(self.find(check_ids("among", ids)))
         return found[(found >= 0) & (found < count)]
 
 
 class Rows(Register):
-    """Half-precision unit vectors at rising positions, with ids and tombstones.
+    """Half-precision unit vectors at rising positions, with ids and marks of removed rows.
 
     Args:
-        dim: of a vector.
-        vectors: (rows, dim) float16 to start with, or ``None``.
+        vectors: (rows, dim) float16 initial rows, or ``None``.
         ids: (rows,) int64 of these.
-        alive: (rows,) bool, False for those that were removed.
+        alive: (rows,) bool, False for removed ones.
 
     Attributes:
-        dim: of a vector.
         vectors: the rows.
     """
 
@@ -262,7 +261,7 @@ class Rows(Register):
 
         Args:
             vectors: (rows, dim) unit vectors.
-            ids: (rows,) that no living row has.
+            ids: (rows,) ids that no living row has.
 
         Raises:
             ValueError: shapes, lengths or ids do not fit; nothing is added.
@@ -270,24 +269,24 @@ class Rows(Register):
         array = check_units("vectors", vectors, self.dim)
         keys = check_ids("ids", ids)
         if len(keys) != len(array):
-            raise ValueError(f"ids must have one entry a vector, got {len(keys)} for {len(array)}")
+            raise ValueError(f"ids must have one entry per vector, got {len(keys)} for {len(array)}")
         if len(keys) > 1 and not (keys[1:] > keys[:-1]).all():
             order = np.argsort(keys, kind="stable")
             keys, array = keys[order], array[order]
             if (keys[1:] == keys[:-1]).any():
-                raise ValueError(f"id {int(keys[1:][keys[1:] == keys[:-1]][0])} is given twice")
+                raise ValueError(f"id {int(keys[1:][keys[1:] == keys[:-1]][0])} is listed twice")
         self.check_new(keys)
         self.vectors.append(array.astype(np.float16))
         self.register(keys)
 
     def stored(self, start: int, stop: int, most: int | None) -> tuple[Ids, Floats]:
-        """Ids and single-precision vectors of the living rows from start to stop, the first ``most``."""
+        """Return ids and float32 vectors of the first ``most`` living rows between two positions."""
         stop = min(stop, self.count)
         kept = start + np.flatnonzero(self.alive(stop)[start:])[:most]
-        return self.ids(stop)[kept], single(self.vectors.take(kept))
+        return self.ids(stop)[kept], to_float32(self.vectors.take(kept))
 
-    def compacted(self) -> Rows:
-        """A copy without the removed rows."""
+    def compact(self) -> Rows:
+        """Return a copy without the removed rows."""
         kept = np.flatnonzero(self.alive())
         rows = Rows(self.dim)
         rows.vectors.append(self.vectors.take(kept))
@@ -295,7 +294,7 @@ class Rows(Register):
         return rows
 
     def blocks(self, start: int, stop: int, queries: int) -> Iterator[tuple[int, int]]:
-        """Ranges of rows whose scores for the queries are held at once."""
+        """Yield ranges of rows whose scores for the queries are held at once."""
         size = min(max(256, SCORES_AT_ONCE // max(queries, 1)), SCORED_AT_ONCE)
         for first in range(start, stop, size):
             yield first, min(first + size, stop)
@@ -303,25 +302,25 @@ class Rows(Register):
     def exact(
         self, queries: Floats, k: int, start: int, stop: int, mask: NDArray[np.bool_] | None
     ) -> Neighbours:
-        """The k best of rows start to stop, by products in float32."""
+        """Return the k best of rows start to stop, by products in float32."""
         if stop <= start or len(queries) == 0:
-            return nothing(len(queries), k)
+            return empty_answer(len(queries), k)
         if len(queries) == 1:
             alone = nearest_rows(queries, k, self.vectors.parts, self.ids(stop), start=start, mask=mask)
             if alone is not None:
                 return alone
         answers = []
-        converted = self._room(stop - start)
+        buffer = self._conversion_buffer(stop - start)
         for first in range(0, len(queries), QUERIES_AT_ONCE):
             some = queries[first : first + QUERIES_AT_ONCE]
-            found = nothing(len(some), k)
+            found = empty_answer(len(some), k)
             for low, high in self.blocks(start, stop, len(some)):
                 if mask is not None and not mask[low:high].any():
                     continue
-                scores = _products(some, self.vectors.between(low, high), converted)
+                scores = _products(some, self.vectors.between(low, high), buffer)
                 if mask is not None:
                     scores[:, ~mask[low:high]] = -np.inf
-                found = _improved(found, scores, self.ids(high)[low:], k)
+                found = _merge_scores(found, scores, self.ids(high)[low:], k)
             answers.append(found)
         return Neighbours(
             np.concatenate([found.scores for found in answers]),
@@ -329,48 +328,48 @@ class Rows(Register):
         )
 
     def within(self, queries: Floats, positions: Positions, k: int) -> Neighbours:
-        """The k best of the rows at rising positions."""
+        """Return the k best of the rows at rising positions."""
         if len(queries) == 1:
             alone = nearest_rows(queries, k, self.vectors.parts, self.ids(), positions=positions)
             if alone is not None:
                 return alone
-        found = nothing(len(queries), k)
+        found = empty_answer(len(queries), k)
         ids = self.ids()
-        converted = self._room(len(positions))
+        buffer = self._conversion_buffer(len(positions))
         for first, last in self.blocks(0, len(positions), len(queries)):
             some = positions[first:last]
-            scores = _products(queries, self.vectors.take(some), converted)
-            found = _improved(found, scores, ids[some], k)
+            scores = _products(queries, self.vectors.take(some), buffer)
+            found = _merge_scores(found, scores, ids[some], k)
         return found
 
-    def _room(self, rows: int) -> Floats:
-        """For so many rows in single precision, or as many as are converted at once."""
+    def _conversion_buffer(self, rows: int) -> Floats:
+        """Allocate room for the rows that are converted to float32 at once."""
         return np.empty((min(rows, ROWS_AT_ONCE), self.dim), np.float32)
 
 
-def _products(queries: Floats, vectors: NDArray[np.float16], converted: Floats) -> Floats:
-    """(queries, rows) scores, of as many rows at a time as there is room for."""
+def _products(queries: Floats, vectors: NDArray[np.float16], buffer: Floats) -> Floats:
+    """Return (queries, rows) scores; the buffer limits how many rows are converted at once."""
     scores = np.empty((len(queries), len(vectors)), np.float32)
     for low in range(0, len(vectors), ROWS_AT_ONCE):
         some = vectors[low : low + ROWS_AT_ONCE]
-        scores[:, low : low + len(some)] = queries @ single(some, converted).T
+        scores[:, low : low + len(some)] = queries @ to_float32(some, buffer).T
     return scores
 
 
-def _improved(found: Neighbours, scores: Floats, ids: Ids, k: int) -> Neighbours:
-    """The k best of what was found and (queries, width) new scores, most of which are too low to matter."""
+def _merge_scores(found: Neighbours, scores: Floats, ids: Ids, k: int) -> Neighbours:
+    """Return the k best of an answer and (queries, width) new scores, most of which are too low to matter."""
     worst = found.scores[:, -1]
     rows = np.flatnonzero(scores.max(axis=1) >= worst)
     if len(rows) == 0:
         return found
     some = scores if len(rows) == len(scores) else scores[rows]
     if not np.isfinite(worst[rows]).all():
-        new = best(some, ids, k)
+        new = top_k(some, ids, k)
     else:
-        # Few numbers pass: gather them instead of looking for the best of all.
+        # Few scores pass, so gather them instead of ranking all.
         row, column = np.nonzero(some >= worst[rows, None])
         if len(row) > len(rows) * max(4 * k, 64):
-            new = best(some, ids, k)
+            new = top_k(some, ids, k)
         else:
             start = np.searchsorted(row, np.arange(len(rows)))
             width = int(np.bincount(row, minlength=len(rows)).max())
@@ -379,18 +378,18 @@ def _improved(found: Neighbours, scores: Floats, ids: Ids, k: int) -> Neighbours
             place = np.arange(len(row)) - start[row]
             few[row, place] = some[row, column]
             few_ids[row, place] = ids[column]
-            new = best(few, few_ids, k)
-    both = joined(Neighbours(found.scores[rows], found.ids[rows]), new, k)
+            new = top_k(few, few_ids, k)
+    both = merge_best(Neighbours(found.scores[rows], found.ids[rows]), new, k)
     if len(rows) == len(scores):
         return both
     found.scores[rows], found.ids[rows] = both.scores, both.ids
     return found
 
 
-def _distinct(positions: Positions) -> Positions:
-    """Rising, each once; ``np.unique`` takes many times as long, the more where they rise already."""
+def distinct(positions: NDArray[IntegerT]) -> NDArray[IntegerT]:
+    """Return rising positions without duplicates, many times faster than ``np.unique``."""
     if len(positions) < 2 or (positions[1:] > positions[:-1]).all():
         return positions
     ordered = np.sort(positions)
-    once: Positions = ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])]
+    once: NDArray[IntegerT] = ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])]
     return once

@@ -1,4 +1,4 @@
-"""Two tiers of one index: the newest vectors dense and compared exactly, the others in a long-term index."""
+"""Index with two tiers: the newest vectors compared exactly, the others in a long-term index."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ from memory.index.neighbours import (
     Neighbours,
     check_dim,
     check_k,
-    joined,
-    nothing,
+    empty_answer,
+    merge_best,
     unit_rows,
 )
 from memory.index.planner import SINGLE_QUERY, Costs, Plan, exact_price, plan
 
-#: A long-term index that holds this many times what it was made for is made anew.
+#: A long-term index is rebuilt once it holds this many times the rows it was made for.
 OUTGROWN = 4
-#: Where fewer rows than this share count, an index finds enough, but not the nearest: all are compared.
+#: Below this share of rows that count, an index finds enough rows, but not the nearest; so all are compared.
 _LEAST_SHARE = 1 / 32
-#: Rows that are handled at a time while a long-term index is made.
+#: Rows handled at a time while a long-term index is built.
 _PORTION = 16_384
 
 
 class _Tiers(NamedTuple):
-    """What one search looks at: replaced as a whole, so that searches need no lock."""
+    """Data of one search; replaced as a whole, so that searches need no lock."""
 
     recent: FlatIndex
     long_term: LongTermIndex | None
 
 
-class Built(NamedTuple):
-    """A long-term index that is ready to take the place of another.
+class Replacement(NamedTuple):
+    """A long-term index that is ready to replace another.
 
     Attributes:
-        long_term: the new one.
+        long_term: the new index.
         moved: (rows,) ids that it took over from the recent tier.
-        replaces: what it is to replace; where that is gone meanwhile, it is not used.
+        replaces: the index to replace; if that is gone by then, the new one is not used.
     """
 
     long_term: LongTermIndex
@@ -60,12 +60,12 @@ class Built(NamedTuple):
 
 
 class PlannedAnswer(NamedTuple):
-    """The nearest of one query, and how they were found.
+    """Neighbours of one query, and how they were found.
 
     Attributes:
-        neighbours: as many as were asked for, and all that are as near as the last of them.
-        plan: what was done, and why that is cheapest.
-        share: of the rows that counted where only some were compared; ``None`` where all were.
+        neighbours: the requested number, and all that are as near as the last one.
+        plan: the method, and why it is cheapest.
+        share: share of the rows that counted; ``None`` if all were compared.
     """
 
     neighbours: Neighbours
@@ -74,28 +74,28 @@ class PlannedAnswer(NamedTuple):
 
 
 class TieredIndex:
-    """New vectors are found at once and exactly; later they move on, a small portion at a time.
+    """Index that finds new vectors at once and exactly, and moves them to a long-term index in small
+    portions.
 
-    Up to ``dense`` vectors there is one tier, compared exactly. Beyond, a long-term index takes all but the
-    newest ``recent``; when it has outgrown what it was made for, another is built beside it and put in its
-    place. What its efforts find is measured on its own rows, anew when it holds twice as many. Nothing of
-    that happens on its own: :meth:`move`, :meth:`build`, :meth:`replace` and :meth:`calibrate` are called by
-    whoever has time (see :class:`memory.search.tiers.Mover`). A vector is found at every moment, whichever
-    tier it is in, and never twice.
+    Up to ``dense`` vectors there is one tier, compared exactly. Beyond, a long-term index holds all but the
+    newest ``recent``. Once it has outgrown its size, another is built beside it and replaces it. Its efforts
+    are measured on its own rows, again whenever these have doubled. None of this runs by itself: a background
+    thread calls :meth:`move`, :meth:`build`, :meth:`replace` and :meth:`calibrate` (see
+    :class:`memory.search.tiers.Mover`). A search finds every vector exactly once at any moment.
 
-    One thread changes the index at a time (:meth:`build` and :meth:`calibrate` may run beside it); any
-    number may search.
+    One thread changes the index at a time; :meth:`build` and :meth:`calibrate` may run meanwhile, and any
+    number of threads may search.
 
     Args:
-        dim: of a vector.
-        make: makes an empty long-term index for a number of vectors.
-        dense: vectors up to which there is no long-term index.
-        recent: vectors that stay in the recent tier, at most ``dense``.
+        dim: length of a vector.
+        make: creates an empty long-term index for a number of vectors.
+        dense: number of vectors up to which there is no long-term index.
+        recent: number of vectors that stay in the recent tier, at most ``dense``.
 
     Attributes:
         dim, dense, recent: as given.
-        generation: how far the index follows the store.
-        identity: of the store's history up to there, for the file.
+        generation: the store's generation that the index reflects.
+        identity: identity of the store's history up to there, for the file.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class TieredIndex:
         self._make = make
         self._made_for = 0
         self._tiers = _Tiers(FlatIndex(dim), None)
-        # Ids that were removed while a long-term index was built from a copy that has them.
+        # Ids removed while a long-term index is built from a copy that still has them.
         self._gone: list[Ids] | None = None
         self._building = threading.Lock()
 
@@ -133,12 +133,12 @@ class TieredIndex:
 
     @property
     def tiers(self) -> tuple[FlatIndex, LongTermIndex | None]:
-        """The recent tier, and the long-term one where there is one."""
+        """Recent tier, and the long-term tier if there is one."""
         return self._tiers
 
     @property
     def waiting(self) -> int:
-        """Vectors that should move on."""
+        """Number of vectors that should move on."""
         recent, long_term = self._tiers
         if long_term is None:
             return len(recent) - self.recent if len(recent) > self.dense else 0
@@ -146,7 +146,7 @@ class TieredIndex:
 
     @property
     def needs_building(self) -> bool:
-        """Whether a long-term index has to be made, the first or a larger one."""
+        """True if a first or larger long-term index has to be built."""
         recent, long_term = self._tiers
         if long_term is None:
             return len(recent) > self.dense
@@ -154,12 +154,12 @@ class TieredIndex:
 
     @property
     def needs_calibration(self) -> bool:
-        """Whether the long-term index was not measured yet, or at half or twice its size."""
+        """True if the long-term index was not measured, or has doubled or halved since."""
         long_term = self._tiers.long_term
         return long_term is not None and needs_calibration(long_term)
 
     def calibrate(self, pause: Callable[[], None] = lambda: None) -> bool:
-        """Measure the long-term index where that is needed; searches and changes go on meanwhile.
+        """Measure the long-term index if needed; searches and changes may run meanwhile.
 
         Args:
             pause: called between portions of work.
@@ -171,49 +171,49 @@ class TieredIndex:
         return True
 
     def costs(self, aim: float = HIGH) -> Costs:
-        """What a single query takes, for the planner."""
+        """Return the costs of a single query, for the planner."""
         long_term = self._tiers.long_term
         if long_term is None or not len(long_term):
             return SINGLE_QUERY
         effort = long_term.effort(aim)
         passed = long_term.price(EXACT) / max(1, len(long_term))
-        # Where an index compares all rows, the planner is to do that: it knows which ones match.
+        # If an index compares all rows, the planner should do it, because it knows which rows match.
         base = long_term.price(effort) if effort != EXACT else passed * len(self) + 1.0
         return _costs(passed, base)
 
     def price(self, aim: float) -> float:
-        """Nanoseconds of one core that a single query takes."""
+        """Return nanoseconds on one core for a single query."""
         recent, long_term = self._tiers
         compared = exact_price(len(recent))
         return compared if long_term is None else compared + long_term.price(long_term.effort(aim))
 
-    def told(self, aim: float, *, share: float = 1.0) -> str:
-        """What a single query does for an aim where such a share of the rows counts, in words."""
+    def describe(self, aim: float, *, share: float = 1.0) -> str:
+        """Describe what a single query does for an aim if this share of the rows counts."""
         recent, long_term = self._tiers
         if long_term is None:
             return "all rows compared"
         newest = f"; the newest {len(recent)} compared" if len(recent) else ""
         if aim == 1.0 or long_term.calibration is None:
-            return long_term.told(aim, share=share) + newest
+            return long_term.describe(aim, share=share) + newest
         rung = long_term.calibration.least(aim)
         effort = long_term.effort(aim)
         found = "" if rung is None or rung.effort != effort else f", measured to find {rung.recall:.3f}"
-        return long_term.told(aim, share=share) + found + newest
+        return long_term.describe(aim, share=share) + found + newest
 
     def add(self, vectors: ArrayLike, ids: ArrayLike) -> None:
         """Add (rows, dim) unit vectors under (rows,) new ids to the recent tier.
 
         Raises:
-            ValueError: not unit vectors, or an id that is there; nothing is added.
+            ValueError: not unit vectors, or an id exists already; nothing is added.
         """
         self._tiers.recent.add(vectors, ids)
 
     def fill(self, count: int, portions: Callable[[], tuple[Floats, Ids] | None]) -> None:
-        """Take very many vectors into an empty index, straight into the tier where they belong.
+        """Fill an empty index with very many vectors, straight into the tier where they belong.
 
         Args:
-            count: how many there will be, about.
-            portions: the next (rows, dim) vectors and (rows,) ids, or ``None`` after the last.
+            count: approximate number of vectors.
+            portions: returns the next (rows, dim) vectors and (rows,) ids, or ``None`` after the last.
         """
         long_term = self._make(count) if count > self.dense else None
         while (portion := portions()) is not None:
@@ -228,7 +228,7 @@ class TieredIndex:
             self.calibrate()
 
     def adopt(self, index: LongTermIndex) -> None:
-        """Use this, a flat index as the recent tier and any other as the long-term one, of an empty index."""
+        """Use a loaded index as the recent tier of an empty one if it is flat, else as the long-term tier."""
         if isinstance(index, FlatIndex):
             self._tiers = _Tiers(index, None)
         else:
@@ -236,7 +236,7 @@ class TieredIndex:
             self._tiers = _Tiers(FlatIndex(self.dim), index)
 
     def remove(self, ids: ArrayLike) -> int:
-        """Leave these out from now on; the number that was there."""
+        """Exclude these ids from searches and return how many existed."""
         recent, long_term = self._tiers
         if self._gone is not None:
             self._gone.append(np.asarray(ids, dtype=np.int64))
@@ -245,7 +245,7 @@ class TieredIndex:
         return found + (0 if long_term is None else long_term.remove(ids))
 
     def move(self, rows: int) -> int:
-        """Move at most this many of the oldest recent vectors to the long-term tier; how many it were."""
+        """Move up to this many of the oldest recent vectors and return how many moved."""
         recent, long_term = self._tiers
         if long_term is None:
             return 0
@@ -253,26 +253,26 @@ class TieredIndex:
         if count <= 0:
             return 0
         ids, vectors = _oldest(recent, count)
-        self._gone = None  # What is being built from a copy lacks these: it will not be used.
-        # First there, then gone here: a search that runs meanwhile finds them once or twice, never not.
+        self._gone = None  # An index under construction lacks these vectors, so it will not be used.
+        # Add first, then remove, so that a concurrent search finds them once or twice, but never misses them.
         long_term.add(vectors, ids, merge=False)
         recent.remove(ids)
         self._shrink(recent)
         return count
 
     def _shrink(self, recent: FlatIndex) -> None:
-        """Give back the space of what moved on or was removed."""
+        """Free the space of vectors that moved on or were removed."""
         if recent.positions > 2 * len(recent) + 4096:
             self._tiers = self._tiers._replace(recent=_without(recent, np.zeros(0, np.int64)))
 
     def sort(self, more_than: int = 0) -> None:
-        """Sort what moved into the long-term index, if it is more; may run beside searches and changes."""
+        """Sort the long-term index's tail if it is longer than this, beside searches and changes."""
         long_term = self._tiers.long_term
         if long_term is not None and long_term.tail > more_than:
             long_term.merge()
 
-    def build(self, pause: Callable[[], None] = lambda: None) -> Built:
-        """Make a long-term index of everything but the newest; searches and changes go on meanwhile.
+    def build(self, pause: Callable[[], None] = lambda: None) -> Replacement:
+        """Build a long-term index of all but the newest vectors; searches and changes may run meanwhile.
 
         Args:
             pause: called between portions of work.
@@ -295,10 +295,10 @@ class TieredIndex:
             pause()
             if needs_calibration(new):
                 calibrate(new, pause=pause)
-            return Built(new, moved, old)
+            return Replacement(new, moved, old)
 
-    def replace(self, built: Built) -> bool:
-        """Put a built index in its place; False where what it replaces is not there any more."""
+    def replace(self, built: Replacement) -> bool:
+        """Put a built index in place; return False if the index that it replaces is gone."""
         gone, self._gone = self._gone, None
         recent, old = self._tiers
         if old is not built.replaces or gone is None:
@@ -306,15 +306,15 @@ class TieredIndex:
         for ids in gone:
             built.long_term.remove(ids)
         self._made_for = len(built.long_term)
-        # What was removed meanwhile and came again is new in the recent tier, and stays there.
+        # An id that was removed and added again meanwhile is new in the recent tier, and stays there.
         again = np.concatenate(gone) if gone else np.zeros(0, np.int64)
         left = _without(recent, np.setdiff1d(built.moved, again))
-        # Both at once: a search that began with the tiers before finds in them what has moved now.
+        # Replace both tiers at once: a search that began with the old tiers finds there what has moved.
         self._tiers = _Tiers(left, built.long_term)
         return True
 
     def settle(self) -> None:
-        """Do all that waits at once."""
+        """Do all pending work at once."""
         while self.needs_building:
             self.replace(self.build())
         while self.move(_PORTION):
@@ -330,35 +330,36 @@ class TieredIndex:
         among: Among | None = None,
         aim: float = HIGH,
     ) -> Neighbours:
-        """The k nearest of each query.
+        """Return the k nearest rows of each query.
 
         Args:
             queries: (queries, dim) unit vectors.
-            k: neighbours a query.
-            among: what to choose from; ``None`` for all.
-            aim: share of the ten nearest that the long-term index is to find, as measured on its own rows; 1
-                compares all that count.
+            k: neighbours per query.
+            among: rows to choose from; ``None`` for all.
+            aim: share of the ten nearest that the long-term index should find, by its calibration; 1 compares
+                all.
         """
         recent, long_term = self._tiers
         if long_term is None:
             return recent.search(queries, k, among=among, aim=aim)
         k = min(check_k(k), max(len(self), 1))
-        # The recent ones first: what moves on meanwhile is in both then, not in neither.
+        # Search the recent tier first: vectors that move meanwhile are then found in both tiers, not in
+        # neither.
         found = recent.search(queries, k, among=among, aim=aim) if len(recent) else None
         further = long_term.search(queries, k, among=among, aim=aim)
-        return further if found is None else _joined(found, further, k)
+        return further if found is None else _join_tiers(found, further, k)
 
     def answer(
         self, vector: Floats, k: int, *, ids: Ids, kept: NDArray[np.bool_] | None, total: int
     ) -> PlannedAnswer:
-        """Find the nearest of one query in the way that is cheapest, where some rows may not count.
+        """Find the nearest rows of one query by the cheapest method, if some rows may not count.
 
         Args:
             vector: (dim,) of any length above 0.
-            k: neighbours; more are given where they are as near as the last of them.
-            ids: (rows,) rising ids, those of the index among them.
+            k: neighbours; ties with the last one are returned too.
+            ids: (rows,) rising ids that include all ids of the index.
             kept: (rows,) which of them count; ``None`` for all.
-            total: ids that are there; where all count, the marks are left out.
+            total: number of existing ids; if all count, the marks are not used.
         """
         costs = self.costs(THOROUGH)
         among = None if kept is None else Among(ids, kept)
@@ -367,11 +368,11 @@ class TieredIndex:
         chosen = plan(rows, matches, k, filtered=among is not None, costs=costs)
         query = unit_rows(vector[None], self.dim)
         if matches == 0 and among is not None:
-            return PlannedAnswer(nothing(1, 0), chosen)
+            return PlannedAnswer(empty_answer(1, 0), chosen)
         if chosen.method == "index" and matches >= _LEAST_SHARE * rows:
             marked = None if matches == total else among
             found = self._nearest(query, k, marked, THOROUGH)
-            # Fewer than there are: what matches lies apart from the buckets or lists of the query.
+            # Too few found: the matching rows lie outside the buckets or lists of the query.
             if among is None or np.count_nonzero(found.ids >= 0) >= min(k, matches):
                 return PlannedAnswer(found, chosen, 1.0 if marked is None else matches / rows)
         if chosen.method == "subset" and kept is not None:
@@ -379,7 +380,7 @@ class TieredIndex:
         return PlannedAnswer(self._nearest(query, k, among, 1.0), chosen)
 
     def _nearest(self, query: Floats, k: int, among: Among | None, aim: float) -> Neighbours:
-        """Return the nearest of one query, so many and all that are as near as the last of them."""
+        """Return the k nearest rows of one query, and all ties with the last one."""
         most = k + 1
         while True:
             found = self.search(query, most, among=among, aim=aim)
@@ -389,7 +390,7 @@ class TieredIndex:
             most *= 8
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the file of the long-term index, after all moved there, or that of the recent one."""
+        """Write the file of the long-term index, after moving everything there, or of the recent tier."""
         recent, long_term = self._tiers
         if long_term is None:
             recent.generation, recent.identity = self.generation, self.identity
@@ -407,12 +408,12 @@ class TieredIndex:
 
 @lru_cache(maxsize=64)
 def _costs(passed_row: float, index_base: float) -> Costs:
-    """Those of a single query, which are checked when they are made."""
+    """Return the costs of a single query; cached, because each construction checks them."""
     return dataclasses.replace(SINGLE_QUERY, passed_row=passed_row, index_base=index_base)
 
 
 def _without(index: FlatIndex, ids: Ids) -> FlatIndex:
-    """A copy of the living rows that have none of these ids."""
+    """Return a copy of the living rows without these ids."""
     there, vectors = index.stored(0, index.positions)
     stays = ~np.isin(there, ids)
     copy = FlatIndex(index.dim)
@@ -421,18 +422,18 @@ def _without(index: FlatIndex, ids: Ids) -> FlatIndex:
 
 
 def _oldest(index: FlatIndex, count: int) -> tuple[Ids, Floats]:
-    """The first living rows: (rows,) ids and (rows, dim) vectors."""
+    """Return the (rows,) ids and (rows, dim) vectors of the first living rows."""
     if count <= 0:
         return np.zeros(0, np.int64), np.zeros((0, index.dim), np.float32)
     ids, vectors = index.stored(0, index.positions, most=count)
     return ids, vectors
 
 
-def _joined(first: Neighbours, second: Neighbours, k: int) -> Neighbours:
-    """The k best of two answers; what is in both counts once."""
+def _join_tiers(first: Neighbours, second: Neighbours, k: int) -> Neighbours:
+    """Return the k best of two answers; a row in both counts once."""
     if first.ids.size and second.ids.size:
-        # A row that is moving is in both for a moment, with the same score.
+        # A row that is moving is in both tiers for a moment, with the same score.
         twice = (second.ids[:, :, None] == first.ids[:, None, :]).any(axis=2) & (second.ids >= 0)
         if twice.any():
             second = Neighbours(np.where(twice, -np.inf, second.scores).astype(np.float32), second.ids)
-    return joined(first, second, k)
+    return merge_best(first, second, k)

@@ -1,8 +1,8 @@
-"""Which memories are of the same thing, and the one memory that they become.
+"""Merging: which memories belong to one object, and the memory that they become.
 
-A memory that is gone, or has moved, is joined with what was seen before. A sight after it was gone is joined
-only where both have embeddings that are alike, and is the same thing come back then, with the visits of both;
-otherwise it stays a memory of its own, and the one that is gone stays as history.
+A memory that is gone or has moved is merged with earlier observations. A later observation joins it only if
+both have similar embeddings; the object then came back, with the visits of both. Otherwise it becomes a new
+memory, and the old one stays as history.
 """
 
 from memory.merging.fusion import fuse

@@ -1,4 +1,4 @@
-"""What was seen after something had left its place: the same come back, or another."""
+"""Observations after an object left its place: the object came back, or it is another one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from memory.merging.robots import BELIEVED, trust_of
 from memory.types import AWAY, Memory, State
 
 
-class Left(NamedTuple):
-    """That something is not at its place any more.
+class Departure(NamedTuple):
+    """Departure of an object from its place.
 
     Attributes:
-        at_ns: when that was found.
+        at_ns: time when that was noticed.
         state: ``"gone"`` or ``"moved"``.
     """
 
@@ -25,19 +25,19 @@ class Left(NamedTuple):
     state: State
 
 
-class Leaving:
-    """Which of some memories have left their place, and when all of them were last seen.
+class Departures:
+    """Departures of some memories, and when all of them were last seen.
 
     Use :meth:`of`.
 
     Args:
-        last_ns: (N,) int64, last sights.
-        left: by row, of those that have left.
-        trust: (N,) float64 from 0 to 1: below half of the highest of its thing a row says nothing.
+        last_ns: (N,) int64 times of the last observations.
+        left: departure by row, for rows that have left.
+        trust: (N,) float64 from 0 to 1; a row below half of its object's highest trust has no say.
     """
 
     def __init__(
-        self, last_ns: NDArray[np.int64], left: Mapping[int, Left], trust: NDArray[np.float64]
+        self, last_ns: NDArray[np.int64], left: Mapping[int, Departure], trust: NDArray[np.float64]
     ) -> None:
         self._last_ns = last_ns
         self._left = left
@@ -46,11 +46,11 @@ class Leaving:
     @classmethod
     def of(
         cls, memories: Sequence[Memory], gone_ns: Mapping[int, int], trust: Mapping[str, float]
-    ) -> Leaving:
-        """Of memories, with the times that are known, by id; never before the last sight."""
+    ) -> Departures:
+        """Collect the departures of memories; a known time never precedes the last observation."""
         last = [max(memory.time_ns, memory.last_sight_ns) for memory in memories]
         left = {
-            row: Left(max(gone_ns.get(memory.id or 0, last[row]), last[row]), memory.state)
+            row: Departure(max(gone_ns.get(memory.id or 0, last[row]), last[row]), memory.state)
             for row, memory in enumerate(memories)
             if memory.state in AWAY
         }
@@ -58,28 +58,28 @@ class Leaving:
         return cls(np.array(last, dtype=np.int64), left, trusted)
 
     def any(self, rows: NDArray[np.int64]) -> bool:
-        """Whether one of the rows has left."""
-        return any(row in self._left for row in self._believed(rows))
+        """Return True if one of the rows has left."""
+        return any(row in self._left for row in self._trusted_rows(rows))
 
-    def of_all(self, rows: NDArray[np.int64]) -> Left | None:
-        """When all of one thing had left, ``None`` where it was seen since, or never left."""
-        believed = self._believed(rows)
-        found = [self._left[row] for row in believed if row in self._left]
+    def of_all(self, rows: NDArray[np.int64]) -> Departure | None:
+        """Return when all memories of an object had left; ``None`` if it was seen since, or never left."""
+        trusted = self._trusted_rows(rows)
+        found = [self._left[row] for row in trusted if row in self._left]
         latest = max(found, default=None, key=lambda left: left.at_ns)
-        if latest is None or int(self._last_ns[believed].max()) > latest.at_ns:
+        if latest is None or int(self._last_ns[trusted].max()) > latest.at_ns:
             return None
         return latest
 
     def split(
         self, rows: NDArray[np.int64], features: Features, options: MergeOptions
     ) -> list[NDArray[np.int64]]:
-        """Rows that are close and alike, apart where one had left before another was seen.
+        """Split close and similar rows where an object left before another was seen.
 
-        The earliest leaving decides first. What was last seen after it stays together with what was there
-        before only where it is as like what left as ``options.least_similarity`` wants, by embeddings: then
-        it came back. What has no embedding is another thing. Each part is to be split again.
+        The earliest departure decides first. A later observation stays with the earlier ones only if its
+        embedding is as similar to what left as ``options.least_similarity``: then the object came back.
+        Without an embedding it is another object. Each part needs splitting again.
         """
-        gone = [row for row in self._believed(rows) if row in self._left]
+        gone = [row for row in self._trusted_rows(rows) if row in self._left]
         for at_ns in sorted({self._left[row].at_ns for row in gone}):
             after = rows[self._last_ns[rows] > at_ns]
             leavers = features.embedding[[row for row in gone if self._left[row].at_ns == at_ns]]
@@ -90,8 +90,8 @@ class Leaving:
                 return [np.setdiff1d(rows, others), others]
         return [rows]
 
-    def _believed(self, rows: NDArray[np.int64]) -> list[int]:
-        """Those that decide where they contradict each other."""
+    def _trusted_rows(self, rows: NDArray[np.int64]) -> list[int]:
+        """Return the rows that are trusted enough to decide contradictions."""
         trust = self._trust[rows]
         found: list[int] = rows[trust >= BELIEVED * trust.max(initial=0.0)].tolist()
         return found

@@ -1,14 +1,14 @@
-"""How the map of one robot lies in that of another, from the things that both saw.
+"""Alignment of the maps of two robots, from the objects that both saw.
 
-Pairs of things of one label, alike where both have vectors, are drawn two at a time; where the distance
-between two things is the same in both maps, the motion that brings them together is a candidate (RANSAC:
-Fischler and Bolles 1981). The one that brings the most things together is fitted to all of these by least
-squares (Kabsch 1976, in the plane), as often as that changes which they are.
+Candidate pairs have the same label and, if both have vectors, similar ones. Two pairs are drawn at a time; if
+the distance between the two objects is the same in both maps, their motion is a candidate (RANSAC: Fischler
+and Bolles 1981). The motion that matches the most objects is fitted to them by least squares (Kabsch 1976, in
+the plane), until the matches stay the same.
 
-Few things close together say little about a turn, which moves what is far from them the most. The standard
-deviation of the turn is that of least squares, ``sigma / sqrt(sum of squared distances to their middle)``. A
-turn that is not significant is left out: the maps are then shifted only. One that is significant, and still
-too uncertain for what is to be moved, is refused.
+A few objects close together determine a rotation poorly, and its error grows with distance. Its standard
+deviation is that of least squares, ``sigma / sqrt(sum of squared distances to their centre)``. An
+insignificant rotation is dropped, and the maps are only shifted. A significant rotation that is too uncertain
+for the farthest memories is an error.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from memory.merging.fusion import unit_embeddings
 from memory.merging.motion import Motion
 from memory.types import Memory, positions_of
 
-#: Pairs of things that are looked at; the labels with the fewest come first.
+#: Most candidate pairs; labels with the fewest pairs come first.
 MOST_PAIRS = 20_000
-#: Twos of pairs that are drawn, and motions that are tried.
+#: Most draws of two pairs, and most motions that are evaluated.
 _DRAWN, _TRIED = 400_000, 4_000
-#: Positions are never taken to be better than this share of the tolerance.
+#: Smallest assumed position error, as a share of the tolerance.
 _LEAST_SIGMA = 0.05
-#: Numbers of a table that is compared at a time.
+#: Largest number of values compared at a time.
 _TABLE = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlignOptions:
-    """When two maps are believed to be aligned.
+    """Conditions for an alignment.
 
     Attributes:
-        tolerance_m: most between a thing in one map and the same in the other, once moved.
-        least_things: that must come together.
-        least_similarity: least cosine between vectors, where both have one.
-        most_rival: another motion may bring together at most this share of the things of the best.
-        least_turn_sigmas: a turn of fewer standard deviations is left out.
-        most_uncertain_m: of the farthest of what is to be moved, by the standard deviation of the turn.
+        tolerance_m: largest distance between matching objects after the motion.
+        least_things: smallest number of matching objects.
+        least_similarity: smallest cosine between vectors, if both objects have one.
+        most_rival: largest share of the best motion's matches that another motion may reach.
+        least_turn_sigmas: a rotation of fewer standard deviations is dropped.
+        most_uncertain_m: largest position error of the farthest memory that the rotation may cause.
 
     Raises:
         ValueError: a number out of its range.
@@ -72,19 +72,17 @@ class AlignOptions:
 
 
 class Alignment(NamedTuple):
-    """How one map lies in another.
+    """Motion from one map into another.
 
     Attributes:
-        motion: from the one into the other.
-        things: that came together, each with one of the other map.
-        of: things of the one map and of the other that have a label.
-        rms_m: root mean square of what is left between them.
-        rival: things that the next best motion brings together.
-        turned: whether the motion turns the map; otherwise no turn is significant.
-        turn_sigma_rad: standard deviation of the turn.
-        sigma_m: of the shift at the middle of the things that came together.
-        farthest_sigma_m: of where the farthest of the one map is moved to; with that of a turn that was left
-            out.
+        things: number of matching pairs of objects.
+        of: numbers of objects with a label in both maps.
+        rms_m: root mean square distance of the matches.
+        rival: matches of the next best motion.
+        turned: False if no rotation is significant.
+        turn_sigma_rad: standard deviation of the rotation.
+        sigma_m: standard deviation of the shift at the centre of the matches.
+        farthest_sigma_m: standard deviation at the farthest memory, including that of a dropped rotation.
     """
 
     motion: Motion
@@ -101,16 +99,15 @@ class Alignment(NamedTuple):
 def estimate(
     moved: Sequence[Memory], fixed: Sequence[Memory], options: AlignOptions | None = None
 ) -> Alignment:
-    """The motion that brings what one robot saw onto what another saw; the same for the same input.
+    """Estimate the motion from what one robot saw to what another saw; deterministic.
 
     Args:
-        moved: of the one map; what is of one kind and label within the tolerance counts as one thing.
-        fixed: of the other.
-        options: the gates; the defaults where not given.
+        moved: memories of the first map; those of one kind and label within the tolerance count as one
+            object.
+        fixed: memories of the other map.
 
     Raises:
-        AlignmentError: too few come together, two motions do about as well, or the turn is too uncertain for
-            what is far away; says what was found.
+        AlignmentError: too few matches, two motions match about as well, or the rotation is too uncertain.
     """
     options = options or AlignOptions()
     everything = positions_of([memory for memory in moved if memory.position is not None])[:, :2]
@@ -122,29 +119,30 @@ def estimate(
     of = len(moved), len(fixed)
     if len(pairs) < options.least_things:
         raise AlignmentError(
-            f"of {of[0]} and {of[1]} things with a label {len(pairs)} pairs could be the same, too few:"
-            f" at least {options.least_things} are needed"
+            f"only {len(pairs)} pairs among {of[0]} and {of[1]} labelled objects could match, at least"
+            f" {options.least_things} are needed. Align after both robots have seen more of the same objects"
         )
     one = np.array([memory.place[:2] for memory in moved])
     other = np.array([memory.place[:2] for memory in fixed])
-    # Numbers stay small, and turns are about the middle, where maps lie far from their origins.
+    # Centred coordinates stay small, also for maps far from their origins.
     middle, target = one.mean(axis=0), other.mean(axis=0)
     scene = _Scene(one - middle, other - target, pairs, options)
-    ranked = scene.ranked()
+    ranked = scene.rank_motions()
     best, matched = ranked[0] if ranked else (Motion(), pairs[:0])
     if len(matched) < options.least_things:
         raise AlignmentError(
-            f"of {of[0]} and {of[1]} things {len(matched)} at most come within {options.tolerance_m:g} m of"
-            f" each other by one motion, too few: at least {options.least_things} are needed"
+            f"a motion matches at most {len(matched)} of {of[0]} and {of[1]} objects within"
+            f" {options.tolerance_m:g} m, at least {options.least_things} are needed. Align after both robots"
+            " have seen more of the same objects"
         )
     rival = next((len(rows) for motion, rows in ranked[1:] if scene.differs(motion, best, matched)), 0)
     if rival > options.most_rival * len(matched):
         raise AlignmentError(
-            f"it is ambiguous: one motion brings {len(matched)} things together and another {rival}; more"
-            " things that differ are needed, or vectors"
+            f"the alignment is ambiguous: one motion matches {len(matched)} objects and another {rival}."
+            " It needs more objects of different kinds, or embeddings"
         )
     points, targets = scene.one[matched[:, 0]], scene.other[matched[:, 1]]
-    fit = _without_needless_turn(points, targets, best, everything - middle, options)
+    fit = _without_insignificant_rotation(points, targets, best, everything - middle, options)
     motion = Motion(0.0, *target.tolist()).after(fit.motion).after(Motion(0.0, *(-middle).tolist()))
     rms = math.sqrt(_squares(fit.motion, points, targets) / len(points))
     return Alignment(
@@ -161,7 +159,7 @@ def estimate(
 
 
 class _Fit(NamedTuple):
-    """A motion with what is known of its errors, as of :class:`Alignment`."""
+    """A motion with its errors, as in :class:`Alignment`."""
 
     motion: Motion
     turned: bool
@@ -170,26 +168,26 @@ class _Fit(NamedTuple):
     farthest_sigma_m: float
 
 
-def _without_needless_turn(
+def _without_insignificant_rotation(
     points: NDArray[np.float64],
     targets: NDArray[np.float64],
     best: Motion,
     everything: NDArray[np.float64],
     options: AlignOptions,
 ) -> _Fit:
-    """The best motion, or a shift alone where the turn is not significant.
+    """Return the best motion, or only a shift if the rotation is not significant.
 
     Args:
-        points, targets: (K, 2) float64 metres, things of the one map and the same of the other.
-        best: motion between them by least squares.
-        everything: (N, 2) float64 metres, what is to be moved.
-        options: the gates.
+        points, targets: (K, 2) float64 metres, matching objects of both maps.
+        best: least-squares motion between them.
+        everything: (N, 2) float64 metres, all positions to move.
 
     Raises:
-        AlignmentError: the turn is significant, and too uncertain for the farthest of everything.
+        AlignmentError: the rotation is significant, but too uncertain for the farthest position.
     """
     count, middle = len(points), points.mean(axis=0)
-    # Two coordinates a thing, less the three numbers of the motion; few things may agree by chance.
+    # Two coordinates per object, less the three numbers of the motion. The floor is for few objects that
+    # agree by chance.
     variance = max(
         _squares(best, points, targets) / (2 * count - 3), (_LEAST_SIGMA * options.tolerance_m) ** 2
     )
@@ -200,21 +198,21 @@ def _without_needless_turn(
     turned = abs(best.yaw_rad) > options.least_turn_sigmas * turn_sigma
     if turned and by_turn > options.most_uncertain_m:
         raise AlignmentError(
-            f"{count} things agree with a turn of {math.degrees(best.yaw_rad):.2f} ±"
-            f" {math.degrees(turn_sigma):.2f} degrees, which leaves what is {reach:.0f} m away uncertain by"
-            f" {by_turn:.1f} m: more things that both saw are needed, farther apart"
+            f"{count} objects suggest a rotation of {math.degrees(best.yaw_rad):.2f} ±"
+            f" {math.degrees(turn_sigma):.2f} degrees. Its error is {by_turn:.1f} m at"
+            f" {reach:.0f} m; both robots must see more objects that are farther apart"
         )
     shift = Motion(0.0, *(targets.mean(axis=0) - middle).tolist())
     return _Fit(best if turned else shift, turned, turn_sigma, sigma_m, math.hypot(sigma_m, by_turn))
 
 
 def _squares(motion: Motion, points: NDArray[np.float64], targets: NDArray[np.float64]) -> float:
-    """Sum of the squared distances that are left."""
+    """Return the sum of the squared distances after the motion."""
     return float(((motion.points(points) - targets) ** 2).sum())
 
 
 def _things(memories: Sequence[Memory], tolerance_m: float) -> list[Memory]:
-    """Those that have a label, without further ones of the same thing."""
+    """Return the memories with a label, one per object."""
     kept: list[Memory] = []
     cells: dict[tuple[str, str, int, int], list[Memory]] = defaultdict(list)
     for memory in memories:
@@ -235,7 +233,7 @@ def _things(memories: Sequence[Memory], tolerance_m: float) -> list[Memory]:
 
 
 def _pairs(moved: Sequence[Memory], fixed: Sequence[Memory], options: AlignOptions) -> NDArray[np.int64]:
-    """(P, 2) int64: rows of what could be the same thing, of the rarest labels first."""
+    """Return (P, 2) int64 rows of pairs that could match, the rarest labels first."""
     groups: dict[tuple[str, str], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for side, memories in enumerate((moved, fixed)):
         for row, memory in enumerate(memories):
@@ -261,12 +259,11 @@ def _pairs(moved: Sequence[Memory], fixed: Sequence[Memory], options: AlignOptio
 
 
 class _Scene:
-    """Two maps and the pairs between them.
+    """Two maps and the candidate pairs between them.
 
     Args:
         one, other: (N, 2) and (M, 2) float64 metres.
         pairs: (P, 2) int64, rows of both.
-        options: the gates.
     """
 
     def __init__(
@@ -279,24 +276,24 @@ class _Scene:
         self.one, self.other, self._pairs, self._options = one, other, pairs, options
         self._a, self._b = one[pairs[:, 0]], other[pairs[:, 1]]
 
-    def ranked(self) -> list[tuple[Motion, NDArray[np.int64]]]:
-        """Fitted motions with the pairs that they bring together, the most first."""
+    def rank_motions(self) -> list[tuple[Motion, NDArray[np.int64]]]:
+        """Return fitted motions with their matches, the most matches first."""
         motions = self._candidates()
         counts = self._counts(motions)
         found: dict[tuple[int, ...], tuple[Motion, NDArray[np.int64]]] = {}
         for row in np.argsort(-counts, kind="stable")[:200].tolist():
-            motion, matched = self._fitted(Motion(*motions[row].tolist()))
+            motion, matched = self._refine(Motion(*motions[row].tolist()))
             found.setdefault(tuple(matched.ravel().tolist()), (motion, matched))
         return sorted(found.values(), key=lambda each: (-len(each[1]), self._spread(*each)))
 
     def differs(self, one: Motion, other: Motion, matched: NDArray[np.int64]) -> bool:
-        """Whether two motions bring the things somewhere else."""
+        """Return True if two motions move the objects to different places."""
         points = self.one[matched[:, 0]]
         apart = np.linalg.norm(one.points(points) - other.points(points), axis=1)
         return bool(apart.max() > 2.0 * self._options.tolerance_m)
 
     def _candidates(self) -> NDArray[np.float64]:
-        """(H, 3) float64: yaw, x and y of motions that bring two things onto two."""
+        """Return (H, 3) float64 yaw, x and y of motions from two objects onto two others."""
         count, tolerance = len(self._pairs), self._options.tolerance_m
         if count * (count - 1) // 2 <= _DRAWN:
             first, second = np.triu_indices(count, 1)
@@ -305,10 +302,10 @@ class _Scene:
             first, second = generator.integers(count, size=(2, _DRAWN))
         from_to, to_to = self._a[second] - self._a[first], self._b[second] - self._b[first]
         there, here = np.linalg.norm(from_to, axis=1), np.linalg.norm(to_to, axis=1)
-        # What is close together says little of the turn.
+        # Objects close together determine a rotation poorly.
         kept = np.flatnonzero((there > 3.0 * tolerance) & (np.abs(there - here) <= tolerance))
         if len(kept) > _TRIED:
-            # Those that are the farthest apart say the most; every share of the distances has its turn.
+            # The farthest pairs are the most precise; sample all distances evenly.
             kept = kept[np.argsort(-there[kept], kind="stable")][:: math.ceil(len(kept) / _TRIED)]
         from_to, to_to = from_to[kept], to_to[kept]
         yaw = np.arctan2(to_to[:, 1], to_to[:, 0]) - np.arctan2(from_to[:, 1], from_to[:, 0])
@@ -320,11 +317,11 @@ class _Scene:
         return np.column_stack([yaw, x, y])
 
     def _counts(self, motions: NDArray[np.float64]) -> NDArray[np.int64]:
-        """(H,) int64: things that could come together, as far as either side goes."""
+        """Return (H,) int64 upper bounds of the number of matches."""
         found = np.zeros(len(motions), np.int64)
         step = max(1, _TABLE // max(len(self._pairs), 1))
         for start in range(0, len(motions), step):
-            near = self._near(motions[start : start + step])
+            near = self._within_tolerance(motions[start : start + step])
             sides = []
             for side, size in ((0, len(self.one)), (1, len(self.other))):
                 motion, pair = np.nonzero(near)
@@ -334,22 +331,22 @@ class _Scene:
             found[start : start + step] = np.minimum(*sides)
         return found
 
-    def _near(self, motions: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """(H, P) bool: which pairs come within the tolerance."""
+    def _within_tolerance(self, motions: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return (H, P) bool, True for pairs within the tolerance."""
         sine, cosine = np.sin(motions[:, :1]), np.cos(motions[:, :1])
         x = cosine * self._a[:, 0] - sine * self._a[:, 1] + motions[:, 1:2] - self._b[:, 0]
         y = sine * self._a[:, 0] + cosine * self._a[:, 1] + motions[:, 2:3] - self._b[:, 1]
         near: NDArray[np.bool_] = x * x + y * y <= self._options.tolerance_m**2
         return near
 
-    def _fitted(self, motion: Motion) -> tuple[Motion, NDArray[np.int64]]:
-        """A motion by least squares over what it brings together, until that is the same."""
-        matched = self._matched(motion)
+    def _refine(self, motion: Motion) -> tuple[Motion, NDArray[np.int64]]:
+        """Fit a motion to its matches by least squares until they stay the same."""
+        matched = self._match(motion)
         for _ in range(10):
             if len(matched) < 2:
                 break
-            better = fitted(self.one[matched[:, 0]], self.other[matched[:, 1]])
-            again = self._matched(better)
+            better = fit_motion(self.one[matched[:, 0]], self.other[matched[:, 1]])
+            again = self._match(better)
             if len(again) < len(matched):
                 break
             same = np.array_equal(again, matched)
@@ -358,9 +355,9 @@ class _Scene:
                 break
         return motion, matched
 
-    def _matched(self, motion: Motion) -> NDArray[np.int64]:
-        """(K, 2) int64: rows that come together, each once, the closest first to choose."""
-        rows = np.flatnonzero(self._near(np.array([motion]))[0])
+    def _match(self, motion: Motion) -> NDArray[np.int64]:
+        """Return (K, 2) int64 rows that match, each once; the closest pairs choose first."""
+        rows = np.flatnonzero(self._within_tolerance(np.array([motion]))[0])
         apart = np.linalg.norm(motion.points(self._a[rows]) - self._b[rows], axis=1)
         taken: tuple[set[int], set[int]] = (set(), set())
         found = []
@@ -372,12 +369,12 @@ class _Scene:
         return np.array(sorted(found), dtype=np.int64).reshape(-1, 2)
 
     def _spread(self, motion: Motion, matched: NDArray[np.int64]) -> float:
-        """Squares of what is left between them."""
-        return float(((motion.points(self.one[matched[:, 0]]) - self.other[matched[:, 1]]) ** 2).sum())
+        """Return the sum of the squared distances of the matches."""
+        return _squares(motion, self.one[matched[:, 0]], self.other[matched[:, 1]])
 
 
-def fitted(one: NDArray[np.float64], other: NDArray[np.float64]) -> Motion:
-    """The motion by least squares between (N, 2) float64 points and theirs; N at least 2."""
+def fit_motion(one: NDArray[np.float64], other: NDArray[np.float64]) -> Motion:
+    """Return the least-squares motion between (N, 2) float64 points; N is at least 2."""
     middle, target = one.mean(axis=0), other.mean(axis=0)
     a, b = one - middle, other - target
     yaw = math.atan2(float((a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]).sum()), float((a * b).sum()))

@@ -1,4 +1,4 @@
-"""Which of many memories are the same thing."""
+"""Clustering of memories by object."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.matching import Features, MergeOptions, compare
-from memory.merging.tracked import apart
+from memory.merging.tracks import are_different
 
-#: Pairs that are compared at a time.
+#: Pairs compared at a time.
 CHUNK = 1 << 18
 
 
 class Clusters(NamedTuple):
-    """Who is the same thing as whom.
+    """Assignment of memories to leaders.
 
     Attributes:
-        leader: (N,) int64, row of the memory that each belongs to; its own row where it stands for itself.
-        distance_squared: (N,) float64, squared Mahalanobis distance to the leader.
-        similarity: (N,) float64, cosine to the leader; NaN where either has no embedding.
+        leader: (N,) int64 row of each memory's leader; its own row if it leads.
+        distance_squared: (N,) float64 squared Mahalanobis distance to the leader.
+        similarity: (N,) float64 cosine to the leader; NaN without both embeddings.
     """
 
     leader: NDArray[np.int64]
@@ -33,21 +33,18 @@ class Clusters(NamedTuple):
 def same_thing(features: Features, options: MergeOptions, order: NDArray[np.int64]) -> Clusters:
     """Cluster memories around leaders.
 
-    A memory leads unless it could be the same thing as a leader before it in ``order``; one that does not
-    lead belongs to the closest leader, at equal distance to the earlier. Members are compared with leaders,
-    never with each other, so a row of parked cars does not become one. Of the members from one frame, and of
-    tracks that were seen at one time, the closest stays; the others are clustered again among themselves.
+    A memory leads unless it matches a leader before it in ``order``. Otherwise it joins the closest leader,
+    or the earlier one at equal distance. Members are compared with leaders, never with each other, so a row
+    of parked cars does not become one object. Of the members of one frame, or of tracks seen at one time,
+    only the closest stays; the others are clustered again among themselves.
 
     Args:
-        features: of N memories.
-        options: the gates.
-        order: int64, rows, those that should lead first; rows that are not in it stand for themselves. An
-            order that runs along a path takes one round for each cell of the path; one that jumps about
-            takes few.
+        order: int64 rows, those that should lead first; other rows stay alone. An order along a path needs
+            one round per cell of the path; a random order needs few.
 
     Returns:
-        The clusters, the same for the same input. The work is proportional to leaders times memories in the
-        nine cells around each, of a grid as wide as the farthest that two may be apart.
+        The clusters; deterministic. The work grows with leaders times memories in the nine grid cells around
+        each; a cell is as wide as the largest matching distance.
     """
     count = len(features.group)
     clusters = Clusters(np.arange(count), np.zeros(count), np.full(count, np.nan))
@@ -58,14 +55,14 @@ def same_thing(features: Features, options: MergeOptions, order: NDArray[np.int6
         found = _cluster_once(features, options, rows)
         for target, values in zip(clusters, found, strict=True):
             target[rows] = values[rows]
-        rows = _two_things(features, clusters, rows, rank)
+        rows = _conflicting_rows(features, clusters, rows, rank)
         clusters.leader[rows] = rows
         clusters.distance_squared[rows], clusters.similarity[rows] = 0.0, np.nan
     return clusters
 
 
 def _cluster_once(features: Features, options: MergeOptions, rows: NDArray[np.int64]) -> Clusters:
-    """Clusters of ``rows``, which are in the order of leading; other rows are left alone."""
+    """Cluster ``rows``, which are in order of leading; other rows stay unchanged."""
     count = len(features.group)
     found = Clusters(np.full(count, -1), np.full(count, np.inf), np.full(count, np.nan))
     rank = np.full(count, len(rows))
@@ -83,7 +80,7 @@ def _cluster_once(features: Features, options: MergeOptions, rows: NDArray[np.in
             index = index[np.lexsort((rank[leader[index]], match.distance_squared[index], member[index]))]
             index = index[np.diff(member[index], prepend=-1) != 0]
             distance, best = match.distance_squared[index], found.distance_squared[member[index]]
-            # Members without a leader have an infinite distance, so what -1 finds here is not used.
+            # Members without a leader have an infinite distance, so the value at index -1 is not used.
             earlier = rank[leader[index]] < rank[found.leader[member[index]]]
             index = index[(distance < best) | ((distance == best) & earlier)]
             found.leader[member[index]] = leader[index]
@@ -91,37 +88,37 @@ def _cluster_once(features: Features, options: MergeOptions, rows: NDArray[np.in
             found.similarity[member[index]] = match.similarity[index]
 
 
-def _two_things(
+def _conflicting_rows(
     features: Features, clusters: Clusters, rows: NDArray[np.int64], rank: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Rows, in the order of leading, that share a cluster with a closer member that is another thing."""
+    """Return the rows that share a cluster with a closer member that must be another object."""
     extra = np.union1d(
-        _second_of_frame(features, clusters, rows, rank), _second_of_time(features, clusters, rows, rank)
+        _frame_conflicts(features, clusters, rows, rank), _track_conflicts(features, clusters, rows, rank)
     )
     return extra[np.argsort(rank[extra])]
 
 
-def _second_of_time(
+def _track_conflicts(
     features: Features, clusters: Clusters, rows: NDArray[np.int64], rank: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Rows that share a cluster with a closer member whose track was seen at the same time."""
+    """Return the rows that share a cluster with a closer member of a simultaneous track."""
     tracked = np.array([row for row in rows.tolist() if features.tracks[row]], dtype=np.int64)
     keys = (rank[tracked], clusters.distance_squared[tracked], clusters.leader[tracked])
     extra: list[int] = []
     stay: dict[int, list[int]] = {}
     for row in tracked[np.lexsort(keys)].tolist():
         others = stay.setdefault(int(clusters.leader[row]), [])
-        if any(apart(features.tracks[row], features.tracks[other]) for other in others):
+        if any(are_different(features.tracks[row], features.tracks[other]) for other in others):
             extra.append(row)
         else:
             others.append(row)
     return np.array(extra, dtype=np.int64)
 
 
-def _second_of_frame(
+def _frame_conflicts(
     features: Features, clusters: Clusters, rows: NDArray[np.int64], rank: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Rows that share cluster and frame with a member that is closer."""
+    """Return the rows that share a cluster and a frame with a closer member."""
     framed = rows[features.frame[rows] >= 0]
     keys = (rank[framed], clusters.distance_squared[framed], features.frame[framed], clusters.leader[framed])
     framed = framed[np.lexsort(keys)]
@@ -133,19 +130,19 @@ def _second_of_frame(
 
 
 class _Grid:
-    """Rows by cells of a square grid in x and y, of each group apart."""
+    """Rows by cells of a square grid in x and y, separate for each group."""
 
     def __init__(
         self, features: Features, options: MergeOptions, rows: NDArray[np.int64], rank: NDArray[np.int64]
     ) -> None:
-        # No two positions further apart than this pass both gates. A little more, for rounding.
+        # Larger distances fail a condition; the margin covers rounding.
         largest = float(np.linalg.eigvalsh(features.covariance[rows])[:, -1].max())
         size = min(options.max_distance_m, math.sqrt(2.0 * options.gate * largest)) * (1.0 + 1e-6)
-        with np.errstate(over="ignore"):  # Cells beyond all numbers are one, whose rows are compared.
-            cell = np.column_stack([_squeezed(features.position[rows, axis] / size) for axis in (0, 1)])
+        with np.errstate(over="ignore"):  # Overflowing cells become one, whose rows are compared.
+            cell = np.column_stack([_compress(features.position[rows, axis] / size) for axis in (0, 1)])
         group = features.group[rows]
         keys = np.column_stack([group, cell])
-        # Stable, so rows of a cell stay in the order of leading.
+        # The sort is stable, so the rows of a cell keep their order.
         order = np.lexsort((keys[:, 2], keys[:, 1], keys[:, 0]))
         keys, self._rows = keys[order], rows[order]
         first = np.flatnonzero(np.any(np.diff(keys, axis=0, prepend=-1) != 0, axis=1))
@@ -155,13 +152,13 @@ class _Grid:
         self._next = first.copy()
         self._open = np.arange(len(cells))
         self._neighbours = _neighbours(cells)
-        # Rank of the first row of each cell that belongs to nobody; the last entry is of cells not there.
+        # Rank of each cell's first unassigned row; the last entry stands for missing cells.
         self._first_rank = np.append(rank[self._rows[first]], len(rank))
 
     def next_leaders(self, leader: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Cells with their first row that belongs to nobody, where it is before those of the cells around.
+        """Return the cells whose first unassigned row comes before those of the cells around, and these rows.
 
-        Nothing that is undecided could come before these; they are never of neighbouring cells.
+        No undecided row can come before these, and no two of the cells are neighbours.
         """
         behind = self._open
         while len(behind):
@@ -180,7 +177,7 @@ class _Grid:
     def pairs(
         self, cells: NDArray[np.int64], leaders: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Leaders with each other row of the nine cells around, some pairs at a time."""
+        """Yield leaders with each other row of the nine cells around, some pairs at a time."""
         near = self._neighbours[cells]
         leader = np.repeat(leaders, near.shape[1])[near.ravel() >= 0]
         near = near.ravel()[near.ravel() >= 0]
@@ -195,8 +192,8 @@ class _Grid:
             yield leader[index][other], member[other]
 
 
-def _squeezed(position: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Cells along one axis, where more than two empty ones in a row count as two: small numbers."""
+def _compress(position: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return small cell numbers along one axis: longer runs of empty cells shrink to two."""
     cells, index = np.unique(np.floor(position), return_inverse=True)
     with np.errstate(over="ignore"):
         steps = np.minimum(np.diff(cells), 3.0).astype(np.int64)
@@ -204,7 +201,7 @@ def _squeezed(position: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _neighbours(cells: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(cells, 9) int64, index of the cells around and of itself; -1 where there is none."""
+    """Return (cells, 9) int64 indices of each cell and those around it; -1 for missing cells."""
     width, height = (int(size) + 3 for size in cells[:, 1:].max(axis=0))
     code = (cells[:, 0] * width + cells[:, 1] + 1) * height + cells[:, 2] + 1
     found = np.full((len(cells), 9), -1)

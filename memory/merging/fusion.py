@@ -1,4 +1,4 @@
-"""Several memories of one thing become one."""
+"""Fusion of several memories of one object into one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.merging.robots import BELIEVED, joined_robots, weights_of
-from memory.merging.tracked import joined_tracks
+from memory.merging.robots import BELIEVED, join_robots, weights_of
+from memory.merging.tracks import join_tracks
 from memory.merging.visits import join_visits, known_visits
 from memory.types import Memory, Position, saturated
 
@@ -19,13 +19,12 @@ from memory.types import Memory, Position, saturated
 def position_covariances(
     memories: Sequence[Memory], *, default_sigma_m: float, floor_sigma_m: float
 ) -> NDArray[np.float64]:
-    """Covariances of positions that can be inverted.
+    """Return covariances of positions that can be inverted.
 
     Args:
-        memories: N of them.
-        default_sigma_m: standard deviation of one observation where a memory has no covariance; a memory that
-            stands for ``count`` of them has the covariance of their mean.
-        floor_sigma_m: standard deviations along the principal axes are at least this.
+        default_sigma_m: standard deviation of one observation, for memories without a covariance; a memory of
+            ``count`` observations gets the covariance of their mean.
+        floor_sigma_m: smallest standard deviation along the principal axes.
 
     Returns:
         (N, 3, 3) float64 in square metres.
@@ -39,14 +38,14 @@ def position_covariances(
     values, vectors = np.linalg.eigh(found)
     low = values.min(axis=1, initial=np.inf) < floor_sigma_m**2
     if low.any():
-        # Only these: the others keep their bits.
+        # Change only these rows, so that the others stay bit-identical.
         raised = np.maximum(values[low], floor_sigma_m**2)
         found[low] = (vectors[low] * raised[:, None, :]) @ vectors[low].transpose(0, 2, 1)
     return found
 
 
 def unit_embeddings(memories: Sequence[Memory]) -> NDArray[np.float32]:
-    """(N, dim) float32 unit rows, zero where a memory has no embedding; ``dim`` is 0 where none has one.
+    """Return (N, dim) float32 unit rows, zero without an embedding; ``dim`` is 0 if no memory has one.
 
     Raises:
         ValueError: sizes differ.
@@ -62,7 +61,7 @@ def unit_embeddings(memories: Sequence[Memory]) -> NDArray[np.float32]:
 
 
 def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The vector at length 1; in float64, where no square overflows or vanishes."""
+    """Scale a vector to length 1, in float64, so that squares neither overflow nor vanish."""
     wide = vector.astype(np.float64)
     return (wide / np.linalg.norm(wide)).astype(np.float32)
 
@@ -74,43 +73,40 @@ def fuse(
     floor_sigma_m: float = 0.02,
     trust: Mapping[str, float] = MappingProxyType({}),
 ) -> Memory:
-    """One memory for several of one thing.
+    """Fuse several memories of one object into one.
 
-    Position and covariance are those of the product of the Gaussians (inverse covariance weighting); yaw is
-    the circular mean, embeddings the mean of unit vectors at length 1, and reward the mean, all weighted by
-    count. Where a mean has no direction, the most recent counts. Counts are added; first and last seen span
-    all; visits are those of all, joined where at most a minute is between them
-    (:mod:`memory.merging.visits`); confidence and importance are the highest; time, state, caption and label
-    are of the most recent, a caption of the most recent that has one; payloads are joined, the more recent
-    wins, tracks of all are named, and who saw how much is added up; evidence and provenance are joined line
-    by line.
+    Position and covariance are the product of the Gaussians (inverse covariance weighting). Yaw is the
+    circular mean, an embedding the normalized mean of unit vectors, and reward the mean, all weighted by
+    count; if directions cancel, the most recent one is used. Counts are added, and first and last seen span
+    all. Visits are joined if at most a minute lies between them (:mod:`memory.merging.visits`). Confidence
+    and importance are the highest. Time, state and label are the most recent, and so is the caption, among
+    memories with one. Payloads are joined, and the most recent value wins. Tracks and robots are collected;
+    evidence and provenance are joined line by line.
 
-    Where robots are trusted less than others, what they saw weighs less beside it: their information about
-    the position, their count in means, and their confidence and importance are multiplied by their share of
-    the highest trust. Below half of it they are not the most recent, whatever their time. Counts, first and
-    last seen, and who saw it stay as they are.
+    Memories of less trusted robots weigh less: their position information, their count in means, and their
+    confidence and importance are multiplied by their share of the highest trust. Below half of it they never
+    count as the most recent. Counts, first and last seen, and the robots' shares stay unchanged.
 
     Args:
-        memories: at least one, of one map and kind; the most recent is the one with the latest ``time_ns``,
-            then the higher id.
+        memories: at least one, of one map and kind; the most recent has the latest ``time_ns``, then the
+            highest id.
         default_sigma_m: standard deviation of one observation without covariance.
-        floor_sigma_m: no direction of a position is trusted better than this.
-        trust: from 0 to 1 by robot; 1 for those that are not there.
+        floor_sigma_m: smallest standard deviation of a position in any direction.
+        trust: from 0 to 1 by robot; others count as 1.
 
     Returns:
-        The memory, without an id. Its covariance is ``None`` where none had one, and its position where none
-        was known.
+        The memory without an id; covariance and position are ``None`` if no memory had one.
 
     Raises:
         ValueError: no memory, several maps or kinds, or embeddings of different sizes.
     """
     if not memories:
-        raise ValueError("there is nothing to fuse")
+        raise ValueError("no memories to fuse. Give at least one")
     for name in ("map_id", "kind"):
         found = sorted({getattr(memory, name) for memory in memories})
         if len(found) > 1:
-            raise ValueError(f"memories of one {name} can be fused, got {', '.join(found)}")
-    # The most recent first.
+            raise ValueError(f"only memories of one {name} can be fused, got {', '.join(found)}")
+    # Order the memories, the most recent first.
     shares = weights_of(memories, trust).tolist()
     ranked = sorted(
         zip(memories, shares, strict=True),
@@ -129,8 +125,8 @@ def fuse(
     payload: dict[str, object] = {}
     for memory in reversed(ordered):
         payload.update(memory.payload)
-    payload.update(joined_tracks(ordered))
-    payload.update(joined_robots(ordered))
+    payload.update(join_tracks(ordered))
+    payload.update(join_robots(ordered))
     return Memory(
         time_ns=latest.time_ns,
         position=position,
@@ -145,13 +141,13 @@ def fuse(
         confidence=max(share * memory.confidence for memory, share in ranked),
         reward=_mean_reward(np.array([memory.reward for memory in ordered]), counts),
         payload=payload,
-        evidence=_joined(memory.evidence for memory in reversed(ordered)),
-        provenance=_joined(memory.provenance for memory in reversed(ordered)),
+        evidence=_join_lines(memory.evidence for memory in reversed(ordered)),
+        provenance=_join_lines(memory.provenance for memory in reversed(ordered)),
         marked=any(memory.marked for memory in ordered),
         count=saturated(sum(memory.count for memory in ordered)),
         first_seen_ns=min(memory.first_sight_ns for memory in ordered),
         last_seen_ns=max(memory.last_sight_ns for memory in ordered),
-        # None for one sight, which its time tells all of.
+        # One observation needs no visits, because its time is enough.
         visits=latest.visits if len(ordered) == 1 else join_visits(chain(*map(known_visits, ordered))),
         state=latest.state,
         importance=max(importances, default=None),
@@ -161,7 +157,7 @@ def fuse(
 def _fused_position(
     memories: Sequence[Memory], weights: NDArray[np.float64], default_sigma_m: float, floor_sigma_m: float
 ) -> tuple[Position | None, NDArray[np.float64] | None]:
-    """Mean and covariance (3, 3) of the product of the Gaussians; ``None`` where no position is known."""
+    """Return mean and covariance (3, 3) of the product of the Gaussians; ``None`` without any position."""
     rows = [row for row, memory in enumerate(memories) if memory.position is not None]
     if not rows:
         return None, None
@@ -171,7 +167,7 @@ def _fused_position(
     )
     information *= weights[:, None, None]
     origin = np.array(memories[0].place)
-    # Offsets from one of them keep their digits where the map's origin is far away.
+    # Offsets from one position keep their precision if the map's origin is far away.
     offset = np.array([memory.place for memory in memories]) - origin
     covariance = np.linalg.inv(information.sum(axis=0))
     mean = covariance @ np.einsum("nij,nj->i", information, offset)
@@ -180,7 +176,7 @@ def _fused_position(
 
 
 def _mean_reward(rewards: NDArray[np.float64], counts: NDArray[np.float64]) -> float:
-    """Mean by count; in shares where the sum is more than a float holds."""
+    """Return the mean by count, computed in shares if the sum overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean = float(np.average(rewards, weights=counts))
         if not math.isfinite(mean):
@@ -189,7 +185,7 @@ def _mean_reward(rewards: NDArray[np.float64], counts: NDArray[np.float64]) -> f
 
 
 def _mean_yaw(yaws: NDArray[np.float64], counts: NDArray[np.float64]) -> float:
-    """Circular mean in (-pi, pi]; the first where the directions cancel."""
+    """Return the circular mean in (-pi, pi]; the first value if the directions cancel."""
     sine, cosine = float(counts @ np.sin(yaws)), float(counts @ np.cos(yaws))
     if math.hypot(sine, cosine) <= 1e-9 * float(counts.sum()):
         sine, cosine = math.sin(yaws[0]), math.cos(yaws[0])
@@ -200,7 +196,7 @@ def _mean_yaw(yaws: NDArray[np.float64], counts: NDArray[np.float64]) -> float:
 def _mean_direction(
     vectors: Sequence[NDArray[np.float32] | None], counts: NDArray[np.float64]
 ) -> NDArray[np.float32] | None:
-    """Mean of the unit vectors that there are at length 1; the first where they cancel."""
+    """Return the normalized mean of the existing unit vectors; the first one if they cancel."""
     known = [(vector, count) for vector, count in zip(vectors, counts, strict=True) if vector is not None]
     if not known:
         return None
@@ -214,6 +210,6 @@ def _mean_direction(
     return found
 
 
-def _joined(texts: Iterable[str]) -> str:
-    """Lines of all texts, each once, in the order of first appearance."""
+def _join_lines(texts: Iterable[str]) -> str:
+    """Return the lines of all texts, each once, in order of first appearance."""
     return "\n".join(dict.fromkeys(line for text in texts for line in text.split("\n") if line))

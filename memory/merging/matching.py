@@ -1,4 +1,4 @@
-"""Whether two memories could be of the same thing."""
+"""Comparison of two memories: could they belong to the same object?"""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.fusion import position_covariances, unit_embeddings
-from memory.merging.tracked import Track, all_apart, tracks_of
+from memory.merging.tracks import Track, different_pairs, tracks_of
 from memory.types import KINDS, Kind, Memory, check_choice
 
-#: Squared Mahalanobis distance below which 99 % of pairs of sights of one thing are (chi-square, 3 degrees).
+#: 99 % of the pairs of observations of one object have a smaller squared Mahalanobis distance (chi-square, 3
+#: degrees).
 CHI2_99 = 11.344866730144373
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions:
-    """When memories are the same thing.
+    """Conditions for memories to belong to the same object.
 
     Attributes:
         gate: largest squared Mahalanobis distance between positions, under the sum of their covariances.
-        least_similarity: least cosine between embeddings, where both have one; not asked for of two solid
-            things of one label whose bodies would be in one place: these are one thing, seen from two sides.
-        replaced_s: seen farther apart in time than this, another thing may have come to the place of the
-            first: then the similarity counts there too.
-        max_distance_m: never further apart than this, however uncertain the positions are.
+        least_similarity: smallest cosine between embeddings, if both have one; not required for solid objects
+            of one label that overlap, because these are one object seen from two sides.
+        replaced_s: after this many seconds another object may have taken the place, so the similarity is
+            required.
+        max_distance_m: largest distance, however uncertain the positions are.
         default_sigma_m: standard deviation of a position without covariance that was seen once.
-        floor_sigma_m: no direction of a position is trusted better than this.
-        kinds: only these are merged.
-        distinct_in_frame: two memories of the same nanosecond and the same, named provenance are two things,
-            because a detector reports each thing once a frame; and so are two tracks of one recording that
-            were seen at one time, because a tracker gives each thing one number.
+        floor_sigma_m: smallest standard deviation of a position in any direction.
+        kinds: kinds that are merged.
+        distinct_in_frame: memories of one time and one named provenance are different objects, because a
+            detector reports each object once per frame; so are tracks of one recording seen at one time.
 
     Raises:
         ValueError: a number out of its range.
@@ -64,15 +64,15 @@ class Features(NamedTuple):
     """Memories as arrays.
 
     Attributes:
-        group: (N,) int64, same number for same map, kind and label.
+        group: (N,) int64, the same number for the same map, kind and label.
         position: (N, 3) float64 in metres.
         covariance: (N, 3, 3) float64 in square metres.
-        embedding: (N, dim) float32 unit rows; zero where there is none.
-        frame: (N,) int64, same number for same time and provenance; -1 where that says nothing.
-        named: (N,) bool, has a label.
-        half_side_m: (N,) float64, half of the shortest side of its box; 0 where that is not known.
-        seen_ns: (N, 2) int64, of its first and its last sight.
-        tracks: by which each was seen, where that says which are two things.
+        embedding: (N, dim) float32 unit rows; zero without an embedding.
+        frame: (N,) int64, the same number for the same time and provenance; -1 without a provenance.
+        named: (N,) bool, True with a label.
+        half_side_m: (N,) float64, half the shortest side of its box; 0 if unknown.
+        seen_ns: (N, 2) int64, times of the first and last observation.
+        tracks: tracks of each memory, if they distinguish objects.
     """
 
     group: NDArray[np.int64]
@@ -87,7 +87,7 @@ class Features(NamedTuple):
 
     @classmethod
     def of(cls, memories: Sequence[Memory], options: MergeOptions) -> Features:
-        """The arrays; ``ValueError`` where embeddings differ in size, or a position is not known."""
+        """Collect the features; ``ValueError`` if embeddings differ in size or a position is unknown."""
         groups: dict[tuple[str, str, str], int] = {}
         frames: dict[tuple[int, str], int] = {}
         group, frame = [], []
@@ -114,23 +114,23 @@ class Features(NamedTuple):
 
 
 def size_of(memory: Memory) -> tuple[float, float, float] | None:
-    """Length, width and height of a thing in metres, where ``size_m`` of its payload tells."""
-    said = memory.payload.get("size_m")
-    if not isinstance(said, list | tuple) or len(said) != 3:
+    """Return length, width and height of an object in metres from ``size_m`` of its payload, if valid."""
+    size = memory.payload.get("size_m")
+    if not isinstance(size, list | tuple) or len(size) != 3:
         return None
-    if not all(isinstance(one, int | float) and math.isfinite(one) and one > 0 for one in said):
+    if not all(isinstance(one, int | float) and math.isfinite(one) and one > 0 for one in size):
         return None
-    length, width, height = (float(one) for one in said)
+    length, width, height = (float(one) for one in size)
     return length, width, height
 
 
 class Match(NamedTuple):
-    """Pairs compared.
+    """Comparison of pairs.
 
     Attributes:
-        same: (P,) bool, could be the same thing.
-        distance_squared: (P,) float64, squared Mahalanobis distance; infinite where another gate ruled out.
-        similarity: (P,) float64, cosine; NaN where either has no embedding, or the distance is too large.
+        same: (P,) bool, True if the pair could be the same object.
+        distance_squared: (P,) float64 squared Mahalanobis distance; infinite if another condition failed.
+        similarity: (P,) float64 cosine; NaN without both embeddings, or if the distance is too large.
     """
 
     same: NDArray[np.bool_]
@@ -139,15 +139,15 @@ class Match(NamedTuple):
 
 
 def mahalanobis_squared(offset: NDArray[np.float64], covariance: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(P,) float64 from offsets (P, 3) in metres and their covariances (P, 3, 3), positive definite.
+    """Return (P,) float64 from offsets (P, 3) in metres and positive definite covariances (P, 3, 3).
 
-    The squared length of the offset after forward substitution with the Cholesky factor, written out because
-    a call of a solver for each 3 x 3 system takes several times as long.
+    It is the squared length of the offset after forward substitution with the Cholesky factor. The formula is
+    written out, because calling a solver for each 3 x 3 system takes several times as long.
     """
     (a, _, _), (b, d, _), (c, e, f) = np.moveaxis(covariance, 0, 2)
     corner = np.sqrt(a)
     left, low = b / corner, c / corner
-    # Where one direction is certain and another is not at all, rounding must not leave a pivot below zero.
+    # If one direction is certain and another is not, rounding must not leave a negative pivot.
     middle = np.sqrt(np.maximum(d - left * left, 1e-15 * d))
     below = (e - low * left) / middle
     x = offset[:, 0] / corner
@@ -161,12 +161,10 @@ def mahalanobis_squared(offset: NDArray[np.float64], covariance: NDArray[np.floa
 def compare(
     features: Features, first: NDArray[np.int64], second: NDArray[np.int64], options: MergeOptions
 ) -> Match:
-    """Whether the pairs of rows could be the same thing.
+    """Return which pairs of rows could be the same object.
 
     Args:
-        features: of all memories.
         first, second: (P,) int64 rows.
-        options: the gates.
     """
     similarity = np.full(len(first), np.nan)
     squared = np.full(len(first), np.inf)
@@ -177,17 +175,17 @@ def compare(
     close &= (features.group[first] == features.group[second]) & (
         (frame < 0) | (frame != features.frame[second])
     )
-    # What is cheap to rule out is: most pairs end here.
+    # The cheap conditions come first and rule out most pairs.
     rows = np.flatnonzero(close)
     summed = features.covariance[first[rows]] + features.covariance[second[rows]]
     squared[rows] = mahalanobis_squared(offset[rows], summed)
     rows = rows[squared[rows] <= options.gate]
-    rows = rows[~all_apart(features.tracks, first[rows], second[rows])]
+    rows = rows[~different_pairs(features.tracks, first[rows], second[rows])]
     one, other = features.embedding[first[rows]], features.embedding[second[rows]]
     both = one.any(axis=1) & other.any(axis=1)
     similarity[rows] = np.where(both, np.einsum("pi,pi->p", one, other, dtype=np.float64), np.nan)
     named = features.named[first[rows]]
-    # Without a label and without embeddings nothing says that they are alike.
+    # Without a label and without embeddings there is no sign of similarity.
     alike = np.where(both, similarity[rows] >= options.least_similarity, named)
     alike |= named & _in_one_place(features, first[rows], second[rows], offset[rows], options)
     same = np.zeros(len(first), dtype=bool)
@@ -202,10 +200,10 @@ def _in_one_place(
     offset: NDArray[np.float64],
     options: MergeOptions,
 ) -> NDArray[np.bool_]:
-    """(P,) bool: two solid things could not both be there, and there was little time to put another one."""
+    """Return (P,) bool, True if the objects overlap and there was little time to replace one of them."""
     reach = np.minimum(features.half_side_m[first], features.half_side_m[second])
     inside = np.einsum("pi,pi->p", offset, offset) < reach * reach
-    # In seconds: a difference of two times may not fit into 64 bits.
+    # In seconds, because the difference of two times may exceed 64 bits.
     seen, other = features.seen_ns[first] / 1e9, features.seen_ns[second] / 1e9
     pause_s = np.maximum(other[:, 0] - seen[:, 1], seen[:, 0] - other[:, 1])
     together: NDArray[np.bool_] = inside & (pause_s <= options.replaced_s)

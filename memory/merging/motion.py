@@ -1,4 +1,4 @@
-"""Rigid motions of the plane: how one map lies in another."""
+"""Rigid motions of the plane, from one map into another."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from memory.types import Memory
 
 
 class Motion(NamedTuple):
-    """A turn about the vertical through the origin, then a shift; z stays.
+    """Rotation about the vertical through the origin, then a shift; z stays.
 
     Attributes:
         yaw_rad: counter-clockwise from +x.
-        x_m, y_m: of the shift.
+        x_m, y_m: shift.
     """
 
     yaw_rad: float = 0.0
@@ -25,33 +25,33 @@ class Motion(NamedTuple):
     y_m: float = 0.0
 
     def points(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(N, 2) or (N, 3) float64 metres, moved."""
+        """Return (N, 2) or (N, 3) float64 points in metres after the motion."""
         found = points.copy()
         found[:, :2] = points[:, :2] @ self.turn()[:2, :2].T + (self.x_m, self.y_m)
         return found
 
     def turn(self) -> NDArray[np.float64]:
-        """(3, 3) float64, the rotation."""
+        """Return the (3, 3) float64 rotation."""
         sine, cosine = math.sin(self.yaw_rad), math.cos(self.yaw_rad)
         return np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]])
 
     def yaw(self, yaw_rad: float) -> float:
-        """A direction, turned, in [-pi, pi]."""
+        """Return a direction after the motion, in [-pi, pi]."""
         return math.remainder(yaw_rad + self.yaw_rad, math.tau)
 
     def after(self, first: Motion) -> Motion:
-        """One motion for two, ``first`` before this one."""
+        """Return the motion that applies ``first`` and then this one."""
         ((x, y),) = self.points(np.array([[first.x_m, first.y_m]])).tolist()
         return Motion(self.yaw(first.yaw_rad), x, y)
 
     def inverse(self) -> Motion:
-        """The way back."""
+        """Return the inverse motion."""
         back = Motion(-self.yaw_rad)
         ((x, y),) = back.points(np.array([[-self.x_m, -self.y_m]])).tolist()
         return Motion(-self.yaw_rad, x, y)
 
     def memory(self, memory: Memory) -> Memory:
-        """A memory with its pose and covariance moved; itself where nothing moves."""
+        """Return a memory with its pose and covariance moved; the same object for the identity."""
         if self == Motion():
             return memory
         if memory.position is None:
@@ -65,7 +65,7 @@ class Motion(NamedTuple):
         )
 
     def __str__(self) -> str:
-        """As a person reads it."""
+        """Return a text for people."""
         shift = f"shifted by ({self.x_m:.2f}, {self.y_m:.2f}) m"
         if self.yaw_rad == 0.0:
             return shift

@@ -1,4 +1,4 @@
-"""Which memories should become one, and why."""
+"""Proposals of memories to merge, with reasons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.merging.absence import Leaving
+from memory.merging.absence import Departures
 from memory.merging.clustering import Clusters, same_thing
 from memory.merging.fusion import fuse
 from memory.merging.matching import Features, MergeOptions
@@ -23,10 +23,10 @@ class MergeProposal:
     """Memories that should become one.
 
     Attributes:
-        ids: of the memories, rising.
-        result: the one memory, without an id.
-        why: they are one thing.
-        gone_ns: when the result was found to be gone, or to have moved; ``None`` where it is there.
+        ids: rising ids of the memories.
+        result: merged memory, without an id.
+        why: reason why they are one object.
+        gone_ns: time when the result was found to be gone or moved; ``None`` if it is present.
     """
 
     ids: tuple[int, ...]
@@ -43,52 +43,51 @@ def propose_merges(
     failed: dict[tuple[int, ...], str] | None = None,
     trust: Mapping[str, float] = MappingProxyType({}),
 ) -> list[MergeProposal]:
-    """Which memories should become one; those that stand for the most observations lead.
+    """Propose which memories should become one; memories of the most observations lead.
 
-    What was seen after something was gone from its place is merged with it only where both have embeddings
-    that are alike: then it came back (:mod:`memory.merging.absence`). Otherwise it is another thing.
+    An observation after an object left its place joins it only if both have similar embeddings: then the
+    object came back (:mod:`memory.merging.absence`). Otherwise it is another object.
 
     Args:
-        memories: of any maps, each with an id of its own.
-        options: the gates; the defaults where not given.
-        gone_ns: by id, when those whose state is ``"gone"`` or ``"moved"`` were found to be; when they were
-            last seen where not given.
-        failed: takes the ids of what would be one and cannot be made so, with the reason; without it, that is
-            raised.
-        trust: from 0 to 1 by robot, see :func:`memory.merging.fusion.fuse`; of those trusted less than half
-            as much as others who saw a thing, that it is gone does not count.
+        memories: memories of any maps, each with an id.
+        options: conditions; None: the defaults.
+        gone_ns: by id, when memories in state ``"gone"`` or ``"moved"`` were found to be so; by default when
+            they were last seen.
+        failed: receives the ids and the error of each merge that fails; without it, the error is raised.
+        trust: from 0 to 1 by robot, see :func:`memory.merging.fusion.fuse`. A robot trusted less than half as
+            much as others who saw the object cannot declare it gone.
 
     Returns:
-        Proposals in the order of their lowest id; no memory is in two.
+        Proposals by their lowest id; no memory is in two.
 
     Raises:
-        ValueError: a memory without an id, an id given twice, or embeddings of different sizes.
+        ValueError: a memory without an id, an id listed twice, or embeddings of different sizes.
     """
     options = options or MergeOptions()
     ids = [memory.id for memory in memories]
     if None in ids:
-        raise ValueError("every memory must have an id: add it to the store first")
+        raise ValueError("every memory needs an id. Add the memories to the store first")
     if len(set(ids)) < len(ids):
-        raise ValueError("ids must differ")
-    # What is at no known place is at that of nothing else.
+        raise ValueError("ids must be unique")
+    # A memory without a position matches no other.
     chosen = [m for m in memories if m.kind in options.kinds and m.position is not None]
     if len(chosen) < 2:
         return []
     features = Features.of(chosen, options)
     id_array = np.array([memory.id for memory in chosen], dtype=np.int64)
     counts = np.array([memory.count for memory in chosen], dtype=np.int64)
-    # Ids rise along the robot's path; mixed up, leaders far apart are found in one round.
-    clusters = same_thing(features, options, np.lexsort((id_array, _mixed(id_array), -counts)))
-    leaving = Leaving.of(chosen, gone_ns or {}, trust)
+    # Ids rise along the robot's path; shuffled, leaders far apart are found in one round.
+    clusters = same_thing(features, options, np.lexsort((id_array, _shuffle_keys(id_array), -counts)))
+    departures = Departures.of(chosen, gone_ns or {}, trust)
     proposals = []
     waiting = list(_clusters(clusters, np.arange(len(chosen)), id_array))
     while waiting:
         rows, found = waiting.pop()
-        parts = leaving.split(rows, features, options) if len(rows) > 1 else [rows]
+        parts = departures.split(rows, features, options) if len(rows) > 1 else [rows]
         if len(parts) > 1:
-            # Apart from each other they are perhaps no longer all like the one that led.
+            # The parts may no longer match their former leader, so cluster them again.
             for part in parts:
-                order = part[np.lexsort((id_array[part], _mixed(id_array[part]), -counts[part]))]
+                order = part[np.lexsort((id_array[part], _shuffle_keys(id_array[part]), -counts[part]))]
                 again = same_thing(features, options, order)
                 waiting += [(some, again) for some, _ in _clusters(again, part, id_array)]
         elif len(rows) > 1:
@@ -105,9 +104,9 @@ def propose_merges(
                     raise
                 failed[tuple(id_array[rows].tolist())] = str(error)
                 continue
-            left = leaving.of_all(rows)
+            left = departures.of_all(rows)
             result = fused if left is None else replace(fused, state=left.state)
-            why = _why(members, rows, found, came_back=left is None and leaving.any(rows))
+            why = _why(members, rows, found, came_back=left is None and departures.any(rows))
             at = None if left is None else left.at_ns
             proposals.append(MergeProposal(tuple(id_array[rows].tolist()), result, why, at))
     return sorted(proposals, key=lambda proposal: proposal.ids[0])
@@ -116,15 +115,15 @@ def propose_merges(
 def _clusters(
     clusters: Clusters, rows: NDArray[np.int64], ids: NDArray[np.int64]
 ) -> Iterator[tuple[NDArray[np.int64], Clusters]]:
-    """Of some rows those of each cluster, in the order of their ids."""
+    """Yield the rows of each cluster, in order of their ids."""
     by_leader = rows[np.lexsort((ids[rows], clusters.leader[rows]))]
     starts = np.flatnonzero(np.diff(clusters.leader[by_leader], prepend=-1))
     for part in np.split(by_leader, starts[1:]):
         yield part, clusters
 
 
-def _mixed(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Numbers without order, from the ids alone: the finaliser of SplitMix64 (Steele et al. 2014)."""
+def _shuffle_keys(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return pseudo-random sort keys of ids: the finalizer of SplitMix64 (Steele et al. 2014)."""
     found = ids.astype(np.uint64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         found = (found ^ (found >> np.uint64(shift))) * np.uint64(factor)
@@ -134,7 +133,7 @@ def _mixed(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
 def _why(
     members: Sequence[Memory], rows: NDArray[np.int64], clusters: Clusters, *, came_back: bool
 ) -> SameThing:
-    """Why they are one."""
+    """Return the reason why the members are one object."""
     others = rows[clusters.leader[rows] != rows]
     similarity = clusters.similarity[others]
     return SameThing(

@@ -1,4 +1,4 @@
-"""When the one thing that several memories are of was seen."""
+"""Visits: the times when an object was seen, over all memories of it."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from itertools import pairwise
 
 from memory.types import MOST_VISITS, Memory, Visit, saturated
 
-#: Sights that are at most so far apart are one visit of a merged memory; shorter pauses cannot be told later.
+#: Observations at most this far apart are one visit of a merged memory; shorter pauses are lost.
 VISIT_GAP_S = 60.0
 VISIT_GAP_NS = round(VISIT_GAP_S * 1e9)
 
 
 def known_visits(memory: Memory, gap_ns: int = VISIT_GAP_NS) -> list[Visit]:
-    """What a memory knows of when its thing was seen, rising.
+    """Return the known visits of a memory, rising.
 
-    These are its visits, and its time, first and last sight where they lie outside. A memory that stands for
-    many observations and keeps no visits, as one merged before there were any, was in view from the first to
-    the last where these are at most ``gap_ns`` apart on average; otherwise the first, the last and its time
-    are all that is known, with the rest of the count at its time.
+    They are its visits, and its time, first and last observation if these lie outside. A memory of many
+    observations without visits (written by an old version) counts as in view from the first to the last one,
+    if these are at most ``gap_ns`` apart on average. Otherwise only the first, the last and its time are
+    known, with the rest of the count at its time.
 
     Args:
-        memory: any.
-        gap_ns: nanoseconds; for those without visits.
+        gap_ns: nanoseconds, for memories without visits.
     """
     time = int(memory.time_ns)
     if memory.first_seen_ns is None and memory.last_seen_ns is None and not memory.visits:
@@ -43,21 +42,21 @@ def known_visits(memory: Memory, gap_ns: int = VISIT_GAP_NS) -> list[Visit]:
 def join_visits(
     visits: Iterable[Visit], *, gap_ns: int = VISIT_GAP_NS, most: int | None = MOST_VISITS
 ) -> tuple[Visit, ...]:
-    """Visits that are at most ``gap_ns`` apart, or overlap, become one, and their counts are added.
+    """Join visits that overlap or are at most ``gap_ns`` apart, and add their counts.
 
-    Joining in any order and in several rounds gives the same: sights belong together where no pause between
-    them is longer (single linkage).
+    The order and the number of rounds do not matter: observations belong together unless a longer pause lies
+    between them (single linkage).
 
     Args:
         visits: in any order.
         gap_ns: nanoseconds.
-        most: where more remain, those with the shortest pauses between them are joined too, of equal pauses
-            the earlier; ``None`` for all of them.
+        most: most visits; beyond, those with the shortest pauses between them are joined too, the earlier of
+            equal pauses first. ``None``: no limit.
     """
     found: list[Visit] = []
     for visit in sorted(visits):
         if found and visit.first_ns - found[-1].last_ns <= gap_ns:
-            found[-1] = _joined(found[-1], visit)
+            found[-1] = _join(found[-1], visit)
         else:
             found.append(Visit(*visit))
     if most is None or len(found) <= most:
@@ -67,18 +66,18 @@ def join_visits(
     kept = found[:1]
     for place, visit in enumerate(found[1:]):
         if place in short:
-            kept[-1] = _joined(kept[-1], visit)
+            kept[-1] = _join(kept[-1], visit)
         else:
             kept.append(visit)
     return tuple(kept)
 
 
 def without_sights(visits: Iterable[Visit], taken: Iterable[Visit]) -> tuple[Visit, ...]:
-    """Visits less sights that were joined to them: a visit without a sight left goes, others keep their span.
+    """Return visits less some observations; a visit without observations goes, others keep their span.
 
     Args:
-        visits: rising and apart.
-        taken: each lies within one of the visits; what lies in none is passed over.
+        visits: rising and separate.
+        taken: observations within one of the visits; others are ignored.
     """
     found = list(visits)
     for gone in taken:
@@ -90,7 +89,7 @@ def without_sights(visits: Iterable[Visit], taken: Iterable[Visit]) -> tuple[Vis
     return tuple(found)
 
 
-def _joined(one: Visit, other: Visit) -> Visit:
+def _join(one: Visit, other: Visit) -> Visit:
     sights = saturated(one.sights + other.sights)
     return Visit(one.first_ns, max(one.last_ns, other.last_ns), sights)
 

@@ -1,1 +1,1 @@
-"""The truth on disk: one SQLite file a store. See docs/memory-format.md."""
+"""Storage of memories in a SQLite file or on a PostgreSQL server. See docs/memory-format.md."""

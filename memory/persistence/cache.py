@@ -1,4 +1,4 @@
-"""Memories that were read lately, for as long as no operation touches them: the same ones answer often."""
+"""Cache of recently read memories, valid until an operation changes them."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from memory.persistence.rows import TEXTS, Image, load
 from memory.persistence.sql import Connection
 from memory.types import Memory
 
-#: Memories that are kept, and characters of the texts of one at most: some 20 MB in all.
+#: Most memories in the cache, and most characters in the texts of one; about 20 MB in all.
 MOST, LONGEST = 4096, 4096
-#: Where an image has its payload, and what JSON says of one that holds nothing.
+#: Index of the payload in an image, and the JSON of an empty payload.
 PAYLOAD, _NOTHING = TEXTS.index("payload"), "{}"
 
 
 class MemoryCache:
-    """Memories without vectors, as the last operation left them.
+    """Cache of memories without vectors, as of the last operation.
 
-    What a robot asks for again is not read, checked and decoded again. A transaction that sees another moment
-    gets that of its own. Nobody shares what can be changed: payloads and covariances are made anew.
+    A transaction that sees an earlier moment bypasses it. Payloads and covariances are copied for each
+    caller, because they are mutable.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._generation = -1
-        #: Attributes by name, and the payload as text; those that were asked for last at the end.
+        #: Attributes by name, and the payload as text; the most recently used at the end.
         self._known: dict[int, tuple[Mapping[str, Any], str]] = {}
 
     def read(self, connection: Connection, ids: Sequence[int]) -> list[Memory]:
-        """The memories in the order of the ids, within the caller's transaction.
+        """Return the memories in order of the ids, within the caller's transaction.
 
         Raises:
-            UnknownMemoryError: one is not there.
+            UnknownMemoryError: an id does not exist.
         """
         generation = int(connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0])
         with self._lock:
@@ -52,21 +52,21 @@ class MemoryCache:
             images = engine_of(connection).read_images(connection, missing, vectors=False)
             read = {image.id: image.memory() for image in images}
             self._keep(images, read, generation)
-        return [read[id] if id in read else _again(*known[id]) for id in ids]
+        return [read[id] if id in read else _rebuild(*known[id]) for id in ids]
 
     def clear(self) -> None:
-        """Keep nothing: the rows were written anew, or are to be gone for good."""
+        """Empty the cache, because rows were rewritten or are to be erased."""
         with self._lock:
             self._known.clear()
             self._generation = -1
 
     def _take(self, id: int) -> tuple[Mapping[str, Any], str]:
-        """One that is known, which is now the last that was asked for."""
+        """Return a cached memory and mark it as the most recently used."""
         self._known[id] = found = self._known.pop(id)
         return found
 
     def _follow(self, connection: Connection, generation: int) -> None:
-        """Forget what operations since touched."""
+        """Drop the memories that later operations changed."""
         if self._known:
             changes = journal.read_changes(connection, self._generation)
             for ids in (changes.removed, changes.changed):
@@ -87,8 +87,8 @@ class MemoryCache:
                 del self._known[next(iter(self._known))]
 
 
-def _again(values: Mapping[str, Any], payload: str) -> Memory:
-    """A memory like the one with these attributes."""
+def _rebuild(values: Mapping[str, Any], payload: str) -> Memory:
+    """Return a new memory with these attributes."""
     return Memory.like(
         values,
         payload={} if payload == _NOTHING else load(payload),

@@ -1,8 +1,8 @@
-"""Checksums of rows: they tell what was stored from what a disk made of it.
+"""Checksums of rows, to detect damage by a disk.
 
-Every table of truth has a column ``crc``: CRC-32 (that of zlib) of a row's table, key and columns, less
-2**31, which makes it a number of four bytes. Numbers come first, little-endian and eight bytes each, then the
-texts (UTF-8) and blobs with a byte 0 between them. See ``docs/memory-format.md``.
+Every source table has a column ``crc``: the CRC-32 (zlib) of a row's table, key and columns, less 2**31, so
+that it fits in four bytes. Numbers come first, eight little-endian bytes each, then texts (UTF-8) and blobs
+separated by a zero byte. See ``docs/memory-format.md``.
 """
 
 from __future__ import annotations
@@ -13,26 +13,24 @@ from itertools import repeat
 from typing import Any
 from zlib import crc32
 
-#: What a number that is NULL counts as, and a text or blob.
+#: Values for a NULL number, and for a NULL text or blob.
 NO_NUMBER, NO_TEXT = -(2**63), b"\xff"
 HALF = 2**31
-#: Columns with blobs rather than texts.
+#: Columns with blobs instead of texts.
 BLOBS = ("poses", "covariances", "visits", "half", "ids")
 
 
 class Layout:
-    """What a checksum of a table covers.
+    """Columns that a table's checksum covers.
 
     Args:
-        seed: of its checksums: differs by table.
-        table: its name.
-        key: the column of the row's key.
-        numbers: further columns with numbers, each with ``q`` (integer) or ``d`` (real).
+        table: name of the table.
+        numbers: number columns, each with ``q`` (integer) or ``d`` (real).
         texts: columns with texts or blobs.
 
     Attributes:
         struct: packs the key and the numbers.
-        split: where the texts of a row begin that was selected as key, numbers, texts and checksum.
+        split: index of the first text in a row selected as key, numbers, texts and checksum.
     """
 
     def __init__(
@@ -48,26 +46,26 @@ class Layout:
         self.split = 1 + len(numbers)
 
     def sum(self, numbers: Sequence[Any], data: bytes) -> int:
-        """Checksum of a row: its numbers, the key first, and its joined texts.
+        """Return the checksum of a row's numbers, key first, and its joined texts.
 
         Raises:
-            struct.error: a number is none of its column.
+            struct.error: a number does not fit its column.
         """
         return crc32(data, crc32(self.pack(*numbers), self.seed)) - HALF
 
     def sum_of(self, row: Sequence[Any]) -> int | None:
-        """The same of a selected row; ``None`` where it cannot be a row of the table."""
+        """Return the checksum of a selected row, or ``None`` if it cannot be a row of the table."""
         try:
             return self.sum(row[: self.split], b"\0".join(row[self.split : -1]))
         except (struct.error, TypeError):
             return None
 
     def fits(self, row: Sequence[Any]) -> bool:
-        """Whether a selected row has its checksum."""
+        """Return True if a selected row matches its checksum."""
         return row[-1] is not None and self.sum_of(row) == row[-1]
 
     def sums(self, keys: Iterable[int], numbers: Sequence[Iterable[Any]], data: Iterable[bytes]) -> list[int]:
-        """Checksums of many rows by their columns."""
+        """Return the checksums of many rows by their columns."""
         seed, part = self.seed, crc32
         return [
             part(text, part(packed, seed)) - HALF
@@ -76,7 +74,7 @@ class Layout:
 
 
 def kind_of(name: str) -> str:
-    """How SQLite stores what is in a column of texts or blobs."""
+    """Return SQLite's storage class of a text or blob column."""
     return "blob" if name in BLOBS else "text"
 
 
@@ -105,32 +103,30 @@ LOG_POSE = Layout(
     10, "log_pose", "row", {"generation": "q", "first_id": "q", "last_id": "q"},
     ("ids", "poses", "covariances"),
 )  # fmt: skip
-#: All tables of truth but ``meta``, whose keys are no numbers.
+#: All source tables but ``meta``, whose keys are not numbers.
 LAYOUTS = (MEMORY, BODY, POSE, SPREAD, VISITED, VECTOR, SLOT, LOG, LOG_ROW, LOG_POSE)
 
 
 def numbers_of(values: Iterable[int | float | None]) -> list[int | float]:
-    """Numbers with what counts for NULL."""
+    """Replace None by the value that stands for NULL."""
     return [NO_NUMBER if value is None else value for value in values]
 
 
 def text_of(*texts: str | bytes | None) -> bytes:
-    """Texts and blobs as they are covered."""
+    """Join texts and blobs as the checksum covers them."""
     return b"\0".join(
         NO_TEXT if text is None else text.encode() if isinstance(text, str) else text for text in texts
     )
 
 
 def memory_sum(id: int, scalars: Sequence[Any], access: Sequence[Any], parts: Sequence[Any]) -> int:
-    """Checksum of a row of ``memory``.
+    """Return the checksum of a row of ``memory``.
 
     Args:
-        id: of the memory.
-        scalars, access: as of an :class:`memory.persistence.rows.Image`.
-        parts: encoders that it has vectors of, and whether it has visits.
+        parts: bits of the encoders with a vector, and whether it has visits.
 
     Raises:
-        struct.error, TypeError: a value is none of its column.
+        struct.error, TypeError: a value does not fit its column.
     """
     time_ns, map_id, kind, label, confidence, reward, marked, count, first, last, state, importance = scalars
     packed = MEMORY.pack(
@@ -146,16 +142,16 @@ def memory_sum(id: int, scalars: Sequence[Any], access: Sequence[Any], parts: Se
 
 
 def body_sum(id: int, texts: Sequence[str]) -> int:
-    """Checksum of a row of ``body``.
+    """Return the checksum of a row of ``body``.
 
     Raises:
-        TypeError: a value is none of its column.
+        TypeError: a value does not fit its column.
     """
     return BODY.sum((id,), "\0".join(texts).encode())
 
 
 def memory_sums(ids: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> list[int]:
-    """Checksums of rows of ``memory`` by their columns; access counts are those of new rows where missing."""
+    """Return the checksums of ``memory`` rows by columns; missing access counts are those of new rows."""
     new = {"access_count": repeat(0), "accessed_ns": repeat(NO_NUMBER)}
     numbers: list[Iterable[Any]] = []
     for name in MEMORY.numbers:
@@ -167,6 +163,6 @@ def memory_sums(ids: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> lis
 
 
 def body_sums(ids: Sequence[int], columns: Mapping[str, Sequence[str]]) -> list[int]:
-    """Checksums of rows of ``body`` by their columns."""
+    """Return the checksums of ``body`` rows by columns."""
     texts = zip(*(columns[name] for name in BODY.texts), strict=True)
     return BODY.sums(ids, (), ["\0".join(row).encode() for row in texts])

@@ -1,6 +1,6 @@
-"""The database of a store: what is in it is the truth, everything else can be rebuilt from it.
+"""Database of a store, the source of truth; caches and indexes can be rebuilt from it.
 
-What is done is the same for every engine, see :mod:`memory.persistence.engine`: a file of SQLite
+The operations are the same for every engine (:mod:`memory.persistence.engine`): a SQLite file
 (:mod:`memory.persistence.sqlite`) or a PostgreSQL server (:mod:`memory.persistence.postgres`).
 """
 
@@ -22,7 +22,7 @@ from memory.persistence.log.batches import Batch
 from memory.persistence.log.observations import Observations, PendingObservations
 from memory.persistence.log.operations import Addition, OperationResult, TrimReport
 from memory.persistence.log.reception import PeerState, Receipt, receive
-from memory.persistence.log.trust import check_trust, trust_in
+from memory.persistence.log.trust import check_trust, write_trust
 from memory.persistence.queries import Queries
 from memory.persistence.reports import CheckReport, Progress
 from memory.persistence.rows import PreparedRows, check_new, prepare
@@ -31,25 +31,25 @@ from memory.types import STATES, Memory, State, check_choice, check_integer
 
 
 class Database(Queries):
-    """A store's tables; :func:`memory.persistence.opening.open_database` opens one.
+    """Tables of a store; :func:`memory.persistence.opening.open_database` opens them.
 
-    A handle may be used from many threads: writes queue and share commits, reads see one moment each. It does
-    not survive ``os.fork``.
+    A handle may be used from many threads: writes queue and share commits, and each read sees one moment. A
+    handle does not survive ``os.fork``.
     """
 
     def add(
         self, rows: Sequence[Memory], *, operation: str = "add", detail: Mapping[str, Any] | None = None
     ) -> list[int]:
-        """See :meth:`memory.store.MemoryStore.add`.
+        """Add memories, see :meth:`memory.store.MemoryStore.add`.
 
-        Nothing is logged where there is nothing to add, unless ``detail`` says why.
+        Without memories nothing is logged, unless there is a ``detail``.
         """
         prepared = prepare(rows, self._counters.slots)
         check_new(rows)
         writer = self._check_writer()
         if not rows and not detail:
-            return []  # Nothing happened: there is nothing to log.
-        with self._translated():
+            return []  # Nothing to log.
+        with self._translate_errors():
             ids = writer.run_together(Addition(prepared, operation, dict(detail or {}))).ids
         self._tidy_after(len(rows))
         return ids
@@ -57,17 +57,16 @@ class Database(Queries):
     def remove(
         self, ids: Iterable[int], *, secure: bool = False, detail: Mapping[str, Any] | None = None
     ) -> int:
-        """Take memories away; return the generation.
+        """Remove memories and return the generation.
 
         Args:
-            ids: of the memories.
-            secure: for good, from the files too: the operation cannot be undone, what earlier operations
-                kept of the memories goes as well, and the database is written anew (see :meth:`scrub`).
-            detail: for the log. It stays: put nothing into it that is to be erased.
+            secure: erase them from the files too. The operation cannot be undone, the log forgets them, and
+                the database is rewritten (see :meth:`scrub`).
+            detail: detail for the log, which stays; it must not contain anything to erase.
 
         Raises:
-            UnknownMemoryError: one of them is not there; nothing was removed.
-            EraseError: removed, but a reader, or no room, kept the old bytes from being overwritten.
+            UnknownMemoryError: an id does not exist; nothing was removed.
+            EraseError: removed, but a reader or lack of space kept the old bytes in the files.
         """
         name = "erase" if secure else "remove"
         generation = self.apply(remove=ids, operation=name, detail=detail, secure=secure).generation
@@ -78,7 +77,7 @@ class Database(Queries):
     def update(
         self, rows: Sequence[Memory], *, operation: str = "update", detail: Mapping[str, Any] | None = None
     ) -> int:
-        """Make stored memories what the rows say, found by their ids; return the generation."""
+        """Replace stored memories, identified by their ids, and return the generation."""
         return self.apply(update=rows, operation=operation, detail=detail).generation
 
     def apply(
@@ -92,20 +91,18 @@ class Database(Queries):
         secure: bool = False,
         seen: Observations | None = None,
     ) -> OperationResult:
-        """Several changes as one operation: all of them or none, undone together.
+        """Apply several changes as one operation, which is undone as a whole.
 
         Args:
-            add: without ids.
+            add: memories without ids.
             remove: ids.
-            update: with ids.
-            operation: its name in the log.
-            detail: for the log.
+            update: memories with ids.
             secure: see :meth:`remove`.
-            seen: sights to count on memories that stand for them, by id.
+            seen: observations to count on existing memories, by id.
 
         Raises:
-            ValueError: a row to add has an id, one to update has none, or an id occurs twice.
-            UnknownMemoryError: an id is not there.
+            ValueError: a memory to add has an id, one to update has none, or an id is listed twice.
+            UnknownMemoryError: an id does not exist.
         """
         detail = dict(detail or {})
         gone = check_ids(remove)
@@ -116,12 +113,14 @@ class Database(Queries):
         for row in update:
             prepared = prepare([row], slots)
             if row.id is None:
-                raise ValueError("rows to update must have the id of a stored memory")
+                raise ValueError("a memory to update needs the id of a stored memory")
             if row.id in changed:
-                raise ValueError(f"memory {row.id} occurs twice")
+                raise ValueError(f"memory {row.id} is listed twice")
             changed[int(row.id)] = prepared
-        if len(set(gone) | set(changed)) < len(gone) + len(changed):
-            raise ValueError("an id occurs twice among the rows to remove and to update")
+        if both := sorted(set(gone) & set(changed)):
+            raise ValueError(f"memory {both[0]} is listed to be removed and to be updated")
+        if len(set(gone)) < len(gone):
+            raise ValueError("an id to remove is listed twice")
 
         def work(connection: Connection) -> OperationResult:
             return operations.apply(
@@ -132,43 +131,43 @@ class Database(Queries):
         return self._write(work)
 
     def mark(self, ids: Iterable[int], state: State, *, detail: Mapping[str, Any] | None = None) -> int:
-        """Give memories a state; return the generation. The log has the state that each had.
+        """Set the state of memories and return the generation; the log keeps the old states.
 
         Raises:
-            UnknownMemoryError: one of them is not there; nothing was changed.
+            UnknownMemoryError: an id does not exist; nothing was changed.
         """
         known = check_ids(ids)
         check_choice("state", state, STATES)
-        told = dict(detail or {})
+        marked = dict(detail or {})
         return self._write(
-            lambda connection: operations.mark(connection, self._counters, known, state, told)
+            lambda connection: operations.mark(connection, self._counters, known, state, marked)
         ).generation
 
     def see(self, sights: Observations) -> None:
-        """Count sights on memories that stand for them: on the disk with the next commit, or :meth:`flush`.
+        """Count observations of existing memories; they are written with the next commit or :meth:`flush`.
 
-        Until then they are lost if the process is killed, and nobody reads them. They are logged as ``seen``,
-        just before the operation that the commit is for; operations before can be taken back and leave the
-        counts alone. Of memories that are gone by then nothing is counted.
+        Until then nobody reads them, and they are lost if the process is killed. The log has them as
+        ``seen``, just before the operation of that commit. Undoing earlier operations does not change the
+        counts. Observations of memories that are gone by then are dropped.
         """
         self._check_writer().pending.add(sights)
 
     @property
     def pending(self) -> PendingObservations:
-        """Sights that wait for a commit."""
+        """Observations that wait for a commit."""
         return self._check_writer().pending
 
     def flush(self) -> None:
-        """Write what waits for a commit; returns once it is on the disk. Nothing where nothing waits."""
+        """Write the pending observations; return once they are durable."""
         if len(self._check_writer().pending):
             self._write(lambda connection: None)
 
     def keep_settings(self, text: str) -> None:
-        """Keep a text beside the memories; not logged, no change of generation."""
+        """Store the settings; not logged, no change of generation."""
         self._write(lambda connection: meta.write(connection, meta.SETTINGS, text))
 
     def undo(self, generation: int) -> int:
-        """See :meth:`memory.store.MemoryStore.undo`; the memories have the ids again that they had."""
+        """Undo an operation, see :meth:`memory.store.MemoryStore.undo`; memories get their old ids back."""
         check_integer("generation", generation)
         return self._write(
             lambda connection: operations.undo(connection, self._counters, generation)
@@ -183,7 +182,7 @@ class Database(Queries):
         covariances: ArrayLike | None = None,
         detail: Mapping[str, Any] | None = None,
     ) -> int:
-        """See :meth:`memory.store.MemoryStore.repose`; ``detail`` is for the log."""
+        """Set poses, see :meth:`memory.store.MemoryStore.repose`; ``detail`` is for the log."""
         known, table = poses.check_poses(ids, positions, yaws, covariances)
 
         def work(connection: Connection) -> OperationResult:
@@ -196,7 +195,7 @@ class Database(Queries):
     def align(
         self, robot: str, map_id: str, frame: Motion, *, detail: Mapping[str, Any] | None = None
     ) -> OperationResult:
-        """See :func:`memory.persistence.log.operations.align`."""
+        """Align a robot's map, see :func:`memory.persistence.log.operations.align`."""
         applied = self._write(
             lambda connection: operations.align(
                 connection, self._counters, robot, map_id, frame, dict(detail or {})
@@ -206,32 +205,32 @@ class Database(Queries):
         return applied
 
     def trust(self, robot: str, trust: float, *, detail: Mapping[str, Any] | None = None) -> int:
-        """See :meth:`memory.store.MemoryStore.trust`; ``detail`` is for the log."""
+        """Set the trust of a robot, see :meth:`memory.store.MemoryStore.trust`."""
         name, number = check_trust(robot, trust)
-        told = {**(detail or {}), "robot": name, "trust": number}
-        return self._write(lambda connection: trust_in(connection, self._counters, told)).generation
+        logged = {**(detail or {}), "robot": name, "trust": number}
+        return self._write(lambda connection: write_trust(connection, self._counters, logged)).generation
 
     def receive(self, batch: Batch, known: PeerState, *, may_undo: bool = True) -> Receipt:
-        """See :func:`memory.persistence.log.reception.receive`; returns when it is on the disk."""
+        """Store a batch, see :func:`memory.persistence.log.reception.receive`; return once it is durable."""
         return self._write(
             lambda connection: receive(connection, self._counters, known, batch, may_undo=may_undo)
         )
 
     def touch(self, counts: Mapping[int, int], now_ns: int) -> None:
-        """Count accesses to memories, so many by id; not logged, no change of generation."""
+        """Count accesses by id; not logged, no change of generation."""
         known = dict(zip(check_ids(counts), counts.values(), strict=True))
         now = check_integer("now_ns", now_ns)
         self._write(lambda connection: operations.touch(connection, known, now))
 
     @property
     def busy(self) -> bool:
-        """Whether something is being written just now: what would be written next has to wait."""
+        """True if a write is in progress, so that the next one has to wait."""
         return not self.readonly and self._check_writer().busy
 
     def redact(self, ids: Iterable[int]) -> None:
-        """Forget what memories were before: the log keeps their ids, and operations on them cannot be undone.
+        """Erase earlier images of memories from the log; operations on them can no longer be undone.
 
-        Old bytes may stay in the files until :meth:`scrub`. No change of generation.
+        The log keeps the ids. Old bytes may stay in the files until :meth:`scrub`. No change of generation.
         """
         known = check_ids(ids)
         self._write(lambda connection: journal.redact(connection, known))
@@ -244,8 +243,10 @@ class Database(Queries):
         keep_operations: int = 0,
         until: int = 2**62,
     ) -> TrimReport:
-        """Drop what is kept for undoing old operations, up to a generation; without one, up to that of
-        :func:`memory.persistence.log.operations.last_trimmable`. The room is used again.
+        """Drop the undo data of old operations and free its space.
+
+        The last operation is ``generation``, or by default that of
+        :func:`memory.persistence.log.operations.last_trimmable`.
         """
         last = None if generation is None else check_integer("generation", generation)
 
@@ -258,18 +259,18 @@ class Database(Queries):
         return self._write(work)
 
     def _tidy_after(self, rows: int) -> None:
-        """What an engine does after an operation on so many memories."""
+        """Clean up after an operation on so many memories; each engine decides."""
 
     @abstractmethod
     def tidy(self) -> bool:
-        """Give back what is not needed any more, without waiting; whether somebody was in the way."""
+        """Free what is no longer needed, without waiting; return True if somebody was in the way."""
 
     @abstractmethod
     def scrub(self) -> None:
-        """Write the database anew so that nothing of removed memories stays in it.
+        """Rewrite the database so that nothing of removed memories stays in it.
 
         Raises:
-            EraseError: somebody, or no room, was in the way; call it again.
+            EraseError: a reader or lack of space was in the way. Call it again.
         """
 
     @abstractmethod
@@ -280,12 +281,12 @@ class Database(Queries):
         *,
         beside: Mapping[str, bytes] | None = None,
     ) -> Path:
-        """See :meth:`memory.store.MemoryStore.backup`."""
+        """Write a backup, see :meth:`memory.store.MemoryStore.backup`."""
 
     @abstractmethod
     def check(self, repair: bool = False) -> CheckReport:
-        """See :meth:`memory.store.MemoryStore.check`."""
+        """Check the store, see :meth:`memory.store.MemoryStore.check`."""
 
     @abstractmethod
     def look(self) -> CheckReport:
-        """What a reader can say of damage while others write."""
+        """Check as far as a reader can while others write."""

@@ -1,4 +1,4 @@
-"""How long a thread may read: SQLite and long loops look at it and stop."""
+"""Time limits for reading, which SQLite and long loops check."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from contextvars import ContextVar
 
 from memory.errors import QueryInterruptedError
 
-#: Instructions of SQLite's machine between two looks at the clock: about a millisecond.
+#: Instructions of SQLite's virtual machine between two checks of the clock, about a millisecond.
 INSTRUCTIONS = 20_000
 
 
 class Deadline:
-    """When reading has to end.
+    """Time limit for reading.
 
     Args:
-        seconds: from now on; ``None`` for no limit of its own.
-        stopped: set from outside where all reading is to end.
+        seconds: seconds from now; ``None`` for no limit of its own.
+        stopped: event that ends all reading.
     """
 
     def __init__(self, seconds: float | None, stopped: threading.Event | None = None) -> None:
@@ -29,36 +29,36 @@ class Deadline:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that are left; ``None`` where there is no limit."""
+        """Seconds left; ``None`` without a limit."""
         return None if self._end is None else max(self._end - time.monotonic(), 0.0)
 
     def is_over(self) -> bool:
-        """Whether it is to end now."""
+        """Return True if reading must end now."""
         if self.stopped is not None and self.stopped.is_set():
             return True
         return self._end is not None and time.monotonic() >= self._end
 
     def error(self) -> QueryInterruptedError:
-        """What is raised then."""
+        """Return the error to raise then."""
         if self.seconds is None or (self.stopped is not None and self.stopped.is_set()):
-            return QueryInterruptedError("interrupted: the store is about to be closed")
-        return QueryInterruptedError(f"it took longer than {self.seconds:g} s: ask for less")
+            return QueryInterruptedError("interrupted, because the store is about to be closed")
+        return QueryInterruptedError(f"the query took longer than {self.seconds:g} s. Ask for less")
 
 
 _CURRENT: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 
 
 def current() -> Deadline | None:
-    """The deadline of this thread, if there is one."""
+    """Return the deadline of this thread, or ``None``."""
     return _CURRENT.get()
 
 
 @contextmanager
 def reading_until(deadline: Deadline) -> Iterator[None]:
-    """Everything that this thread reads of stores has to end in time.
+    """Limit everything that this thread reads from stores.
 
     Raises:
-        QueryInterruptedError: it did not; nothing was changed by what was read.
+        QueryInterruptedError: the time is over; reading changed nothing.
     """
     token = _CURRENT.set(deadline)
     try:
@@ -69,7 +69,7 @@ def reading_until(deadline: Deadline) -> Iterator[None]:
 
 @contextmanager
 def without_limit() -> Iterator[None]:
-    """What is read for all who come later, such as a cache, may take long; a stop still counts."""
+    """Lift the time limit for data that later queries share, such as a cache; a stop still ends it."""
     known = _CURRENT.get()
     if known is None:
         yield
@@ -79,7 +79,7 @@ def without_limit() -> Iterator[None]:
 
 
 def check_deadline() -> None:
-    """Raise :class:`QueryInterruptedError` where this thread's time is over; for long loops."""
+    """Raise :class:`QueryInterruptedError` if this thread's time is over; for long loops."""
     known = _CURRENT.get()
     if known is not None and known.is_over():
         raise known.error()

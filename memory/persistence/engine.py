@@ -1,8 +1,7 @@
-"""The seam between what a store does and the engine that keeps its rows: what only an engine can say.
+"""Interface between a store and the engine that keeps its rows.
 
-The log of operations, undoing, sights and visits are the same tables and the same statements everywhere and
-stand in modules of their own. How memories lie in tables, and how filters are answered, is the engine's.
-Every function works within the caller's transaction.
+The log, undo, observations and visits use the same tables and statements in every engine. The engine decides
+how memories lie in tables and how filters are answered. Every function runs within the caller's transaction.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from memory.query import Filter
 
 
 class Engine(Protocol):
-    """Rows of memories in and out of tables, and filters.
+    """Storage of memories in tables, and filters.
 
     Attributes:
-        last_log_row: SQL of the number of the last row of ``log_row``; 0 where there is none.
-        without_was: SQL of ``log_row.before`` of a counted sight without what the memory was before it.
-        vector_counts: SQL of the numbers of the slots that have vectors, with how many.
+        last_log_row: SQL of the last row number of ``log_row``, or 0.
+        without_was: SQL of ``log_row.before`` of a counted observation without the previous summary.
+        vector_counts: SQL of slot numbers with their number of vectors.
     """
 
     last_log_row: str
@@ -33,77 +32,77 @@ class Engine(Protocol):
     vector_counts: str
 
     def read_images(self, connection: Any, ids: Sequence[int], *, vectors: bool = True) -> list[Image]:
-        """The memories in the order of the ids, or :class:`UnknownMemoryError`."""
+        """Return the memories in order of the ids, or raise :class:`UnknownMemoryError`."""
 
     def insert_prepared(
         self, connection: Any, slots: dict[str, Slot], prepared: PreparedRows, first_id: int
     ) -> None:
-        """New memories with rising ids."""
+        """Insert new memories with rising ids."""
 
     def insert_images(self, connection: Any, slots: dict[str, Slot], images: Sequence[Image]) -> None:
-        """Put removed memories back, to the last bit."""
+        """Restore removed memories, bit for bit."""
 
     def replace_images(
         self, connection: Any, slots: dict[str, Slot], before: Sequence[Image], after: Sequence[Image]
     ) -> None:
-        """Change memories from one image to another; access counts stay."""
+        """Replace images of memories; access counts stay."""
 
     def delete_images(self, connection: Any, images: Sequence[Image]) -> None:
-        """Remove the memories and everything that hangs on them."""
+        """Remove the memories and all their rows."""
 
     def read_poses(
         self, connection: Any, ids: NDArray[np.int64], *, spread: bool = False
     ) -> NDArray[np.float64]:
-        """(n, 4) float64 of the ids, (n, 10) with ``spread``; NaN where there is none."""
+        """Return (n, 4) float64 poses, or (n, 10) with ``spread``; NaN for unknown ids."""
 
     def move(self, connection: Any, ids: NDArray[np.int64], table: NDArray[np.float64], last_id: int) -> bool:
-        """Set the poses of rising ids; whether the index over places was made anew up to ``last_id``."""
+        """Set poses of rising ids; return True if the place index was rebuilt up to ``last_id``."""
 
     def update_places(self, connection: Any, last_id: int, placed: int, *, moved: bool) -> int:
-        """Bring the index over places up to date; the last id that it has."""
+        """Update the place index and return the last id in it."""
 
     def renew(self, connection: Any, layout: Layout, keys: Sequence[int]) -> None:
-        """Make the checksums of rows fit that were changed."""
+        """Recompute the checksums of changed rows."""
 
     def one_of(self, column: str, values: Sequence[int]) -> Condition:
-        """To be one of so many numbers."""
+        """Return the condition that a column is one of these numbers."""
 
     def select_ids(
         self, connection: Any, filter: Filter, *, order: Order = "id", limit: int | None = None
     ) -> NDArray[np.int64]:
-        """Ids of the memories that match, in an order."""
+        """Return the ids of the matching memories in an order."""
 
     def select_among(self, connection: Any, filter: Filter, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of the rising ids are of memories that match."""
+        """Return which of the rising ids match."""
 
     def times_of(self, connection: Any, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(n,) int64 ``time_ns`` of memories that are there, in the order of the ids."""
+        """Return (n,) int64 ``time_ns`` of existing memories in order of the ids."""
 
     def count_matches(self, connection: Any, filter: Filter) -> int:
-        """How many match, exactly."""
+        """Return the exact number of matches."""
 
     def search_words(
         self, connection: Any, text: str, filter: Filter, *, limit: int, any_word: bool
     ) -> TextHits:
-        """The memories whose label and caption fit the words best, among those that match the filter."""
+        """Return the matching memories whose label and caption fit the words best."""
 
     def word_ids(self, connection: Any, text: str) -> NDArray[np.int64]:
-        """Rising ids of the memories that have all words, in any form."""
+        """Return the rising ids of the memories with all words, in any form."""
 
     def read_vectors(self, connection: Any, ids: Sequence[int], slot: Slot) -> Vectors:
-        """Vectors of those of the ids that have one, in their order."""
+        """Return the existing vectors of the ids, in their order."""
 
     def scan_vectors(self, connection: Any, slot: Slot, *, after_id: int, limit: int) -> Vectors:
-        """The next vectors in the order of their ids."""
+        """Return the next vectors in order of their ids."""
 
     def scan_columns(
         self, connection: Any, *, after_id: int = 0, limit: int = -1, ids: Sequence[int] | None = None
     ) -> Columns:
-        """Columns of memories by rising id: a stretch, or those of ``ids`` that are there."""
+        """Return columns by rising id: a range, or the existing ones of ``ids``."""
 
 
 class EngineConnection(Connection, Protocol):
-    """A connection that knows its engine, as those of both engines do."""
+    """A connection that knows its engine."""
 
     engine: Engine
 

@@ -1,4 +1,4 @@
-"""Structural filters in SQL and over arrays: which memories match, exactly."""
+"""Exact structural filters, in SQL and over arrays."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from memory.query import Filter
 
 
 def column_conditions(filter: Filter, any_of: Callable[[str, Sequence[Any]], Condition]) -> list[Condition]:
-    """What the columns of ``memory`` decide: everything but words and places.
+    """Return the conditions on columns of ``memory``: everything but words and places.
 
     Args:
-        filter: to be put in SQL.
-        any_of: how an engine asks for one of many texts.
+        filter: filter to express in SQL.
+        any_of: the engine's condition for one of many texts.
     """
     found = []
     if filter.map_id is not None:
@@ -37,7 +37,7 @@ def column_conditions(filter: Filter, any_of: Callable[[str, Sequence[Any]], Con
 
 
 def judge(points: NDArray[np.float64], filter: Filter, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which of the kept (n, 2) points, within the filter's bounds, are within its circle and polygon."""
+    """Return which of the kept (n, 2) points, already within the bounds, are in the circle and polygon."""
     if filter.circle is not None:
         kept &= in_circle(points, filter.circle)
     if filter.polygon is not None:
@@ -47,21 +47,21 @@ def judge(points: NDArray[np.float64], filter: Filter, kept: NDArray[np.bool_]) 
 
 
 def in_circle(points: NDArray[np.float64], circle: tuple[float, float, float]) -> NDArray[np.bool_]:
-    """Which of the (n, 2) points are inside or on the rim; exactly at the middle where the radius is 0."""
+    """Return which of the (n, 2) points are in the circle or on it; radius 0 means exactly at its centre."""
     x, y, radius = circle
     with np.errstate(over="ignore"):
         away_x, away_y = points[:, 0] - x, points[:, 1] - y
         if 1e-140 < radius < 1e140:
             found: NDArray[np.bool_] = away_x**2 + away_y**2 <= radius * radius
-        else:  # Its square is nothing, or more than there is.
+        else:  # Its square underflows or overflows.
             found = np.hypot(away_x, away_y) <= radius
     return found
 
 
 def in_polygon(points: NDArray[np.float64], polygon: Sequence[tuple[float, float]]) -> NDArray[np.bool_]:
-    """Which of the (n, 2) points are inside or on an edge; even-odd rule.
+    """Return which of the (n, 2) points are in the polygon or on an edge, by the even-odd rule.
 
-    Each edge is compared with the points at its height only. Stops at the deadline of the thread.
+    Each edge is compared only with the points at its height. Stops at the thread's deadline.
     """
     corners = np.asarray(polygon, dtype=np.float64)
     (x0, y0), (x1, y1) = corners.min(axis=0), corners.max(axis=0)
@@ -89,7 +89,7 @@ def in_polygon(points: NDArray[np.float64], polygon: Sequence[tuple[float, float
 def _sides_of_edge(
     x: NDArray[np.float64], y: NDArray[np.float64], xa: float, ya: float, xb: float, yb: float
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which points lie on an edge of a polygon, and which left of it at its height."""
+    """Return which points lie on an edge, and which lie left of it at its height."""
     with np.errstate(over="ignore", invalid="ignore"):
         cross = (xb - xa) * (y - ya) - (yb - ya) * (x - xa)
         within = (min(xa, xb) <= x) & (x <= max(xa, xb))

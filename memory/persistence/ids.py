@@ -1,4 +1,4 @@
-"""Ids as callers give them, and sets of ids as arrays."""
+"""Ids from callers, and sets of ids as arrays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from memory.types import check_integer
 
-#: Ids that a statement binds at once.
+#: Most ids bound in one statement.
 CHUNK = 4096
 
 
@@ -28,14 +28,14 @@ def id_array(ids: Iterable[int]) -> NDArray[np.int64]:
 
 
 def chunks(ids: Iterable[int]) -> Iterator[list[int]]:
-    """Yield the ids in lists that are short enough to be bound."""
+    """Yield the ids in lists that are short enough to bind."""
     found = iter(ids)
     while chunk := list(islice(found, CHUNK)):
         yield chunk
 
 
-def joined(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return (n,) int64 of any number of arrays."""
+def concat(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Concatenate any number of int64 arrays."""
     return np.concatenate([np.zeros(0, np.int64), *parts])
 
 

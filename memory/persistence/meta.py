@@ -1,4 +1,4 @@
-"""Named values of a store in the table ``meta``, each with its checksum."""
+"""Named values of a store in the table ``meta``, each with a checksum."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from memory.persistence.sql import Connection
 #: Seed of the checksums of ``meta``.
 SEED = 11
 
-#: The random name of the store.
+#: Random name of the store.
 STORE = "store"
-#: The settings.
+#: Settings.
 SETTINGS = "settings"
-#: The last id that the index over places has.
+#: Last id in the place index.
 PLACED = "placed"
-#: The last operation that cannot be undone any more.
+#: Last operation that can no longer be undone.
 TRIMMED = "trimmed"
-#: Set while an erasure is not finished.
+#: Set while an erasure is unfinished.
 ERASURE = "scrub"
-#: A sentence about lost operations, until a repair.
+#: Sentence about lost operations, until a repair.
 LOSS = "lost"
 #: Set once every row has its checksum.
 SUMMED = "summed"
 
 
 def read(connection: Connection, name: str) -> int | str | None:
-    """Return a value; ``None`` where there is none."""
+    """Return a value, or ``None``."""
     row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
     return None if row is None else row[0]
 
 
 def read_number(connection: Connection, name: str) -> int:
-    """Return a number; 0 where there is none."""
+    """Return a number, or 0."""
     return int(read(connection, name) or 0)
 
 
@@ -51,12 +51,12 @@ def delete(connection: Connection, name: str) -> None:
 
 
 def checksum(name: str, value: int | float | str | None) -> int:
-    """Return the checksum of a row: of the name, a byte 0 and the value as text."""
+    """Return the checksum of a row: of the name, a zero byte and the value as text."""
     return crc32(f"{name}\0{value}".encode("utf-8", "surrogateescape"), SEED) - 2**31
 
 
 def renew(connection: Connection) -> None:
-    """Give the values of a store of before version 3 their checksums."""
+    """Add checksums to the values of a store older than version 3."""
     rows = connection.execute("SELECT name, value FROM meta WHERE crc IS NULL").fetchall()
     connection.executemany(
         "UPDATE meta SET crc = ? WHERE name = ?", [(checksum(name, value), name) for name, value in rows]

@@ -1,4 +1,4 @@
-"""A store by its address: a folder, or a database of a server."""
+"""Opening of a store by its address: a folder, or a database on a server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memory.persistence.sqlite.database import SqliteDatabase
 def open_database(
     path: str | os.PathLike[str], *, dim: int | None = None, readonly: bool = False, create: bool = True
 ) -> Database:
-    """Open or make a store, see :meth:`memory.store.MemoryStore.open`."""
+    """Open or create a store, see :meth:`memory.store.MemoryStore.open`."""
     if is_address(path):
         try:
             from memory.persistence.postgres.database import PostgresDatabase

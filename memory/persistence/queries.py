@@ -1,10 +1,10 @@
-"""The reading half of a database of any engine; every answer is of one moment."""
+"""Reading half of a database of any engine; every answer is of one moment."""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,21 +35,22 @@ from memory.query import Filter
 from memory.types import Memory, check_integer
 
 EVERYTHING = Filter()
+#: Memories read at a time.
+PORTION = 5000
 
 Result = TypeVar("Result")
 
 
 class Queries(ABC):
-    """An open store of any engine: reads its tables, each call within a read transaction of its own.
+    """Open store of any engine; each call reads within its own transaction.
 
     Attributes:
-        folder: of the store, or of what this computer keeps for one on a server: caches that may be deleted.
+        folder: folder of the store, or this computer's deletable caches of a store on a server.
         dim: length of the default vectors.
-        readonly: whether it was opened for reading only.
-        remarks: what opening found that its user should know.
-        shared: whether other processes, on other computers too, write at the same time: settings are in the
-            database alone.
-        guarded: whether row-level security holds for this user: who is not the owner of a server's store.
+        readonly: True if it was opened for reading only.
+        remarks: findings of the opening for its user.
+        shared: True if other processes may write at the same time; settings are then in the database alone.
+        guarded: True if row-level security applies to this user, who is not the owner.
     """
 
     folder: Path
@@ -59,29 +60,29 @@ class Queries(ABC):
     shared: bool
     guarded: bool
     _counters: Counters
-    #: Who writes; ``None`` where the store was opened for reading only.
+    #: Writer; ``None`` if the store is read-only.
     _writer: Writer | None
     _pid: int
     _closed = False
     _trusts = RobotTrust()
-    #: What was read lately; ``None`` where what may be seen changes without an operation, as on a server.
-    _kept: MemoryCache | None = None
+    # Cache; ``None`` on a server, where visible rows change without an operation.
+    _cache: MemoryCache | None = None
 
     def get(self, ids: Iterable[int], *, vectors: bool = True) -> list[Memory]:
-        """The memories in the order of the ids; without their vectors where these are not wanted.
+        """Return the memories in order of the ids, optionally without vectors.
 
         Raises:
-            UnknownMemoryError: one is not there.
+            UnknownMemoryError: an id does not exist.
         """
         known = check_ids(ids)
         with self._read() as connection:
-            if self._kept is not None and not vectors:
-                return self._kept.read(connection, known)
+            if self._cache is not None and not vectors:
+                return self._cache.read(connection, known)
             found = engine_of(connection).read_images(connection, known, vectors=vectors)
             return [image.memory() for image in found]
 
     def present(self, ids: Sequence[int], *, vectors: bool = True) -> list[Memory]:
-        """Those of the memories that are still there: another thread or process may just have removed one."""
+        """Return the existing ones of these memories; others may have been removed meanwhile."""
         while True:
             try:
                 return self.get(ids, vectors=vectors)
@@ -89,22 +90,25 @@ class Queries(ABC):
                 there = set(self.columns(ids).ids.tolist())
                 ids = [id for id in ids if id in there]
 
+    def stream(self, ids: NDArray[np.int64], *, vectors: bool = True) -> Iterator[Memory]:
+        """Yield the existing ones of these memories, which are read in portions."""
+        for start in range(0, len(ids), PORTION):
+            yield from self.present(ids[start : start + PORTION].tolist(), vectors=vectors)
+
     def ids(
         self, filter: Filter = EVERYTHING, *, order: Order = "id", limit: int | None = None
     ) -> NDArray[np.int64]:
-        """Ids of the memories that match: rising, the newest or the oldest first (ties by id)."""
+        """Return the ids of matching memories: rising, newest first or oldest first (ties by id)."""
         with self._read() as connection:
             return engine_of(connection).select_ids(connection, filter, order=order, limit=limit)
 
     def seen(self, filter: Filter, *, limit: int | None = None) -> tuple[NDArray[np.int64], int]:
-        """What matches and was seen within ``between_ns``, see
-        :func:`memory.persistence.visits.select_seen`.
-        """
+        """Return the matches seen within ``between_ns``, see :func:`.visits.select_seen`."""
         with self._read() as connection:
             return select_seen(connection, filter, limit=limit)
 
     def count(self, filter: Filter = EVERYTHING) -> int:
-        """How many match, exactly."""
+        """Return the exact number of matches."""
         with self._read() as connection:
             return engine_of(connection).count_matches(connection, filter)
 
@@ -117,15 +121,11 @@ class Queries(ABC):
         any_word: bool = False,
         equal_too: bool = False,
     ) -> TextHits:
-        """The memories whose label and caption fit the words best.
+        """Return the memories whose label and caption fit the words best.
 
         Args:
-            text: the words.
-            filter: that they pass.
-            limit: most of them.
-            any_word: whether one of the words is enough.
-            equal_too: also those that fit as well as the last, for an order by more than the words; a server
-                orders them itself.
+            any_word: True if one of the words is enough.
+            equal_too: also return ties with the last result; a server breaks ties itself.
         """
         if limit < 1:
             raise ValueError(f"limit must be at least 1, got {limit}")
@@ -135,28 +135,28 @@ class Queries(ABC):
             )
         return found if equal_too else TextHits(found.ids[:limit], found.scores[:limit])
 
-    def having(self, words: Sequence[str]) -> list[NDArray[np.int64]]:
-        """For each word the rising ids of the memories that have it in any form."""
+    def ids_by_word(self, words: Sequence[str]) -> list[NDArray[np.int64]]:
+        """Return, for each word, the rising ids of the memories with any form of it."""
         with self._read() as connection:
             return [engine_of(connection).word_ids(connection, word) for word in words]
 
     def corrections(self, text: str) -> dict[str, str]:
-        """For words that no memory has in any form, the word of the store that differs by a slip or two."""
+        """Return, for words that no memory has, the most similar word of the store."""
         with self._read() as connection:
             return vocabulary.corrections(connection, text)
 
     def maps(self) -> list[str]:
-        """The maps that memories are in."""
+        """Return the maps that have memories."""
         with self._read() as connection:
             return read_maps(connection)
 
     def slots(self) -> dict[str, int]:
-        """Length of the vectors by the name of their encoder."""
+        """Return the vector length by encoder name."""
         with self._read() as connection:
             return {name: slot.dim for name, slot in read_slots(connection).items()}
 
     def vectors(self, ids: Iterable[int], slot: str = DEFAULT_SLOT) -> Vectors:
-        """Vectors of those of the ids that have one, in their order; none for an unknown encoder."""
+        """Return the existing vectors of the ids, in their order; none for an unknown encoder."""
         known = check_ids(ids)
         with self._read() as connection:
             found = read_slots(connection).get(slot)
@@ -165,7 +165,7 @@ class Queries(ABC):
             return engine_of(connection).read_vectors(connection, known, found)
 
     def scan_vectors(self, after_id: int = 0, limit: int = 65536, slot: str = DEFAULT_SLOT) -> Vectors:
-        """The next vectors in the order of their ids, for building an index; empty at the end."""
+        """Return the next vectors in order of their ids, to build an index; empty at the end."""
         with self._read() as connection:
             found = read_slots(connection).get(slot)
             if found is None:
@@ -173,40 +173,40 @@ class Queries(ABC):
             return engine_of(connection).scan_vectors(connection, found, after_id=after_id, limit=limit)
 
     def scan_columns(self, after_id: int = 0, limit: int = 65536) -> Columns:
-        """The next memories' columns in the order of their ids; empty at the end."""
+        """Return the columns of the next memories in order of their ids; empty at the end."""
         with self._read() as connection:
             return engine_of(connection).scan_columns(connection, after_id=after_id, limit=limit)
 
     def columns(self, ids: Iterable[int]) -> Columns:
-        """Columns of those of the ids that are there, by rising id."""
+        """Return the columns of the existing ids, by rising id."""
         known = check_ids(ids)
         with self._read() as connection:
             return engine_of(connection).scan_columns(connection, ids=known)
 
     def poses(self, ids: Iterable[int]) -> NDArray[np.float64]:
-        """(n, 4) float64 of the ids: x, y, z in metres and yaw in radians; NaN where there is no memory."""
+        """Return (n, 4) float64 x, y, z in metres and yaw in radians; NaN for unknown ids."""
         known = id_array(ids)
         with self._read() as connection:
             return engine_of(connection).read_poses(connection, known)
 
     @property
     def generation(self) -> int:
-        """Number of the last operation; caches compare it."""
+        """Number of the last operation, which caches compare."""
         with self._read() as connection:
             return int(connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0])
 
     @property
     def settings(self) -> str | None:
-        """Text that :meth:`keep_settings` kept; ``None`` where there is none."""
+        """Text of :meth:`keep_settings`, or ``None``."""
         with self._read() as connection:
             found = meta.read(connection, meta.SETTINGS)
             return None if found is None else str(found)
 
     def identity(self, generation: int) -> str | None:
-        """What tells the history of this store up to an operation from that of every other, and from what
-        became of a copy that was put back; ``None`` where there is no such operation.
+        """Return the identity of the history up to an operation, or ``None`` if there is no such operation.
 
-        Caches keep it, and are caches of this store only while it is the same.
+        It differs between stores, and between a store and a restored copy. Caches keep it, and are valid only
+        while it is the same.
         """
         check_integer("generation", generation)
         with self._read() as connection:
@@ -214,76 +214,76 @@ class Queries(ABC):
 
     @property
     def store(self) -> str:
-        """Random name of the store, which its copies have too."""
+        """Random name of the store, shared by its copies."""
         with self._read() as connection:
             return str(meta.read(connection, meta.STORE))
 
     def changes(self, after_generation: int) -> Changes:
-        """What differs from an earlier generation."""
+        """Return the changes since an earlier generation."""
         check_integer("after_generation", after_generation)
         with self._read() as connection:
             return journal.read_changes(connection, after_generation)
 
     def is_little(self, after_generation: int, most: int) -> bool:
-        """Whether operations after a generation touched so few memories at most, and moved none."""
+        """Return True if the operations since a generation changed few memories and moved none."""
         with self._read() as connection:
             return journal.is_little(connection, after_generation, most)
 
     def log(
         self, after_generation: int = 0, *, limit: int | None = None, operation: str | None = None
     ) -> list[LogEntry]:
-        """Operations after a generation, in order; all, or those of a name."""
+        """Return the operations after a generation in order, optionally only those of one name."""
         with self._read() as connection:
             return journal.read_entries(connection, after=after_generation, limit=limit, operation=operation)
 
     def history(self, id: int) -> list[LogEntry]:
-        """Operations that touched a memory, there or gone."""
+        """Return the operations that changed a memory, which may be gone."""
         check_integer("id", id)
         with self._read() as connection:
             return journal.read_history(connection, id)
 
     def follow(self, known: PeerState) -> None:
-        """Bring what is known of another store up to date."""
+        """Update what is known about another store."""
         with self._read() as connection:
             known.follow(connection)
 
     def frames(self) -> dict[tuple[str, str], Motion]:
-        """How the maps of robots lie in the store's, by robot and map; those that are not there lie as it."""
+        """Return the motions from robots' maps into the store's; missing ones are the identity."""
         with self._read() as connection:
             return read_frames(connection)
 
     def trusts(self) -> Mapping[str, float]:
-        """How far robots are believed, from 0 to 1; 1 for those that are not there."""
+        """Return the trust of robots from 0 to 1; missing ones have 1."""
         with self._read() as connection:
-            self._trusts = self._trusts.followed(connection)
+            self._trusts = self._trusts.refresh(connection)
             return self._trusts.by_robot
 
     def shared_ids(self) -> NDArray[np.int64]:
-        """(n,) int64, rising: what others saw, and this robot asked for; there still or gone."""
+        """Return (n,) int64 rising ids of what others saw and this robot pulled, existing or gone."""
         with self._read() as connection:
             return shared_ids(connection)
 
     def visited_after(self, time_ns: int) -> VisitTimes:
-        """Memories of several sights whose last is after a time; ``first_ns`` is when that was."""
+        """Return memories with several observations, the last after a time; ``first_ns`` is the last time."""
         check_integer("time_ns", time_ns)
         with self._read() as connection:
             return visits.visited_after(connection, time_ns)
 
-    def sighted(self, id: int) -> ObservationCount:
-        """Sights that were counted on a memory after it was stored, without those that were taken back."""
+    def observation_count(self, id: int) -> ObservationCount:
+        """Return the observations counted on a memory after it was stored, without those undone."""
         check_integer("id", id)
         with self._read() as connection:
-            return observations.counted_on(connection, id)
+            return observations.count_of(connection, id)
 
     def before(self, generation: int) -> list[Memory]:
-        """What an operation removed or changed, as it was before, unless it was erased or trimmed since."""
+        """Return what an operation removed or changed, as it was before, unless erased or trimmed."""
         check_integer("generation", generation)
         with self._read() as connection:
             found = journal.read_before(connection, generation)
             return [image.memory() for _, _, image in found if image is not None]
 
     def stats(self) -> Stats:
-        """Return sizes of everything; on a server those of files are what tables and indexes take there."""
+        """Return all sizes; on a server, file sizes are those of tables and indexes."""
         with self._read() as connection:
             counters = Counters()
             counters.read(connection)
@@ -315,44 +315,44 @@ class Queries(ABC):
 
     @abstractmethod
     def _read(self) -> AbstractContextManager[Any]:
-        """A connection that sees one moment."""
+        """Return a connection that sees one moment."""
 
     @property
     @abstractmethod
     def _name(self) -> str:
-        """The store as messages name it."""
+        """Name of the store in messages."""
 
     def _check_usable(self) -> None:
         if self._closed:
-            raise StoreClosedError(f"{self._name} was closed")
+            raise StoreClosedError(f"{self._name} was closed. Open it again")
         if os.getpid() != self._pid:
             raise StoreClosedError(
-                f"{self._name} was opened by process {self._pid}: open it anew after a fork"
+                f"{self._name} was opened by process {self._pid}. Open it again after a fork"
             )
 
     def _check_writer(self) -> Writer:
         self._check_usable()
         if self._writer is None:
-            raise StoreReadOnlyError(f"{self._name} was opened for reading only")
+            raise StoreReadOnlyError(f"{self._name} was opened for reading only. Open it for writing")
         return self._writer
 
     @abstractmethod
-    def _translated(self) -> AbstractContextManager[Any]:
-        """Turns errors of the engine into those of :mod:`memory.errors`."""
+    def _translate_errors(self) -> AbstractContextManager[Any]:
+        """Turn errors of the engine into those of :mod:`memory.errors`."""
 
     @abstractmethod
     def interrupt(self) -> None:
-        """End what is read and written just now, in any thread; what was being written is rolled back.
+        """Interrupt running reads and writes in all threads; a running write is rolled back.
 
-        Those who wait for it get :class:`memory.errors.QueryInterruptedError`.
+        Their callers get :class:`memory.errors.QueryInterruptedError`.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the store; a second call does nothing."""
+        """Close the store; a second call does nothing."""
 
     def __enter__(self) -> Self:
-        """The database itself."""
+        """Return the database."""
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -360,7 +360,7 @@ class Queries(ABC):
         self.close()
 
     def _write(self, work: Callable[[Any], Result]) -> Result:
-        """Do something in a transaction that others may share; returns when it is on the disk."""
+        """Run work in a transaction that others may share; return once it is durable."""
         writer = self._check_writer()
-        with self._translated():
+        with self._translate_errors():
             return writer.run(work)

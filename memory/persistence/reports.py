@@ -1,4 +1,4 @@
-"""What a store reports of itself: sizes, findings of a check, and progress."""
+"""Reports of a store: sizes, findings of a check, and progress."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from sparse_core.common.table import Report
 
-#: Called with how much is done, and of how much.
+#: Callback with the work done and the total.
 Progress = Callable[[int, int], None]
 
 
@@ -17,13 +17,13 @@ class Stats:
     """Sizes of a store.
 
     Attributes:
-        memories: how many there are.
-        by_map, by_kind: the same for each.
-        vectors: by encoder.
-        generation: of the last operation.
-        next_id: of the next memory.
-        file_bytes, log_bytes: of the database and its write-ahead log.
-        free_bytes: within the file, to be used again.
+        memories: number of memories.
+        by_map, by_kind: the same per map and kind.
+        vectors: number of vectors per encoder.
+        generation: number of the last operation.
+        next_id: id of the next memory.
+        file_bytes, log_bytes: bytes of the database and its write-ahead log.
+        free_bytes: reusable bytes within the file.
     """
 
     memories: int
@@ -37,19 +37,19 @@ class Stats:
     free_bytes: int
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class CheckReport(Report):
-    """What a check found.
+    """Result of a check.
 
     Attributes:
-        memories: rows that were looked at.
-        problems: sentences; after a repair those that remain.
+        memories: rows checked.
+        problems: sentences; after a repair, the remaining ones.
         repaired: what was rebuilt or dropped.
-        lost: what the store had, and no repair brings back.
+        lost: what no repair restores.
     """
 
     memories: int
@@ -60,11 +60,11 @@ class CheckReport(Report):
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong (any more)."""
+        """True if there are no problems left."""
         return not self.problems
 
     def __str__(self) -> str:
-        """One line for each finding."""
+        """Return one line per finding."""
         lines = [f"{self.memories} memories: {'sound' if self.ok else f'{len(self.problems)} problems'}"]
         lines += [f"  repaired: {line}" for line in self.repaired]
         lines += [f"  lost: {line}" for line in self.lost]

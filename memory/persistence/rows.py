@@ -1,6 +1,6 @@
-"""Row types that every engine shares: memories as rows, and rows as memories.
+"""Row types shared by all engines: conversion between memories and rows.
 
-The bytes are described in docs/memory-format.md.
+docs/memory-format.md describes the bytes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from memory.errors import DimensionError, UnknownMemoryError
 from memory.persistence.poses import POSE, pack_covariance, unpack_covariance
 from memory.types import MOST_COUNT, MOST_COVARIANCE, MOST_DEPTH, Memory, Visit, check_text, saturated
 
-#: Name of the slot of :attr:`Memory.embedding`.
+#: Slot name of :attr:`Memory.embedding`.
 DEFAULT_SLOT = "default"
-#: Vectors that a memory may have; the key of a vector is ``SLOTS * id + slot``.
+#: Most vectors per memory; the key of a vector is ``SLOTS * id + slot``.
 SLOTS = 64
 
-#: Columns of ``memory`` that a :class:`Memory` fills, after the id.
+#: Columns of ``memory`` filled from a :class:`Memory`, after the id.
 SCALARS = (
     "time_ns", "map_id", "kind", "label", "confidence", "reward", "marked", "count", "first_seen_ns",
     "last_seen_ns", "state", "importance",
@@ -33,17 +33,17 @@ SCALARS = (
 ACCESS = ("access_count", "accessed_ns")
 #: Columns of ``body``, after the id.
 TEXTS = ("caption", "payload", "evidence", "provenance")
-#: What most rows have in a column: the schema's default, which is not bound where all rows have it.
+#: Default values of the schema, which are not bound if all rows have them.
 DEFAULTS = {
     "kind": "object", "confidence": 1.0, "reward": 0.0, "marked": 0, "count": 1, "first_seen_ns": None,
     "last_seen_ns": None, "state": "present", "importance": None, "access_count": 0, "accessed_ns": None,
     "payload": "{}", "evidence": "", "provenance": "", "vectors": 1, "visits": 0,
 }  # fmt: skip
 
-#: The position of what is at no known place, as it is stored.
+#: Stored position of a memory whose place is unknown.
 NOWHERE = (math.nan, math.nan, math.nan)
 
-#: Orders in which ids of memories can be selected, as SQL.
+#: Orders of ids, as SQL.
 Order = Literal["id", "newest", "oldest"]
 ORDERS: dict[Order, str] = {
     "id": "m.id",
@@ -51,7 +51,7 @@ ORDERS: dict[Order, str] = {
     "oldest": "m.time_ns, m.id",
 }
 
-#: Memories whose words are compared in a search for words.
+#: Most memories compared in a word search.
 RANKED = 65536
 
 _ESCAPED = re.compile(rb"\\.")
@@ -60,11 +60,10 @@ PreparedVectors = dict[str, tuple[Sequence[int], list[bytes], int]]
 
 
 class Slot(NamedTuple):
-    """Where the vectors of one encoder are.
+    """Location of the vectors of one encoder.
 
     Attributes:
         number: from 0 to ``SLOTS - 1``.
-        dim: length of its vectors.
     """
 
     number: int
@@ -84,23 +83,23 @@ class Vectors(NamedTuple):
 
     @classmethod
     def of(cls, ids: Sequence[int], blobs: Sequence[bytes], dim: int) -> Vectors:
-        """Make arrays of half-precision bytes."""
+        """Create the arrays from half-precision bytes."""
         halves = np.frombuffer(b"".join(blobs), "<f2").reshape(len(ids), dim)
         return cls(np.array(ids, dtype=np.int64), halves)
 
 
 class Columns(NamedTuple):
-    """Columns of memories in the order of their ids, for caches in RAM.
+    """Columns of memories in order of their ids, for caches in RAM.
 
     Attributes:
         ids: (n,) int64.
         time_ns: (n,) int64.
         positions: (n, 3) float64, metres.
         yaw: (n,) float64, radians.
-        confidence, reward, importance: (n,) float64; NaN where there is no importance.
+        confidence, reward, importance: (n,) float64; NaN for unknown importance.
         marked: (n,) bool.
         counts, access_counts: (n,) int64.
-        accessed_ns: (n,) int64; ``time_ns`` where it never was.
+        accessed_ns: (n,) int64; ``time_ns`` if it was never accessed.
         map_ids, labels, kinds, states: n strings each.
     """
 
@@ -122,11 +121,11 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, columns: Sequence[Sequence[Any]], places: NDArray[np.float64]) -> Columns:
-        """Make arrays of what an engine selects.
+        """Create the arrays from an engine's rows.
 
         Args:
             columns: id, time, confidence, reward, importance, mark, count, access count, time of the last
-                access, map, label, kind and state, a value per memory each.
+                access, map, label, kind and state, one value per memory each.
             places: (n, 4) float64: x, y, z and yaw.
         """
 
@@ -143,7 +142,7 @@ class Columns(NamedTuple):
             yaw=places[:, 3],
             confidence=floats(2),
             reward=floats(3),
-            importance=np.clip(floats(4), 0.0, 1.0),  # As of a memory that is read.
+            importance=np.clip(floats(4), 0.0, 1.0),  # The range of a Memory.
             marked=np.array(columns[5], dtype=bool),
             counts=np.minimum(integers(6), MOST_COUNT),
             access_counts=integers(7),
@@ -156,11 +155,11 @@ class Columns(NamedTuple):
 
 
 class TextHits(NamedTuple):
-    """Memories by how well their words fit.
+    """Memories ordered by how well their words fit.
 
     Attributes:
-        ids: (n,) int64, the best first.
-        scores: (n,) float64, BM25 with the sign that larger is better.
+        ids: (n,) int64, best first.
+        scores: (n,) float64 BM25; larger is better.
     """
 
     ids: NDArray[np.int64]
@@ -168,15 +167,15 @@ class TextHits(NamedTuple):
 
 
 class PreparedRows(NamedTuple):
-    """Rows that only lack their ids.
+    """Rows that lack only their ids.
 
     Attributes:
-        size: how many.
-        scalars: ``SCALARS`` by name, a value a row.
-        texts: ``TEXTS`` by name, a value a row.
-        poses: (size, ``POSE_COLUMNS``) float64; (size, ``POSE``) where no row has a covariance.
+        size: number of rows.
+        scalars: ``SCALARS`` by name, one value per row.
+        texts: ``TEXTS`` by name, one value per row.
+        poses: (size, ``POSE_COLUMNS``) float64; (size, ``POSE``) if no row has a covariance.
         vectors: by slot name: (positions in the rows, half-precision bytes, dim).
-        visits: of the rows that have some, by their position.
+        visits: by position, for rows with visits.
     """
 
     size: int
@@ -188,16 +187,15 @@ class PreparedRows(NamedTuple):
 
 
 def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> PreparedRows:
-    """Everything about the rows that can be done, and can fail, before the transaction.
+    """Prepare rows: everything that can be done, and can fail, before the transaction.
 
     Args:
-        rows: to store.
-        slots: that exist; others come into being with the length that they have here.
+        slots: existing slots; others are created with the length found here.
 
     Raises:
-        TypeError: not a memory, or a payload that JSON does not hold.
+        TypeError: not a memory, or a payload that is not JSON.
         ValueError: a payload with NaN, or a vector that is not finite.
-        DimensionError: a vector of another length than its slot's.
+        DimensionError: a vector of another length than its slot.
     """
     for position, row in enumerate(rows):
         if not isinstance(row, Memory):
@@ -216,13 +214,13 @@ def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> PreparedRows:
 
 
 def check_new(rows: Iterable[Memory]) -> None:
-    """Raise ``ValueError`` where a row to add has an id."""
+    """Raise ``ValueError`` if a row to add has an id."""
     if any(row.id is not None for row in rows):
-        raise ValueError("rows to add must not have an id: the store gives it")
+        raise ValueError("a memory to add must not have an id, because the store assigns it")
 
 
 def _columns(row: Memory) -> tuple[Any, ...]:
-    """``SCALARS`` and ``TEXTS`` of a memory."""
+    """Return ``SCALARS`` and ``TEXTS`` of a memory."""
     return (
         int(row.time_ns), row.map_id, row.kind, row.label, row.confidence, row.reward, int(row.marked),
         int(row.count),
@@ -235,16 +233,16 @@ def _columns(row: Memory) -> tuple[Any, ...]:
 
 
 def _half_of(vector: NDArray[np.float32], at: int, name: str, dim: int) -> bytes:
-    """A vector of this length as half-precision bytes."""
+    """Return a vector of this length as half-precision bytes."""
     if vector.shape != (dim,):
         raise DimensionError(
-            f"rows[{at}]: the {name!r} vector has {vector.size} numbers, the store takes {dim}"
+            f"rows[{at}]: the {name!r} vector has {vector.size} numbers, but the store takes {dim}"
         )
     return one_to_half(vector).tobytes()
 
 
 def poses_of(rows: Sequence[Memory]) -> NDArray[np.float64]:
-    """(rows, ``POSE_COLUMNS``) float64, or without the covariances where there is none."""
+    """Return (rows, ``POSE_COLUMNS``) float64, without covariance columns if no row has one."""
     poses = np.array(
         [(*(NOWHERE if row.position is None else row.position), row.yaw) for row in rows], dtype=np.float64
     ).reshape(len(rows), POSE)
@@ -254,7 +252,7 @@ def poses_of(rows: Sequence[Memory]) -> NDArray[np.float64]:
 
 
 def join(parts: Sequence[PreparedRows]) -> PreparedRows:
-    """The rows of several in order.
+    """Join prepared rows in order.
 
     Raises:
         DimensionError: vectors of one encoder differ in length.
@@ -290,26 +288,26 @@ def join(parts: Sequence[PreparedRows]) -> PreparedRows:
 
 
 def dump(payload: Mapping[str, Any]) -> str:
-    """The payload as JSON text."""
+    """Return the payload as JSON text."""
     if not isinstance(payload, Mapping):
         raise TypeError(f"payload must be a mapping, got {type(payload).__name__}")
     try:
         text = json.dumps(dict(payload), allow_nan=False, separators=(",", ":"))
         if is_deep(text):
             raise RecursionError
-        if "\\ud" in text:  # Half a character, or a whole one in two halves.
+        if "\\ud" in text:  # A lone surrogate, or a pair of them.
             json.dumps(dict(payload), ensure_ascii=False).encode()
         return text
     except RecursionError as error:
         raise ValueError(f"payload must be nested at most {MOST_DEPTH} deep") from error
     except ValueError as error:
-        raise ValueError(f"payload must be what JSON holds: {error}") from error
+        raise ValueError(f"payload must be valid JSON: {error}") from error
     except TypeError as error:
-        raise TypeError(f"payload must be what JSON holds: {error}") from error
+        raise TypeError(f"payload must be valid JSON: {error}") from error
 
 
 def is_deep(text: str) -> bool:
-    """Whether the lists and objects of a JSON text are nested more than ``MOST_DEPTH`` deep."""
+    """Return True if a JSON text is nested more than ``MOST_DEPTH`` deep."""
     if text.count("{") + text.count("[") <= MOST_DEPTH:
         return False
     signs = np.frombuffer(_ESCAPED.sub(b"", text.encode("utf-8", "surrogatepass")), np.uint8)
@@ -320,20 +318,20 @@ def is_deep(text: str) -> bool:
 
 
 def load(text: str) -> dict[str, Any]:
-    """The payload of JSON text; one that is nested too deeply to be handed on is given as its text."""
+    """Parse a payload; one that is nested too deeply is returned as text."""
     found: dict[str, Any] = {"nested_too_deeply": text} if is_deep(text) else json.loads(text)
     return found
 
 
 def covariance_of(stored: tuple[float, ...] | None) -> NDArray[np.float64] | None:
-    """(3, 3), or ``None`` where there is none, or none that can be used."""
+    """Return (3, 3), or ``None`` if there is none or it is out of range."""
     if stored is None or not all(abs(number) <= MOST_COVARIANCE for number in stored):
         return None
     return unpack_covariance(stored)
 
 
 def encode(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> PreparedVectors:
-    """The vectors of the rows as half-precision bytes, by slot."""
+    """Return the vectors of the rows as half-precision bytes, by slot."""
     found: dict[str, tuple[list[int], list[NDArray[np.float32]]]] = {}
     positions = [position for position, row in enumerate(rows) if row.embedding is not None]
     if positions:
@@ -341,7 +339,7 @@ def encode(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> PreparedVectors
     for position, row in enumerate(rows):
         for name, vector in row.embeddings.items():
             if name == DEFAULT_SLOT:
-                raise ValueError(f"embeddings[{name!r}] is the name of embedding: give it there")
+                raise ValueError(f"embeddings must not use the name {name!r}. Use embedding instead")
             places, vectors = found.setdefault(check_text("name of an encoder", name), ([], []))
             places.append(position)
             vectors.append(vector)
@@ -354,7 +352,7 @@ def encode(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> PreparedVectors
         if {vector.shape for vector in vectors} != {(dim,)}:
             at, wrong = next((i, v) for i, v in zip(places, vectors, strict=True) if v.shape != (dim,))
             raise DimensionError(
-                f"rows[{at}]: the {name!r} vector has {wrong.size} numbers, the store takes {dim}"
+                f"rows[{at}]: the {name!r} vector has {wrong.size} numbers, but the store takes {dim}"
             )
         size = 2 * dim
         data = to_half(np.concatenate(vectors).reshape(-1, dim)).tobytes()
@@ -363,21 +361,21 @@ def encode(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> PreparedVectors
 
 
 def to_half(vectors: NDArray[np.float32]) -> NDArray[np.float16]:
-    """(n, dim) float32 of any length to unit vectors in half precision.
+    """Convert (n, dim) float32 of any length to unit vectors in half precision.
 
-    Vectors that are such already keep their bits, so that reading and writing again changes nothing.
+    Unit vectors in half precision keep their bits, so that reading and writing again changes nothing.
     """
     squares = np.einsum("ij,ij->i", vectors, vectors)
-    if squares.min() > 1e-30 and squares.max() < 1e30:  # False where one is not a number.
+    if squares.min() > 1e-30 and squares.max() < 1e30:  # False for NaN.
         norms = np.sqrt(squares)
     else:
         if not np.isfinite(vectors).all():
             raise ValueError("a vector is not finite")
         norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
         if not norms.all():
-            raise ValueError("a vector is zero: a direction is what is stored")
+            raise ValueError("a vector is zero, so it has no direction")
     halves: NDArray[np.float16] = (vectors / norms[:, None]).astype("<f2")
-    # Those of length 1 whose first numbers are halves already are looked at as a whole.
+    # Vectors of length 1 whose first numbers are exact halves are checked as a whole.
     near = np.flatnonzero(np.abs(norms - 1.0) < 1e-3)
     first = vectors[near, :4]
     near = near[(first == first.astype("<f2")).all(axis=1)]
@@ -389,8 +387,8 @@ def to_half(vectors: NDArray[np.float32]) -> NDArray[np.float16]:
 
 
 def one_to_half(vector: NDArray[np.float32]) -> NDArray[np.float16]:
-    """The same for a (dim,) vector: what a robot stores most often, in few steps."""
-    square = float(np.vdot(vector, vector))  # The bits of ``dot``, without its warning of what is infinite.
+    """Convert a (dim,) vector like :func:`to_half`, in fewer steps."""
+    square = float(np.vdot(vector, vector))  # Like dot, but without a warning for infinity.
     whole = not 1e-30 < square < 1e30
     if whole or (abs(square - 1.0) < 1e-2 and vector[0] == vector[:1].astype("<f2")[0]):
         half: NDArray[np.float16] = to_half(vector[None])[0]
@@ -400,17 +398,13 @@ def one_to_half(vector: NDArray[np.float32]) -> NDArray[np.float16]:
 
 
 class Image(NamedTuple):
-    """A stored memory to the last bit, as the log keeps it.
+    """A stored memory, bit for bit, as the log keeps it.
 
     Attributes:
-        id: of the memory.
-        scalars: the columns ``SCALARS``.
-        access: the columns ``ACCESS``.
         pose: x, y, z, yaw.
         covariance: xx, xy, xz, yy, yz, zz, or ``None``.
-        texts: the columns ``TEXTS``.
         vectors: half-precision bytes by slot name.
-        visits: of a merged memory.
+        visits: visits of a merged memory.
     """
 
     id: int
@@ -423,9 +417,9 @@ class Image(NamedTuple):
     visits: tuple[Visit, ...] = ()
 
     def memory(self) -> Memory:
-        """As the caller knows it."""
+        """Return the memory."""
         values = dict(zip(SCALARS, self.scalars, strict=True))
-        # Earlier releases took what is out of range now: it is read as the nearest that is not.
+        # Earlier releases accepted values that are out of range now; clamp them.
         values["count"] = saturated(values["count"])
         if values["importance"] is not None:
             values["importance"] = min(max(values["importance"], 0.0), 1.0)
@@ -449,7 +443,7 @@ class Image(NamedTuple):
         )
 
     def dump(self) -> str:
-        """JSON: bytes in base 64."""
+        """Return JSON, with bytes in base 64."""
         columns = dict(zip(SCALARS + ACCESS, self.scalars + self.access, strict=True))
         vectors = {name: base64.b64encode(blob).decode() for name, blob in self.vectors.items()}
         texts = dict(zip(TEXTS, self.texts, strict=True))
@@ -464,7 +458,7 @@ class Image(NamedTuple):
 
     @classmethod
     def load(cls, text: str) -> Image:
-        """Read what :meth:`dump` wrote."""
+        """Parse the text of :meth:`dump`."""
         found = json.loads(text)
         return cls(
             found["id"],
@@ -474,17 +468,13 @@ class Image(NamedTuple):
             None if found["covariance"] is None else tuple(found["covariance"]),
             tuple(found["body"][name] for name in TEXTS),
             {name: base64.b64decode(blob) for name, blob in found["vectors"].items()},
-            # The log of version 1 has none.
+            # Logs of version 1 have no visits.
             tuple(Visit(*visit) for visit in found.get("visits", ())),
         )
 
 
 def in_order(images: Mapping[int, Image], ids: Sequence[int]) -> list[Image]:
-    """Return images that were read in the order of the ids.
-
-    Raises:
-        UnknownMemoryError: naming the ids that are not there.
-    """
+    """Return images in order of the ids, or raise ``UnknownMemoryError``."""
     missing = [id for id in ids if id not in images]
     if missing:
         shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")

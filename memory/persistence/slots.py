@@ -1,4 +1,4 @@
-"""Slots of vectors: one per encoder, at most ``SLOTS`` in a store. Each call is within a transaction."""
+"""Slots of vectors: one per encoder, at most ``SLOTS`` per store. Calls run within a transaction."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def read_slots(connection: Connection) -> dict[str, Slot]:
 
 
 def add_slot(connection: Connection, slots: dict[str, Slot], name: str, dim: int) -> Slot:
-    """Return the slot of this name, made where there is none.
+    """Return the slot of this name; create it if needed.
 
     Raises:
         DimensionError: it exists with another length.
-        ValueError: no number is left, and each of the others has a vector.
+        ValueError: all numbers are used by encoders with vectors.
     """
     if name not in slots:
         if len(slots) == SLOTS:
@@ -29,21 +29,21 @@ def add_slot(connection: Connection, slots: dict[str, Slot], name: str, dim: int
         numbers = {slot.number for slot in slots.values()}
         number = next((each for each in range(SLOTS) if each not in numbers), None)
         if number is None:
-            raise ValueError(f"a store has at most {SLOTS} encoders; there is no room for {name!r}")
+            raise ValueError(f"a store has at most {SLOTS} encoders, so {name!r} does not fit")
         connection.execute(
             "INSERT INTO slot (slot, name, dim, crc) VALUES (?, ?, ?, ?)",
             (number, name, dim, checksums.SLOT.sum((number, dim), name.encode())),
         )
         slots[name] = Slot(number, dim)
     if slots[name].dim != dim:
-        raise DimensionError(f"the {name!r} vector has {dim} numbers, the store takes {slots[name].dim}")
+        raise DimensionError(f"the {name!r} vector has {dim} numbers, but the store takes {slots[name].dim}")
     return slots[name]
 
 
 def drop_empty_slots(connection: Connection, slots: dict[str, Slot]) -> None:
-    """Make room for other encoders: delete those without a single vector, but not the default one.
+    """Delete slots without vectors to make room, except the default one.
 
-    It looks at all vectors, and is therefore left until a number is needed.
+    It reads all vectors, so it runs only when a number is needed.
     """
     used = {number for number, _ in connection.execute(engine_of(connection).vector_counts)}
     for name in [name for name, slot in slots.items() if slot.number not in used and name != DEFAULT_SLOT]:

@@ -1,4 +1,4 @@
-"""SQL that every engine takes: question marks for parameters, rows as tuples."""
+"""SQL types shared by all engines: question marks for parameters, rows as tuples."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from memory.errors import StoreVersionError
 
 
 class Cursor(Protocol):
-    """Rows that a statement gives."""
+    """Result rows of a statement."""
 
     def fetchone(self) -> Any:
         """Return the next row, or ``None``."""
 
     def fetchmany(self, size: int, /) -> list[Any]:
-        """Return so many of them."""
+        """Return up to ``size`` rows."""
 
     def fetchall(self) -> list[Any]:
-        """Return all that are left."""
+        """Return all remaining rows."""
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the rows."""
 
 
 class Connection(Protocol):
-    """A connection within a transaction of its caller."""
+    """Connection within a transaction of its caller."""
 
     @property
     def in_transaction(self) -> bool:
@@ -35,26 +35,20 @@ class Connection(Protocol):
         """Run a statement."""
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object:
-        """Run a statement for each of the parameters."""
+        """Run a statement once per parameter sequence."""
 
 
 class Condition(NamedTuple):
-    """A part of a WHERE clause over ``memory AS m``.
-
-    Attributes:
-        sql: with question marks.
-        parameters: for them.
-    """
+    """Part of a WHERE clause over ``memory AS m``."""
 
     sql: str
     parameters: tuple[Any, ...]
 
 
 class Migration(NamedTuple):
-    """From one version of a schema to the next.
+    """Step from one schema version to the next.
 
     Attributes:
-        summary: what it does.
         statements: SQL, run in order within one transaction.
     """
 
@@ -63,10 +57,10 @@ class Migration(NamedTuple):
 
 
 def check_version(found: int, *, latest: int, name: str) -> None:
-    """Raise :class:`StoreVersionError` when a store is newer than this release."""
+    """Raise :class:`StoreVersionError` if a store is newer than this release."""
     if found > latest:
         raise StoreVersionError(
-            f"{name} has schema version {found}, this release reads up to {latest}: update the library"
+            f"{name} has schema version {found}, but this release reads up to {latest}. Update the library"
         )
 
 
@@ -79,7 +73,7 @@ def where(conditions: Sequence[Condition]) -> tuple[str, list[Any]]:
 
 
 def read_maps(connection: Connection) -> list[str]:
-    """Return the maps that there are, by one look into the index each."""
+    """Return the existing maps, with one index lookup each."""
     rows = connection.execute(
         "WITH RECURSIVE maps (map_id) AS (SELECT min(map_id) FROM memory UNION ALL"
         " SELECT (SELECT min(map_id) FROM memory WHERE map_id > maps.map_id) FROM maps"

@@ -1,4 +1,4 @@
-"""The visits of merged memories: a row of ``visited`` for each that has some."""
+"""Visits of merged memories: one row of ``visited`` per memory with visits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memory.persistence.sql import Connection
 from memory.query import Filter
 from memory.types import MOST_COUNT, Visit, check_visits
 
-#: Bytes of a visit: first_ns, last_ns and sights.
+#: Bytes per visit: first_ns, last_ns and sights.
 VISIT_BYTES = 24
 INSERT = (
     "INSERT INTO visited (id, first_ns, last_ns, visits, crc) VALUES (?, ?, ?, ?, ?)"
@@ -27,11 +27,11 @@ INSERT = (
 
 
 class VisitTimes(NamedTuple):
-    """Memories with a visit within a time.
+    """Memories with a visit within a time range.
 
     Attributes:
         ids: (n,) int64, rising.
-        first_ns: (n,) int64, when each was first seen within it.
+        first_ns: (n,) int64 time of the first observation within it.
     """
 
     ids: NDArray[np.int64]
@@ -39,12 +39,12 @@ class VisitTimes(NamedTuple):
 
 
 def pack(visits: Iterable[Visit]) -> bytes:
-    """Three little-endian int64 a visit."""
+    """Return three little-endian int64 per visit."""
     return np.array(list(visits), dtype="<i8").tobytes()
 
 
 def unpack(id: int, blob: bytes | None) -> tuple[Visit, ...]:
-    """The visits of a memory; none without a row.
+    """Return the visits of a memory; none without a row.
 
     Raises:
         CorruptStoreError: they are damaged.
@@ -52,38 +52,38 @@ def unpack(id: int, blob: bytes | None) -> tuple[Visit, ...]:
     if blob is None:
         return ()
     if not blob or len(blob) % VISIT_BYTES:
-        raise CorruptStoreError(f"memory {id} has {len(blob)} bytes of visits: run check(repair=True)")
+        raise CorruptStoreError(f"memory {id} has {len(blob)} bytes of visits. Run check(repair=True)")
     try:
         rows = np.frombuffer(blob, "<i8").reshape(-1, 3)
         return check_visits(np.minimum(rows, (2**63 - 1, 2**63 - 1, MOST_COUNT)).tolist())
     except ValueError as error:
         raise CorruptStoreError(
-            f"memory {id} has damaged visits ({error}): run check(repair=True)"
+            f"memory {id} has damaged visits ({error}). Run check(repair=True)"
         ) from error
 
 
 def write(connection: Connection, visits: Mapping[int, tuple[Visit, ...]]) -> None:
-    """Make the visits of memories these; those without any must have no row."""
+    """Set the visits of memories; those with none must not have a row."""
     rows = [(id, kept[0].first_ns, kept[-1].last_ns, pack(kept)) for id, kept in visits.items() if kept]
     if rows:
         connection.executemany(INSERT, [(*row, VISITED.sum(row[:3], row[3])) for row in rows])
 
 
 def delete(connection: Connection, ids: Iterable[int]) -> None:
-    """Take the visits of memories away."""
+    """Delete the visits of memories."""
     connection.executemany("DELETE FROM visited WHERE id = ?", [(id,) for id in ids])
 
 
 def visited_after(connection: Connection, time_ns: int) -> VisitTimes:
-    """Memories whose last visit ends after a time, with when it ends instead of when it began."""
+    """Return memories whose last visit ends after a time, with that end as ``first_ns``."""
     rows = connection.execute("SELECT id, last_ns FROM visited WHERE last_ns > ? ORDER BY id", (time_ns,))
     found = np.array(rows.fetchall(), dtype=np.int64).reshape(-1, 2)
     return VisitTimes(found[:, 0], found[:, 1])
 
 
-def overlapping(connection: Connection, first_ns: int, last_ns: int) -> VisitTimes:
-    """Which memories have a visit that shares a nanosecond with a time, both ends included."""
-    # All of it from the index, but for what began earlier: there the visits themselves are looked at.
+def overlaps(connection: Connection, first_ns: int, last_ns: int) -> VisitTimes:
+    """Return memories with a visit that overlaps a time range, both ends included."""
+    # The index covers all but visits that began earlier, which are read in full.
     rows = connection.execute(
         "SELECT id, first_ns FROM visited WHERE first_ns BETWEEN ? AND ?", (first_ns, last_ns)
     ).fetchall()
@@ -102,30 +102,29 @@ def overlapping(connection: Connection, first_ns: int, last_ns: int) -> VisitTim
 def select_seen(
     connection: Connection, filter: Filter, *, limit: int | None = None
 ) -> tuple[NDArray[np.int64], int]:
-    """Memories that match, with the filter's time as that of any of their sights that is known.
+    """Return memories that match, where the filter's time may be that of any known observation.
 
-    A memory with visits is there where one of them shares a nanosecond with the time; others, and those of
-    stores from before there were visits, by ``time_ns``.
+    A memory with visits matches if one of them overlaps the time range; others match by ``time_ns``.
 
     Returns:
-        (n,) int64 ids in the order of when they were first seen within it, ties by id; and how many there
-        are, whatever the limit.
+        (n,) int64 ids in order of the first observation within the range, ties by id; and their number
+        without the limit.
     """
     if filter.between_ns is None:
-        raise ValueError("between_ns is needed: it says when the memories were seen")
+        raise ValueError("give between_ns, the time range of the observations")
     first, last = filter.between_ns
     engine = engine_of(connection)
     ids = engine.select_ids(connection, filter, order="oldest", limit=limit)
     full = limit is not None and len(ids) == limit
     total = engine.count_matches(connection, filter) if full else len(ids)
-    merged = overlapping(connection, first, last)
+    merged = overlaps(connection, first, last)
     kept = engine.select_among(connection, replace(filter, between_ns=None), merged.ids)
     merged_ids, merged_first = merged.ids[kept], merged.first_ns[kept]
     if not len(merged_ids):
         return ids, total
     own = engine.times_of(connection, merged_ids)
     total += int(((own < first) | (own > last)).sum())
-    # Of the others the limit left all that count: merged ones only move to the front, or come in addition.
+    # The limit kept enough of the others: merged memories only move to the front or are added.
     ids = ids[~among(ids, merged_ids)]
     found = np.concatenate([ids, merged_ids])
     when = np.concatenate([engine.times_of(connection, ids), merged_first])

@@ -1,7 +1,7 @@
-"""The words that a store has, and which of them a word that is asked for means.
+"""Words of a store, and their match with the words of a query.
 
-The text index holds words as they were written, but folded. A word of a question stands for all of them with
-its stem, which are looked up in the vocabulary of the index: stems can change without a migration.
+The text index holds words as written, but folded. A query word stands for all words of the index with its
+stem, so that stems can change without a migration.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import re
 from memory.persistence.sql import Connection
 from memory.wording import fold, forms, nearest, stem
 
-#: Words with the same beginning that are looked at.
+#: Most words with the same beginning that are compared.
 MOST_TERMS = 65536
 _ENGLISH = re.compile(r"[a-z]+")
-#: Letters of a stem that its forms surely share: city and cities, but not only the c.
+#: Letters of a stem that its forms share: city and cities have more than the c in common.
 _LEAST = 3
 
 
 def siblings(connection: Connection, word: str) -> list[str]:
-    """The words of a store that have the stem of a folded word; itself where it is not a plain word."""
+    """Return the words of a store with the stem of a folded word; only itself if it is not a plain word."""
     if not _ENGLISH.fullmatch(word):
         return [word]
     root = stem(word)
@@ -33,7 +33,7 @@ def siblings(connection: Connection, word: str) -> list[str]:
 
 
 def corrections(connection: Connection, text: str) -> dict[str, str]:
-    """For words of a text that the store has in no form, the word of the store that is nearly the same."""
+    """Return, for words that the store does not have in any form, its most similar word."""
     found = {}
     for word in dict.fromkeys(text.split()):
         folded = plain(word)
@@ -48,11 +48,11 @@ def corrections(connection: Connection, text: str) -> dict[str, str]:
 
 
 def plain(word: str) -> str:
-    """A word as the index has it, without marks before and after it."""
+    """Return a word as the index has it, without punctuation around it."""
     return re.sub(r"^\W+|\W+$", "", fold(word))
 
 
 def _terms(connection: Connection, beginning: str) -> list[tuple[str, int]]:
-    """Words that begin so, and how many memories have each; of a connection for reading, which knows them."""
+    """Return words with this beginning and their number of memories; needs a reading connection."""
     sql = "SELECT term, doc FROM vocabulary WHERE term >= ? AND term < ? LIMIT ?"
     return connection.execute(sql, (beginning, beginning + "\U0010ffff", MOST_TERMS)).fetchall()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from memory.merging.tracked import things_of
+from memory.merging.tracks import things_of
 from memory.query import Filter
 from memory.store import MemoryStore
 from memory.types import Memory

@@ -72,7 +72,7 @@ def _detail(id: int, entry: LogEntry) -> str:
     """What an operation says about a memory."""
     if entry.undoes is not None:
         return f"operation {entry.undoes} was taken back"
-    said = entry.told()
+    said = entry.readable_detail()
     why = str(said.get("reason", ""))
     if isinstance(said.get("kept"), list) and id in entry.added:
         why = str(said["kept"][entry.added.index(id)])

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from memory.config import TierOptions
 from memory.index.base import TAIL_LIMIT
-from memory.index.calibration import reached
-from memory.index.effort import Calibration
+from memory.index.calibration import efforts_by_aim
+from memory.index.effort import IndexCalibration
 from memory.index.kinds import KINDS, IndexKind, check_store_kind
 from memory.index.neighbours import unit_rows
 from memory.index.tiered import TieredIndex
@@ -54,7 +54,7 @@ class Indexes:
         self._runs = False  # Whether what it needs is known to be here.
         self._tiers = tiers
         #: What the files hold: the operation that each index was up to date with, and what was measured.
-        self._on_disk: dict[str, tuple[int, Calibration | None]] = {}
+        self._on_disk: dict[str, tuple[int, IndexCalibration | None]] = {}
         self._mover = Mover(self._move_on, tiers.budget)
 
     def of(self, encoder: str, count: int) -> TieredIndex:
@@ -107,7 +107,7 @@ class Indexes:
     def describe(self, index: TieredIndex, aim: float, *, share: float = 1.0) -> str:
         """Return which index answers a single query, and what it does where such a share of rows counts."""
         kind = KINDS["flat"] if index.tiers[1] is None else self._kind
-        return f"{kind.name}: {index.told(aim, share=share)}"
+        return f"{kind.name}: {index.describe(aim, share=share)}"
 
     def follow(self, generation: int) -> None:
         """Catch up with the store, which is at this operation; the lock is held."""
@@ -147,7 +147,7 @@ class Indexes:
                 name = None if long_term is None else type(long_term).__name__
                 older = 0 if long_term is None else len(long_term)
                 found[encoder] = Tier(
-                    len(recent), older, index.waiting, name, index.nbytes, reached(long_term)
+                    len(recent), older, index.waiting, name, index.nbytes, efforts_by_aim(long_term)
                 )
             return found
 
@@ -229,7 +229,7 @@ class Indexes:
         return more
 
 
-def _version(index: TieredIndex) -> tuple[int, Calibration | None]:
+def _version(index: TieredIndex) -> tuple[int, IndexCalibration | None]:
     """What a file of the index would hold."""
     long_term = index.tiers[1]
     return index.generation, None if long_term is None else long_term.calibration

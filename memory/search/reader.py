@@ -278,7 +278,9 @@ class StoreReader:
             raise UnknownMemoryError(f"there never was a memory {what}")
         memory = self._database.present([what], vectors=False)
         known = memory[0] if memory else None
-        return explained(what, history, known, self._database.sighted(what), self._database.trusts())
+        return explained(
+            what, history, known, self._database.observation_count(what), self._database.trusts()
+        )
 
     def log(self, after: int = 0, *, limit: int | None = None) -> list[LogEntry]:
         """What was done, by rising number; each can be given to :meth:`undo`."""

@@ -241,7 +241,7 @@ class Retriever:
 
     def _fitting(self, query: Query, sentence: Sentence, vector: NDArray[np.float32] | None) -> Ranking:
         """What fits a sentence best, and is similar to a vector where there is one."""
-        having = self._database.having(sentence.words)
+        having = self._database.ids_by_word(sentence.words)
         chosen = self._looked_up(query.where)
         with self._lock:
             columns = self._follow()

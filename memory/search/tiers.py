@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from memory.index.effort import Reached
+from memory.index.effort import AimEffort
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Tier:
     waiting: int
     index: str | None
     bytes: int
-    reached: tuple[Reached, ...] | None = None
+    reached: tuple[AimEffort, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

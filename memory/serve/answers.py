@@ -70,7 +70,7 @@ def entry_answer(entry: LogEntry, *, touched: int, undone: bool) -> dict[str, An
         undone: whether it was taken back.
     """
     ids = {"first": entry.added[0], "last": entry.added[-1]} if entry.added else None
-    detail = {name: value for name, value in entry.told().items() if name in _TOLD}
+    detail = {name: value for name, value in entry.readable_detail().items() if name in _TOLD}
     return {
         "generation": entry.generation,
         "time_ns": entry.time_ns,

@@ -1,4 +1,4 @@
-"""What one store has and another should: sent batch by batch, and there once, whatever breaks between."""
+"""Synchronization of stores, batch by batch: each memory arrives exactly once, even if a link breaks."""
 
 from memory.persistence.log.batches import Batch, Position
 from memory.sync.inbox import Inbox, Receiver

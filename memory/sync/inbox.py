@@ -1,4 +1,4 @@
-"""Where batches arrive."""
+"""Receiving side of a synchronization."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from memory.persistence.database import Database
 from memory.persistence.log.batches import Batch, Position
 from memory.persistence.log.reception import PeerState, Receipt
 
-#: Points of a history that are told to a sender, which looks for the newest that it knows.
+#: Points of the receiver's history sent to a sender, which looks for the newest one that it knows.
 MOST_POINTS = 100
 
 
 class Receiver(Protocol):
-    """A store that is sent to, here or elsewhere."""
+    """A store that receives batches, on this computer or elsewhere."""
 
     def position(self, store: str) -> Position:
-        """How far it is with a store."""
+        """Return how far this store is with another."""
 
     def receive(self, batch: Batch) -> Receipt:
-        """Take a batch; returns when it is on the disk there."""
+        """Store a batch; return once it is durable."""
 
 
 class Inbox:
-    """A store on this computer, or on a PostgreSQL server.
+    """A receiving store on this computer or on a PostgreSQL server.
 
     Args:
         database: open for writing.
-        may_undo: whether merges may be taken back to change what they were made of: only the owner of a
-            store on a server may.
+        may_undo: True if merges may be undone to change their parts; on a server, only the store's owner may.
     """
 
     def __init__(self, database: Database, *, may_undo: bool = True) -> None:
@@ -38,7 +37,7 @@ class Inbox:
         self._known: dict[str, PeerState] = {}
 
     def position(self, store: str) -> Position:
-        """How far this store is with another, see :class:`Receiver`."""
+        """Return how far this store is with another."""
         with self._lock:
             known = self._of(store)
             self._database.follow(known)
@@ -47,7 +46,7 @@ class Inbox:
             )
 
     def receive(self, batch: Batch) -> Receipt:
-        """Do what a batch says, see :func:`memory.persistence.log.reception.receive`."""
+        """Store a batch, see :func:`memory.persistence.log.reception.receive`."""
         with self._lock:
             return self._database.receive(batch, self._of(batch.store), may_undo=self._may_undo)
 

@@ -1,4 +1,4 @@
-"""What a store has that a receiver lacks, by its own log: that is the outbox, and nothing else is kept."""
+"""Sending side of a synchronization: reads what a receiver lacks from the store's own log."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from numpy.typing import NDArray
 
 from memory.errors import ForkedStoreError
 from memory.persistence.database import Database
-from memory.persistence.ids import joined
+from memory.persistence.ids import concat
 from memory.persistence.log.batches import Batch, PartialTransfer, Point, Position, ids_of, runs_of
 from memory.persistence.log.reception import PeerState
 from memory.types import check_text
 
-#: Memories of a batch.
+#: Memories per batch.
 PORTION = 500
 
 
 class Outbox:
-    """Makes batches.
+    """Source of batches for a receiver.
 
     Args:
-        database: of the store, which may be open for reading only while another process writes.
-        robot: whose it is.
-        portion: memories of a batch.
-        forked: go on from what is common where the store was put back as it had been before.
-        maps: of which memories are sent; all without it.
-        shared: what it sends is for a robot that asked what others saw.
+        database: the store; read-only is enough, and another process may write meanwhile.
+        robot: name of the robot that owns the store.
+        portion: memories per batch.
+        forked: continue from the common history if the store was restored from a backup.
+        maps: maps whose memories are sent; None: all.
+        shared: the batches are for a robot that pulls what others saw.
     """
 
     def __init__(
@@ -42,9 +42,7 @@ class Outbox:
         shared: bool = False,
     ) -> None:
         if not check_text("robot", robot).strip() or portion < 1:
-            raise ValueError(
-                f"a robot needs a name, and a batch at least one memory; got {robot!r}, {portion}"
-            )
+            raise ValueError(f"give a robot name and a portion of at least 1, got {robot!r} and {portion}")
         self._database, self._portion = database, portion
         self.store, self.robot = database.store, robot
         self._forked, self._maps, self._shared = forked, maps, shared
@@ -55,10 +53,10 @@ class Outbox:
         return self._database.generation
 
     def start(self, position: Position) -> tuple[Point, bool]:
-        """From where to go on, and whether the receiver has what is of another history.
+        """Return the point to continue from, and True if the receiver has another history after it.
 
         Raises:
-            ForkedStoreError: it has, and that was not said to be all right.
+            ForkedStoreError: the receiver has another history, and ``forked`` is False.
         """
         points = [Point(0, self._identity(0)), *position.points]
         common = next(point for point in reversed(points) if self._has(point))
@@ -66,31 +64,31 @@ class Outbox:
             return common, False
         if not self._forked:
             raise ForkedStoreError(
-                f"the other side has {self.robot} up to operation {points[-1].generation} of a history that"
-                f" is not this store's, which agrees up to {common.generation} only: this one was put back as"
-                " it had been before, or is a copy of one that goes on elsewhere. --forked goes on from"
-                " there; what had come since stays, and is not changed any more"
+                f"the other store has operations of {self.robot} up to {points[-1].generation}, but this"
+                f" store shares only those up to {common.generation}. It was restored from a backup, or is"
+                " a copy of a store that continued elsewhere. Use --forked to continue from there; what the"
+                " other store received since stays unchanged"
             )
         return common, True
 
     def batches(self, position: Position) -> Iterator[Batch]:
-        """What is new, the most important first, after what changed and went; none where nothing is."""
+        """Yield changes and removals, then new memories by falling importance; nothing if nothing is new."""
         since, forked = self.start(position)
         generation = self._database.generation
         if generation == since.generation:
             return
         until = Point(generation, self._identity(generation))
         changes = self._database.changes(since.generation)
-        # Of a history that was given up nothing counts as sent.
+        # After a fork, earlier transfers do not count.
         partial = () if forked else position.partial
-        known = np.unique(joined([ids_of(part.ids) for part in partial]))
-        sent = self._unchanged(partial)
+        known = np.unique(concat([ids_of(part.ids) for part in partial]))
+        sent = self._delivered_ids(partial)
         vanished = np.setdiff1d(known, self._database.columns(known.tolist()).ids)
         gone = np.setdiff1d(np.union1d(changes.removed, vanished), sent)
-        left_out = np.union1d(sent, self._theirs(position.store))
-        ids = joined([
-            self._of_maps(np.setdiff1d(changes.changed, left_out)),
-            self._by_importance(self._of_maps(np.setdiff1d(changes.added, left_out))),
+        left_out = np.union1d(sent, self._received_from(position.store))
+        ids = concat([
+            self._in_maps(np.setdiff1d(changes.changed, left_out)),
+            self._by_importance(self._in_maps(np.setdiff1d(changes.added, left_out))),
         ])  # fmt: skip
         if not len(ids) and not len(gone) and not position.partial:
             return
@@ -107,23 +105,23 @@ class Outbox:
                 memories=self._database.present(np.sort(ids[start : start + self._portion]).tolist()),
                 gone=gone.tolist() if start == 0 else [],
                 sent_ns=time.time_ns(),
-                forked=forked and start == 0,  # From then on the receiver goes on with this history.
+                forked=forked and start == 0,  # The receiver then continues with this history.
                 shared=self._shared,
                 progress=(min(start + self._portion, len(ids)), len(ids)),
             )
 
-    def _unchanged(self, partial: Sequence[PartialTransfer]) -> NDArray[np.int64]:
-        """What came of sends that did not end, and did not change since."""
+    def _delivered_ids(self, partial: Sequence[PartialTransfer]) -> NDArray[np.int64]:
+        """Return the ids that unfinished transfers delivered and that have not changed since."""
         found = []
         for part in partial:
             later = self._database.changes(part.until.generation)
-            # What was gone and is there again counts as added.
-            touched = joined([later.added, later.changed, later.removed])
+            # An id that was removed and restored counts as added.
+            touched = concat([later.added, later.changed, later.removed])
             found.append(np.setdiff1d(ids_of(part.ids), touched))
-        return np.unique(joined(found))
+        return np.unique(concat(found))
 
     def _by_importance(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The most important first, of equal ones the oldest; those without a figure count as middling."""
+        """Sort by falling importance, then by age; unknown importance counts as 0.5."""
         if not len(ids):
             return ids
         columns = self._database.columns(ids.tolist())
@@ -131,15 +129,15 @@ class Outbox:
         found: NDArray[np.int64] = columns.ids[order]
         return found
 
-    def _of_maps(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _in_maps(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         if self._maps is None or not len(ids):
             return ids
         columns = self._database.columns(ids.tolist())
         found: NDArray[np.int64] = columns.ids[np.isin(np.array(columns.map_ids, dtype=np.str_), self._maps)]
         return found
 
-    def _theirs(self, store: str) -> NDArray[np.int64]:
-        """(n,) int64: what came from the receiver, or was merged from something that did."""
+    def _received_from(self, store: str) -> NDArray[np.int64]:
+        """Return the (n,) int64 ids that came from the receiver, or were merged from such memories."""
         known = PeerState(store)
         self._database.follow(known)
         found = set(known.ids().tolist())

@@ -1,4 +1,4 @@
-"""Lists of what robots have asked for, so that each of their requests goes on where the one before ended."""
+"""Pull requests in progress, so that each request of a robot continues where the last one ended."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence.ids import joined
+from memory.persistence.ids import concat
 from memory.persistence.log.batches import Batch, PartialTransfer, Point, Position, ids_of
 from memory.sync.outbox import Outbox
 
-#: Robots whose lists are kept; those who asked last.
-_KEPT = 16
+#: Pulls kept in memory; the least recently used go first.
+_MOST_PULLS = 16
 
 
 @dataclass(eq=False)
 class _Pull:
-    """A list under way.
+    """A pull in progress.
 
     Attributes:
-        batches: the rest of it.
-        points: where the receiver was when it began.
-        generation: of the sending store then.
-        came: (n,) int64, rising: what the receiver has of sends that did not end, this one among them.
+        batches: remaining batches.
+        points: the receiver's position at the start.
+        generation: generation of the sending store at the start.
+        came: (n,) int64 rising ids that the receiver has from unfinished transfers, including this one.
     """
 
     batches: Iterator[Batch]
@@ -34,13 +34,13 @@ class _Pull:
     generation: int
     came: NDArray[np.int64]
 
-    def goes_on(self, position: Position, generation: int) -> bool:
-        """Whether nothing was written since, and the receiver has what was sent and nothing else."""
+    def continues(self, position: Position, generation: int) -> bool:
+        """Return True if nothing was written since, and the receiver has exactly what was sent."""
         same = self.generation == generation and self.points == position.points
-        return same and np.array_equal(self.came, _came(position.partial))
+        return same and np.array_equal(self.came, _received_ids(position.partial))
 
     def take(self) -> Batch | None:
-        """The next batch, which counts as having come."""
+        """Return the next batch and count it as received."""
         batch = next(self.batches, None)
         if batch is not None:
             ids = [memory.id for memory in batch.memories if memory.id is not None]
@@ -49,9 +49,9 @@ class _Pull:
 
 
 class Pulls:
-    """Answers robots that ask batch by batch; a list is made once and not for each of its batches.
+    """Answers to robots that pull batch by batch; the batches of a pull are planned once.
 
-    Nothing is lost with them: a robot that is not where its list ended gets a new one, of what it lacks.
+    Losing a pull is harmless: a robot without one gets a new one with what it lacks.
     """
 
     def __init__(self) -> None:
@@ -59,27 +59,27 @@ class Pulls:
         self._lock = threading.Lock()
 
     def next(self, outbox: Outbox, position: Position, maps: Sequence[str] | None) -> Batch | None:
-        """The next batch for a robot; ``None`` where nothing is new.
+        """Return the next batch for a robot, or ``None`` if nothing is new.
 
         Args:
             outbox: of the store, for this robot.
-            position: where the robot is.
-            maps: that it asks for.
+            position: the robot's position.
+            maps: requested maps.
         """
         key = position.store, outbox.robot, None if maps is None else tuple(maps)
         with self._lock:
             pull = self._lists.pop(key, None)
             generation = outbox.generation
-            if pull is None or not pull.goes_on(position, generation):
-                came = _came(position.partial)
+            if pull is None or not pull.continues(position, generation):
+                came = _received_ids(position.partial)
                 pull = _Pull(outbox.batches(position), position.points, generation, came)
             batch = pull.take()
             if batch is not None and batch.whole is None:
                 self._lists[key] = pull
-                while len(self._lists) > _KEPT:
+                while len(self._lists) > _MOST_PULLS:
                     self._lists.popitem(last=False)
             return batch
 
 
-def _came(partial: Sequence[PartialTransfer]) -> NDArray[np.int64]:
-    return np.unique(joined([ids_of(part.ids) for part in partial]))
+def _received_ids(partial: Sequence[PartialTransfer]) -> NDArray[np.int64]:
+    return np.unique(concat([ids_of(part.ids) for part in partial]))

@@ -1,4 +1,4 @@
-"""A store behind ``recall serve``, over HTTP."""
+"""HTTP client of ``recall serve`` for synchronization."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from memory.persistence.log.batches import Batch, Position
 from memory.persistence.log.reception import Receipt
 from memory.sync.wire import batch_json, batch_of, position_json, position_of
 
-#: Bytes that are sent at once, and that wait on this computer: of a slow link each may take as long as the
-#: timeout, which is of silence.
+#: Bytes sent at once, and bytes that the socket buffers. Both are small, because the timeout covers one
+#: portion on a slow link.
 _PORTION, _WAITING = 16384, 65536
 
 
 def is_service(word: str) -> bool:
-    """Whether a word is the address of a service."""
+    """Return True if a word is the address of a service."""
     return word.startswith(("http://", "https://"))
 
 
 class ServiceClient:
-    """Sends to a service, and asks it what others saw.
+    """Client that sends to a service, and pulls from it what other robots saw.
 
     Args:
-        address: ``http://host:port`` or ``https://host``, perhaps with a path before ``/api``.
-        token: that it asks for.
-        rate: bytes a second that are sent at most, on average; ``None`` for no limit.
-        timeout_s: seconds without an answer after which it counts as away.
+        address: ``http://host:port`` or ``https://host``, optionally with a path before ``/api``.
+        token: access token of the service.
+        rate: average limit in bytes per second; ``None`` for no limit.
+        timeout_s: seconds without an answer after which the service counts as unreachable.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ServiceClient:
     ) -> None:
         parts = urlsplit(address)
         if not is_service(address) or parts.hostname is None:
-            raise ValueError(f"{address} is no address of a service: http://host:port")
+            raise ValueError(f"{address} is not the address of a service. Use http://host:port")
         self.address, self._token, self._rate, self._timeout_s = address, token, rate, timeout_s
         self._path = parts.path.rstrip("/")
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -54,21 +54,21 @@ class ServiceClient:
     def receive(self, batch: Batch) -> Receipt:
         """See :class:`memory.sync.inbox.Receiver`."""
         found = self._ask("POST", "/api/sync", {"batch": batch_json(batch)})
-        # A service of an earlier release says nothing of clocks.
+        # A service of an earlier release sends no clock fields.
         return Receipt(**{name: found[name] for name in Receipt._fields if name in found})
 
     def pull(self, position: Position, *, name: str, maps: list[str] | None) -> Batch | None:
-        """The next batch of what others saw."""
+        """Return the next batch of what others saw."""
         body = {"position": position_json(position), "name": name, "maps": maps}
         found = self._ask("POST", "/api/pull", body)["batch"]
         return None if found is None else batch_of(found)
 
     def store(self) -> str:
-        """Random name of the store that it serves."""
+        """Return the random name of the service's store."""
         return self.position("-").store
 
     def close(self) -> None:
-        """Let go of the connection; the next request makes another."""
+        """Close the connection; the next request opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -92,23 +92,25 @@ class ServiceClient:
             raw, status = answer.read(), answer.status
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise SyncError(f"{self.address} cannot be reached: {error or type(error).__name__}") from error
+            raise SyncError(f"cannot reach {self.address}: {error or type(error).__name__}") from error
         try:
             found = json.loads(raw)
             if status == 200 and isinstance(found, dict):
                 return found
             problem = found["error"]
-            said, sort = str(problem["message"]), str(problem["type"])
+            message, sort = str(problem["message"]), str(problem["type"])
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{self.address}{path}: no answer of recall serve (status {status})") from error
+            raise DataError(
+                f"{self.address}{path}: not an answer of recall serve (status {status}). Check the address"
+            ) from error
         if sort == "stale":
-            raise StaleSyncError(said)
+            raise StaleSyncError(message)
         if sort == "too_large":
-            said += "; send fewer memories at once (--batch)"
-        raise SyncError(f"{self.address} refuses: {said}")
+            message += ". Send fewer memories at once (--batch)"
+        raise SyncError(f"{self.address} refused the request: {message}")
 
     def _wait(self, size: int) -> None:
-        """Until so many bytes may be sent."""
+        """Wait until this many bytes may be sent."""
         if self._rate is not None and size:
             now = time.monotonic()
             time.sleep(max(self._free_at - now, 0.0))

@@ -1,4 +1,4 @@
-"""Sending until the other side has everything."""
+"""Transfer between stores until the receiver has everything."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from memory.sync.inbox import Inbox, Receiver
 from memory.sync.outbox import Outbox
 from memory.sync.service import ServiceClient
 
-#: Times that a send begins anew because somebody else sent for the same store meanwhile.
+#: Attempts if another sender updates the same store meanwhile.
 _ATTEMPTS = 5
 
 
 @dataclass
 class SyncReport:
-    """What a send did, as the other side counts.
+    """Result of a transfer, as counted by the receiver.
 
     Attributes:
-        robot: whose memories were sent.
-        added, changed, removed: memories there.
-        kept: changes that the other side did not make: it had forgotten or erased the memory, or merged it
-            for good.
-        batches: that were sent.
-        future: memories that say that they were seen after they came there, by more than a minute.
-        ahead_ns: nanoseconds that this clock is ahead of that of the other side, as the last batch says.
+        robot: name of the robot whose memories were sent.
+        added, changed, removed: memories in the receiving store.
+        kept: changes that the receiver refused, because it had forgotten, erased or finally merged the
+            memory.
+        batches: batches sent.
+        future: memories whose time is more than a minute after their arrival.
+        ahead_ns: nanoseconds that this clock is ahead of the receiver's, measured by the last batch.
     """
 
     robot: str
@@ -41,7 +41,7 @@ class SyncReport:
     ahead_ns: int = 0
 
     def count(self, done: Receipt) -> None:
-        """A batch that was sent."""
+        """Add the receipt of a batch."""
         self.batches += 1
         self.added += done.added
         self.changed += done.changed
@@ -52,26 +52,26 @@ class SyncReport:
             self.ahead_ns = done.ahead_ns
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return dict(vars(self))
 
 
 def sync(
     outbox: Outbox, receiver: Receiver, *, progress: Callable[[int, int], None] | None = None
 ) -> SyncReport:
-    """Send what a receiver lacks; returns when it has everything there was at the start.
+    """Send what a receiver lacks; return when it has everything that existed at the start.
 
-    It may break off at any moment, on either side, and be called again: what had arrived is not sent again,
-    what arrives twice is there once.
+    A transfer may break off at any moment on either side and be repeated: memories that arrived are not sent
+    again, and those that arrive twice are stored once.
 
     Args:
-        outbox: of the store that is sent.
-        receiver: of the other store.
-        progress: called with the memories that are sent and how many there are.
+        outbox: sending store.
+        receiver: receiving store.
+        progress: called with the memories sent and their total.
 
     Raises:
         ForkedStoreError: see :meth:`Outbox.start`.
-        SyncError, StoreError: the other side cannot be reached, or does not take it.
+        SyncError, StoreError: the receiver is unreachable, or refuses the batch.
     """
     report = SyncReport(outbox.robot)
     for attempt in range(_ATTEMPTS):
@@ -94,23 +94,24 @@ def pull(
     name: str = "shared",
     progress: Callable[[int, int], None] | None = None,
 ) -> SyncReport:
-    """Bring a robot what others saw in its maps.
+    """Fetch for a robot what others saw in its maps.
 
-    It is found as all else, with who saw it, but stays apart: it is not sent again, not merged with what the
-    robot saw itself, and what the robot sees of it again counts in its own store only.
+    Queries find it like everything else, with the names of the robots that saw it. But it stays separate: it
+    is not sent again, not merged with the robot's own memories, and later observations of it count only in
+    the robot's store.
 
     Args:
         source: the shared store, or the service that has it.
-        database: of the robot, open for writing.
-        name: as which the robot has the shared store.
-        progress: called with the memories that came and how many there are, as far as that is known.
+        database: the robot's store, open for writing.
+        name: the robot's name for the shared store.
+        progress: called with the memories received and their total, if known.
 
     Raises:
-        SyncError, StoreError: the other side cannot be reached.
+        SyncError, StoreError: the other side is unreachable.
     """
     inbox, maps = Inbox(database), database.maps()
     if isinstance(source, Database):
-        # Whatever was put back there is followed: the robot's own memories are not among it.
+        # Follow a restored shared store too, because the robot's own memories are not in it.
         outbox = Outbox(source, name, maps=maps, shared=True, forked=True)
         return sync(outbox, inbox, progress=progress)
     report, store = SyncReport(name), source.store()

@@ -1,4 +1,4 @@
-"""Batches and positions as plain values, ready for JSON."""
+"""Batches and positions as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from memory.exchange.records import memory_from_record, record_of
 from memory.persistence.log.batches import Batch, PartialTransfer, Point, Position, ids_of, runs_of
 from memory.types import Memory, check_integer, check_text
 
-#: Ids of one run at most: what a message cannot name one by one it must not make a server hold either.
+#: Longest run of ids, so that a short message cannot make a server allocate an unlimited list.
 _MOST_GONE = 1_000_000
 
 
 def position_json(position: Position) -> dict[str, Any]:
-    """Plain values of how far a receiver is."""
+    """Return a receiver's position as plain values."""
     return {
         "store": position.store,
         "points": [list(point) for point in position.points],
@@ -29,11 +29,7 @@ def position_json(position: Position) -> dict[str, Any]:
 
 
 def position_of(found: Mapping[str, Any]) -> Position:
-    """How far a receiver is, from plain values.
-
-    Raises:
-        DataError: a field is missing or wrong.
-    """
+    """Parse a receiver's position, or raise ``DataError``."""
     try:
         robot = found["robot"]
         return Position(
@@ -52,7 +48,7 @@ def position_of(found: Mapping[str, Any]) -> Position:
 
 
 def batch_json(batch: Batch) -> dict[str, Any]:
-    """Plain values of a batch; vectors in half precision, as they are stored."""
+    """Return a batch as plain values; vectors are in half precision, as in the store."""
     return {
         "store": batch.store,
         "robot": batch.robot,
@@ -69,11 +65,7 @@ def batch_json(batch: Batch) -> dict[str, Any]:
 
 
 def batch_of(found: Mapping[str, Any]) -> Batch:
-    """A batch from plain values.
-
-    Raises:
-        DataError: a field is missing or wrong; names it.
-    """
+    """Parse a batch, or raise ``DataError``."""
     try:
         return Batch(
             store=check_text("store", found["store"]),
@@ -102,7 +94,7 @@ def _point(name: str, found: Any) -> Point:
 def _run(found: Any) -> tuple[int, int]:
     first, last = (check_integer("ids", each) for each in found)
     if not 0 < first <= last < first + _MOST_GONE:
-        raise ValueError(f"ids must be runs that rise, got {first} to {last}")
+        raise ValueError(f"ids must be rising runs of at most {_MOST_GONE} ids, got {first} to {last}")
     return first, last
 
 
@@ -125,15 +117,15 @@ def _record(memory: Memory) -> dict[str, Any]:
 
 def _memory(row: int, record: Any) -> Memory:
     try:
-        told = dict(record)
+        fields = dict(record)
         vectors = {
             str(name): np.frombuffer(base64.b64decode(text, validate=True), "<f2").astype(np.float32)
-            for name, text in dict(told.pop("vectors", {})).items()
+            for name, text in dict(fields.pop("vectors", {})).items()
         }
-        memory = memory_from_record(told)
+        memory = memory_from_record(fields)
         return dataclasses.replace(
             memory,
-            id=check_integer("id", told["id"]),
+            id=check_integer("id", fields["id"]),
             embedding=vectors.pop("", None),
             embeddings=vectors,
         )

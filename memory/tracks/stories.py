@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.merging.tracked import TRACKS
+from memory.merging.tracks import TRACKS
 from memory.tracks.collection import Gathered
 from memory.tracks.jumps import pieces_of
 from memory.tracks.phases import Phase, phases_of

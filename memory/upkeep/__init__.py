@@ -1,1 +1,1 @@
-"""Upkeep: merging, forgetting, marking, and moving the maps of robots onto each other."""
+"""Upkeep of a store: merging, forgetting, marking, and alignment of the maps of several robots."""

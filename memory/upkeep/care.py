@@ -1,4 +1,4 @@
-"""What keeps a store small and true: merging, forgetting, states of things, and the end of undo."""
+"""Merging, forgetting, object states, and trimming of the undo log."""
 
 from __future__ import annotations
 
@@ -31,20 +31,19 @@ from memory.upkeep.forgetting import Records, select_to_forget
 from memory.wording.reasons import Reason
 
 Progress = Callable[[str, int, int], None]
-#: Times that a map is gone through at most: what became one may be in one place with others.
+#: Most passes per map; a merged memory may match others.
 _PASSES = 4
 
 
 class Consolidated(NamedTuple):
-    """What consolidation did.
+    """Result of consolidation.
 
     Attributes:
         merged: (result, sources) ids of each merge.
-        forgotten: ids, with the reason of each.
-        generations: of the operations, for :meth:`MemoryStore.undo`.
+        forgotten: reason by forgotten id.
+        generations: operations, for :meth:`MemoryStore.undo`.
         trimmed: old operations that can no longer be undone.
-        failed: ids of what would have been one memory and could not be made so, with the reason; they stay as
-            they were, and the others are not affected.
+        failed: reason by ids of a merge that failed; these memories stay unchanged.
     """
 
     merged: list[tuple[int, tuple[int, ...]]]
@@ -55,13 +54,11 @@ class Consolidated(NamedTuple):
 
 
 class Care:
-    """Merges, forgets, marks and trims.
+    """Merge, forget, mark and trim.
 
     Args:
-        database: of the store.
-        retriever: whose caches follow.
-        observer: whose reservoir follows.
-        config: of the store.
+        retriever: its caches are updated.
+        observer: its reservoir is updated.
         indexes: folder of the caches on the disk.
     """
 
@@ -73,7 +70,7 @@ class Care:
         self._observer = observer
         self._config = config
         self._indexes = indexes
-        # Operations after this one are of the running session.
+        # Operations after this one belong to the running session.
         self._start = database.generation
 
     def forget(self, ids: Iterable[int], *, secure: bool, reason: str) -> int:
@@ -83,13 +80,13 @@ class Care:
             return self._database.remove(gone, detail=detail)
         self._redact_merged(gone)
         with self._observer.lock:
-            # Before, so that after a crash no cache holds what is not in the store; and what was read of
-            # them meanwhile goes afterwards.
-            self._leave_out_of_caches(gone)
+            # Clear the caches before the removal, so that a crash leaves no copy; and after it, in case a
+            # reader filled them meanwhile.
+            self._clear_caches(gone)
             try:
                 return self._database.remove(gone, secure=True, detail=detail)
             finally:
-                self._leave_out_of_caches(gone)
+                self._clear_caches(gone)
 
     def mark(self, ids: Iterable[int], state: State, *, at_ns: int | None, why: str, newest_ns: int) -> int:
         """See :meth:`memory.store.MemoryStore.mark`."""
@@ -107,8 +104,8 @@ class Care:
                 later = [id for id in known if last[id] > moment]
                 if later and state in AWAY:
                     raise ValueError(
-                        f"memory {later[0]} was seen at {last[later[0]]}, after at_ns={moment}: it was not"
-                        f" {state} then"
+                        f"memory {later[0]} was seen at {last[later[0]]}, after at_ns={moment}, so it was not"
+                        f" {state} then. Give a later time"
                     )
             return self._database.mark(known, state, detail={"reason": why, "at_ns": int(moment)})
 
@@ -120,7 +117,8 @@ class Care:
         generations: list[int] = []
         failed: dict[tuple[int, ...], str] = {}
         self._database.flush()
-        # What others saw stays apart from what this robot did, which is sent as its own.
+        # Observations of other robots stay separate from this robot's own memories, which are sent as its
+        # own.
         apart = self._database.shared_ids()
         trust = self._database.trusts()
         maps = self._database.maps()
@@ -132,7 +130,7 @@ class Care:
                 done = self._merge_map(map_id, apart, trust, again, failed)
                 merged += [(result, proposal.ids) for result, _, proposal in done]
                 generations += [generation for _, generation, _ in done]
-                # What became one may now be known to be in one place with others.
+                # A merged memory may now be known to be in one place with others.
                 solid = [proposal.result for _, _, proposal in done if size_of(proposal.result) is not None]
                 again = {(memory.kind, memory.label) for memory in solid}
                 if not again:
@@ -149,8 +147,8 @@ class Care:
                 keep_operations=self._config.undo_keep_operations,
             )
         self._database.tidy()
-        told = {id: str(reason) for id, reason in forgotten.items()}
-        return Consolidated(merged, told, generations, trimmed, failed)
+        reasons_by_id = {id: str(reason) for id, reason in forgotten.items()}
+        return Consolidated(merged, reasons_by_id, generations, trimmed, failed)
 
     def _merge_map(
         self,
@@ -160,11 +158,11 @@ class Care:
         sorts: set[tuple[str, str]] | None,
         failed: dict[tuple[int, ...], str],
     ) -> list[tuple[int, int, MergeProposal]]:
-        """One pass over a map, or over some kinds and labels of it: results, operations and proposals."""
+        """Merge a map once, or some kinds and labels of it; return results, operations and proposals."""
         memories = [
             memory
             for memory in self._memories_of(map_id, apart)
-            # Whom nobody trusts adds nothing to what others saw.
+            # Robots that nobody trusts add nothing to what others saw.
             if trust_of(memory, trust) > 0.0 and (sorts is None or (memory.kind, memory.label) in sorts)
         ]
         by_id = {memory.id: memory for memory in memories}
@@ -175,8 +173,8 @@ class Care:
         ):
             check_deadline()
             with self._observer.lock:
-                if self._changed([by_id[id] for id in proposal.ids]):
-                    continue  # Just seen again, marked or forgotten: another time.
+                if self._has_changed([by_id[id] for id in proposal.ids]):
+                    continue  # Seen again, marked or forgotten meanwhile: leave it for another time.
                 try:
                     result, generation = self._merge(proposal)
                 except (ValueError, TypeError, ArithmeticError) as error:
@@ -188,7 +186,7 @@ class Care:
     def trim(self, *, keep_ns: int | None, keep_operations: int | None) -> TrimReport:
         """See :meth:`memory.store.MemoryStore.trim`."""
         if keep_ns is None and keep_operations is None:
-            raise ValueError("give keep_ns, keep_operations or both: what is to stay")
+            raise ValueError("give keep_ns, keep_operations or both")
         for name, value in (("keep_ns", keep_ns), ("keep_operations", keep_operations)):
             if value is not None and check_integer(name, value) < 0:
                 raise ValueError(f"{name} must not be negative, got {value}")
@@ -202,7 +200,7 @@ class Care:
         return trimmed
 
     def gone_since(self, memories: Sequence[Memory]) -> dict[int, int]:
-        """When those that are gone, or have moved, were found to be, by the robot's clock."""
+        """Return when the memories that are gone or have moved were found to be so, by the robot's clock."""
         found: dict[int, int] = {}
         for memory in memories:
             if memory.state not in AWAY or memory.id is None:
@@ -218,13 +216,13 @@ class Care:
         return found
 
     def _memories_of(self, map_id: str, apart: NDArray[np.int64]) -> list[Memory]:
-        """Those of a map that may be merged, the oldest first, without some."""
+        """Return the memories of a map that may be merged, oldest first."""
         kinds = list(self._config.merging.kinds)
         ids = self._database.ids(Filter(map_id=map_id, kinds=kinds), order="oldest")
         return self._database.present(ids[~np.isin(ids, apart)].tolist())
 
-    def _changed(self, memories: Sequence[Memory]) -> bool:
-        """Whether any of them is not as it was, but for its pose: a re-posing is no reason to wait."""
+    def _has_changed(self, memories: Sequence[Memory]) -> bool:
+        """Return True if a memory changed meanwhile; a new pose alone does not count."""
         self._database.flush()
         try:
             now = self._database.get([memory.id or 0 for memory in memories], vectors=False)
@@ -236,7 +234,7 @@ class Care:
         )
 
     def _merge(self, proposal: MergeProposal) -> tuple[int, int]:
-        """Id of the result, and the operation."""
+        """Merge the memories of a proposal; return the id of the result and the operation."""
         detail: dict[str, Any] = {"reason": proposal.why.to_json(), "sources": list(proposal.ids)}
         if proposal.gone_ns is not None:
             detail["gone_ns"] = proposal.gone_ns
@@ -250,8 +248,8 @@ class Care:
         return applied.ids[0], applied.generation
 
     def _redact_merged(self, ids: Sequence[int]) -> None:
-        """Take from the log what memories were that these were merged from, or into, and that are gone."""
-        self._database.get(ids, vectors=False)  # Says so where one is not there.
+        """Redact in the log the removed memories that these were merged from or into."""
+        self._database.get(ids, vectors=False)  # Raises for unknown ids.
         family, new = set(ids), list(ids)
         while new:
             for entry in self._database.history(new.pop()):
@@ -262,13 +260,13 @@ class Care:
         others = np.array(sorted(family - set(ids)), dtype=np.int64)
         self._database.redact(others[~self._retriever.there(others)])
 
-    def _leave_out_of_caches(self, ids: Sequence[int]) -> None:
-        """Copies of vectors, labels and places go from the files beside the database."""
+    def _clear_caches(self, ids: Sequence[int]) -> None:
+        """Remove copies of vectors, labels and places from the cache files."""
         self._retriever.indexes.drop(self._indexes)
         self._observer.leave_out(ids)
 
     def _forget_over_capacity(self, now_ns: int) -> dict[int, Reason]:
-        """Reasons by id of what is to be forgotten."""
+        """Choose the memories to forget; return the reason by id."""
         capacity, policy = self._config.capacity, self._config.forgetting
         if capacity is None and policy.least is None:
             return {}
@@ -290,7 +288,7 @@ class Care:
         return select_to_forget(records, policy, capacity, now_ns)
 
     def _last_used_ns(self, parts: Sequence[Columns]) -> NDArray[np.int64]:
-        """When memories were last given as an answer or seen, whichever is later."""
+        """Return when memories were last returned by a query or seen, whichever is later."""
         found = np.concatenate([np.maximum(part.accessed_ns, part.time_ns) for part in parts])
         visited = self._database.visited_after(-(2**63))
         ids = np.concatenate([part.ids for part in parts])
@@ -301,5 +299,5 @@ class Care:
 
 
 def last_seen_ns(memory: Memory) -> int:
-    """When something was last seen, as far as its memory knows."""
+    """Return when something was last seen, according to its memory."""
     return max(memory.time_ns, memory.last_sight_ns)

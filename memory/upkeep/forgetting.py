@@ -1,4 +1,4 @@
-"""Which memories go when there are too many, and why."""
+"""Choice of the memories to forget when there are too many."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from memory.wording.reasons import Forgotten, Reason
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """What the policies look at, a row for each of ``N`` memories.
+    """Arrays that the policies use, one row per memory.
 
     Attributes:
-        ids: (N,) int64, each once.
-        last_used_ns: (N,) int64, when last seen or returned by a query.
-        use_count: (N,) int64, how often.
-        value: (N,) float64, importance, not negative.
-        marked: (N,) bool, never forgotten.
+        ids: (N,) int64, unique.
+        last_used_ns: (N,) int64 time when last seen or returned by a query.
+        use_count: (N,) int64 number of uses.
+        value: (N,) float64 importance, not negative.
+        marked: (N,) bool, True for memories that are never forgotten.
         map_ids: N names of maps.
 
     Raises:
-        ValueError: lengths differ, an id comes twice, or numbers are negative or not finite.
+        ValueError: lengths differ, an id is listed twice, or a number is negative or not finite.
     """
 
     ids: NDArray[np.int64]
@@ -53,7 +53,7 @@ class Records:
                 raise ValueError(f"{name} must have shape ({len(self.map_ids)},), got {values.shape}")
             object.__setattr__(self, name, values)
         if len(np.unique(self.ids)) != len(self.ids):
-            raise ValueError("ids must differ")
+            raise ValueError("ids must be unique")
         if not (np.isfinite(self.value) & (self.value >= 0.0)).all():
             raise ValueError("value must be finite and not negative")
         if (self.use_count < 0).any():
@@ -64,10 +64,12 @@ class Records:
 
 
 def keep_values(policy: Policy, records: Records, now_ns: int) -> NDArray[np.float64]:
-    """(N,) float64, larger is kept longer: minus the seconds since last used, how often used, one half to
-    the power of half-lives since last used, or value times that.
+    """Return (N,) float64 values; memories with larger ones are kept longer.
+
+    By policy: the negative age in seconds since the last use, the number of uses, the decay since the last
+    use (one half per half-life), or importance times this decay.
     """
-    # As floats: the difference of two times of 64 bits need not fit into 64 bits.
+    # Floats, because the difference of two 64-bit times may exceed 64 bits.
     age_s = (np.float64(now_ns) - records.last_used_ns.astype(np.float64)) / 1e9
     if policy.name == "lru":
         return -age_s
@@ -80,18 +82,18 @@ def keep_values(policy: Policy, records: Records, now_ns: int) -> NDArray[np.flo
 def select_to_forget(
     records: Records, policy: Policy, capacity: int | None, now_ns: int
 ) -> dict[int, Reason]:
-    """Choose what goes so that every map fits its capacity; marked memories never go.
+    """Choose the memories to forget so that every map fits its capacity; marked memories always stay.
 
-    Equal keep-values are decided by the earlier last use, then by the lower id.
+    Ties are broken by the earlier last use, then by the lower id.
 
     Args:
         records: all memories of the maps.
-        policy: how they are compared.
-        capacity: most memories of a map, or ``None``.
-        now_ns: the time by the robot's clock; last uses after it count as now.
+        policy: how memories are compared.
+        capacity: most memories per map, or ``None``.
+        now_ns: time by the robot's clock; later uses count as now.
 
     Returns:
-        The reason for each, by id; the least worth keeping first within each map.
+        The reason by id, the least valuable memory of each map first.
 
     Raises:
         ValueError: a negative capacity.

@@ -1,4 +1,4 @@
-"""Maps of robots that differ are brought together: estimated, moved, and told."""
+"""Alignment of the maps of different robots: estimate the motion, move the memories, log the reason."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from memory.persistence.database import Database
 from memory.query import Filter
 from memory.types import AWAY, Memory, positions_of
 
-#: Memories that are looked at at a time.
-_PORTION = 5000
-
 
 class Shift(NamedTuple):
-    """How far an alignment moved things, where they are.
+    """Distances over which an alignment moved memories.
 
     Attributes:
-        x_m, y_m: mean of all.
-        mean_m, largest_m: distance.
+        x_m, y_m: mean shift.
+        mean_m, largest_m: mean and largest distance.
     """
 
     x_m: float
@@ -33,24 +30,23 @@ class Shift(NamedTuple):
     largest_m: float
 
     def __str__(self) -> str:
-        """As a person reads it."""
+        """Return a text for people."""
         return (
             f"by ({self.x_m:.2f}, {self.y_m:.2f}) m in the mean, {self.mean_m:.2f} m on average and at most"
             f" {self.largest_m:.2f} m"
         )
 
 
-class Aligned(NamedTuple):
-    """What an alignment did.
+class AlignmentResult(NamedTuple):
+    """Result of an alignment.
 
     Attributes:
-        operation: that moved them, for :meth:`memory.store.MemoryStore.undo`.
-        map_id: of the map.
-        ids: of what moved.
-        frame: from the robot's map into the store's, as it stands now.
-        estimate: what it was found from: the motion is from where things lay before; ``None`` where the frame
-            was given.
-        shift: how far things moved.
+        operation: operation that moved the memories, for :meth:`memory.store.MemoryStore.undo`.
+        ids: memories that moved.
+        frame: motion from the robot's map into the store's, including earlier alignments.
+        estimate: the estimate, whose motion starts from the previous positions; ``None`` if the frame was
+            given.
+        shift: how far the memories moved.
     """
 
     operation: int
@@ -67,10 +63,10 @@ def align(
     map_id: str | None = None,
     options: AlignOptions | None = None,
     frame: Motion | None = None,
-) -> Aligned:
+) -> AlignmentResult:
     """See :meth:`memory.store.MemoryStore.align`."""
     if frame is not None and not all(map(math.isfinite, frame)):
-        raise ValueError(f"a frame must be finite, got {tuple(frame)}")
+        raise ValueError(f"the frame must be finite, got {tuple(frame)}")
     mine, others = _seen(database, robot, map_id)
     map_id = _one_map(mine, robot, map_id)
     found, before = None, database.frames().get((robot, map_id), Motion())
@@ -78,16 +74,18 @@ def align(
         moved = [memory for memory in mine if memory.state not in AWAY]
         fixed = [memory for memory in others if memory.map_id == map_id and memory.state not in AWAY]
         if not fixed:
-            raise AlignmentError(f"nobody else saw anything in map {map_id!r}")
+            raise AlignmentError(
+                f"no other robot saw anything in map {map_id!r}. Align after another one has"
+            )
         found = estimate(moved, fixed, options)
         frame = found.motion.after(before)
     shift = _shift_of(mine, frame.after(before.inverse()) if found is None else found.motion)
     done = database.align(robot, map_id, frame, detail={"reason": _reason(robot, frame, found, shift)})
-    return Aligned(done.generation, map_id, tuple(done.ids), frame, found, shift)
+    return AlignmentResult(done.generation, map_id, tuple(done.ids), frame, found, shift)
 
 
 def _shift_of(memories: list[Memory], motion: Motion) -> Shift:
-    """How far a motion moves memories; nowhere where none has a position."""
+    """Return how far a motion moves memories; zero if none has a position."""
     points = positions_of([memory for memory in memories if memory.position is not None])
     if not len(points):
         return Shift(0.0, 0.0, 0.0, 0.0)
@@ -98,13 +96,12 @@ def _shift_of(memories: list[Memory], motion: Motion) -> Shift:
 
 
 def _seen(database: Database, robot: str, map_id: str | None) -> tuple[list[Memory], list[Memory]]:
-    """What a robot alone saw, and all else, of a map or of all."""
+    """Return the memories that only this robot saw, and all others, of one map or of all."""
     ids = database.ids(Filter() if map_id is None else Filter(map_id=map_id))
     mine: list[Memory] = []
     others: list[Memory] = []
-    for at in range(0, len(ids), _PORTION):
-        for memory in database.present(ids[at : at + _PORTION].tolist()):
-            (mine if only_robot(memory) == robot else others).append(memory)
+    for memory in database.stream(ids):
+        (mine if only_robot(memory) == robot else others).append(memory)
     return mine, others
 
 
@@ -112,15 +109,15 @@ def _one_map(mine: list[Memory], robot: str, map_id: str | None) -> str:
     maps = sorted({memory.map_id for memory in mine})
     if not maps:
         where = "" if map_id is None else f" in map {map_id!r}"
-        raise ValueError(f"there is nothing that {robot} alone saw{where}")
+        raise ValueError(f"{robot} has no memories of its own{where}. Check the names with recall robots")
     if len(maps) > 1:
-        raise ValueError(f"{robot} saw things in {len(maps)} maps ({', '.join(maps)}): name one")
+        raise ValueError(f"{robot} has memories in {len(maps)} maps ({', '.join(maps)}). Choose one")
     return maps[0]
 
 
 def _reason(robot: str, frame: Motion, found: Alignment | None, shift: Shift) -> str:
-    """For the log."""
+    """Return the reason for the log."""
     if frame == Motion():
-        return f"the map of {robot} lies as the store's"
-    told = f"the map of {robot} is {frame}; things moved {shift}"
-    return told if found is None else f"{told}; {found.things} things agree within {found.rms_m:.2f} m (RMS)"
+        return f"the map of {robot} needs no motion"
+    text = f"the map of {robot} is {frame}; its memories moved {shift}"
+    return text if found is None else f"{text}; {found.things} objects agree within {found.rms_m:.2f} m (RMS)"

@@ -1,4 +1,4 @@
-"""Which robots a store has memories of, how far they are believed, and how their maps lie."""
+"""Robots of a store: their memories, trust, clocks and maps."""
 
 from __future__ import annotations
 
@@ -10,24 +10,21 @@ from memory.merging.motion import Motion
 from memory.merging.robots import seen_by
 from memory.persistence.database import Database
 
-#: Memories that are looked at at a time.
-_PORTION = 5000
-
 
 @dataclass
 class Robot:
-    """What a store has of a robot.
+    """Record of a robot in a store.
 
     Attributes:
-        name: as which its memories came.
+        name: name under which its memories came.
         trust: from 0 to 1.
-        memories: of what it saw.
-        alone: of these, those that nobody else saw.
-        sights: how many, its own.
-        first_ns, last_ns: of these, by its clock; ``None`` where there are none.
-        ahead_ns: nanoseconds that the clock of what sends its memories is ahead of the store's computer, less
-            the way, when it last sent; ``None`` where it did not.
-        frames: by map, how its map lies in the store's, where that was said.
+        memories: number of memories of what it saw.
+        alone: number of these that no other robot saw.
+        sights: number of its observations.
+        first_ns, last_ns: times of the first and last one by its clock, or ``None``.
+        ahead_ns: nanoseconds that the sender's clock was ahead of the store's at the last transfer, less the
+            transfer time; ``None`` if it never sent.
+        frames: by map, the motion from its map into the store's, if set.
     """
 
     name: str
@@ -41,26 +38,24 @@ class Robot:
     frames: Mapping[str, Motion] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {**vars(self), "frames": {name: frame._asdict() for name, frame in self.frames.items()}}
 
 
 def robots_of(database: Database) -> list[Robot]:
-    """All of which there is a memory, or of which something was said, by name; every memory is looked at."""
+    """Return all robots with a memory or a setting, by name; reads every memory."""
     trust, frames = database.trusts(), database.frames()
     found: dict[str, Robot] = {}
-    ids = database.ids()
-    for at in range(0, len(ids), _PORTION):
-        for memory in database.present(ids[at : at + _PORTION].tolist(), vectors=False):
-            shares = seen_by(memory)
-            for name, share in shares.items():
-                robot = found.setdefault(name, Robot(name))
-                robot.memories += 1
-                robot.alone += len(shares) == 1
-                robot.sights += share.sights
-                first, last = robot.first_ns, robot.last_ns
-                robot.first_ns = share.first_ns if first is None else min(first, share.first_ns)
-                robot.last_ns = share.last_ns if last is None else max(last, share.last_ns)
+    for memory in database.stream(database.ids(), vectors=False):
+        shares = seen_by(memory)
+        for name, share in shares.items():
+            robot = found.setdefault(name, Robot(name))
+            robot.memories += 1
+            robot.alone += len(shares) == 1
+            robot.sights += share.sights
+            first, last = robot.first_ns, robot.last_ns
+            robot.first_ns = share.first_ns if first is None else min(first, share.first_ns)
+            robot.last_ns = share.last_ns if last is None else max(last, share.last_ns)
     ahead = {
         entry.detail["robot"]: entry.detail["sent_ns"] - entry.time_ns
         for entry in database.log(operation="sync")

@@ -1,4 +1,4 @@
-"""What one robot said is taken back: from what it alone saw, and from what it saw with others."""
+"""Withdrawal of what one robot reported, including its share in merged memories."""
 
 from __future__ import annotations
 
@@ -10,20 +10,17 @@ from memory.persistence.database import Database
 from memory.persistence.log.journal import LogEntry
 from memory.types import Memory
 
-#: Memories that are looked at at a time.
-_PORTION = 5000
 
-
-class Withdrawn(NamedTuple):
-    """What became of what a robot said.
+class WithdrawalResult(NamedTuple):
+    """Result of a withdrawal.
 
     Attributes:
-        forgotten: ids of memories that it alone saw, or parts of merged ones.
-        operation: that took them away; ``None`` where there were none.
-        taken_apart: ids of merged memories that are their parts again: the next consolidation merges those
-            of the others.
-        partly: ids of what it saw outside the time too, which stays.
-        merged_for_good: ids of what can no longer be taken apart, which stays with the robot's share in it.
+        forgotten: ids of memories that the robot alone saw, or that were parts of merged ones.
+        operation: operation that removed them, or ``None``.
+        taken_apart: ids of merged memories that were split; the next consolidation merges the parts of other
+            robots.
+        partly: ids of memories that it also saw outside the time range; these stay.
+        merged_for_good: ids of memories that can no longer be split; these stay with the robot's share.
     """
 
     forgotten: tuple[int, ...] = ()
@@ -35,17 +32,16 @@ class Withdrawn(NamedTuple):
 
 def withdraw(
     database: Database, robot: str, *, between_ns: tuple[int, int] | None = None, reason: str = ""
-) -> Withdrawn:
-    """Forget what a robot said, as if it had not: its LiDAR was loose, or it lied.
+) -> WithdrawalResult:
+    """Forget what a robot reported, for example because its LiDAR was loose.
 
-    Merged memories are taken apart by undoing the merge, so that nothing of the robot stays in positions,
-    vectors and counts. Each step can be undone.
+    Merged memories are split by undoing the merge, so that nothing of the robot stays in positions, vectors
+    and counts. Each step can be undone.
 
     Args:
-        database: of a store that several robots share.
-        robot: as which their memories came, see :mod:`memory.sync`.
-        between_ns: only what it saw within, by its clock; all without it.
-        reason: for :meth:`MemoryStore.explain`.
+        database: store that several robots share.
+        robot: name under which its memories came, see :mod:`memory.sync`.
+        between_ns: time range by the robot's clock; None: all times.
     """
     pending = _seen_by(database, robot)
     forgotten: list[int] = []
@@ -71,17 +67,13 @@ def withdraw(
                 stuck.append(id)
     detail = {"reason": reason or f"{robot} is not believed"}
     operation = database.remove(forgotten, detail=detail) if forgotten else None
-    return Withdrawn(tuple(sorted(forgotten)), operation, tuple(apart), tuple(partly), tuple(stuck))
+    return WithdrawalResult(tuple(sorted(forgotten)), operation, tuple(apart), tuple(partly), tuple(stuck))
 
 
 def _seen_by(database: Database, robot: str) -> list[int]:
-    """Ids of what a robot saw."""
-    ids, found = database.ids(), []
-    for at in range(0, len(ids), _PORTION):
-        for memory in database.present(ids[at : at + _PORTION].tolist(), vectors=False):
-            if memory.id is not None and robot in seen_by(memory):
-                found.append(memory.id)
-    return found
+    """Return the ids of what a robot saw."""
+    memories = database.stream(database.ids(), vectors=False)
+    return [memory.id or 0 for memory in memories if robot in seen_by(memory)]
 
 
 def _within(share: SeenBy, between_ns: tuple[int, int] | None, *, wholly: bool) -> bool:
@@ -94,14 +86,14 @@ def _within(share: SeenBy, between_ns: tuple[int, int] | None, *, wholly: bool) 
 
 
 def _merge_of(database: Database, memory: Memory) -> LogEntry | None:
-    """The operation that a memory was merged by."""
+    """Return the log entry of the merge that created a memory."""
     history = database.history(memory.id or 0)
     merges = [entry for entry in history if entry.operation == "merge" and memory.id in entry.added]
     return merges[-1] if merges else None
 
 
 def _undone(database: Database, generation: int) -> bool:
-    """Take an operation back, where that is still possible."""
+    """Undo an operation; return False if that is no longer possible."""
     try:
         database.undo(generation)
     except UndoError:

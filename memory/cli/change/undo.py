@@ -71,7 +71,7 @@ def _to_json(entry: LogEntry) -> dict[str, Any]:
         "name": entry.operation,
         "new_ids": list(entry.added[:1]) + list(entry.added[-1:]),
         "undoes": entry.undoes,
-        "detail": entry.told(),
+        "detail": entry.readable_detail(),
     }
 
 
@@ -87,4 +87,8 @@ def _ids(added: range) -> str:
 
 def _why(entry: LogEntry) -> str:
     reasons = entry.detail.get("reasons")
-    return f"{len(reasons)} memories" if isinstance(reasons, dict) else str(entry.told().get("reason", ""))
+    return (
+        f"{len(reasons)} memories"
+        if isinstance(reasons, dict)
+        else str(entry.readable_detail().get("reason", ""))
+    )

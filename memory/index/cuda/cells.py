@@ -1,11 +1,10 @@
-"""Cells around rows drawn at random: each row belongs to the nearest of them, its pivot.
+"""Cells around randomly drawn rows, the pivots; each row belongs to its nearest pivot.
 
 A query reads the cells of its nearest pivots (Voronoi hashing: Paulevé, Jégou and Amsaleg, "Locality
 sensitive hashing: a comparison of hash function types and querying mechanisms", Pattern Recognition Letters
-2010, without the training of its k-means variant). Rows lie in lists, cell after cell, with their codes. Of
-the rows read those of the lowest distance are kept: all whose distance is below the one at which they would
-become too many, so that no tie has to be broken. Every size is fixed beforehand; what does not fit in the
-room for a query's rows is counted.
+2010, without the k-means training). Rows lie in lists, cell after cell, with their codes. A query keeps all
+rows below the distance at which there would be too many, so no tie has to be broken. Every size is fixed in
+advance; rows that do not fit are counted.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from memory.index.cuda.codes import (
 from memory.index.cuda.layout import PROBE_LIMIT, Candidates, Cells, Probed, Sizes, products_of
 from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
-#: Rows of a cell, nearly.
+#: Approximate rows per cell.
 ROWS_PER_CELL = 48
-#: Up to so many cells; beyond, cells have this many rows before there are more of them.
+#: Number of cells up to which cells keep that size; beyond, cells grow to this many rows first.
 USUAL_PIVOTS, MOST_ROWS_PER_CELL = 1 << 14, 610
-#: An index of so many rows is read as a whole.
+#: An index of up to this many rows is read as a whole.
 READ_WHOLE = 1 << 16
 _ROWS_READ = 14_700
 PIVOT_LIMIT = 1 << 15
@@ -50,10 +49,10 @@ CANDIDATES: Op[()] = Op(
 
 
 def pivots_for(rows: int) -> int:
-    """A power of two: 128 cells, all of which are read, up to 65,536 rows; then cells of about 48 rows up to
-    16,384 cells, and of about 610 from ten million rows on.
+    """Return the number of cells, a power of two.
 
-    Clusters that are smaller than a cell are not found by it, and small cells cost a small index nothing.
+    Up to 65,536 rows there are 128 cells, all of which are read. Then cells have about 48 rows, up to 16,384
+    cells, and about 610 rows from ten million rows on. Cells miss clusters that are smaller than a cell.
     """
     if rows <= READ_WHOLE:
         return min(PROBE_LIMIT, 1 << (max(rows, 1).bit_length() - 1))
@@ -62,61 +61,52 @@ def pivots_for(rows: int) -> int:
 
 
 def sizes_for(rows: int, pivots: int) -> tuple[int, int]:
-    """Probes that read all cells if these are few, else about 14,700 rows, and room for what they hold."""
+    """Return probes that read all cells if these are few, else about 14,700 rows; and room for their rows."""
     if pivots <= PROBE_LIMIT:
         return PROBE_LIMIT, max(24_576, min(rows, READ_WHOLE))
     return min(PROBE_LIMIT, max(24, round(_ROWS_READ * pivots / max(rows, 1)))), 24_576
 
 
 def _power_of_two(value: float) -> int:
-    """The nearest power of two, at least 1."""
+    """Return the nearest power of two, at least 1."""
     return 1 << max(0, round(math.log2(max(value, 1.0))))
 
 
 def build(vectors: Tensor, alive: Tensor, count: int, seed: int, pivots: int = 0) -> Cells:
-    """Sort the living of the first ``count`` rows into cells.
+    """Sort the living rows among the first ``count`` into cells.
 
     Args:
         vectors: (rows, dim) float16.
         alive: (rows,) bool.
-        count: rows.
-        seed: of the pivots and the directions.
-        pivots: how many, at most 32768; 0: see :func:`pivots_for`.
+        pivots: number of cells, at most 32768; 0: see :func:`pivots_for`.
     """
     device, dim = vectors.device, vectors.shape[1]
     living = alive[:count].nonzero()[:, 0]
     number = min(pivots or pivots_for(len(living)), max(len(living), 1))
     drawn = np.random.default_rng(seed).choice(max(len(living), 1), number, replace=False, shuffle=False)
-    # Half precision on a GPU, where products of it are many times faster.
+    # Half-precision products are many times faster on a GPU.
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     base = torch.zeros((number + DIRECTIONS, dim), dtype=dtype, device=device)
     if len(living):
         base[:number] = vectors[living[torch.from_numpy(np.sort(drawn)).to(device)]].to(dtype)
     base[number:] = directions(dim, seed).to(device, dtype)
     cell = _nearest(base[:number], vectors, living)
-    return _arranged(base, number, cell, living, _coded(base[number:], vectors, living), count)
+    return _arrange(base, number, cell, living, _encode(base[number:], vectors, living), count)
 
 
-def extended(cells: Cells, vectors: Tensor, alive: Tensor, count: int) -> Cells:
-    """The living of the first ``count`` rows in cells around the same pivots.
-
-    Args:
-        cells: of the first ``cells.hashed`` of them.
-        vectors: (rows, dim) float16.
-        alive: (rows,) bool.
-        count: rows.
-    """
+def extend(cells: Cells, vectors: Tensor, alive: Tensor, count: int) -> Cells:
+    """Sort the living rows among the first ``count`` into cells around the same pivots."""
     new = alive[cells.hashed : count].nonzero()[:, 0] + cells.hashed
     own, kept = torch.arange(cells.pivots, device=vectors.device, dtype=torch.int32), cells.live
     old = own.repeat_interleave(cells.starts.diff().to(torch.int64))[kept]
     cell = torch.cat([old, _nearest(cells.base[: cells.pivots], vectors, new)])
     rows = torch.cat([cells.rows[kept].to(torch.int64), new])
-    codes = torch.cat([cells.codes[kept], _coded(cells.base[cells.pivots :], vectors, new)])
-    return _arranged(cells.base, cells.pivots, cell, rows, codes, count)
+    codes = torch.cat([cells.codes[kept], _encode(cells.base[cells.pivots :], vectors, new)])
+    return _arrange(cells.base, cells.pivots, cell, rows, codes, count)
 
 
 def _nearest(pivots: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
-    """(rows,) int32 cell of each of these rows."""
+    """Return the (rows,) int32 cells of these rows."""
     cell = torch.empty(len(rows), dtype=torch.int32, device=vectors.device)
     step = max(1, _CELLS_AT_ONCE // len(pivots))
     for first in range(0, len(rows), step):
@@ -124,8 +114,8 @@ def _nearest(pivots: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
     return cell
 
 
-def _coded(directions: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
-    """(rows, 16) int32 codes of these rows."""
+def _encode(directions: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
+    """Return the (rows, 16) int32 codes of these rows."""
     codes = torch.empty((len(rows), WORDS), dtype=torch.int32, device=vectors.device)
     for first in range(0, len(rows), _CODED_AT_ONCE):
         some = rows[first : first + _CODED_AT_ONCE]
@@ -133,8 +123,8 @@ def _coded(directions: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
     return codes
 
 
-def _arranged(base: Tensor, pivots: int, cell: Tensor, rows: Tensor, codes: Tensor, count: int) -> Cells:
-    """Rising rows of known cells and codes, cell after cell."""
+def _arrange(base: Tensor, pivots: int, cell: Tensor, rows: Tensor, codes: Tensor, count: int) -> Cells:
+    """Arrange rising rows with known cells and codes cell after cell."""
     device = codes.device
     starts = torch.zeros(pivots + 1, dtype=torch.int32, device=device)
     starts[1:] = torch.bincount(cell, minlength=pivots).cumsum(0)
@@ -149,14 +139,13 @@ def _arranged(base: Tensor, pivots: int, cell: Tensor, rows: Tensor, codes: Tens
 def candidates(
     cells: Cells, products: Tensor, sizes: Sizes, overflow: Tensor, *, impl: Impl = "auto"
 ) -> Candidates:
-    """Rows of the lowest distance in the cells nearest to each query.
+    """Return the rows of lowest distance in the cells nearest to each query.
 
     Args:
-        cells: of the index.
         products: (queries, pivots + 256) float16 of the queries, see :meth:`Cells.products`.
         sizes: fixed sizes.
-        overflow: (2,) int64 queries whose cells held more than ``capacity`` rows and the rows cut; added to.
-        impl: ``"reference"``, ``"triton"`` or ``"auto"``.
+        overflow: (2,) int64 counters, incremented: queries whose cells held more than ``capacity`` rows, and
+            the rows cut.
     """
     if CANDIDATES.choose(impl, products.device) == "triton":
         found: Candidates = CANDIDATES.load("triton").candidates(cells, products, sizes, overflow)
@@ -166,9 +155,9 @@ def candidates(
 
 
 def probe(cells: Cells, products: Tensor, sizes: Sizes, overflow: Tensor) -> Probed:
-    """The cells that queries read, in plain torch."""
+    """Return the cells that queries read, in plain torch."""
     scores = products[:, : cells.pivots].contiguous().view(torch.int16).to(torch.int32)
-    # Negative floats fall as their bits rise; equal scores go by the number of the cell.
+    # The bits of negative floats rise as the floats fall; ties are ordered by cell number.
     falling = 32767 - torch.where(scores < 0, scores ^ 0x7FFF, scores)
     keys = (falling.to(torch.int64) << 32) | torch.arange(cells.pivots, device=products.device)
     probes = min(sizes.probes, cells.pivots)
@@ -183,10 +172,10 @@ def probe(cells: Cells, products: Tensor, sizes: Sizes, overflow: Tensor) -> Pro
 
 
 def distances_read(cells: Cells, probed: Probed, capacity: int) -> tuple[Tensor, Tensor]:
-    """Slots and distances of the rows read, in plain torch.
+    """Return slots and distances of the rows read, in plain torch.
 
     Returns:
-        (queries, capacity) int64 and int32; places behind the last row have distance 32767, as removed rows.
+        (queries, capacity) int64 and int32; removed rows and places after the last row have distance 32767.
     """
     asked, device = len(probed.ends), cells.codes.device
     place = torch.arange(capacity, dtype=torch.int32, device=device).expand(asked, capacity).contiguous()
@@ -205,9 +194,9 @@ def distances_read(cells: Cells, probed: Probed, capacity: int) -> tuple[Tensor,
 
 
 def take(cells: Cells, slot: Tensor, distance: Tensor, rerank: int) -> Candidates:
-    """Rows below the distance at which there are more than ``rerank``, in plain torch.
+    """Return the rows below the distance at which there are more than ``rerank``, in plain torch.
 
-    Where the lowest distance alone has more, the first of its places are taken.
+    If the lowest distance alone has more, its first places are taken.
     """
     asked = len(slot)
     out = torch.full((asked, rerank), -1, dtype=torch.int32, device=slot.device)

@@ -1,6 +1,6 @@
-"""Efforts of an index on a GPU: how many cells are read, or the codes of all, and what that costs.
+"""Efforts of an index on a GPU: how many cells are read, or the codes of all rows, and the cost.
 
-An effort whose probes are more than cells can be, :data:`SCAN`, reads the codes of all rows.
+An effort with more probes than there can be cells, :data:`SCAN`, reads the codes of all rows.
 """
 
 from __future__ import annotations
@@ -11,30 +11,28 @@ from memory.index.cuda.cells import sizes_for
 from memory.index.cuda.layout import PROBE_LIMIT, Cells, Sizes
 from memory.index.effort import EXACT, Effort
 
-#: Probes that stand for a scan of all codes.
+#: Number of probes that stands for a scan of all codes.
 SCAN = PROBE_LIMIT + 1
 _FIRST = Effort(16, 512)
 _MOST_RERANK, _SCAN_RERANK, _MOST_SCANNED = 4096, 1024, 8192
-# Room for rows of the cells a query reads, over what cells hold on average.
+# Room for the rows of the cells that a query reads, relative to the average.
 _ROOM = 5 / 3
 # Nanoseconds on an NVIDIA H200 (benchmarks/results/memory_cuda-cuda.json): a call, a query, a row whose code
-# is read in cells or in a scan, and a row that is compared exactly. Comparing all reads and writes 2,560
-# bytes a row at 256 numbers, at some 4 TB/s.
+# is read in cells or in a scan, a row that is compared exactly, and a row when all are compared. The last one
+# moves 2,560 bytes at 256 dimensions and about 4 TB/s.
 _CALL, _QUERY, _CELL_ROW, _SCAN_ROW, _COMPARED, _EXACT_ROW = 42_000.0, 400.0, 0.1, 0.03, 1.0, 0.65
 
 
 def is_scan(effort: Effort) -> bool:
-    """Whether the codes of all rows are read."""
+    """Return True if the effort reads the codes of all rows."""
     return effort.probes >= SCAN
 
 
 def sizes_of(effort: Effort, cells: Cells, k: int, capacity: int = 0) -> Sizes:
-    """Fixed sizes of a search of cells.
+    """Return the fixed sizes of a search of cells.
 
     Args:
         effort: cells to read, and rows to compare exactly.
-        cells: that there are.
-        k: neighbours.
         capacity: room for the rows of these cells; 0: two thirds more than they hold on average.
     """
     slots = max(len(cells.rows), 1)
@@ -46,12 +44,11 @@ def sizes_of(effort: Effort, cells: Cells, k: int, capacity: int = 0) -> Sizes:
     return Sizes(sizes.probes, min(sizes.capacity, slots), min(sizes.rerank, slots))
 
 
-def further(after: Effort | None, cells: int) -> tuple[Effort, ...]:
-    """The least effort, or those to try after one: twice the cells, twice the rows, both; then the scan.
+def next_efforts(after: Effort | None, cells: int) -> tuple[Effort, ...]:
+    """Return the smallest effort, or the next ones: twice the cells, twice the rows, both; then the scan.
 
     Args:
         after: an effort, or ``None``.
-        cells: that there are.
     """
     most = min(PROBE_LIMIT, cells)
     if after is None:
@@ -67,14 +64,7 @@ def further(after: Effort | None, cells: int) -> tuple[Effort, ...]:
 
 
 def price(effort: Effort, rows: int, cells: int, queries: int) -> float:
-    """Nanoseconds of a query on a GPU, where so many are asked together.
-
-    Args:
-        effort: that is made.
-        rows: of the index.
-        cells: that they lie in.
-        queries: asked together.
-    """
+    """Return nanoseconds per query on a GPU."""
     fixed = _CALL / max(1, queries) + _QUERY
     if effort == EXACT:
         return fixed + _EXACT_ROW * rows
@@ -83,8 +73,8 @@ def price(effort: Effort, rows: int, cells: int, queries: int) -> float:
     return fixed + _CELL_ROW * rows * min(1.0, effort.probes / max(cells, 1)) + _COMPARED * effort.rerank
 
 
-def told(effort: Effort, cells: int) -> str:
-    """What an effort does, in words."""
+def describe(effort: Effort, cells: int) -> str:
+    """Describe what an effort does."""
     if effort == EXACT:
         return "all rows compared"
     if is_scan(effort):

@@ -1,4 +1,4 @@
-"""Searches captured once a shape and replayed: no launch costs and no waiting for the host."""
+"""Searches captured as CUDA graphs, once per shape: no launch costs and no waiting for the host."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ import torch
 from torch import Tensor
 
 Search = Callable[[Tensor], tuple[Tensor, ...]]
-#: Graphs that are kept; the one used longest ago goes first.
+#: Number of cached graphs; the least recently used goes first.
 _KEPT = 32
 
 
-class _Captured(NamedTuple):
+class _Capture(NamedTuple):
     graph: torch.cuda.CUDAGraph
     queries: Tensor
     results: tuple[Tensor, ...]
 
 
 class Graphs:
-    """CUDA graphs by shape; on other devices searches simply run."""
+    """CUDA graphs by shape; other devices run the search directly."""
 
     def __init__(self) -> None:
-        self._captured: dict[Hashable, _Captured] = {}
+        self._captured: dict[Hashable, _Capture] = {}
 
     def __len__(self) -> int:
         return len(self._captured)
 
     def clear(self) -> None:
-        """Forget all: what they read has moved."""
+        """Drop all graphs, because the arrays that they read have moved."""
         self._captured.clear()
 
     def run(self, key: Hashable, search: Search, queries: Tensor) -> tuple[Tensor, ...]:
-        """The results of a search for queries of a shape that belongs to the key.
+        """Return the results of a search for queries of the key's shape.
 
         Args:
             key: everything that the search depends on besides the queries.
-            search: reads nothing back and allocates through torch only.
+            search: reads nothing back, and allocates only through torch.
             queries: (queries, dim), on the device.
 
         Returns:
@@ -56,8 +56,8 @@ class Graphs:
         return captured.results
 
 
-def _capture(search: Search, queries: Tensor) -> _Captured:
-    """Run once outside, where kernels are compiled, then capture."""
+def _capture(search: Search, queries: Tensor) -> _Capture:
+    """Run a search once without a graph, which compiles its kernels, then capture it."""
     static = queries.clone()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -65,7 +65,7 @@ def _capture(search: Search, queries: Tensor) -> _Captured:
         search(static)
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    # Other threads may go on meanwhile: a larger index is built beside the one that is searched.
+    # Other threads may use the GPU meanwhile, for example to build a larger index.
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         results = search(static)
-    return _Captured(graph, static, results)
+    return _Capture(graph, static, results)

@@ -1,4 +1,4 @@
-"""The index of the memory on a GPU."""
+"""Vector index on a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from memory.index.cuda.cells import PIVOT_LIMIT, pivots_for, sizes_for
 from memory.index.cuda.layout import PROBE_LIMIT
 from memory.index.cuda.rerank import K_LIMIT
 from memory.index.cuda.sorted_rows import ROOM, DeviceNeighbours, SortedRows
-from memory.index.effort import EXACT, USUAL, Calibration, Effort, check_aim, chosen
+from memory.index.effort import EXACT, USUAL, Effort, IndexCalibration, check_aim, choose_effort
 from memory.index.files import load_arrays, save_arrays
 from memory.index.neighbours import (
     Among,
@@ -31,7 +31,7 @@ from memory.index.neighbours import (
     check_ids,
     check_k,
     check_units,
-    nothing,
+    empty_answer,
 )
 from sparse_core.kernels.op import Impl
 
@@ -41,41 +41,41 @@ _NUMBERS = ("dim", "pivots", "probes", "capacity", "rerank", "scan_rerank", "see
 
 
 class CudaIndex:
-    """Vectors in half precision on a device, found by cells and packed codes and compared exactly.
+    """Half-precision vectors on a device, found by cells and packed codes and compared exactly.
 
     Nothing is trained: the pivots of the cells are rows drawn from the seed, and the codes are signs and
     sizes along random directions (:mod:`memory.index.cuda.cells`, :mod:`memory.index.cuda.codes`). Shapes are
-    fixed, nothing is read back, and on a GPU a search by aim or method is one CUDA graph, captured at the
-    first search of its size (a power of two). On a CPU the same steps run in plain torch.
+    fixed, and nothing is read back. On a GPU, a search by aim or method is one CUDA graph, captured at the
+    first search of its size (a power of two). On a CPU, the same steps run in plain torch.
 
-    Rows added after :meth:`merge` are compared with every query until the next merge. A row has 64 bytes of
+    Rows added after :meth:`merge` are compared with every query until the next merge. A row takes 64 bytes of
     codes, its half-precision vector, and 18 bytes of places, id and flags. Results depend on the seed and on
     what was added in which portions, never on time.
 
-    How many cells hold the nearest depends on the vectors: around clear centres a few do, for evenly spread
-    ones none but all. So the first search by aim measures it on the index's own rows, again when these have
-    doubled (:mod:`memory.index.calibration`), and the least that reaches the aim is done: some cells, a scan
-    of all codes, or comparing all rows. :meth:`told` says which. Searches among some rows compare all these.
+    How many cells hold the nearest depends on the vectors. So the first search by aim measures it on the
+    index's own rows, and again when these have doubled (:mod:`memory.index.calibration`). Searches then use
+    the cheapest method that reaches the aim: some cells, a scan of all codes, or comparing all rows.
+    :meth:`describe` reports which. Searches among some rows compare all of them.
 
     Args:
-        dim: of a vector.
+        dim: length of a vector.
         device: ``"cuda"`` or ``"cpu"``.
-        pivots: cells, at most 32768; 0 for one in 48 to 610 rows, a power of two.
-        probes: cells a query reads with ``method="cells"``, at most 128; more for more than 64 neighbours. 0:
-            what holds about 14,700 rows, from 24 to 128; an index of 65,536 rows is read as a whole.
-        capacity: rows in the cells read that there is room for; see :attr:`overflow`. 0: 24,576, or two
-            thirds more than such cells hold on average, or, where all is read, all.
-        rerank: of these, how many of the lowest distance ``method="cells"`` compares exactly, at most; more
-            for more than a quarter as many neighbours.
-        scan_rerank: rows of the lowest distance that ``method="scan"`` compares.
-        seed: of pivots and directions.
+        pivots: number of cells, at most 32768; 0: a power of two with 48 to 610 rows per cell.
+        probes: cells read per query with ``method="cells"``, at most 128; more for more than 64 neighbours.
+            0: as many as hold about 14,700 rows, from 24 to 128; up to 65,536 rows are read as a whole.
+        capacity: room for the rows of these cells; see :attr:`overflow`. 0: 24,576 rows, two thirds more than
+            the cells hold on average, or all rows if all are read.
+        rerank: most rows of lowest distance that ``method="cells"`` compares exactly; at least four per
+            neighbour.
+        scan_rerank: rows of lowest distance that ``method="scan"`` compares.
+        seed: seed of pivots and directions.
         impl: ``"reference"``, ``"triton"`` or ``"auto"``.
 
     Attributes:
         dim, pivots, ..., seed: as given.
-        generation: how far the index follows the store; kept in its file, used by nobody here.
-        identity: of the store's history up to there; likewise.
-        calibration: what efforts find; ``None`` before the first search by aim.
+        generation: the store's generation that the index reflects; saved in its file, not used here.
+        identity: identity of the store's history up to there; saved like ``generation``.
+        calibration: measured recall of the efforts; ``None`` before the first search by aim.
 
     Raises:
         IndexUnavailableError: torch cannot use the device.
@@ -98,8 +98,8 @@ class CudaIndex:
         self.device = torch.device(device)
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise IndexUnavailableError(
-                "a CudaIndex needs an NVIDIA GPU that torch can use, and there is none:"
-                ' device="cpu" runs the same steps slowly, LSHIndex is made for a CPU'
+                "a CudaIndex needs an NVIDIA GPU, but torch finds none."
+                ' Use LSHIndex on a CPU, or device="cpu" to run the same steps slowly'
             )
         for name, number in (("rerank", rerank), ("scan_rerank", scan_rerank)):
             if number < 1:
@@ -118,7 +118,7 @@ class CudaIndex:
         self.impl: Impl = impl
         self.generation = 0
         self.identity = ""
-        self.calibration: Calibration | None = None
+        self.calibration: IndexCalibration | None = None
         self._sorted = SortedRows(
             self.dim, self.device, pivots=pivots, capacity=capacity, seed=seed, impl=impl
         )
@@ -129,11 +129,11 @@ class CudaIndex:
 
     @property
     def positions(self) -> int:
-        """Rows, removed ones included."""
+        """Number of rows, including removed ones."""
         return self._sorted.rows.count
 
     def stored(self, start: int, stop: int, *, most: int | None = None) -> tuple[Ids, Floats]:
-        """Ids and (rows, dim) vectors of the living rows from start to stop, the first ``most`` of them."""
+        """Return ids and (rows, dim) vectors of the first ``most`` living rows between two positions."""
         with self._lock:
             return self._sorted.rows.stored(start, stop, most)
 
@@ -145,62 +145,63 @@ class CudaIndex:
 
     @property
     def tail(self) -> int:
-        """Rows that are in no cell yet; they are found all the same."""
+        """Number of rows that are in no cell yet; searches find them too."""
         return self._sorted.tail
 
     @property
     def cells(self) -> int:
-        """Cells of the last merge."""
+        """Number of cells since the last merge."""
         return self._sorted.pivots
 
     @property
     def overflow(self) -> tuple[int, int]:
-        """Queries whose cells held more than ``capacity`` rows so far, and rows left out; waits for it.
+        """Queries whose cells exceeded ``capacity`` so far, and the rows left out.
 
-        Those that measure the index, and those that fill a batch up to its power of two, count as well.
+        Reading it waits for the device. Queries that measure the index, and those that fill a batch up to a
+        power of two, count too.
         """
         queries, rows = self._sorted.overflow.tolist()
         return int(queries), int(rows)
 
     def add(self, vectors: ArrayLike, ids: ArrayLike, *, merge: bool = True) -> None:
-        """Add (rows, dim) unit vectors under (rows,) new ids; the next search sorts a long tail in.
+        """Add (rows, dim) unit vectors under (rows,) new ids; the next search sorts in a long tail.
 
         Args:
             vectors: (rows, dim).
             ids: (rows,) int64.
-            merge: False does the same: nothing is sorted here.
+            merge: has no effect, because nothing is sorted here.
 
         Raises:
-            ValueError: not unit vectors, or an id that is there; nothing is added.
+            ValueError: not unit vectors, or an id exists already; nothing is added.
         """
         array = check_units("vectors", vectors, self.dim)
         self.add_tensor(torch.from_numpy(array if array.flags.writeable else array.copy()), ids)
 
     def add_tensor(self, vectors: Tensor, ids: ArrayLike) -> None:
-        """Like :meth:`add`, for a tensor of any floating type on any device."""
+        """Add a tensor of any floating type on any device, like :meth:`add`."""
         keys = check_ids("ids", ids)
         with self._lock:
             self._sorted.rows.check(vectors, keys)
             self._sorted.add(vectors, keys)
 
     def remove(self, ids: ArrayLike) -> int:
-        """Leave these out from now on; the number that was there. Space comes back with a merge."""
+        """Exclude these ids from searches and return how many existed; a merge frees their space."""
         keys = check_ids("ids", ids)
         with self._lock:
             return self._sorted.remove(keys)
 
     def merge(self, *, whole: bool = False) -> None:
-        """Sort the tail into the cells, and leave out what was removed.
+        """Sort the tail into the cells, and drop the removed rows.
 
         Args:
-            whole: draw the pivots anew among the living rows, as is done in any case when these have doubled.
+            whole: draw new pivots among the living rows; this also happens whenever these have doubled.
         """
         with self._lock:
             if self._sorted.merge(whole=whole):
-                self.calibration = None  # Of other cells.
+                self.calibration = None  # It belongs to the old cells.
 
     def compact(self) -> None:
-        """Give back the space of removed rows and sort the others again, by rising id."""
+        """Free the space of removed rows, and sort the others again by rising id."""
         with self._lock:
             if self._sorted.compact():
                 self.calibration = None
@@ -214,14 +215,14 @@ class CudaIndex:
         aim: float | None = None,
         effort: Effort | None = None,
     ) -> Neighbours:
-        """The k nearest of each query, as far as the effort finds them.
+        """Return the k nearest rows of each query that the effort finds.
 
         Args:
             queries: (queries, dim) unit vectors.
-            k: neighbours a query; of more than 1024 all rows are compared.
-            among: what to choose from, all of it compared; ``None`` for all.
-            aim: share of the ten nearest that is to be found; ``None``: 0.95, 1 compares all.
-            effort: instead of ``aim``, outside a graph.
+            k: neighbours per query; above 1024, all rows are compared.
+            among: rows to choose from, all of them compared; ``None`` for all rows.
+            aim: share of the ten nearest to find; ``None``: 0.95. 1 compares all rows.
+            effort: explicit effort instead of ``aim``, without a graph.
 
         Raises:
             ValueError: not unit vectors, k below 1, or an aim that is not above 0 and at most 1.
@@ -233,11 +234,11 @@ class CudaIndex:
             if among is not None and aim is not None:
                 check_aim(aim)
             if effort is None and (among is not None or aim == 1.0):
-                effort = EXACT  # All that counts is compared: nothing has to be sorted or measured before.
+                effort = EXACT  # Comparing everything needs neither sorting nor measuring.
             elif effort is None:
-                effort = self._ready(USUAL if aim is None else aim, len(asked))
+                effort = self._prepare(USUAL if aim is None else aim, len(asked))
             if len(self) == 0 or len(asked) == 0:
-                return nothing(len(asked), k)
+                return empty_answer(len(asked), k)
             on_device = torch.from_numpy(asked.copy()).to(self.device)
             if among is not None or effort == EXACT or k > K_LIMIT:
                 found = self._sorted.exact(on_device, self._sorted.places(among), k)
@@ -249,14 +250,13 @@ class CudaIndex:
     def search_tensor(
         self, queries: Tensor, k: int, *, method: Method | None = None, aim: float = USUAL
     ) -> DeviceNeighbours:
-        """The k nearest of each query, all on the device; the queries are taken as they are.
+        """Return the k nearest rows of each query, all on the device; the queries are not checked.
 
         Args:
-            queries: (queries, dim) unit vectors on the device of the index.
-            k: neighbours a query, at most 1024.
-            method: ``"cells"`` or ``"scan"`` with the sizes that the index was made with, whatever they find;
-                ``None``: by ``aim``.
-            aim: share of the ten nearest that is to be found.
+            queries: (queries, dim) unit vectors on the index's device.
+            k: neighbours per query, at most 1024.
+            method: ``"cells"`` or ``"scan"`` with the index's own sizes and no aim; ``None``: by ``aim``.
+            aim: share of the ten nearest to find.
         """
         k = check_k(k)
         if k > K_LIMIT:
@@ -268,27 +268,27 @@ class CudaIndex:
             )
         with self._lock:
             self._merge_if_due()
-            effort = self._ready(aim, len(queries)) if method is None else self.effort_of(method)
+            effort = self._prepare(aim, len(queries)) if method is None else self.effort_of(method)
             if len(self) == 0 or len(queries) == 0:
-                return self._sorted.nothing(len(queries), k)
+                return self._sorted.empty_answer(len(queries), k)
             if effort == EXACT:
                 return self._sorted.exact(queries.float(), self._sorted.places(None), k)
             return self._sorted.search(queries.float(), k, effort, graphs=True)
 
     def eager(self, queries: Tensor, k: int, effort: Effort) -> tuple[Tensor, ...]:
-        """(scores, ids) of one batch outside a graph, so that a caller can capture or time it himself.
+        """Return (scores, ids) of one batch without a graph, so that a caller can capture or time it.
 
         Args:
             queries: (queries, dim) float32 on the device.
             k: neighbours, at most 1024.
-            effort: that is made, not :data:`memory.index.effort.EXACT`.
+            effort: effort other than :data:`memory.index.effort.EXACT`.
         """
         with self._lock:
             self._merge_if_due()
             return tuple(self._sorted.run(queries, check_k(k), effort))
 
     def effort_of(self, method: Method) -> Effort:
-        """What ``method="cells"`` or ``"scan"`` does with the sizes that the index was made with."""
+        """Return the effort of ``method="cells"`` or ``"scan"`` with the index's own sizes."""
         if method == "scan":
             return Effort(efforts.SCAN, self.scan_rerank)
         if method != "cells":
@@ -296,12 +296,12 @@ class CudaIndex:
         with self._lock:
             self._merge_if_due()
             cells = self._sorted.cells
-            assert cells is not None  # Merged before.
+            assert cells is not None  # The merge created them.
             return Effort(self.probes or sizes_for(cells.hashed, cells.pivots)[0], self.rerank)
 
     def effort(self, aim: float, *, queries: int = 1) -> Effort:
-        """What is done for an aim where so many queries are asked together; see :meth:`search`."""
-        return chosen(
+        """Return the effort for an aim and a number of queries asked together; see :meth:`search`."""
+        return choose_effort(
             self.calibration,
             aim,
             usual=lambda aim: self.effort_of("scan"),
@@ -311,19 +311,19 @@ class CudaIndex:
         )
 
     def price(self, effort: Effort, *, queries: int = 1) -> float:
-        """Nanoseconds a query, where so many are asked together."""
+        """Return nanoseconds per query if so many are asked together."""
         return efforts.price(effort, len(self), self.cells, queries)
 
     def efforts(self, after: Effort | None = None) -> tuple[Effort, ...]:
-        """The least effort, or those to try after this one: more cells, more rows, the scan of all codes."""
-        return efforts.further(after, self.cells or pivots_for(len(self))) if len(self) else ()
+        """Return the smallest effort, or the next ones: more cells, more rows, the scan of all codes."""
+        return efforts.next_efforts(after, self.cells or pivots_for(len(self))) if len(self) else ()
 
-    def told(self, aim: float, *, share: float = 1.0) -> str:
-        """What a single query does for an aim, in words; among a share of the rows all of it is compared."""
-        return efforts.told(EXACT if share < 1.0 else self.effort(aim), self.cells)
+    def describe(self, aim: float, *, share: float = 1.0) -> str:
+        """Describe what a single query does for an aim; a share of the rows is always compared exactly."""
+        return efforts.describe(EXACT if share < 1.0 else self.effort(aim), self.cells)
 
-    def _ready(self, aim: float, queries: int) -> Effort:
-        """The effort for an aim, after what is due: sorting and measuring."""
+    def _prepare(self, aim: float, queries: int) -> Effort:
+        """Sort and measure if needed, and return the effort for an aim."""
         self._merge_if_due()
         stale = self.calibration is None or self.calibration.stale(len(self))
         if len(self) and stale and check_aim(aim) < 1.0:
@@ -335,7 +335,7 @@ class CudaIndex:
             self.merge()
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write one file with the living vectors and their ids; codes and cells are made again."""
+        """Write one file with the living vectors and their ids; loading computes codes and cells again."""
         with self._lock:
             rows = self._sorted.rows
             kept = np.flatnonzero(rows.alive())
@@ -354,9 +354,9 @@ class CudaIndex:
         """Read a file of :meth:`save`.
 
         Raises:
-            FileNotFoundError: no such file.
+            FileNotFoundError: the file does not exist.
             IndexUnavailableError: torch cannot use the device.
-            ValueError: damaged or another kind of file.
+            ValueError: damaged, or another kind of file.
         """
         file = load_arrays(path, _KIND)
         numbers = {name: file.number(name) for name in _NUMBERS}
@@ -365,9 +365,9 @@ class CudaIndex:
         index.identity = file.header.get("identity", "")
         ids = file.array("ids", np.int64, (None,))
         vectors = file.array("vectors", np.float16, (len(ids), index.dim))
-        # Copied to memory that may be written to, as torch wants it.
+        # torch needs writable memory.
         index.add_tensor(torch.from_numpy(np.array(vectors)), np.array(ids))
-        # Cells are made again at the first search; what was measured holds for as many.
+        # The first search creates the cells; the calibration still holds for the same number of cells.
         if file.number("cells") == min(index.pivots or pivots_for(len(ids)), max(len(ids), 1)):
-            index.calibration = Calibration.of_text(file.header.get("calibration"))
+            index.calibration = IndexCalibration.of_text(file.header.get("calibration"))
         return index

@@ -1,4 +1,4 @@
-"""A score and a row in one whole number, so that the best are the largest and no two rows are equal."""
+"""Score and row in one integer key: the best keys are the largest, and no two rows have equal keys."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LOW = 0xFFFFFFFF
 
 
 class RankedRows(NamedTuple):
-    """Rows by falling score, equal scores by row.
+    """Rows by falling score; equal scores by row.
 
     Attributes:
-        scores: (queries, k) float32, -inf where there are fewer.
-        rows: (queries, k) int64 rows or their names, -1 where there are fewer.
+        scores: (queries, k) float32; -inf fills missing ones.
+        rows: (queries, k) int64 rows or their names; -1 fills missing ones.
     """
 
     scores: Tensor
@@ -25,15 +25,15 @@ class RankedRows(NamedTuple):
 
 
 def keys_of(scores: Tensor, rows: Tensor) -> Tensor:
-    """int64 keys of float32 scores; rows below 0 are missing."""
+    """Return int64 keys of float32 scores; rows below 0 are missing."""
     bits = (scores + 0.0).view(torch.int32).to(torch.int64)
-    # Negative floats fall as their bits rise.
+    # The bits of negative floats rise as the floats fall.
     ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
     return torch.where(rows < 0, MISSING, (ordered << 32) | (_LOW - rows.to(torch.int64)))
 
 
-def ranked(keys: Tensor) -> RankedRows:
-    """Scores and rows of keys that fall already."""
+def unpack_keys(keys: Tensor) -> RankedRows:
+    """Return scores and rows of falling keys."""
     missing = keys == MISSING
     ordered = keys >> 32
     bits = torch.where(ordered < 0, ordered ^ 0x7FFFFFFF, ordered).to(torch.int32)

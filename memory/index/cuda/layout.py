@@ -10,9 +10,9 @@ from torch import Tensor
 
 from memory.index.cuda.codes import QueryLevels
 
-#: Most cells that a query reads.
+#: Most cells read per query.
 PROBE_LIMIT = 128
-#: Up to this many neighbours the sizes are as given.
+#: Number of neighbours up to which the sizes are used as given.
 _USUAL_K = 64
 
 
@@ -25,9 +25,9 @@ class Sizes(NamedTuple):
     """Fixed sizes of a search.
 
     Attributes:
-        probes: cells a query reads, at most 128.
-        capacity: rows in them that there is room for; the farthest cells are cut.
-        rerank: rows of the lowest distance that are kept, at most.
+        probes: cells read per query, at most 128.
+        capacity: room for their rows; the farthest cells are cut.
+        rerank: most rows of lowest distance that are kept.
     """
 
     probes: int
@@ -35,7 +35,7 @@ class Sizes(NamedTuple):
     rerank: int
 
     def of(self, k: int) -> Sizes:
-        """The sizes for ``k`` neighbours: more than 64 need more cells, and several rows for each."""
+        """Return the sizes for ``k`` neighbours; more than 64 need more cells, and several rows each."""
         wider = max(1.0, math.sqrt(k / _USUAL_K))
         probes = min(math.ceil(self.probes * wider), PROBE_LIMIT)
         return Sizes(probes, math.ceil(self.capacity * wider), max(self.rerank, 4 * k))
@@ -45,13 +45,13 @@ class Cells(NamedTuple):
     """Rows in the order of their cells.
 
     Attributes:
-        pivots: how many.
-        base: (pivots + 256, dim) pivots and random directions: queries are multiplied with both at once.
-        starts: (pivots + 1,) int32 where each cell starts.
+        pivots: number of cells.
+        base: (pivots + 256, dim) pivots and random directions; queries are multiplied with both at once.
+        starts: (pivots + 1,) int32 start of each cell.
         codes: (slots, 16) int32.
         rows: (slots,) int32, rising within a cell.
-        live: (slots,) bool, not removed since.
-        slots: (hashed,) int32 slot of each row, -1 for those removed before.
+        live: (slots,) bool, False for rows removed since.
+        slots: (hashed,) int32 slot of each row, -1 for rows removed before.
     """
 
     pivots: int
@@ -64,7 +64,7 @@ class Cells(NamedTuple):
 
     @property
     def hashed(self) -> int:
-        """Rows up to which the cells go."""
+        """Number of rows that the cells cover."""
         return len(self.slots)
 
     @property
@@ -74,25 +74,25 @@ class Cells(NamedTuple):
         return sum(array.numel() * array.element_size() for array in arrays)
 
     def products(self, queries: Tensor) -> Tensor:
-        """(queries, pivots + 256) float16 products of (queries, dim) vectors."""
+        """Return (queries, pivots + 256) float16 products of (queries, dim) vectors."""
         return products_of(self.base, queries)
 
     def coordinates(self, queries: Tensor) -> Tensor:
-        """(queries, 256) float16 products with the directions alone."""
+        """Return (queries, 256) float16 products with the directions alone."""
         return products_of(self.base[self.pivots :], queries)
 
     def remove(self, rows: Tensor) -> None:
-        """Leave out (removed,) int64 rows, all below ``hashed``."""
+        """Mark (removed,) int64 rows below ``hashed`` as removed."""
         self.live[self.slots[rows].to(torch.int64)] = False
 
 
 class Probed(NamedTuple):
-    """What queries read.
+    """Cells that queries read.
 
     Attributes:
         asked: the queries.
         shifts: (queries, probes) int32 from a place among a query's rows to a slot, by cell.
-        ends: (queries, probes) int32 where each cell ends among the rows of its query, the nearest first.
+        ends: (queries, probes) int32 end of each cell among the query's rows, nearest first.
     """
 
     asked: QueryLevels
@@ -104,8 +104,8 @@ class Candidates(NamedTuple):
     """Rows that may be near.
 
     Attributes:
-        rows: (queries, rerank) int32, each once; their order may differ from run to run on a GPU.
-        lengths: (queries,) int32 places in use.
+        rows: (queries, rerank) int32, each once; their order may differ between runs on a GPU.
+        lengths: (queries,) int32 number of places in use.
     """
 
     rows: Tensor

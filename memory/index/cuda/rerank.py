@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from memory.index.cuda.keys import MISSING, RankedRows, keys_of, ranked
+from memory.index.cuda.keys import MISSING, RankedRows, keys_of, unpack_keys
 from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 _CELLS_AT_ONCE = 1 << 24
-#: Keys that one program ranks, and neighbours at most.
+#: Keys that one program ranks; also the most neighbours.
 K_LIMIT = 1024
 
 RERANK_TOP: Op[()] = Op(
@@ -33,7 +33,7 @@ def rerank_top(
     names: Tensor | None = None,
     impl: Impl = "auto",
 ) -> RankedRows:
-    """The k candidates with the highest products; a row that is listed twice counts once.
+    """Return the k candidates with the highest products; a row that is listed twice counts once.
 
     The order of the candidates does not matter.
 
@@ -41,18 +41,18 @@ def rerank_top(
         vectors: (rows, dim) float16.
         queries: (queries, dim) float16 or float32; products are summed in float32.
         candidates: (queries, count) int32 rows, -1 for none.
-        k: rows a query, at most 1024.
-        alive: (rows,) bool, rows that count; ``None``: all.
-        lengths: (queries,) int32 places of ``candidates`` in use; ``None``: all. Programs behind them do
+        k: rows per query, at most 1024.
+        alive: (rows,) bool rows that count; ``None``: all.
+        lengths: (queries,) int32 places of ``candidates`` in use; ``None``: all. Programs after them do
             nothing.
-        tail: first row and number of further rows that every query is compared with; those behind the last of
-            the vectors do not count.
-        names: (rows,) int64 what to give back for each row; ``None``: its number.
+        tail: first row and number of further rows to compare with every query; those after the last vector do
+            not count.
+        names: (rows,) int64 names to return for the rows; ``None``: their numbers.
         impl: ``"reference"``, ``"triton"`` or ``"auto"``.
 
     Raises:
         ValueError: shapes do not fit.
-        TypeError: other types.
+        TypeError: a wrong dtype.
     """
     if vectors.dtype != torch.float16 or candidates.dtype != torch.int32:
         raise TypeError(
@@ -68,7 +68,7 @@ def rerank_top(
         raise ValueError(f"k must be from 1 to {K_LIMIT}, got {k}")
     if len(queries) == 0 or candidates.shape[1] + tail[1] == 0 or len(vectors) == 0:
         keys = torch.full((len(queries), k), MISSING, dtype=torch.int64, device=queries.device)
-        return ranked(keys)
+        return unpack_keys(keys)
     if RERANK_TOP.choose(impl, vectors.device) == "triton":
         kernels = RERANK_TOP.load("triton")
         best: RankedRows = kernels.rerank_top(vectors, queries, candidates, k, alive, lengths, tail, names)
@@ -80,7 +80,7 @@ def rerank_top(
         further = torch.arange(tail[0], tail[0] + tail[1], dtype=torch.int32, device=candidates.device)
         further = torch.where(further < len(vectors), further, -1)
         candidates = torch.cat([candidates, further.expand(len(queries), -1)], 1)
-    found = ranked(best_keys(vectors, queries, candidates, k, alive))
+    found = unpack_keys(best_keys(vectors, queries, candidates, k, alive))
     if names is None:
         return found
     return RankedRows(found.scores, names[found.rows.clamp_min(0)].masked_fill(found.rows < 0, -1))
@@ -89,7 +89,7 @@ def rerank_top(
 def best_keys(
     vectors: Tensor, queries: Tensor, candidates: Tensor, k: int, alive: Tensor | None = None
 ) -> Tensor:
-    """(queries, k) keys of the best candidates in plain torch; see :func:`rerank_top`, for any k."""
+    """Return (queries, k) keys of the best candidates in plain torch, like :func:`rerank_top` for any k."""
     count = candidates.shape[1]
     used = candidates >= 0
     rows = torch.where(used, candidates, 0).to(torch.int64)
@@ -99,7 +99,7 @@ def best_keys(
     step = max(1, _CELLS_AT_ONCE // (count * vectors.shape[1]))
     for first in range(0, len(queries), step):
         some = slice(first, first + step)
-        # Products and sums of one fixed order, so that equal rows have equal scores in every batch.
+        # Products and sums run in a fixed order, so that equal rows have equal scores in every batch.
         scores = (vectors[rows[some]].float() * queries[some, None].float()).sum(2)
         keys = keys_of(scores, torch.where(used[some], rows[some], -1)).sort(1, descending=True).values
         keys[:, 1:] = torch.where(keys[:, 1:] == keys[:, :-1], MISSING, keys[:, 1:])

@@ -1,4 +1,4 @@
-"""Vectors and ids on a device, at positions that are given in the order of arrival."""
+"""Vectors and ids on a device, at positions in order of arrival."""
 
 from __future__ import annotations
 
@@ -14,16 +14,12 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 class DeviceRows(Register):
-    """Arrays that grow by doubling; places behind the last row are not alive. The host has the ids too.
-
-    Args:
-        dim: of a vector.
-        device: where the arrays are.
+    """Arrays that grow by doubling; places after the last row are not alive. The host has the ids too.
 
     Attributes:
         vectors: (capacity, dim) float16.
         names: (capacity,) int64 ids.
-        living_rows: (capacity,) bool, those that were not removed.
+        living_rows: (capacity,) bool, False for removed rows.
     """
 
     def __init__(self, dim: int, device: torch.device) -> None:
@@ -39,7 +35,7 @@ class DeviceRows(Register):
 
     @property
     def capacity(self) -> int:
-        """Rows that there is room for."""
+        """Number of rows that fit."""
         return len(self.vectors)
 
     @property
@@ -53,7 +49,7 @@ class DeviceRows(Register):
         if vectors.dim() != 2 or vectors.shape[1] != self.dim:
             raise ValueError(f"vectors must have shape (rows, {self.dim}), got {tuple(vectors.shape)}")
         if len(ids) != len(vectors):
-            raise ValueError(f"ids must have one entry a vector, got {len(ids)} for {len(vectors)}")
+            raise ValueError(f"ids must have one entry per vector, got {len(ids)} for {len(vectors)}")
         for first in range(0, len(vectors), _ROWS_AT_ONCE):
             squares = vectors[first : first + _ROWS_AT_ONCE].float().square().sum(1)
             wrong = ~((squares - 1.0).abs() <= UNIT_TOLERANCE)
@@ -65,11 +61,11 @@ class DeviceRows(Register):
                 )
         ordered = np.sort(ids)
         if (ordered[1:] == ordered[:-1]).any():
-            raise ValueError(f"id {int(ordered[1:][ordered[1:] == ordered[:-1]][0])} is given twice")
+            raise ValueError(f"id {int(ordered[1:][ordered[1:] == ordered[:-1]][0])} is listed twice")
         self.check_new(ids)
 
     def add(self, vectors: Tensor, ids: Ids) -> None:
-        """Append checked rows, by rising id among themselves."""
+        """Append checked rows, ordered by rising id among themselves."""
         order = np.argsort(ids, kind="stable")
         self._reserve(self.count + len(ids))
         rising = bool((order[1:] > order[:-1]).all())
@@ -95,13 +91,13 @@ class DeviceRows(Register):
             new[:count] = array[:count]
 
     def remove(self, ids: ArrayLike) -> Positions:
-        """Mark rows as gone; the rising positions of those that were there."""
+        """Mark rows as removed and return the rising positions of those that existed."""
         found = super().remove(ids)
         self.living_rows[torch.from_numpy(found).to(self.device)] = False
         return found
 
-    def compacted(self) -> DeviceRows:
-        """A copy without the removed rows, by rising id."""
+    def compact(self) -> DeviceRows:
+        """Return a copy without the removed rows, ordered by rising id."""
         kept = np.flatnonzero(self.alive())
         kept = kept[np.argsort(self.ids()[kept], kind="stable")]
         rows = DeviceRows(self.dim, self.device)
@@ -113,7 +109,7 @@ class DeviceRows(Register):
         return rows
 
     def stored(self, start: int, stop: int, most: int | None) -> tuple[Ids, Floats]:
-        """Ids and single-precision vectors of the living rows from start to stop, the first ``most``."""
+        """Return ids and float32 vectors of the first ``most`` living rows between two positions."""
         stop = min(stop, self.count)
         kept = start + np.flatnonzero(self.alive(stop)[start:])[:most]
         vectors = self.vectors[torch.from_numpy(kept).to(self.device)]

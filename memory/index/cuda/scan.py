@@ -1,4 +1,4 @@
-"""Scan of all codes: the rows of the lowest distance, whatever cell they are in."""
+"""Scan of all codes: the rows of lowest distance, regardless of their cells."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def scan_top(
     live: Tensor | None = None,
     impl: Impl = "auto",
 ) -> Tensor:
-    """Slots with the ``count`` lowest (distance, slot), without a read-back: it can be captured in a graph.
+    """Return the slots with the ``count`` lowest (distance, slot); a CUDA graph can capture it.
 
     Args:
         codes: (slots, 16) int32, see :func:`memory.index.cuda.codes.row_codes`.
         coordinates: (queries, 256) float16 of unit vectors along the directions of the codes.
-        count: slots a query.
-        dim: of the vectors.
-        rows: (slots,) int32 what to give back for each slot; ``None``: its number.
+        count: slots per query.
+        dim: length of the vectors.
+        rows: (slots,) int32 numbers to return for the slots; ``None``: the slots themselves.
         live: (slots,) bool; ``None``: all of them.
         impl: ``"reference"``, ``"triton"`` or ``"auto"``.
 
     Returns:
-        (queries, count) int32 in rising order of the slots, -1 behind them where there are fewer.
+        (queries, count) int32 in rising order of the slots; -1 fills missing ones.
 
     Raises:
         ValueError: shapes do not fit.
-        TypeError: other types.
+        TypeError: a wrong dtype.
     """
     if codes.dim() != 2 or codes.shape[1] != WORDS:
         raise ValueError(f"codes must be (slots, {WORDS}), got {tuple(codes.shape)}")

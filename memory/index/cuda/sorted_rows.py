@@ -1,4 +1,4 @@
-"""Rows in cells on a device, and how one effort is made there."""
+"""Rows in cells on a device, and searches over them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from memory.index.cuda import efforts
-from memory.index.cuda.cells import build, candidates, extended
+from memory.index.cuda.cells import build, candidates, extend
 from memory.index.cuda.exact import exact_top
 from memory.index.cuda.graphs import Graphs
 from memory.index.cuda.keys import RankedRows
@@ -20,15 +20,16 @@ from memory.index.effort import Effort
 from memory.index.neighbours import Among, Ids, check_ids
 from sparse_core.kernels.op import Impl
 
-#: Rows behind the cells that every query is compared with; more are sorted in at the next search.
+#: Largest tail: rows outside the cells that every query is compared with; the next search sorts in a longer
+#: one.
 TAIL_LIMIT = 4096
-#: Queries of one graph.
+#: Most queries of one graph.
 BATCH_LIMIT = 1024
-#: On a CPU, candidates of a few queries fill the cache already.
+#: On a CPU, the candidates of a few queries already fill the cache.
 _CPU_BATCH = 32
-#: Rows of cells that there is room for in one graph.
+#: Most rows of cells that one graph has room for.
 ROOM = 1 << 27
-#: Cells are made again when this share of their rows was removed, and space given back at this share.
+#: Shares of removed rows at which cells are rebuilt, and at which space is freed.
 _DEAD_SHARE, _DEAD_SPACE = 0.125, 0.25
 
 
@@ -36,8 +37,8 @@ class DeviceNeighbours(NamedTuple):
     """Neighbours on the device.
 
     Attributes:
-        scores: (queries, k) float32 cosine similarities, -inf where there are fewer than k.
-        ids: (queries, k) int64, -1 where there are fewer.
+        scores: (queries, k) float32 cosine similarities; -inf fills missing ones.
+        ids: (queries, k) int64; -1 fills missing ones.
     """
 
     scores: Tensor
@@ -45,21 +46,17 @@ class DeviceNeighbours(NamedTuple):
 
 
 class SortedRows:
-    """Rows of a device, most of them sorted into cells; the others, the tail, are compared with every query.
+    """Rows of a device, most of them in cells; the others, the tail, are compared with every query.
 
     Args:
-        dim: of a vector.
-        device: of the arrays.
-        pivots: cells; 0 for what suits the number of rows.
-        capacity: room for the rows of the cells a query reads; 0 for what suits the effort.
-        seed: of pivots and directions.
-        impl: of the steps.
+        pivots: number of cells; 0: by the number of rows.
+        capacity: room for the rows of the cells that a query reads; 0: by the effort.
 
     Attributes:
         rows: vectors and ids.
         cells: ``None`` before the first merge.
-        overflow: (2,) int64 queries whose cells held more than there was room for, and rows left out.
-        graphs: of searches.
+        overflow: (2,) int64 queries whose cells exceeded the room, and rows left out.
+        graphs: captured searches.
     """
 
     def __init__(
@@ -75,12 +72,12 @@ class SortedRows:
 
     @property
     def pivots(self) -> int:
-        """Cells that there are."""
+        """Number of cells."""
         return self.cells.pivots if self.cells else 0
 
     @property
     def tail(self) -> int:
-        """Rows that are in no cell."""
+        """Number of rows that are in no cell."""
         return self.rows.count - (self.cells.hashed if self.cells else 0)
 
     def add(self, vectors: Tensor, ids: Ids) -> None:
@@ -91,7 +88,7 @@ class SortedRows:
             self.graphs.clear()
 
     def remove(self, ids: Ids) -> int:
-        """Leave rows out; the number that was there."""
+        """Exclude rows from searches and return how many existed."""
         found = self.rows.remove(ids)
         if self.cells is not None:
             there = found[found < self.cells.hashed]
@@ -100,47 +97,45 @@ class SortedRows:
         return len(found)
 
     def merge(self, *, whole: bool) -> bool:
-        """Sort the tail in and leave out what was removed; whether there are more or fewer cells than before.
+        """Sort in the tail and drop removed rows; return True if the number of cells changed.
 
         Args:
-            whole: draw the pivots anew, as is done in any case when the rows have doubled.
+            whole: draw new pivots; this also happens whenever the rows have doubled.
         """
         if self.cells is not None and not (whole or self.tail or self._dead):
             return False
         self.graphs.clear()
         drawn = self.cells is not None and not whole and len(self.rows) < 2 * self._drawn_for
         if self.rows.dead > _DEAD_SPACE * self.rows.count or not (drawn or self.rows.rising):
-            self.rows, drawn = self.rows.compacted(), False
+            self.rows, drawn = self.rows.compact(), False
         rows, self._dead = self.rows, 0
         if self.cells is not None and drawn:
-            self.cells = extended(self.cells, rows.vectors, rows.living_rows, rows.count)
+            self.cells = extend(self.cells, rows.vectors, rows.living_rows, rows.count)
             return False
         before = self.pivots
-        # The old cells go first: both need not fit.
+        # Drop the old cells first, because both may not fit.
         self.cells = None
         self.cells = build(rows.vectors, rows.living_rows, rows.count, self._seed, self._pivots)
         self._drawn_for = len(rows)
         return before not in (0, self.pivots)
 
     def compact(self) -> bool:
-        """Give back the space of removed rows and draw the pivots anew; as :meth:`merge`."""
-        self.rows = self.rows.compacted()
+        """Free the space of removed rows and draw new pivots; returns like :meth:`merge`."""
+        self.rows = self.rows.compact()
         return self.merge(whole=True)
 
     @property
     def is_due(self) -> bool:
-        """Whether a search should merge first."""
+        """True if a search should merge first."""
         cells = self.cells
         return cells is None or self.tail > TAIL_LIMIT or self._dead > _DEAD_SHARE * cells.hashed
 
     def search(self, queries: Tensor, k: int, effort: Effort, *, graphs: bool) -> DeviceNeighbours:
-        """The k nearest of (queries, dim) float32 vectors by an effort, at most 1024 of them; merged before.
+        """Return the k nearest (at most 1024) of float32 vectors by an effort; needs a merge before.
 
         Args:
-            queries: on the device.
-            k: neighbours.
-            effort: that is made.
-            graphs: capture the search, for the next of its size.
+            queries: (queries, dim) on the device.
+            graphs: capture the search for later ones of its size.
         """
         cells = self.cells
         assert cells is not None
@@ -152,7 +147,7 @@ class SortedRows:
         for first in range(0, len(queries), most):
             some = queries[first : first + most]
             parts.append(
-                self._graphed(some, k, effort) if graphs else DeviceNeighbours(*self.run(some, k, effort))
+                self._run_graph(some, k, effort) if graphs else DeviceNeighbours(*self.run(some, k, effort))
             )
         found = (
             parts[0]
@@ -161,8 +156,8 @@ class SortedRows:
         )
         return found if self.rows.rising else _by_id(found)
 
-    def _graphed(self, queries: Tensor, k: int, effort: Effort) -> DeviceNeighbours:
-        """One graph's worth of queries, filled up to a power of two."""
+    def _run_graph(self, queries: Tensor, k: int, effort: Effort) -> DeviceNeighbours:
+        """Run one graph, with the queries padded to a power of two."""
         if self._device.type != "cuda":
             return DeviceNeighbours(*self.run(queries, k, effort))
         asked = len(queries)
@@ -175,7 +170,7 @@ class SortedRows:
         return DeviceNeighbours(scores[:asked].clone(), ids[:asked].clone())
 
     def run(self, queries: Tensor, k: int, effort: Effort) -> RankedRows:
-        """The same for one batch, outside a graph and with equal scores in the order of the rows."""
+        """Search one batch without a graph; equal scores are in row order."""
         rows, cells = self.rows, self.cells
         assert cells is not None  # Merged before.
         lengths = None
@@ -207,39 +202,36 @@ class SortedRows:
         )
 
     def _tail_room(self) -> int:
-        """Places for the tail, 0 or a power of two."""
+        """Return the room for the tail, 0 or a power of two."""
         return 1 << (self.tail - 1).bit_length() if self.tail else 0
 
     def places(self, among: Among | None) -> Tensor:
-        """Rising rows that count, on the device."""
+        """Return the rising rows that count, on the device."""
         rows = self.rows
         if among is None:
             return rows.living_rows[: rows.count].nonzero()[:, 0]
         if among.kept is None:
             return torch.from_numpy(rows.among(rows.count, among.ids)).to(self._device)
-        mask = rows.marked(rows.count, check_ids("among", among.ids), among.kept)
+        mask = rows.kept_mask(rows.count, check_ids("among", among.ids), among.kept)
         return torch.from_numpy(mask.copy()).to(self._device).nonzero()[:, 0]
 
     def exact(self, queries: Tensor, places: Tensor, k: int) -> DeviceNeighbours:
-        """The k best of rows at rising places."""
+        """Return the k best of rows at rising places."""
         if not len(places):
-            return self.nothing(len(queries), k)
+            return self.empty_answer(len(queries), k)
         found = exact_top(self.rows.vectors, queries, places, k, impl=self._impl)
         named = self.rows.names[found.rows.clamp_min(0)].masked_fill(found.rows < 0, -1)
-        return (
-            DeviceNeighbours(found.scores, named)
-            if self.rows.rising
-            else _by_id(DeviceNeighbours(found.scores, named))
-        )
+        neighbours = DeviceNeighbours(found.scores, named)
+        return neighbours if self.rows.rising else _by_id(neighbours)
 
-    def nothing(self, queries: int, k: int) -> DeviceNeighbours:
-        """The answer of no rows."""
+    def empty_answer(self, queries: int, k: int) -> DeviceNeighbours:
+        """Return the answer of an empty set of rows."""
         scores = torch.full((queries, k), -torch.inf, device=self._device, dtype=torch.float32)
         return DeviceNeighbours(scores, torch.full((queries, k), -1, dtype=torch.int64, device=self._device))
 
 
 def _by_id(found: DeviceNeighbours) -> DeviceNeighbours:
-    """Equal scores by rising id, where rows do not lie in that order."""
+    """Order equal scores by rising id, for rows that are not in id order."""
     order = torch.sort(found.ids, dim=1, stable=True).indices
     scores, ids = found.scores.gather(1, order), found.ids.gather(1, order)
     order = torch.sort(scores, dim=1, descending=True, stable=True).indices

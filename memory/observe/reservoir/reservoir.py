@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from memory.config import ReservoirConfig
 from memory.merging.fusion import unit
-from memory.merging.tracked import tracks_of
+from memory.merging.tracks import tracks_of
 from memory.observe.reservoir.things import Things
 from memory.observe.reservoir.window import Window
 from memory.types import Memory, check_integer, check_number

@@ -1,1 +1,1 @@
-"""The log of operations: every change of a store, what was there before, and how it is undone."""
+"""Log of operations: every change of a store, the state before it, and undo."""

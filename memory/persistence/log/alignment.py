@@ -1,4 +1,4 @@
-"""How the maps of robots lie in those of a store: all of that stands in the log."""
+"""Alignment of robots' maps with the store's, as the log records it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from memory.merging.motion import Motion
 from memory.merging.robots import only_robot
 from memory.persistence import poses
 from memory.persistence.engine import engine_of
-from memory.persistence.ids import joined
+from memory.persistence.ids import concat
 from memory.persistence.log.journal import LogEntry, read_entries, undone_after
 from memory.persistence.rows import Image, poses_of
 from memory.persistence.sql import Connection
 from memory.types import Memory
 
-#: Name of the operations in the log.
+#: Operation name in the log.
 OPERATION = "align"
-#: From the map of a robot into the store's, by robot and map; what is not there lies as the store's.
+#: Motion from a robot's map into the store's, by robot and map; missing ones are the identity.
 Frames: TypeAlias = Mapping[tuple[str, str], Motion]
-#: Memories that are read at a time.
+#: Memories read at a time.
 _PORTION = 5000
 
 
 def read_frames(connection: Connection, until: int = 2**62) -> dict[tuple[str, str], Motion]:
-    """As they stood after an operation."""
+    """Return the frames as of an operation."""
     entries = read_entries(connection, until=until, operation=OPERATION)
     undone = undone_after(connection, 0, until) if entries else set()
     return {
@@ -39,13 +39,13 @@ def read_frames(connection: Connection, until: int = 2**62) -> dict[tuple[str, s
 
 
 def in_frame(memory: Memory, frames: Frames) -> Memory:
-    """A memory that one robot alone saw, from its map into the store's; what several saw stays."""
+    """Move a memory that one robot alone saw into the store's map; others stay."""
     robot = only_robot(memory) if frames else None
     return memory if robot is None else frames.get((robot, memory.map_id), Motion()).memory(memory)
 
 
-def carried(images: list[Image], was: Frames, now: Frames) -> list[Image]:
-    """What comes back after it was gone, to where it lies where maps were aligned meanwhile."""
+def realign(images: list[Image], was: Frames, now: Frames) -> list[Image]:
+    """Move restored memories to where they belong if maps were aligned since their removal."""
     if was == now:
         return images
     found = []
@@ -61,7 +61,7 @@ def carried(images: list[Image], was: Frames, now: Frames) -> list[Image]:
 
 
 def seen_alone(connection: Connection, robot: str, map_id: str) -> list[Memory]:
-    """What one robot alone saw in a map, by rising id, without vectors."""
+    """Return what one robot alone saw in a map, by rising id, without vectors."""
     rows = connection.execute("SELECT id FROM memory WHERE map_id = ? ORDER BY id", (map_id,)).fetchall()
     ids = [id for (id,) in rows]
     found = []
@@ -71,17 +71,17 @@ def seen_alone(connection: Connection, robot: str, map_id: str) -> list[Memory]:
     return found
 
 
-def moved_by(connection: Connection, generation: int) -> NDArray[np.int64]:
-    """(n,) int64: ids that an operation gave new poses."""
+def ids_moved_by(connection: Connection, generation: int) -> NDArray[np.int64]:
+    """Return the (n,) int64 ids whose poses an operation changed."""
     blobs = connection.execute("SELECT ids FROM log_pose WHERE generation = ?", (generation,)).fetchall()
-    return joined([np.frombuffer(blob, "<i8") for (blob,) in blobs])
+    return concat([np.frombuffer(blob, "<i8") for (blob,) in blobs])
 
 
 def check_frame(connection: Connection, entry: LogEntry) -> None:
-    """Whether taking an operation back moves all that a robot alone saw, where it is one of these.
+    """Check that undoing an alignment moves everything that the robot alone saw; ignore other operations.
 
     Raises:
-        UndoError: something of the robot came since, and lies as that operation says.
+        UndoError: memories of the robot came since, and lie as that operation says.
     """
     first = entry
     while first.undoes is not None:
@@ -90,8 +90,8 @@ def check_frame(connection: Connection, entry: LogEntry) -> None:
         return
     robot, map_id = first.detail["robot"], first.detail["map"]
     there = {memory.id for memory in seen_alone(connection, robot, map_id)}
-    if there - set(moved_by(connection, entry.generation).tolist()):
+    if there - set(ids_moved_by(connection, entry.generation).tolist()):
         raise UndoError(
-            f"more of {robot} came after operation {entry.generation}, and lies as that says: align the map"
-            " again, or recall align --reset, which moves all of it back"
+            f"memories of {robot} that came after operation {entry.generation} depend on it. Align the map"
+            " again, or move everything back with recall align --reset"
         )

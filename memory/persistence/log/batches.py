@@ -1,4 +1,4 @@
-"""What one store sends another: values only; how they travel is told in :mod:`memory.sync.wire`."""
+"""Values that one store sends another; :mod:`memory.sync.wire` encodes them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.persistence.ids import joined
+from memory.persistence.ids import concat
 from memory.types import Memory
 
-#: The first and the last of ids without a gap.
+#: First and last of ids without a gap.
 Run = tuple[int, int]
 
 
@@ -20,8 +20,8 @@ class Point(NamedTuple):
     """A moment of a store's history.
 
     Attributes:
-        generation: number of its last operation then.
-        identity: of its history up to there, see :meth:`memory.persistence.queries.Queries.identity`.
+        generation: number of its last operation.
+        identity: see :meth:`memory.persistence.queries.Queries.identity`.
     """
 
     generation: int
@@ -29,11 +29,11 @@ class Point(NamedTuple):
 
 
 class PartialTransfer(NamedTuple):
-    """What came of a store and is newer than where all had come.
+    """What arrived of an unfinished transfer.
 
     Attributes:
-        until: where its sender was.
-        ids: runs of its memories that came, or were said to be gone.
+        until: point of the sender.
+        ids: runs of its ids that arrived, as memories or removals.
     """
 
     until: Point
@@ -45,11 +45,10 @@ class Position:
     """How far a receiver is with one store.
 
     Attributes:
-        points: where everything up to there had come, the newest last, at most some hundred; empty before the
-            first.
-        partial: batches since, of a send that has not ended.
-        robot: as whose memories it has them, or ``None``.
         store: random name of the receiving store.
+        points: points up to which everything arrived, newest last, at most about a hundred.
+        partial: batches of unfinished transfers since.
+        robot: name of the robot for whose memories they count, or ``None``.
     """
 
     store: str
@@ -60,23 +59,23 @@ class Position:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Part of what a store has that a receiver lacks.
+    """Part of what a receiver lacks.
 
     Attributes:
         store: random name of the sending store.
-        robot: whose it is.
-        since: where the receiver was, as the sender knows.
-        until: where it is after the last batch.
-        whole: runs of ids there of everything that this send brings up to ``until``, with its last batch;
-            ``None`` with those before. The receiver is at ``until`` once all of that had come, and nothing
-            but that and ``known`` since ``since``.
-        known: runs of ids there of what had come of sends that did not end, as the sender knew.
-        memories: as they are now, with their ids there, rising.
-        gone: ids there of what is no more, rising.
+        robot: name of its robot.
+        since: the receiver's point, as the sender knows it.
+        until: the receiver's point after the last batch.
+        whole: runs of all sender ids that this transfer brings up to ``until``; only in the last batch, else
+            ``None``. The receiver reaches ``until`` if it then has these and ``known`` since ``since``, and
+            no others.
+        known: runs of sender ids from unfinished transfers, as the sender knows them.
+        memories: current memories with the sender's ids, rising.
+        gone: rising sender ids of removed memories.
         sent_ns: nanoseconds since the epoch, by the sender's clock.
-        forked: go on from ``since`` though more had come of another history.
-        shared: what other robots saw, for one that asked for it: it stays apart from what it saw itself.
-        progress: memories sent with it and before it, and all that are sent; the receiver has no use for it.
+        forked: continue from ``since`` although more arrived from another history.
+        shared: observations of other robots, for a robot that pulled them; they stay separate from its own.
+        progress: memories sent so far and their total; the receiver ignores it.
     """
 
     store: str
@@ -94,7 +93,7 @@ class Batch:
 
 
 def runs_of(ids: Sequence[int] | NDArray[np.int64]) -> tuple[Run, ...]:
-    """Rising ids as runs without gaps."""
+    """Return rising ids as runs without gaps."""
     found = np.asarray(ids, dtype=np.int64)
     if not len(found):
         return ()
@@ -104,5 +103,5 @@ def runs_of(ids: Sequence[int] | NDArray[np.int64]) -> tuple[Run, ...]:
 
 
 def ids_of(runs: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-    """(n,) int64 of runs."""
-    return joined([np.arange(first, last + 1, dtype=np.int64) for first, last in runs])
+    """Return the (n,) int64 ids of runs."""
+    return concat([np.arange(first, last + 1, dtype=np.int64) for first, last in runs])

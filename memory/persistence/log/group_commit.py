@@ -1,4 +1,4 @@
-"""Group commit: threads that write at the same time share one transaction, and one wait for the disk."""
+"""Group commit: threads that write at the same time share one transaction and one disk sync."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 
-#: Operations that share a transaction at most.
+#: Most operations per transaction.
 LARGEST_GROUP = 4096
 
 
@@ -22,11 +22,10 @@ class Job(Generic[Result]):
     """An operation that waits for its commit.
 
     Attributes:
-        work: run within the transaction, perhaps a second time after a rollback; ``None`` where there is a
-            request.
-        request: for the function that does many at once.
-        turn: held until the job is done or its thread is to lead.
-        done: whether ``result`` or ``error`` is set; set only after the commit.
+        work: function to run within the transaction, possibly again after a rollback; ``None`` for a request.
+        request: argument of :meth:`GroupCommit.run_requests`.
+        turn: lock held until the job is done or its thread should lead.
+        done: True if ``result`` or ``error`` is set; set only after the commit.
     """
 
     def __init__(self, work: Callable[[Any], Result] | None, request: Any = None) -> None:
@@ -40,17 +39,14 @@ class Job(Generic[Result]):
 
 
 class GroupCommit(Generic[Request, Reply]):
-    """Runs operations on the one connection that writes.
+    """Executor of operations on the one writing connection.
 
-    The thread that finds no leader leads: it runs everything that queued up in one transaction, commits,
-    wakes those whose operations are done, and makes the next that waits the leader. If one operation of a
-    group fails, the group is rolled back and each is run in a transaction of its own, so that it fails alone.
-    What goes with every transaction of a store is in :mod:`memory.persistence.sqlite.writer`.
+    A thread that finds no leader leads. It runs all queued operations in one transaction, commits, wakes
+    their threads, and makes the next waiting thread the leader. If an operation fails, the group is rolled
+    back and each operation runs in its own transaction, so that it fails alone.
 
     Attributes:
-        connection: that writes.
-        lock: held by whoever uses the connection.
-        commits: transactions that were committed, for tests and statistics.
+        lock: held by the user of the connection.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -63,43 +59,43 @@ class GroupCommit(Generic[Request, Reply]):
         self.commits = 0
 
     def begin(self) -> None:
-        """At the start of every transaction: write what waited for one."""
+        """Hook at the start of every transaction."""
 
-    def together(self, requests: list[Request]) -> Sequence[Reply]:
-        """Do the requests of :meth:`run_together` that follow each other, in order."""
+    def run_requests(self, requests: list[Request]) -> Sequence[Reply]:
+        """Run consecutive requests of :meth:`run_together` in order."""
         raise NotImplementedError(f"{type(self).__name__} takes no requests")
 
-    def committed(self) -> None:
-        """After every commit, which is on the disk."""
+    def after_commit(self) -> None:
+        """Hook after every durable commit."""
 
-    def rolled_back(self) -> None:
-        """After a rollback: read again what is kept beside the database."""
+    def after_rollback(self) -> None:
+        """Hook after a rollback, to reload state kept outside the database."""
 
     @property
-    def unsure(self) -> bool:
-        """Whether the commit that failed just now may have been made: its answer was lost."""
+    def commit_is_uncertain(self) -> bool:
+        """True if the failed commit may have succeeded, because its answer was lost."""
         return False
 
     @property
     def busy(self) -> bool:
-        """Whether an operation is at work just now."""
+        """True if an operation is running."""
         with self._door:
             return self._leader is not None
 
     def run(self, work: Callable[[Any], Result]) -> Result:
-        """Do the work; return when the commit is on the disk.
+        """Run work and return once it is durable.
 
         Raises:
-            Whatever ``work`` or the commit raises; then nothing of it was kept.
+            Any error of ``work`` or of the commit; then nothing of it was kept.
         """
         return self._run(Job(work))
 
     def run_together(self, request: Request) -> Reply:
-        """The same for what is done for many at once."""
+        """Run a request together with others, like :meth:`run`."""
         return self._run(Job[Reply](None, request))
 
     def run_alone(self, work: Callable[[Any], Result]) -> Result:
-        """The same in a transaction of its own, now; for who holds the lock already."""
+        """Run work at once in its own transaction; for callers that hold the lock."""
         job = Job(work)
         with self.lock:
             self._try([job])
@@ -114,7 +110,7 @@ class GroupCommit(Generic[Request, Reply]):
                 leads = self._leader is job
             if not leads:
                 job.turn.acquire()
-            # A leader stops at LARGEST_GROUP: its own operation may still be in the queue after a round.
+            # A leader stops after LARGEST_GROUP operations, so its own may still be queued after a round.
             while not job.done:
                 self._lead(job)
         finally:
@@ -122,7 +118,7 @@ class GroupCommit(Generic[Request, Reply]):
         return _outcome(job)
 
     def _leave(self, job: Job[Any]) -> None:
-        """Hand over the lead; out of the queue when interrupted while waiting."""
+        """Hand over the lead; leave the queue after an interruption."""
         with self._door:
             if not job.done and job in self._queue:
                 self._queue.remove(job)
@@ -140,7 +136,7 @@ class GroupCommit(Generic[Request, Reply]):
             try:
                 self._try(group)
             except BaseException:
-                # Interrupted, perhaps by the keyboard: what the others wait for is left to them.
+                # Interrupted, perhaps by the keyboard: put the operations of the others back.
                 with self._door:
                     self._queue.extendleft(job for job in reversed(group) if not (job.done or job is own))
                 raise
@@ -173,13 +169,13 @@ class GroupCommit(Generic[Request, Reply]):
             elif begun and not isinstance(error, Exception):
                 self._finish(group)  # The interruption came after the commit.
                 raise
-            elif begun and self.unsure:
-                # Tried again one by one, as after a rollback, all could be there twice.
-                self.committed()
+            elif begun and self.commit_is_uncertain:
+                # Another attempt might apply everything twice.
+                self.after_commit()
                 for job in group:
                     job.error, job.done = error, True
                 return
-            self.rolled_back()
+            self.after_rollback()
             raise
         self._finish(group)
 
@@ -190,13 +186,13 @@ class GroupCommit(Generic[Request, Reply]):
                     job.result = job.work(self.connection)  # type: ignore[misc]
                 continue
             some = list(jobs)
-            replies = self.together([job.request for job in some])
+            replies = self.run_requests([job.request for job in some])
             for job, reply in zip(some, replies, strict=True):
                 job.result = reply
 
     def _finish(self, group: list[Job[Any]]) -> None:
         self.commits += 1
-        self.committed()
+        self.after_commit()
         for job in group:
             job.done = True
 

@@ -1,4 +1,4 @@
-"""The log of operations: what changed since, what was there before, and how to take it back."""
+"""Tables of the log: reading and writing operations, changes and earlier images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memory.errors import UndoError
 from memory.persistence import meta
 from memory.persistence.checksums import LOG, LOG_POSE, LOG_ROW, NO_NUMBER, text_of
 from memory.persistence.engine import engine_of
-from memory.persistence.ids import chunks, distinct, joined
+from memory.persistence.ids import chunks, concat, distinct
 from memory.persistence.rows import Image, Slot
 from memory.persistence.slots import read_slots
 from memory.persistence.sql import Connection
@@ -27,13 +27,13 @@ What = Literal["removed", "changed", "restored"]
 
 @dataclass
 class Counters:
-    """What the writer keeps of the file between transactions.
+    """State of the file that the writer keeps between transactions.
 
     Attributes:
         generation: number of the last operation.
-        next_id: of the next memory.
-        placed: last id that the index over places has.
-        slots: by name.
+        next_id: id of the next memory.
+        placed: last id in the place index.
+        slots: slots by name.
     """
 
     generation: int = 0
@@ -42,7 +42,7 @@ class Counters:
     slots: dict[str, Slot] = field(default_factory=dict)
 
     def read(self, connection: Connection) -> None:
-        """From the file, after opening and after a rollback."""
+        """Read the counters from the file, after opening and after a rollback."""
         sql = "SELECT generation, next_id FROM log ORDER BY generation DESC LIMIT 1"
         self.generation, self.next_id = connection.execute(sql).fetchone() or (0, 1)
         self.placed = meta.read_number(connection, meta.PLACED)
@@ -53,12 +53,12 @@ class LogEntry(NamedTuple):
     """An operation.
 
     Attributes:
-        generation: its number, from 1, without gaps.
-        time_ns: when, by the clock of the computer.
-        operation: ``"add"``, ``"remove"``, ``"merge"``, ... as the caller named it.
+        generation: number from 1, without gaps.
+        time_ns: time by the computer's clock.
+        operation: name given by the caller, such as ``"add"``, ``"remove"`` or ``"merge"``.
         added: ids of new memories.
-        undoes: the operation that it took back, or ``None``.
-        detail: whatever the caller gave; reasons are as :mod:`memory.wording.reasons` has them.
+        undoes: operation that it undid, or ``None``.
+        detail: values given by the caller; reasons are as in :mod:`memory.wording.reasons`.
     """
 
     generation: int
@@ -68,8 +68,8 @@ class LogEntry(NamedTuple):
     undoes: int | None
     detail: dict[str, Any]
 
-    def told(self) -> dict[str, Any]:
-        """``detail`` with its reasons in words: ``reason``, that of each of ``added``, and those by id."""
+    def readable_detail(self) -> dict[str, Any]:
+        """Return ``detail`` with ``reason``, ``kept`` and ``reasons`` as text."""
         found = dict(self.detail)
         if "reason" in found:
             found["reason"] = in_words(found["reason"])
@@ -81,15 +81,14 @@ class LogEntry(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What differs from an earlier generation; no id is in two of them.
+    """Changes since an earlier generation; no id is in two of the first three sets.
 
     Attributes:
-        generation: that this leads to.
-        added: (n,) int64, rising: are there now and were not.
-        removed: (n,) int64, rising: were there and are not.
-        changed: (n,) int64, rising: are there with something changed, perhaps the place or the vector.
-        moved: (n,) int64, rising: those of ``changed`` that were only given new poses: an index over vectors
-            need not look at them.
+        generation: present generation.
+        added: (n,) int64 rising ids that are new.
+        removed: (n,) int64 rising ids that are gone.
+        changed: (n,) int64 rising ids with any change, perhaps of place or vector.
+        moved: (n,) int64 rising ids of ``changed`` with only new poses, which vector indexes can ignore.
     """
 
     generation: int
@@ -100,7 +99,7 @@ class Changes(NamedTuple):
 
     @property
     def revised(self) -> NDArray[np.int64]:
-        """(n,) int64, rising: those of ``changed`` of which more than the pose may differ, as the vector."""
+        """(n,) int64 rising ids of ``changed`` with more than a new pose, perhaps a new vector."""
         if not len(self.moved):
             return self.changed
         return np.setdiff1d(self.changed, self.moved, assume_unique=True)
@@ -115,7 +114,7 @@ def write_entry(
     added: int = 0,
     undoes: int | None = None,
 ) -> int:
-    """Log an operation and give it its ids; return its generation."""
+    """Log an operation, assign its ids, and return its generation."""
     counters.generation += 1
     first = counters.next_id
     counters.next_id += added
@@ -132,12 +131,12 @@ def write_entry(
 
 
 def new_token() -> int:
-    """A random number that no other operation has, of this store or of a copy of it."""
+    """Return a random number that identifies an operation among all stores and copies."""
     return int.from_bytes(os.urandom(8), "little") >> 2
 
 
 def read_identity(connection: Connection, generation: int) -> str | None:
-    """Of the store and its operations up to one; ``None`` where that is not there."""
+    """Return the identity of the history up to an operation, or ``None`` if it does not exist."""
     if generation == 0:
         return f"{meta.read(connection, meta.STORE)}-0"
     row = connection.execute("SELECT token FROM log WHERE generation = ?", (generation,)).fetchone()
@@ -151,7 +150,7 @@ def write_rows(
     ids: Sequence[int],
     images: Sequence[Image] | None,
 ) -> None:
-    """Log which memories an operation touched, with what they were before unless that is ``None``."""
+    """Log which memories an operation touched, with their earlier images unless that is ``None``."""
     before = [None] * len(ids) if images is None else [image.dump() for image in images]
     insert_log_rows(
         connection, [(None, generation, id, what, text) for id, text in zip(ids, before, strict=True)]
@@ -161,7 +160,7 @@ def write_rows(
 def insert_log_rows(
     connection: Connection, rows: Sequence[tuple[int | None, int, int, str, str | None]]
 ) -> None:
-    """Rows of ``log_row``; those without a number follow the last."""
+    """Insert rows of ``log_row``; those without a number follow the last one."""
     if not rows:
         return
     (last,) = connection.execute(engine_of(connection).last_log_row).fetchone()
@@ -180,7 +179,7 @@ def read_entries(
     limit: int | None = None,
     operation: str | None = None,
 ) -> list[LogEntry]:
-    """Operations after a generation, in order; all, or those of a name."""
+    """Return the operations after a generation in order, optionally of one name."""
     named, names = ("", ()) if operation is None else (" AND operation = ?", (operation,))
     rows = connection.execute(
         "SELECT generation, time_ns, operation, first_id, next_id, undoes, detail FROM log"
@@ -194,9 +193,8 @@ def read_entries(
 
 
 def read_history(connection: Connection, id: int) -> list[LogEntry]:
-    """Operations that touched a memory, in order, without those that counted sights of it; ids that never
-    were have none."""
-    added = birth_of(connection, id)
+    """Return the operations that touched a memory, in order, without counted observations."""
+    added = creation_of(connection, id)
     touched = connection.execute(
         "SELECT generation FROM log_row WHERE id = ? AND what != 'seen'", (id,)
     ).fetchall()
@@ -210,8 +208,8 @@ def read_history(connection: Connection, id: int) -> list[LogEntry]:
     return [read_entries(connection, after=generation - 1, limit=1)[0] for generation in sorted(found)]
 
 
-def birth_of(connection: Connection, id: int) -> int | None:
-    """The operation that added a memory, or ``None``: ids rise with the generations, which have no gaps."""
+def creation_of(connection: Connection, id: int) -> int | None:
+    """Return the operation that added a memory, or ``None``, by bisection; ids rise with generations."""
     sql = "SELECT first_id, next_id FROM log WHERE generation = ?"
     low, high = 1, connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0]
     while low <= high:
@@ -224,7 +222,7 @@ def birth_of(connection: Connection, id: int) -> int | None:
 
 
 def read_changes(connection: Connection, after: int) -> Changes:
-    """What differs between a generation and now."""
+    """Return the changes between a generation and now."""
     latest = connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0]
     if not 0 <= after <= latest:
         raise ValueError(f"after must be a generation from 0 to {latest}, got {after}")
@@ -232,7 +230,7 @@ def read_changes(connection: Connection, after: int) -> Changes:
         "SELECT first_id, next_id FROM log WHERE generation > ? AND next_id > first_id ORDER BY generation",
         (after,),
     )
-    born = joined([np.arange(first, following) for first, following in spans])
+    born = concat([np.arange(first, following) for first, following in spans])
     rows = connection.execute(
         "SELECT id, what FROM log_row WHERE generation > ? ORDER BY generation, row", (after,)
     ).fetchall()
@@ -240,23 +238,23 @@ def read_changes(connection: Connection, after: int) -> Changes:
     what = np.array([what for _, what in rows], dtype=np.str_)
     ids, first = np.unique(touched, return_index=True)
     last = len(touched) - 1 - np.unique(touched[::-1], return_index=True)[1]
-    # The birth of a memory comes before anything else that happens to it.
+    # The creation of a memory precedes everything else that happens to it.
     before = (what[first] != "restored") & ~np.isin(ids, born)
     now = what[last] != "removed"
     blobs = connection.execute("SELECT ids FROM log_pose WHERE generation > ?", (after,))
-    posed = distinct(joined([np.frombuffer(blob, "<i8") for (blob,) in blobs]))
+    posed = distinct(concat([np.frombuffer(blob, "<i8") for (blob,) in blobs]))
     moved = posed[~np.isin(posed, ids) & ~np.isin(posed, born)] if len(ids) + len(born) else posed
     return Changes(
         int(latest),
-        added=distinct(joined([born[~np.isin(born, ids)], ids[~before & now]])),
+        added=distinct(concat([born[~np.isin(born, ids)], ids[~before & now]])),
         removed=ids[before & ~now],
-        changed=distinct(joined([ids[before & now], moved])),
+        changed=distinct(concat([ids[before & now], moved])),
         moved=moved,
     )
 
 
 def is_little(connection: Connection, after: int, most: int) -> bool:
-    """Whether operations after a generation touched so few memories at most, and moved none."""
+    """Return True if the operations since a generation changed few memories and moved none."""
     new, changed, moved = connection.execute(
         "SELECT (SELECT coalesce(sum(next_id - first_id), 0) FROM log WHERE generation > ?),"
         " (SELECT count(*) FROM (SELECT 1 FROM log_row WHERE generation > ? LIMIT ?)),"
@@ -267,7 +265,7 @@ def is_little(connection: Connection, after: int, most: int) -> bool:
 
 
 def read_before(connection: Connection, generation: int) -> list[tuple[int, What, Image | None]]:
-    """The memories that an operation touched, with what they were; ``None`` where that was not kept."""
+    """Return the memories that an operation touched with their earlier images; ``None`` if not kept."""
     rows = connection.execute(
         "SELECT id, what, before FROM log_row WHERE generation = ? AND what != 'seen' ORDER BY row",
         (generation,),
@@ -276,14 +274,14 @@ def read_before(connection: Connection, generation: int) -> list[tuple[int, What
 
 
 def check_undoable(connection: Connection, generation: int) -> LogEntry:
-    """The entry, or raise :class:`UndoError`: unknown, undone already, or built upon by a later operation."""
+    """Return the entry, or raise :class:`UndoError` if it is unknown, undone, or depended on."""
     found = read_entries(connection, after=generation - 1, limit=1)
     if not found or found[0].generation != generation:
-        raise UndoError(f"there is no operation {generation}")
+        raise UndoError(f"there is no operation {generation}. List them with recall log")
     if is_undone(connection, generation):
-        raise UndoError(f"operation {generation} ({found[0].operation}) was undone already")
+        raise UndoError(f"operation {generation} ({found[0].operation}) is already undone")
     touched = touched_by(connection, found[0])
-    kept = np.setdiff1d(touched, _came_or_gone(connection, found[0]))
+    kept = np.setdiff1d(touched, _added_or_removed(connection, found[0]))
     undone = undone_after(connection, generation)
     later = connection.execute(
         "SELECT DISTINCT generation FROM (SELECT generation, id FROM log_row WHERE generation > ?"
@@ -293,64 +291,62 @@ def check_undoable(connection: Connection, generation: int) -> LogEntry:
     ).fetchall()
     for (other,) in later:
         entry = read_entries(connection, after=other - 1, limit=1)[0]
-        # What was taken back since, and the taking back, cancel: only what still stands is in the way.
+        # A later operation and its undo cancel each other, so only operations still in effect are in the way.
         cancels = entry.undoes is not None and entry.undoes > generation
         if not cancels and other not in undone:
-            # What comes or goes by this operation does so wherever it lies.
+            # Memories that this operation adds or removes do not depend on where they lie.
             in_the_way = kept if entry.operation == "align" else touched
             shared = np.intersect1d(in_the_way, touched_by(connection, entry))
             if len(shared):
                 raise UndoError(
                     f"operation {other} ({entry.operation}) changed memory {shared[0]} after operation"
-                    f" {generation}: undo that one first"
+                    f" {generation}. Undo {other} first"
                 )
     return found[0]
 
 
 def is_undone(connection: Connection, generation: int) -> bool:
-    """Whether an operation was taken back, and that not taken back in turn."""
+    """Return True if an operation is undone, and its undo is not undone in turn."""
     known = connection.execute("SELECT 1 FROM log WHERE undoes = ?", (generation,)).fetchone()
     return known is not None and generation in undone_after(connection, generation - 1)
 
 
 def undone_after(connection: Connection, generation: int, until: int = 2**62) -> set[int]:
-    """Of the operations after one, those that were taken back, and that not taken back in turn, as it stood
-    after another.
-    """
+    """Return the operations after one that were undone as of another, and not redone."""
     found: set[int] = set()
     rows = connection.execute(
         "SELECT generation, undoes FROM log WHERE undoes > ? AND generation <= ? ORDER BY generation DESC",
         (generation, until),
     )
-    for other, undoes in rows:  # The last first: what it says of those before stands.
+    for other, undoes in rows:  # Newest first, because a later undo decides about earlier ones.
         if other not in found:
             found.add(undoes)
     return found
 
 
 def touched_by(connection: Connection, entry: LogEntry) -> NDArray[np.int64]:
-    """The ids that an operation added, removed or changed; counting sights is no change in this sense."""
+    """Return the ids that an operation added, removed or changed; counted observations are not changes."""
     rows = connection.execute(
         "SELECT id FROM log_row WHERE generation = ? AND what != 'seen'", (entry.generation,)
     ).fetchall()
     blobs = connection.execute("SELECT ids FROM log_pose WHERE generation = ?", (entry.generation,))
     parts = [np.frombuffer(blob, "<i8") for (blob,) in blobs]
     parts += [np.arange(entry.added.start, entry.added.stop), np.array([id for (id,) in rows], np.int64)]
-    return joined(parts)
+    return concat(parts)
 
 
-def _came_or_gone(connection: Connection, entry: LogEntry) -> NDArray[np.int64]:
-    """(n,) int64: ids that an operation added, removed or restored."""
+def _added_or_removed(connection: Connection, entry: LogEntry) -> NDArray[np.int64]:
+    """Return the (n,) int64 ids that an operation added, removed or restored."""
     rows = connection.execute(
         "SELECT id FROM log_row WHERE generation = ? AND what IN ('removed', 'restored')", (entry.generation,)
     ).fetchall()
-    return joined(
+    return concat(
         [np.arange(entry.added.start, entry.added.stop), np.array([id for (id,) in rows], np.int64)]
     )
 
 
 def redact(connection: Connection, ids: Sequence[int]) -> None:
-    """Forget what memories were before: their images and poses go from the log, their ids stay."""
+    """Erase earlier images and poses of memories from the log; their ids stay."""
     engine = engine_of(connection)
     for chunk in chunks(ids):
         one_of = engine.one_of("id", chunk)
@@ -367,7 +363,7 @@ def redact(connection: Connection, ids: Sequence[int]) -> None:
 
 
 def blank(connection: Connection, row: int, column: str, hit: NDArray[np.bool_]) -> None:
-    """Make some of the logged numbers of a row not numbers."""
+    """Replace some of a row's logged numbers by NaN."""
     (blob,) = connection.execute(f"SELECT {column} FROM log_pose WHERE row = ?", (row,)).fetchone()
     if blob is not None:
         table = np.frombuffer(blob, "<f8").reshape(len(hit), -1).copy()

@@ -1,4 +1,4 @@
-"""Sights that are counted on memories which stand for them, and written with the next commit."""
+"""Observations that are counted on existing memories and written with the next commit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memory.persistence.log.journal import Counters, insert_log_rows, undone_aft
 from memory.persistence.sql import Connection
 from memory.types import Memory, Visit, saturated
 
-#: Visits up to which the log keeps what they were; of more, sights that are taken back are subtracted.
+#: Most visits that the log keeps in full; beyond, undone observations are subtracted.
 KEPT_VISITS = 64
 SELECT = "SELECT time_ns, count, first_seen_ns, last_seen_ns FROM memory WHERE id = ?"
 ASSIGN = "UPDATE memory SET count = ?, first_seen_ns = ?, last_seen_ns = ?, visits = ? WHERE id = ?"
@@ -26,11 +26,11 @@ Observations = Mapping[int, Sequence[Visit]]
 
 
 class ObservationCount(NamedTuple):
-    """Sights that were counted on a memory after it was stored.
+    """Observations counted on a memory after it was stored.
 
     Attributes:
-        sights: how many.
-        last_ns: the latest of them.
+        sights: number of observations.
+        last_ns: time of the latest.
     """
 
     sights: int
@@ -39,10 +39,10 @@ class ObservationCount(NamedTuple):
 
 @dataclass(frozen=True)
 class ObservationSummary:
-    """When and how often a memory was seen: what sights change of it.
+    """When and how often a memory was seen; the fields that observations change.
 
     Attributes:
-        time_ns, count, first_seen_ns, last_seen_ns, visits: as of a :class:`Memory`.
+        time_ns, count, first_seen_ns, last_seen_ns, visits: as in :class:`Memory`.
     """
 
     time_ns: int
@@ -53,17 +53,17 @@ class ObservationSummary:
 
     @classmethod
     def of(cls, memory: Memory) -> ObservationSummary:
-        """That of a memory."""
+        """Return the summary of a memory."""
         return cls(
             memory.time_ns, memory.count, memory.first_seen_ns, memory.last_seen_ns, tuple(memory.visits)
         )
 
     def fields(self) -> dict[str, Any]:
-        """By name, for a :class:`Memory`."""
+        """Return the fields by name, for a :class:`Memory`."""
         return {**vars(self), "count": saturated(self.count)}
 
     def after(self, more: Iterable[Visit]) -> ObservationSummary:
-        """With further sights: counts and visits are added; the time stays that of the kept sight."""
+        """Return the summary with further observations; the time stays that of the stored one."""
         added = list(more)
         known = known_visits(Memory(**self.fields()))
         joined = join_visits([*known, *added])
@@ -72,7 +72,7 @@ class ObservationSummary:
         return ObservationSummary(self.time_ns, count, first, last, joined)
 
     def before(self, taken: Iterable[Visit]) -> ObservationSummary:
-        """Without sights that were counted: visits keep their span unless nothing is left of them."""
+        """Return the summary without some observations; visits keep their span unless they become empty."""
         removed = list(taken)
         left = without_sights(self.visits, removed)
         count = max(self.count - sum(visit.sights for visit in removed), 1)
@@ -82,7 +82,7 @@ class ObservationSummary:
 
 
 class PendingObservations:
-    """Sights that wait for the next commit, by the memory that stands for them. Any thread may add."""
+    """Observations that wait for the next commit, by memory; any thread may add."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -91,13 +91,13 @@ class PendingObservations:
 
     def __len__(self) -> int:
         with self._lock:
-            # Those of a transaction that is under way as well: they are not on the disk yet.
+            # Observations of a running transaction count too, because they are not durable yet.
             both = (*self._waiting.values(), *self._written.values())
             return sum(visit.sights for seen in both for visit in seen)
 
     @property
     def span_ns(self) -> int:
-        """From the first to the last of them."""
+        """Time from the first to the last of them."""
         with self._lock:
             waiting = [visit for seen in self._waiting.values() for visit in seen]
         if not waiting:
@@ -105,13 +105,13 @@ class PendingObservations:
         return max(visit.last_ns for visit in waiting) - min(visit.first_ns for visit in waiting)
 
     def add(self, sights: Observations) -> None:
-        """Let sights wait."""
+        """Add observations."""
         with self._lock:
             for id, seen in sights.items():
                 self._waiting[id] = join_visits([*self._waiting.get(id, ()), *seen])
 
     def take_back(self, sights: Observations) -> None:
-        """What was added is not to be counted, where it still waits."""
+        """Drop observations that still wait."""
         with self._lock:
             for id, seen in sights.items():
                 left = without_sights(self._waiting.pop(id, ()), seen)
@@ -119,7 +119,7 @@ class PendingObservations:
                     self._waiting[id] = left
 
     def write(self, connection: Connection, counters: Counters) -> None:
-        """Count them within the transaction, as an operation of their own; the caller commits."""
+        """Count the observations within the transaction, as an operation; the caller commits."""
         with self._lock:
             if not self._waiting:
                 return
@@ -131,32 +131,32 @@ class PendingObservations:
         if there:
             see(connection, write_entry(connection, counters, "seen", {}), there)
 
-    def committed(self) -> None:
-        """They are on the disk."""
+    def after_commit(self) -> None:
+        """Forget the observations that are durable now."""
         with self._lock:
             self._written = {}
 
-    def rolled_back(self) -> None:
-        """They are not: they wait again."""
+    def after_rollback(self) -> None:
+        """Let the observations wait again."""
         with self._lock:
             written, self._written = self._written, {}
         self.add(written)
 
 
 def see(connection: Connection, generation: int, sights: Observations) -> None:
-    """Count sights on memories as part of an operation; those on memories that are not there are passed over.
+    """Count observations as part of an operation; unknown memories are skipped.
 
-    Not what :func:`memory.persistence.log.journal.check_undoable` calls a change: operations before it can be
-    taken back, and leave the counts alone.
+    It is not a change for :func:`memory.persistence.log.journal.check_undoable`: undoing earlier operations
+    is possible and leaves the counts alone.
     """
     for id, seen in sights.items():
         was = read_seen(connection, id)
         if was is not None and seen:
             write_seen(connection, id, was.after(seen))
-            note(connection, generation, id, was, seen)
+            log_observations(connection, generation, id, was, seen)
 
 
-def note(
+def log_observations(
     connection: Connection,
     generation: int,
     id: int,
@@ -165,16 +165,16 @@ def note(
     *,
     taken_back: bool = False,
 ) -> None:
-    """Log that sights were counted on a memory; below zero and ``taken_back``: no longer."""
+    """Log counted observations; negative counts with ``taken_back`` are undone ones."""
     exact = list(vars(was).values()) if len(was.visits) <= KEPT_VISITS else None
     found = {"sights": [list(visit) for visit in seen], "was": exact, "taken_back": taken_back}
     insert_log_rows(connection, [(None, generation, id, "seen", json.dumps(found))])
 
 
-def unsee(connection: Connection, generation: int, done: int) -> None:
-    """Take the sights back that an operation counted, within the operation that does so.
+def uncount(connection: Connection, generation: int, done: int) -> None:
+    """Undo the observations that an operation counted, within the undo operation.
 
-    What was counted later, and still stands, is counted again on what was there before.
+    Later observations that are still in effect are counted again on the earlier state.
     """
     rows = connection.execute(
         "SELECT row, id, before FROM log_row WHERE generation = ? AND what = 'seen' ORDER BY row DESC",
@@ -187,20 +187,20 @@ def unsee(connection: Connection, generation: int, done: int) -> None:
         counted = json.loads(text)
         taken = [Visit(*visit) for visit in counted["sights"]]
         if counted.get("was") is None:
-            back = now.before(taken) if taken and taken[0].sights > 0 else now.after(_turned(taken))
+            back = now.before(taken) if taken and taken[0].sights > 0 else now.after(_negate(taken))
         else:
             time_ns, count, first_ns, last_ns, stretches = counted["was"]
             back = ObservationSummary(
                 time_ns, count, first_ns, last_ns, tuple(Visit(*visit) for visit in stretches)
             )
-            for later in standing(connection, id, row):
-                back = back.after(later) if later[0].sights > 0 else back.before(_turned(later))
+            for later in counted_since(connection, id, row):
+                back = back.after(later) if later[0].sights > 0 else back.before(_negate(later))
         write_seen(connection, id, back)
-        note(connection, done, id, now, _turned(taken), taken_back=True)
+        log_observations(connection, done, id, now, _negate(taken), taken_back=True)
 
 
-def standing(connection: Connection, id: int, after_row: int = 0) -> list[list[Visit]]:
-    """What was counted on a memory after a row of the log and was not taken back since, in order."""
+def counted_since(connection: Connection, id: int, after_row: int = 0) -> list[list[Visit]]:
+    """Return the observations counted on a memory after a log row and still in effect, in order."""
     since = connection.execute("SELECT generation FROM log_row WHERE row = ?", (after_row,)).fetchone()
     start = since[0] if since else 0
     rows = connection.execute(
@@ -212,23 +212,23 @@ def standing(connection: Connection, id: int, after_row: int = 0) -> list[list[V
     undone = undone_after(connection, rows[0][0] - 1) if rows else set()
     for generation, undoes, text in rows:
         counted = json.loads(text)
-        # What was taken back since, and the taking back, cancel.
+        # A count and its undo cancel each other.
         cancels = counted["taken_back"] and undoes is not None and undoes > start
         if not cancels and generation not in undone:
             found.append([Visit(*visit) for visit in counted["sights"]])
     return found
 
 
-def counted_on(connection: Connection, id: int) -> ObservationCount:
-    """Sights that were counted on a memory, there or gone, without those that were taken back."""
-    seen = [visit for part in standing(connection, id) for visit in part]
+def count_of(connection: Connection, id: int) -> ObservationCount:
+    """Return the observations counted on a memory, existing or gone, without those undone."""
+    seen = [visit for part in counted_since(connection, id) for visit in part]
     return ObservationCount(
         sum(visit.sights for visit in seen), max((visit.last_ns for visit in seen), default=0)
     )
 
 
 def read_seen(connection: Connection, id: int) -> ObservationSummary | None:
-    """When and how often a memory was seen; ``None`` where it is not there, or that is damaged."""
+    """Return when and how often a memory was seen; ``None`` if it is missing or damaged."""
     found = connection.execute(SELECT, (id,)).fetchone()
     if found is None:
         return None
@@ -238,12 +238,12 @@ def read_seen(connection: Connection, id: int) -> ObservationSummary | None:
         seen = visits.unpack(id, blob[0] if blob else None)
         return ObservationSummary(time_ns, saturated(count), first_ns, last_ns, seen)
     except CorruptStoreError:
-        # What is damaged is for check and a backup: the writer goes on.
+        # Leave damage to check and backup, so that the writer can continue.
         return None
 
 
 def write_seen(connection: Connection, id: int, seen: ObservationSummary) -> None:
-    """Make this of a memory so."""
+    """Set when and how often a memory was seen."""
     connection.execute(
         ASSIGN, (seen.count, seen.first_seen_ns, seen.last_seen_ns, int(bool(seen.visits)), id)
     )
@@ -252,12 +252,12 @@ def write_seen(connection: Connection, id: int, seen: ObservationSummary) -> Non
     engine_of(connection).renew(connection, MEMORY, [id])
 
 
-def written_after(connection: Connection, id: int, generation: int) -> bool:
-    """Whether sights were counted on a memory, or taken back, after an operation."""
+def has_observations_after(connection: Connection, id: int, generation: int) -> bool:
+    """Return True if observations of a memory were counted or undone after an operation."""
     sql = "SELECT 1 FROM log_row WHERE id = ? AND what = 'seen' AND generation > ? LIMIT 1"
     return connection.execute(sql, (id, generation)).fetchone() is not None
 
 
-def _turned(seen: Iterable[Visit]) -> list[Visit]:
-    """Counts with the other sign."""
+def _negate(seen: Iterable[Visit]) -> list[Visit]:
+    """Return the visits with negative counts."""
     return [Visit(visit.first_ns, visit.last_ns, -visit.sights) for visit in seen]

@@ -1,4 +1,4 @@
-"""What changes the truth: each function is one operation within the caller's transaction, and logs itself."""
+"""Operations that change a store; each runs within the caller's transaction and logs itself."""
 
 from __future__ import annotations
 
@@ -27,21 +27,15 @@ from memory.persistence.log.observations import Observations
 from memory.persistence.rows import SCALARS, TEXTS, Image, PreparedRows, join, poses_of
 from memory.persistence.sql import Connection
 
-#: Columns of ``memory`` that counting sights changes.
+#: Columns of ``memory`` that counted observations change.
 SEEN = ("count", "first_seen_ns", "last_seen_ns")
 TIME = SCALARS.index("time_ns")
-#: Poses in one row of ``log_pose``.
+#: Poses per row of ``log_pose``.
 POSE_PART = 65536
 
 
 class Addition(NamedTuple):
-    """An operation that only adds.
-
-    Attributes:
-        rows: to add.
-        operation: its name in the log.
-        detail: for the log.
-    """
+    """An operation that only adds."""
 
     rows: PreparedRows
     operation: str
@@ -49,11 +43,10 @@ class Addition(NamedTuple):
 
 
 class OperationResult(NamedTuple):
-    """An operation that is on the disk.
+    """A durable operation.
 
     Attributes:
-        generation: its number.
-        ids: of the memories that were added.
+        ids: ids of the added memories.
     """
 
     generation: int
@@ -73,22 +66,14 @@ def apply(
     seen: Observations | None = None,
     before: Mapping[int, Image] | None = None,
 ) -> OperationResult:
-    """Add, remove and change memories, and count sights, as one operation.
+    """Add, remove and change memories and count observations as one operation.
 
     Args:
-        connection: within a transaction.
-        counters: of the store; follow.
-        operation: its name in the log.
-        detail: for the log.
-        add: new memories.
-        remove: ids.
-        update: what memories become, by id.
-        secure: keep nothing of those that are removed.
-        seen: sights to count.
-        before: what is removed and changed, as it is, where that was read within the transaction.
+        secure: keep nothing of the removed memories.
+        before: current images of removed and changed memories, if read within this transaction.
 
     Raises:
-        UnknownMemoryError: an id to remove or change is not there.
+        UnknownMemoryError: an id to remove or change does not exist.
     """
     update = update or {}
     if before is None:
@@ -119,7 +104,7 @@ def apply(
 def add_all(
     connection: Connection, counters: Counters, additions: Sequence[Addition]
 ) -> list[OperationResult]:
-    """Several operations that only add, with the statements of one."""
+    """Run several operations that only add, with the statements of one."""
     first = counters.next_id
     done = []
     for rows, operation, detail in additions:
@@ -134,14 +119,14 @@ def add_all(
 
 
 def update_places(connection: Connection, counters: Counters, *, moved: bool = True) -> None:
-    """Bring the index over places up to date when much is waiting."""
+    """Update the place index if much is waiting."""
     last_id = counters.next_id - 1
     engine = engine_of(connection)
     counters.placed = engine.update_places(connection, last_id, counters.placed, moved=moved)
 
 
 def image_of(old: Image, prepared: PreparedRows) -> Image:
-    """The image that an update of one row leads to."""
+    """Return the image that updating a row leads to."""
     vectors = {name: blobs[0] for name, (_, blobs, _) in prepared.vectors.items()}
     scalars = tuple(prepared.scalars[name][0] for name in SCALARS)
     texts = tuple(prepared.texts[name][0] for name in TEXTS)
@@ -152,15 +137,15 @@ def image_of(old: Image, prepared: PreparedRows) -> Image:
 
 
 def undo(connection: Connection, counters: Counters, generation: int) -> OperationResult:
-    """Take an operation back, as an operation of its own that can be undone too.
+    """Undo an operation, as an operation that can be undone too.
 
     Raises:
-        UndoError: see :func:`memory.persistence.log.journal.check_undoable`; or what was there before is not
+        UndoError: see :func:`memory.persistence.log.journal.check_undoable`, or the earlier state is not
             known any more.
     """
     trimmed = meta.read_number(connection, meta.TRIMMED)
     if 0 < generation <= trimmed:
-        raise UndoError(f"operation {generation} is too old: the log was trimmed up to {trimmed}")
+        raise UndoError(f"operation {generation} is too old to undo: the log was trimmed up to {trimmed}")
     entry = check_undoable(connection, generation)
     alignment.check_frame(connection, entry)
     removed: list[Image] = []
@@ -170,17 +155,17 @@ def undo(connection: Connection, counters: Counters, generation: int) -> Operati
         if what == "restored":
             born.append(id)
         elif image is None:
-            raise UndoError(f"memory {id} was erased for good: operation {generation} cannot be undone")
+            raise UndoError(f"memory {id} was erased, so operation {generation} cannot be undone")
         else:
             (removed if what == "removed" else changed).append(image)
     if removed:
         was = alignment.read_frames(connection, generation)
-        removed = alignment.carried(removed, was, alignment.read_frames(connection))
+        removed = alignment.realign(removed, was, alignment.read_frames(connection))
     gone = engine_of(connection).read_images(connection, born)
     now = engine_of(connection).read_images(connection, [image.id for image in changed])
     changed = [
         with_sights_of(there, image)
-        if observations.written_after(connection, image.id, generation)
+        if observations.has_observations_after(connection, image.id, generation)
         else image
         for there, image in zip(now, changed, strict=True)
     ]
@@ -193,12 +178,14 @@ def undo(connection: Connection, counters: Counters, generation: int) -> Operati
         engine_of(connection).insert_images(connection, counters.slots, removed)
         engine_of(connection).replace_images(connection, counters.slots, now, changed)
     except ValueError as error:
-        raise UndoError(f"operation {generation} had vectors that no longer fit: {error}") from error
-    observations.unsee(connection, generation, done)
+        raise UndoError(f"the vectors of operation {generation} no longer fit: {error}") from error
+    observations.uncount(connection, generation, done)
     if entry.operation == "merge" and removed:
-        # What was seen of the result since is of the thing that its sources are of.
+        # Later observations of the merged memory belong to the object of its sources.
         latest = max(removed, key=lambda image: (image.scalars[TIME], image.id)).id
-        later = [visit for id in born for part in observations.standing(connection, id) for visit in part]
+        later = [
+            visit for id in born for part in observations.counted_since(connection, id) for visit in part
+        ]
         observations.see(connection, done, {latest: [visit for visit in later if visit.sights > 0]})
     sql = "SELECT ids, poses, covariances FROM log_pose WHERE generation = ?"
     parts = connection.execute(sql, (generation,)).fetchall()
@@ -214,7 +201,7 @@ def undo(connection: Connection, counters: Counters, generation: int) -> Operati
 
 
 def with_sights_of(there: Image, image: Image) -> Image:
-    """An image with count, times and visits of another: sights are not taken back with a change."""
+    """Return an image with count, times and visits of another, because undo keeps observations."""
     values = dict(zip(SCALARS, image.scalars, strict=True))
     values |= {name: there.scalars[SCALARS.index(name)] for name in SEEN}
     return image._replace(scalars=tuple(values.values()), visits=there.visits)
@@ -227,10 +214,10 @@ def mark(
     state: str,
     detail: Mapping[str, Any],
 ) -> OperationResult:
-    """Give memories a state; what else they are stays as it is in the transaction.
+    """Set the state of memories; everything else stays.
 
     Raises:
-        UnknownMemoryError: one is not there.
+        UnknownMemoryError: an id does not exist.
     """
     before = engine_of(connection).read_images(connection, ids)
     was = {str(image.id): image.scalars[SCALARS.index("state")] for image in before}
@@ -248,7 +235,7 @@ def repose(
     table: NDArray[np.float64],
     detail: Mapping[str, Any],
 ) -> OperationResult:
-    """Give memories new poses, as of :func:`memory.persistence.poses.check_poses`."""
+    """Set poses as prepared by :func:`memory.persistence.poses.check_poses`."""
     generation = write_entry(connection, counters, "repose", detail)
     move(connection, counters, generation, ids, table)
     update_places(connection, counters)
@@ -263,23 +250,18 @@ def align(
     frame: Motion,
     detail: Mapping[str, Any],
 ) -> OperationResult:
-    """Move what one robot alone saw in a map to where it lies by a frame; what comes of it later follows.
+    """Move what one robot alone saw in a map by a frame, now and for later memories.
 
     Args:
-        connection: within a transaction.
-        counters: of the store; follow.
-        robot: whose it is.
-        map_id: of the map.
-        frame: from the robot's map into the store's; the one that stood before is taken back.
-        detail: for the log.
+        frame: motion from the robot's map into the store's; it replaces an earlier one.
 
     Returns:
-        The operation, and the ids that moved.
+        The operation and the ids that moved.
     """
     motion = frame.after(alignment.read_frames(connection).get((robot, map_id), Motion()).inverse())
     found = [motion.memory(memory) for memory in alignment.seen_alone(connection, robot, map_id)]
-    told = {**detail, "robot": robot, "map": map_id, "frame": list(frame)}
-    generation = write_entry(connection, counters, alignment.OPERATION, told)
+    logged = {**detail, "robot": robot, "map": map_id, "frame": list(frame)}
+    generation = write_entry(connection, counters, alignment.OPERATION, logged)
     ids = np.array([memory.id for memory in found], dtype=np.int64)
     if len(ids):
         move(connection, counters, generation, ids, poses_of(found))
@@ -294,7 +276,7 @@ def move(
     ids: NDArray[np.int64],
     table: NDArray[np.float64],
 ) -> None:
-    """Log the poses that memories have, then change them."""
+    """Log the current poses, then change them."""
     engine = engine_of(connection)
     found = engine.read_poses(connection, ids, spread=table.shape[1] > poses.POSE)
     before = poses.check_known(ids, found)
@@ -316,7 +298,7 @@ def move(
 
 
 def touch(connection: Connection, counts: Mapping[int, int], now_ns: int) -> None:
-    """Count accesses by id; not logged: nothing that is searched by changes. Unknown ids are passed over."""
+    """Count accesses by id; not logged, because searches do not depend on it. Unknown ids are skipped."""
     connection.executemany(
         "UPDATE memory SET access_count = access_count + ?, accessed_ns = ? WHERE id = ?",
         [(count, now_ns, id) for id, count in counts.items()],
@@ -325,12 +307,12 @@ def touch(connection: Connection, counts: Mapping[int, int], now_ns: int) -> Non
 
 
 class TrimReport(NamedTuple):
-    """What a trimming of the log dropped.
+    """Result of trimming the log.
 
     Attributes:
-        generation: the last operation that cannot be undone any more; 0 where there is none.
-        operations: that could be undone before, as far as their age goes.
-        bytes: of what memories had been.
+        generation: last operation that can no longer be undone, or 0.
+        operations: number of operations that could be undone before, by age.
+        bytes: size of the dropped images.
     """
 
     generation: int
@@ -339,7 +321,7 @@ class TrimReport(NamedTuple):
 
 
 def trim_log(connection: Connection, generation: int) -> TrimReport:
-    """Drop what memories were before operations up to a generation: these cannot be undone any more."""
+    """Drop the undo data of operations up to a generation."""
     start = meta.read_number(connection, meta.TRIMMED)
     if generation <= start:
         return TrimReport(start, 0, 0)
@@ -351,8 +333,7 @@ def trim_log(connection: Connection, generation: int) -> TrimReport:
         " WHERE generation > ? AND generation <= ?",
     ):
         size += connection.execute(sql, span).fetchone()[0] or 0
-    # Taken out and put back: rows that only became shorter would leave their pages nearly empty, and no page
-    # to use again.
+    # Delete and insert the rows: rows that only shrink would leave nearly empty pages that cannot be reused.
     engine = engine_of(connection)
     rows = connection.execute(
         f"SELECT row, generation, id, what, CASE what WHEN 'seen' THEN {engine.without_was} END"
@@ -371,18 +352,17 @@ def trim_log(connection: Connection, generation: int) -> TrimReport:
 
 
 def last_trimmable(connection: Connection, before_ns: int | None, keep_operations: int, until: int) -> int:
-    """The last operation that is older than a time and not among the last so many; 0 for none.
+    """Return the last operation older than a time and not among the newest ones, or 0.
 
     Args:
-        connection: to read from.
-        before_ns: by the computer's clock; ``None``: however young.
-        keep_operations: the last so many stay.
-        until: none after this.
+        before_ns: time by the computer's clock; ``None``: any age.
+        keep_operations: number of newest operations to keep.
+        until: last operation to consider.
     """
     latest = connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0]
     most = min(latest - keep_operations, until)
     if before_ns is None or most <= 0:
         return max(int(most), 0)
-    # The clock of a computer may have been set back: what is followed by something older is older too.
+    # The computer's clock may have been set back, so what precedes an older operation counts as older too.
     sql = "SELECT generation FROM log WHERE generation <= ? AND time_ns < ? ORDER BY generation DESC LIMIT 1"
     return int((connection.execute(sql, (most, before_ns)).fetchone() or (0,))[0])

@@ -1,4 +1,4 @@
-"""What came from other stores, and which of their memories is which here: all of that stands in the log."""
+"""Reception of memories from other stores, and the mapping of their ids, as the log records it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from memory.errors import StaleSyncError, UndoError
 from memory.merging.motion import Motion
 from memory.merging.robots import SEEN_BY, share_of
-from memory.merging.tracked import TRACKS
+from memory.merging.tracks import TRACKS
 from memory.persistence.engine import engine_of
-from memory.persistence.ids import joined
+from memory.persistence.ids import concat
 from memory.persistence.log import operations
 from memory.persistence.log.alignment import in_frame, read_frames
 from memory.persistence.log.batches import Batch, PartialTransfer, Point, ids_of, runs_of
@@ -26,24 +26,23 @@ from memory.persistence.rows import SCALARS, Image, prepare
 from memory.persistence.sql import Connection
 from memory.types import Memory
 
-#: Name of the operations in the log.
+#: Operation name in the log.
 OPERATION = "sync"
-#: Clocks that differ by less are taken to be one: networks take their time too.
+#: Smallest clock difference that is reported; below it may be network delay.
 LATE_NS = 60 * 10**9
 _NONE = np.zeros(0, np.int64)
 _STATE = SCALARS.index("state")
 
 
 class Receipt(NamedTuple):
-    """What a batch did.
+    """Effect of a batch.
 
     Attributes:
-        added, changed, removed: memories.
-        kept: changes that were not made, because somebody here had forgotten or erased the memory, or it was
-            merged for good.
-        generation: of the operation; ``None`` where the batch had come before.
-        future: memories that came and say that they were seen more than a minute after they came.
-        ahead_ns: nanoseconds that the sender's clock is ahead of this computer's, less the way here.
+        added, changed, removed: numbers of memories.
+        kept: refused changes, because the memory was forgotten, erased or finally merged here.
+        generation: the operation; ``None`` if the batch had arrived before.
+        future: memories whose time is more than a minute after their arrival.
+        ahead_ns: nanoseconds that the sender's clock is ahead of this one's, less the transfer time.
     """
 
     added: int = 0
@@ -57,16 +56,15 @@ class Receipt(NamedTuple):
 
 @dataclass
 class PeerState:
-    """What is here of one store; follows the log.
+    """State of one other store as known here; follows the log.
 
     Attributes:
         store: its random name.
-        read: the operation of this log up to which this is true.
-        identity: of this log up to there.
-        robot: as whose memories.
-        points: of its history, the newest last.
-        partial: what came since.
-        frames: how the maps of robots lie in this store's.
+        read: operation of this log up to which this holds.
+        identity: identity of this log up to there.
+        points: points of its history, newest last.
+        partial: unfinished transfers since.
+        frames: motions from robots' maps into this store's.
     """
 
     store: str
@@ -82,7 +80,7 @@ class PeerState:
     _lost: set[int] = field(default_factory=set)
 
     def follow(self, connection: Connection) -> None:
-        """Read what the log has since; everything anew where its history is another one now."""
+        """Read the new log entries, or all if the history was replaced."""
         if self.read and read_identity(connection, self.read) != self.identity:
             self.read, self.robot = 0, None
             self.frames = {}
@@ -99,48 +97,46 @@ class PeerState:
             self.frames = read_frames(connection)
         self.read, self.identity = int(latest), read_identity(connection, latest)
 
-    def here(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """(n,) int64: the ids here of ids there; 0 for those that never came."""
+    def local_ids(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the (n,) int64 local ids of remote ids; 0 for those that never arrived."""
         wanted = np.asarray(ids, dtype=np.int64)
-        there, here = self._sorted()
+        there, here = self._sorted_ids()
         if not len(there):
             return np.zeros(len(wanted), np.int64)
-        # The last of equal ones: what came again after it was gone has a new id.
+        # Use the last of equal ids, because a memory that arrived again after its removal has a new local id.
         rows = np.searchsorted(there, wanted, side="right") - 1
         return np.where((rows >= 0) & (there[rows] == wanted), here[rows], 0)
 
     def ids(self) -> NDArray[np.int64]:
-        """(n,) int64, rising: the ids here of everything that came, there still or gone."""
-        return np.unique(self._sorted()[1])
+        """Return the (n,) int64 rising local ids of everything that arrived, existing or gone."""
+        return np.unique(self._sorted_ids()[1])
 
     def has_all(self, batch: Batch) -> bool:
-        """Whether with this batch everything of its send had come."""
+        """Return True if this batch completes its transfer."""
         if batch.whole is None:
             return False
         whole = ids_of(batch.whole)
         here = [memory.id or 0 for memory in batch.memories]
-        # Of a history that is given up with this batch nothing counts.
+        # After a fork, earlier partial transfers do not count.
         partial = [] if batch.forked else [(part.until, ids_of(part.ids)) for part in self.partial]
         now = [ids for until, ids in partial if until == batch.until]
-        came = joined([np.array(here, np.int64), np.array(batch.gone, np.int64), *now])
-        told = np.concatenate([whole, ids_of(batch.known)])
-        every = joined([ids for _, ids in partial])
-        return bool(np.isin(whole, came).all() and np.isin(every, told).all())
+        came = concat([np.array(here, np.int64), np.array(batch.gone, np.int64), *now])
+        expected = np.concatenate([whole, ids_of(batch.known)])
+        every = concat([ids for _, ids in partial])
+        return bool(np.isin(whole, came).all() and np.isin(every, expected).all())
 
     def lost(self, batch: Batch) -> set[int]:
-        """Ids here of what came of a history that its store gave up, with this batch or before: their ids
-        there may mean others.
-        """
-        return self._lost | (self._after(batch.since.generation) if batch.forked else set())
+        """Return the local ids of an abandoned history, whose remote ids may now mean other memories."""
+        return self._lost | (self._ids_after(batch.since.generation) if batch.forked else set())
 
     def _note(self, detail: Mapping[str, Any], added: range) -> None:
         self.robot = str(detail["robot"])
         if detail["forked"]:
-            # What came after the fork is of a history that nobody goes on with.
+            # Memories that arrived after the fork belong to an abandoned history.
             while self.points and self.points[-1].generation > detail["since"]:
                 self.points.pop()
             self.partial.clear()
-            self._lost |= self._after(detail["since"])
+            self._lost |= self._ids_after(detail["since"])
         new, until = ids_of(detail["new"]), Point(*detail["until"])
         if len(new):
             self._there.append(new)
@@ -153,12 +149,12 @@ class PeerState:
             runs = [*detail["new"], *detail["changed"], *detail["gone"]]
             self.partial.append(PartialTransfer(until, tuple((first, last) for first, last in runs)))
 
-    def _after(self, generation: int) -> set[int]:
-        """Ids here of what came with a later state of its store than one."""
-        _, here = self._sorted()
+    def _ids_after(self, generation: int) -> set[int]:
+        """Return the local ids that arrived with a later state of the store."""
+        _, here = self._sorted_ids()
         return set(here[self._until[0] > generation].tolist()) if len(here) else set()
 
-    def _sorted(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _sorted_ids(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if not self._there:
             return _NONE, _NONE
         if len(self._there) > 1:
@@ -170,28 +166,25 @@ class PeerState:
 
 
 def shared_ids(connection: Connection) -> NDArray[np.int64]:
-    """(n,) int64, rising: what others saw, and this robot asked for; there still or gone."""
+    """Return the (n,) int64 rising ids of what others saw and this robot pulled, existing or gone."""
     entries = read_entries(connection, operation=OPERATION)
-    return joined([np.array(entry.added, dtype=np.int64) for entry in entries if entry.detail["shared"]])
+    return concat([np.array(entry.added, dtype=np.int64) for entry in entries if entry.detail["shared"]])
 
 
 def receive(
     connection: Connection, counters: Counters, known: PeerState, batch: Batch, *, may_undo: bool = True
 ) -> Receipt:
-    """Do what a batch says, as one operation; nothing where it had come before.
+    """Store a batch as one operation; nothing if it had arrived before.
 
-    A memory that was merged here is taken out of the merge first, by undoing it: the next consolidation makes
-    it again, of what is true then. What somebody here forgot, erased or undid does not come again.
+    If a memory was merged here, the merge is undone first; the next consolidation repeats it with the new
+    values. Memories that were forgotten, erased or undone here do not come back.
 
     Args:
-        connection: within a transaction.
-        counters: of the store; follow.
-        known: of the sending store; follows.
-        batch: what it sends.
-        may_undo: whether merges may be taken back, as only the owner of a store on a server may.
+        known: state of the sending store, updated.
+        may_undo: True if merges may be undone; on a server, only the store's owner may.
 
     Raises:
-        StaleSyncError: more had come than the sender knew, or less.
+        StaleSyncError: the receiver is at another point than the sender knew.
         DimensionError, ValueError: a memory does not fit this store; nothing was kept.
     """
     known.follow(connection)
@@ -199,16 +192,16 @@ def receive(
         return Receipt()
     sent = _in_order(batch.memories)
     theirs = [memory.id or 0 for memory in sent]
-    here_of_sent, here_of_gone = known.here(theirs).tolist(), known.here(batch.gone).tolist()
-    family = _Family(connection, counters, may_undo, {*here_of_sent, *here_of_gone})
+    here_of_sent, here_of_gone = known.local_ids(theirs).tolist(), known.local_ids(batch.gone).tolist()
+    fates = _Fates(connection, counters, may_undo, {*here_of_sent, *here_of_gone})
     lost = known.lost(batch)
     add: list[Memory] = []
     update: list[Memory] = []
     remove: list[int] = []
     kept = 0
     for memory, here in zip(sent, here_of_sent, strict=True):
-        another = not here or (here in lost and not family.is_same(here, memory))
-        fate = "gone there" if another else family.fate(here)
+        another = not here or (here in lost and not fates.is_same(here, memory))
+        fate = "gone there" if another else fates.fate(here)
         if fate == "there":
             update.append(replace(memory, id=here))
         elif fate == "gone there":
@@ -216,21 +209,21 @@ def receive(
         else:
             kept += 1
     for here in here_of_gone:
-        fate = "gone there" if not here or here in lost else family.fate(here)
+        fate = "gone there" if not here or here in lost else fates.fate(here)
         if fate == "there":
             remove.append(here)
         kept += fate == "kept"
-    # Once, with what the log is to keep of them: no merge is taken back any more.
+    # Read once, with what the log is to keep; no merge is undone after this.
     changing = [memory.id or 0 for memory in update]
     images = engine_of(connection).read_images(connection, [*changing, *remove])
     before = {image.id: image for image in images}
     slots = counters.slots
 
     def here_of(memory: Memory) -> Memory:
-        return in_frame(_as_seen(memory, batch.robot), known.frames)
+        return in_frame(_attribute_to(memory, batch.robot), known.frames)
 
     new = prepare([here_of(replace(memory, id=None)) for memory in add], slots)
-    stated = family.stated([here_of(memory) for memory in update], before)
+    stated = fates.with_local_states([here_of(memory) for memory in update], before)
     detail = {
         "store": batch.store,
         "robot": batch.robot,
@@ -261,7 +254,7 @@ def receive(
 
 
 def _fits(known: PeerState, batch: Batch) -> bool:
-    """Whether the batch goes on from where this store is; false where it had come before."""
+    """Return True if the batch continues from this store's point, False if it had arrived before."""
     points = [Point(0, batch.since.identity), *known.points]
     newest = points[-1]
     if batch.forked and batch.since in points:
@@ -272,46 +265,46 @@ def _fits(known: PeerState, batch: Batch) -> bool:
     if batch.since != newest and batch.until in known.points:
         return False
     raise StaleSyncError(
-        f"everything up to operation {newest.generation} of {batch.robot} had come, or more; it sends"
-        f" what is after {batch.since.generation}, up to {batch.until.generation}"
+        f"the receiver has {batch.robot} up to operation {newest.generation}, but the batch contains"
+        f" operations {batch.since.generation} to {batch.until.generation}. Ask for its position again"
     )
 
 
 def _in_order(memories: Sequence[Memory]) -> list[Memory]:
-    """By rising id, which gives those that are new theirs.
+    """Sort memories by id, which determines the new ids.
 
     Raises:
-        ValueError: one has none, or two have the same.
+        ValueError: an id is missing or listed twice.
     """
     ids = [memory.id for memory in memories if memory.id is not None]
     if len(set(ids)) < len(memories):
-        raise ValueError("each memory of a batch must have an id of its own")
+        raise ValueError("each memory of a batch needs its own id")
     return sorted(memories, key=lambda memory: memory.id or 0)
 
 
-class _Family:
-    """What became here of memories that came.
+class _Fates:
+    """Fate of received memories in this store.
 
     Args:
-        connection: within a transaction.
-        counters: of the store; follow.
         may_undo: see :func:`receive`.
-        ids: of memories here that will be asked for.
+        ids: local ids to look up.
     """
 
     def __init__(
         self, connection: Connection, counters: Counters, may_undo: bool, ids: Collection[int]
     ) -> None:
         self._connection, self._counters, self._may_undo = connection, counters, may_undo
-        # Looked up together; what was undone since is looked up one by one.
+        # All ids are looked up at once; after an undo, individually.
         self._ids, self._undone = frozenset(ids), False
         condition = engine_of(connection).one_of("id", sorted(ids))
         rows = connection.execute(f"SELECT id FROM memory WHERE {condition.sql}", condition.parameters)
         self._there = {id for (id,) in rows.fetchall()}
 
     def fate(self, id: int) -> str:
-        """``there``, after taking back merges where that is needed; ``gone there``, because its store had
-        said so; or ``kept``: somebody here decided otherwise.
+        """Return the fate of a memory, after undoing merges if needed.
+
+        It is ``there``, ``gone there`` (its own store had removed it) or ``kept`` (somebody here decided
+        otherwise).
         """
         if self._is_there(id):
             return "there"
@@ -336,26 +329,26 @@ class _Family:
         return "there"
 
     def is_same(self, id: int, memory: Memory) -> bool:
-        """Whether what is here is of the same sight."""
+        """Return True if the local memory is of the same observation."""
         row = self._connection.execute("SELECT time_ns, label FROM memory WHERE id = ?", (id,)).fetchone()
         return row is not None and tuple(row) == (memory.time_ns, memory.label)
 
-    def stated(self, memories: Sequence[Memory], before: Mapping[int, Image]) -> list[Memory]:
-        """Memories with the state that was found here, where they were not seen since."""
+    def with_local_states(self, memories: Sequence[Memory], before: Mapping[int, Image]) -> list[Memory]:
+        """Return the memories with the states set here, unless they were seen since."""
         found = []
         for memory in memories:
             known = before[memory.id or 0]
             state = known.scalars[_STATE]
             keeps = (
                 memory.state != state
-                and state == self._marked(known.id)
+                and state == self._marked_state(known.id)
                 and memory.last_sight_ns <= known.memory().last_sight_ns
             )
             found.append(replace(memory, state=state) if keeps else memory)
         return found
 
-    def _marked(self, id: int) -> str | None:
-        """The state that somebody here gave a memory last."""
+    def _marked_state(self, id: int) -> str | None:
+        """Return the state that somebody here last gave a memory."""
         row = self._connection.execute(
             "SELECT l.detail FROM log_row AS r JOIN log AS l USING (generation) WHERE r.id = ?"
             " AND r.what = 'changed' AND l.operation = 'mark' ORDER BY r.row DESC LIMIT 1",
@@ -369,14 +362,14 @@ class _Family:
         return self._connection.execute("SELECT 1 FROM memory WHERE id = ?", (id,)).fetchone() is not None
 
 
-def _as_seen(memory: Memory, robot: str) -> Memory:
-    """A memory as that of a robot, unless it says itself which robots saw it."""
+def _attribute_to(memory: Memory, robot: str) -> Memory:
+    """Record the robot that saw a memory, unless it already names robots."""
     if SEEN_BY in memory.payload:
         return memory
     payload = {**memory.payload, SEEN_BY: {robot: list(share_of(memory))}}
     tracks = memory.payload.get(TRACKS)
     if isinstance(tracks, Mapping):
-        # Two robots may number their recordings alike.
+        # Two robots may use the same recording names.
         payload[TRACKS] = {f"{robot}:{name}": span for name, span in tracks.items()}
-    said = f"{robot}: {memory.provenance}" if memory.provenance else robot
-    return replace(memory, payload=payload, provenance=said)
+    provenance = f"{robot}: {memory.provenance}" if memory.provenance else robot
+    return replace(memory, payload=payload, provenance=provenance)

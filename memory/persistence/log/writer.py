@@ -1,4 +1,4 @@
-"""What goes with each transaction of a store, whatever its engine."""
+"""Writer of a store, shared by all engines."""
 
 from __future__ import annotations
 
@@ -13,15 +13,10 @@ from memory.persistence.sql import Connection
 
 
 class Writer(GroupCommit[Addition, OperationResult]):
-    """Commits operations, and with them the sights that wait.
-
-    Args:
-        connection: to write to.
-        counters: as the store has them; follow.
+    """Writer that commits operations together with the pending observations.
 
     Attributes:
-        counters: of the store.
-        pending: sights that wait for a commit.
+        pending: observations that wait for a commit.
     """
 
     def __init__(self, connection: Connection, counters: Counters) -> None:
@@ -30,18 +25,18 @@ class Writer(GroupCommit[Addition, OperationResult]):
         self.pending = PendingObservations()
 
     def begin(self) -> None:
-        """Sights do not wait longer."""
+        """Write the pending observations."""
         self.pending.write(self.connection, self.counters)
 
-    def together(self, requests: list[Addition]) -> Sequence[OperationResult]:
-        """Several additions with the statements of one."""
+    def run_requests(self, requests: list[Addition]) -> Sequence[OperationResult]:
+        """Run several additions with the statements of one."""
         return operations.add_all(self.connection, self.counters, requests)
 
-    def committed(self) -> None:
-        """The sights are on the disk."""
-        self.pending.committed()
+    def after_commit(self) -> None:
+        """Forget the durable observations."""
+        self.pending.after_commit()
 
-    def rolled_back(self) -> None:
-        """Sights wait again, and the counters are those of the store."""
-        self.pending.rolled_back()
+    def after_rollback(self) -> None:
+        """Let the observations wait again, and read the counters."""
+        self.pending.after_rollback()
         self.counters.read(self.connection)

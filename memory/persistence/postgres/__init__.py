@@ -1,1 +1,1 @@
-"""A store in a database of a PostgreSQL server with pgvector; many processes write at the same time."""
+"""Store in a PostgreSQL database with pgvector, which many processes may write at the same time."""

@@ -1,8 +1,8 @@
-"""Who may read and write a store on a server: roles of the server, and the maps that each of them sees.
+"""Access to a store on a server: roles, and the maps that each of them sees.
 
-The owner of the tables may do everything. A *reader* reads, a *writer* also adds, and changes and forgets
-what it added itself; both see the memories of the maps that they were given, or of all. Row-level security of
-the server enforces it, whatever program connects.
+The owner of the tables may do everything. A *reader* reads. A *writer* also adds memories, and changes and
+forgets its own. Both see the memories of their maps, or of all maps. The server's row-level security enforces
+it for every program.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from memory.persistence.postgres.images import COLUMNS
 from memory.persistence.sql import Migration
 
 _SEES = '((SELECT sees_all()) OR map_id = ANY ((SELECT seen_maps())::text[] COLLATE "C"))'
-# A question for a value and not for existence, of which the server would make a table of all memories first.
+# A value query, not EXISTS, for which the server would first build a table of all memories.
 _SEES_MEMORY = "((SELECT sees_all()) OR (SELECT true FROM memory AS m WHERE m.id = {}.id))"
 _OWN = "writer = session_user"
 _OWN_MEMORY = "EXISTS (SELECT FROM memory AS m WHERE m.id = embedding.id AND m.writer = session_user)"
-#: Columns that only its writer changes. Counts of sights and of answers are everybody's who sees a memory.
+#: Columns that only the writer of a row may change; counts of observations and accesses are open to all who
+#: see it.
 _KEPT = (
     "id", "time_ns", "map_id", "kind", "label", "confidence", "reward", "marked", "state", "importance", "x",
     "y", "z", "yaw", "covariance", "caption", "payload", "evidence", "provenance", "words", "writer",
 )  # fmt: skip
-#: What readers read, and what writers write beside.
+#: Tables that readers read, and tables that writers also write.
 _READ = ("meta", "part", "memory", "embedding", "visited", "slot", "vocabulary", "log", "log_row", "log_pose")
 _WRITTEN = ("embedding", "visited", "vocabulary")
 _APPENDED = ("slot",)
-#: Of these all columns but those that say who wrote a row, and of what it tells.
+#: All columns of these tables but those that record the writer of a row, and what it is about.
 _SIGNED = {
     "memory": COLUMNS,
     "log": ("generation", "time_ns", "operation", "first_id", "next_id", "undoes", "detail", "token", "crc"),
@@ -53,7 +54,7 @@ GUARDED = Migration(
             $$ SELECT maps FROM access WHERE role = session_user $$""",
         """CREATE FUNCTION last_log_row() RETURNS bigint LANGUAGE sql STABLE SECURITY DEFINER AS
             $$ SELECT coalesce(max(row), 0) FROM log_row $$""",
-        # Of what a row of the log tells: the map decides who sees it.
+        # The map of a log row's memory decides who sees the row.
         """CREATE FUNCTION log_row_told() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
             SELECT map_id, writer INTO NEW.map_id, NEW.memory_of FROM memory WHERE id = NEW.id;
             IF NEW.map_id IS NULL THEN
@@ -74,7 +75,7 @@ GUARDED = Migration(
         END $$""",
         f"CREATE TRIGGER own_only BEFORE DELETE OR UPDATE OF {', '.join(_KEPT)} ON memory FOR EACH ROW"
         " WHEN (OLD.writer <> session_user) EXECUTE FUNCTION own_only()",
-        # Their names mean this schema, whatever the caller has made elsewhere.
+        # Function names refer to this schema, not to what the caller created elsewhere.
         """DO $$ DECLARE each text; BEGIN
             FOREACH each IN ARRAY
                 ARRAY['sees_all', 'seen_maps', 'last_log_row', 'log_row_told', 'own_only'] LOOP
@@ -102,8 +103,8 @@ GUARDED = Migration(
     ),
 )  # fmt: skip
 
-#: Whom to believe, and how maps lie, is for the owner to say, and to take back. An undoing may be of these,
-#: through any number of others: none of somebody else's is undone.
+#: Only the owner sets trust and alignments, and undoes them. An undo may concern one of these through other
+#: undos, so nobody else's undo can be undone either.
 SETTLED = Migration(
     "alignments and trust are the owner's",
     (
@@ -120,12 +121,10 @@ SETTLED = Migration(
 
 
 class Access(NamedTuple):
-    """What a role may do.
+    """Rights of a role.
 
     Attributes:
-        role: of the server.
-        writes: whether it is a writer.
-        maps: that it sees; ``None`` for all.
+        maps: maps that it sees; ``None`` for all.
     """
 
     role: str
@@ -134,34 +133,31 @@ class Access(NamedTuple):
 
 
 def read_access(connection: Any) -> list[Access]:
-    """All roles but the owner, by name; within the caller's transaction, of the owner."""
+    """Return all roles but the owner, by name; within the owner's transaction."""
     rows = connection.execute("SELECT role, writes, maps FROM access ORDER BY role").fetchall()
     return [Access(role, writes, None if maps is None else tuple(maps)) for role, writes, maps in rows]
 
 
 def grant(raw: Any, role: str, *, writes: bool, maps: Sequence[str] | None) -> str | None:
-    """Let a role in, or change what it may do; it is made where the server has none of that name.
+    """Give a role access, or change it; a missing role is created.
 
     Args:
-        raw: a connection of psycopg, of the owner, within a transaction.
-        role: of the server.
-        writes: whether it is a writer.
-        maps: that it sees; ``None`` for all.
+        maps: maps that it sees; ``None`` for all.
 
     Returns:
-        The password of a role that was made.
+        The password of a new role.
 
     Raises:
-        ValueError: it is the owner of the tables, whose rights would be taken.
+        ValueError: the role owns the tables, and would lose rights.
     """
     owner = "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = 'log'::regclass"
     if raw.execute(owner).fetchone()[0] == role:
-        raise ValueError(f"{role} is the owner of the store, who may do everything already")
+        raise ValueError(f"{role} owns the store and already has all rights")
     name, password = sql.Identifier(role), None
     if raw.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone() is None:
         password = secrets.token_urlsafe(24)
         raw.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(name, sql.Literal(password)))
-    _take_back(raw, name)
+    _revoke_tables(raw, name)
     raw.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(_schema(raw), name))
     _allow(raw, "SELECT", _READ, name)
     if writes:
@@ -183,20 +179,19 @@ def grant(raw: Any, role: str, *, writes: bool, maps: Sequence[str] | None) -> s
 
 
 def revoke(raw: Any, role: str) -> bool:
-    """Let a role do nothing with the store any more, also where it is connected; whether it was let in.
+    """Remove a role's access, also for its open connections; return True if it had access.
 
     Args:
-        raw: a connection of psycopg, of the owner, within a transaction.
-        role: of the server, which stays.
+        role: role of the server, which is not deleted.
     """
     known = raw.execute("DELETE FROM access WHERE role = %s RETURNING role", (role,)).fetchone()
     if known is not None:
-        _take_back(raw, sql.Identifier(role))
+        _revoke_tables(raw, sql.Identifier(role))
     return known is not None
 
 
-def _take_back(raw: Any, name: sql.Identifier) -> None:
-    # The schema stays open: else the server says that there are no tables, not that they are barred.
+def _revoke_tables(raw: Any, name: sql.Identifier) -> None:
+    # Keep the schema open, so that the server reports missing rights instead of missing tables.
     raw.execute(sql.SQL("REVOKE ALL ON ALL TABLES IN SCHEMA {} FROM {}").format(_schema(raw), name))
 
 

@@ -1,4 +1,4 @@
-"""Addresses of stores on a server, as libpq takes them: ``postgresql://user:password@host:port/database``."""
+"""Addresses of stores on a server, in libpq's form: ``postgresql://user:password@host:port/database``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^@]*@|(?<=[?&])password=[^&]*&?")
 
 
 def is_address(path: str | os.PathLike[str]) -> bool:
-    """Whether this means a database of a server and no folder."""
+    """Return True if this is a database address, not a folder."""
     return isinstance(path, str) and _ADDRESS.match(path) is not None
 
 
 def without_password(address: str) -> str:
-    """The address as messages and logs may show it."""
+    """Return the address for messages and logs."""
     return _PASSWORD.sub(lambda found: f"{found[1]}@" if found[1] is not None else "", address)

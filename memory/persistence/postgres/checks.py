@@ -1,4 +1,4 @@
-"""Checks whether the tables of a store on a server fit each other, and repairs what can be derived."""
+"""Checks of the tables of a store on a server, and repair of what can be derived."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from memory.persistence.postgres import words
 from memory.persistence.reports import CheckReport
 from memory.persistence.sql import Connection
 
-#: What must have no rows, and what is said with their number.
+#: Queries that must return 0, and the message with their number.
 _CHECKS = (
     ("SELECT count(*) FROM embedding e WHERE NOT EXISTS (SELECT 1 FROM memory m WHERE m.id = e.id)",
      "embedding: {} vectors of memories that are not there"),
@@ -26,19 +26,19 @@ _CHECKS = (
 
 
 def find_problems(connection: Connection) -> list[str]:
-    """What does not fit."""
+    """Return the inconsistencies."""
     found = []
-    for sql, said in _CHECKS:
+    for sql, message in _CHECKS:
         (wrong,) = connection.execute(sql).fetchone()
         if wrong:
-            found.append(said.format(wrong))
+            found.append(message.format(wrong))
     if words_differ(connection):
         found.append("words: counts of words differ from the memories'")
     return found
 
 
 def words_differ(connection: Connection) -> bool:
-    """Whether the counts of words are not those of the memories."""
+    """Return True if the word counts do not match the memories."""
     sql = (
         "SELECT 1 FROM (SELECT term, doc FROM vocabulary) AS v FULL JOIN"
         " (SELECT word COLLATE \"C\" AS term, ndoc AS doc FROM ts_stat('SELECT words FROM memory')) AS s"
@@ -48,23 +48,23 @@ def words_differ(connection: Connection) -> bool:
 
 
 def look(connection: Connection) -> CheckReport:
-    """What does not fit, and how many memories there are."""
+    """Return the inconsistencies and the number of memories."""
     (memories,) = connection.execute("SELECT count(*) FROM memory").fetchone()
     return CheckReport(memories, tuple(find_problems(connection)))
 
 
 def repair(connection: Connection) -> CheckReport:
-    """Derive again what can be, and look once more."""
+    """Repair what can be derived, and check again."""
     done = []
     rows = connection.execute("SELECT id, label, caption FROM memory ORDER BY id").fetchall()
     if words_differ(connection):
         connection.execute("DELETE FROM vocabulary")
-        said = [(label, caption) for _, label, caption in rows]
+        texts = [(label, caption) for _, label, caption in rows]
         connection.executemany(
             "UPDATE memory SET words = ?::tsvector WHERE id = ?",
             [(words.vector_of(label, caption), id) for id, label, caption in rows],
         )
-        words.count(connection, words.counts_of(said), 1)
+        words.count(connection, words.counts_of(texts), 1)
         done.append("the words of all memories were indexed anew")
     for table in ("embedding", "visited"):
         sql = f"DELETE FROM {table} WHERE NOT EXISTS (SELECT 1 FROM memory WHERE memory.id = {table}.id)"

@@ -1,4 +1,4 @@
-"""Connections to a server: statements with question marks, a pool, errors in the library's own words."""
+"""Connections to a server: question marks for parameters, a pool, and translated errors."""
 
 from __future__ import annotations
 
@@ -24,58 +24,56 @@ from memory.errors import (
 from memory.persistence.deadline import check_deadline, current
 from memory.persistence.postgres.engine import PostgresEngine
 
-#: Connections of a process at most, and seconds to wait for one.
+#: Most connections per process, and seconds to wait for one.
 MOST_CONNECTIONS, WAIT_S = 32, 30.0
-#: Seconds after which a pool is to begin anew with trying to connect: it waits twice as long each time, and a
-#: server that is back after minutes would be waited for by minutes more.
+#: Seconds after which a pool restarts its connection attempts. Its waits double each time, so it would notice
+#: a server that was away for minutes only minutes later.
 AGAIN_S = 5.0
-#: What connections have where an address says nothing else: a network that falls silent is noticed within a
-#: minute. By default Linux waits for two hours.
+#: Default connection options, which detect a silent network within a minute; Linux waits for two hours by
+#: default.
 ALIVE = {"keepalives_idle": 20, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 50_000}
 
 
 class _Number(Dumper):
-    """An integer without a type of its own: it takes that of the column, as in SQLite."""
+    """Integer without a type of its own: it takes that of the column, as in SQLite."""
 
     def dump(self, value: int) -> bytes:
-        """Its digits."""
+        """Return the digits."""
         return str(int(value)).encode()
 
 
 def configure(connection: psycopg.Connection) -> None:
-    """What every connection of a pool has."""
+    """Configure a connection of a pool."""
     connection.adapters.register_dumper(int, _Number)
     connection.adapters.register_dumper(bool, _Number)
 
 
 def options_of(address: str) -> dict[str, Any]:
-    """What connections to an address are made with beside it."""
-    said = conninfo.conninfo_to_dict(address)
-    alive = {name: value for name, value in ALIVE.items() if name not in said}
+    """Return the options for connections to an address."""
+    given = conninfo.conninfo_to_dict(address)
+    alive = {name: value for name, value in ALIVE.items() if name not in given}
     return {"autocommit": True, "application_name": "sparsight", **alive}
 
 
 @lru_cache(4096)
 def placeholders(sql: str) -> str:
-    """With the placeholders of psycopg in place of question marks."""
+    """Replace question marks by psycopg's placeholders."""
     return sql.replace("%", "%%").replace("?", "%s")
 
 
 class PostgresConnection:
-    """A connection in the words of :class:`memory.persistence.sql.Connection`.
+    """Connection with the interface of :class:`memory.persistence.sql.Connection`.
 
-    It takes one of the server's from the pool for a transaction and gives it back afterwards, so that a
-    server that was started anew is no reason to open the store again.
+    It takes a server connection from the pool for each transaction, so that a restarted server does not
+    require opening the store again.
 
     Args:
-        pool: of the process.
-        lock: number of the store's lock, which a transaction that writes takes; ``None`` for reading.
-        guarded: whether row-level security holds for this user, who then cannot copy into tables.
+        lock: number of the store's lock, which writing transactions take; ``None`` for reading.
+        guarded: True if row-level security applies to this user, who cannot copy into tables then.
 
     Attributes:
-        guarded: as given.
-        raw: the connection of psycopg, within a transaction.
-        unsure: whether the last transaction ended with a commit whose answer was lost.
+        raw: psycopg connection, within a transaction.
+        commit_is_uncertain: True if the answer to the last commit was lost.
     """
 
     engine = PostgresEngine()
@@ -85,15 +83,15 @@ class PostgresConnection:
         self.guarded = guarded
         self._lock = lock
         self.raw: psycopg.Connection | None = None
-        self.unsure = False
+        self.commit_is_uncertain = False
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
+        """True if a transaction is open."""
         return self.raw is not None
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> psycopg.Cursor:
-        """Run a statement; ``BEGIN``, ``COMMIT`` and ``ROLLBACK`` take and give back a connection."""
+        """Run a statement; ``BEGIN`` takes a connection, ``COMMIT`` and ``ROLLBACK`` return it."""
         if sql.startswith("BEGIN"):
             self._begin()
         elif sql in ("COMMIT", "ROLLBACK"):
@@ -104,21 +102,21 @@ class PostgresConnection:
         return self.raw.execute(placeholders(sql), parameters)
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> None:
-        """Run a statement for each of the parameters."""
+        """Run a statement once per parameter sequence."""
         assert self.raw is not None
         with self.raw.cursor() as cursor:
             cursor.executemany(placeholders(sql), parameters)
 
     def cancel(self) -> None:
-        """End what it does just now, from another thread."""
+        """Cancel the running statement, from another thread."""
         if self.raw is not None:
             self.raw.cancel()
 
     def _begin(self) -> None:
-        self.unsure = False
+        self.commit_is_uncertain = False
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if self._lock is None else "BEGIN"
         for _ in range(MOST_CONNECTIONS + 1):
-            raw = self._lent()
+            raw = self._take_connection()
             try:
                 raw.execute(begin)
             except BaseException as error:
@@ -129,10 +127,10 @@ class PostgresConnection:
             else:
                 self.raw = raw
                 return
-        # Each of the pool was of a server that went away, and so were the new ones.
+        # All pooled connections were of a server that went away, and so were the new ones.
         raise psycopg.OperationalError("the server ends connections as soon as they are made")
 
-    def _lent(self) -> psycopg.Connection:
+    def _take_connection(self) -> psycopg.Connection:
         end = time.monotonic() + WAIT_S
         while True:
             try:
@@ -148,15 +146,15 @@ class PostgresConnection:
             return raw.execute(sql)
         except psycopg.OperationalError:
             if sql == "ROLLBACK":
-                return raw.cursor()  # Of a connection that is lost: the server rolls back itself.
-            self.unsure = raw.closed
+                return raw.cursor()  # The connection is lost, so the server rolls back by itself.
+            self.commit_is_uncertain = raw.closed
             raise
         finally:
             self._pool.putconn(raw)
 
 
 class PostgresReaders:
-    """Connections for reading, lent to one thread at a time."""
+    """Reading connections, each lent to one thread at a time."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
@@ -164,10 +162,10 @@ class PostgresReaders:
 
     @contextmanager
     def borrow(self) -> Iterator[PostgresConnection]:
-        """A connection within a read transaction: everything that is read is of one moment.
+        """Borrow a connection within a read transaction, so that all reads see one moment.
 
         Raises:
-            QueryInterruptedError: it took longer than :mod:`memory.persistence.deadline` lets it.
+            QueryInterruptedError: the time limit of :mod:`memory.persistence.deadline` is over.
         """
         check_deadline()
         connection = PostgresConnection(self._pool, None)
@@ -185,7 +183,7 @@ class PostgresReaders:
             connection.execute("ROLLBACK")
 
     def interrupt(self) -> None:
-        """End what the lent connections are reading just now."""
+        """Cancel the reads of all lent connections."""
         for connection in list(self._lent):
             connection.cancel()
 
@@ -199,28 +197,30 @@ class postgres_errors:
         self._name = name
 
     def __enter__(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raise the error that stands for this one."""
+        """Raise the translated error."""
         if isinstance(error, psycopg.Error | PoolTimeout | PoolClosed):
             raise translate(error, self._name) from error
 
 
 def translate(error: Exception, name: str) -> Exception:
-    """The error of this library that says what the server's means."""
-    said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    """Return this library's error for one of the server's."""
+    detail = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, errors.QueryCanceled):
         limit = current()
         return QueryInterruptedError("interrupted") if limit is None else limit.error()
     if isinstance(error, PoolClosed):
-        return StoreClosedError(f"{name} was closed")
+        return StoreClosedError(f"{name} was closed. Open it again")
     if isinstance(error, errors.DiskFull | errors.OutOfMemory | errors.ConfigurationLimitExceeded):
-        return StoreFullError(f"{name}: no room left; nothing of this operation was kept ({said})")
+        return StoreFullError(
+            f"{name}: no room left; nothing of this operation was kept. Free space ({detail})"
+        )
     if isinstance(error, errors.InsufficientPrivilege | errors.ReadOnlySqlTransaction):
-        return StoreReadOnlyError(f"{name}: this user may not do that ({said})")
+        return StoreReadOnlyError(f"{name}: this user lacks the right to do that. Ask its owner ({detail})")
     if isinstance(error, errors.LockNotAvailable | errors.DeadlockDetected | PoolTimeout):
-        return StoreLockedError(f"{name} is in use by others, try again ({said})")
+        return StoreLockedError(f"{name} is in use by others. Try again ({detail})")
     if isinstance(error, errors.ProgramLimitExceeded):
-        return ValueError(f"a text, payload or vector is longer than the server takes ({said})")
-    return StoreError(f"{name}: ({type(error).__name__}: {said})")
+        return ValueError(f"a text, payload or vector exceeds the server's limit ({detail})")
+    return StoreError(f"{name}: ({type(error).__name__}: {detail})")

@@ -1,4 +1,4 @@
-"""The database of a store on a server."""
+"""Database of a store on a server."""
 
 from __future__ import annotations
 
@@ -45,28 +45,29 @@ from memory.persistence.sql import check_version
 from memory.query import Filter
 from memory.types import check_integer
 
-#: Of the lock under which tables are made: "RCLL" in ASCII, as the files of stores have it.
+#: Lock for creating tables: "RCLL" in ASCII, as in the files of stores.
 _MAKING = 0x52434C4C
 
 
 class PostgresDatabase(Upkeep):
-    """The tables of a store in the first schema of the connection's ``search_path``.
+    """Tables of a store in the first schema of the connection's ``search_path``.
 
-    Any number of processes write: their operations come one after another, each durable when it returns.
+    Any number of processes write; their operations run one after another, and each is durable when it
+    returns.
 
     Attributes:
-        address: of the store, without the password.
+        address: address of the store, without the password.
         folder: this computer's caches of the store.
         dim: length of the default vectors.
-        readonly: whether it was opened for reading only.
-        guarded: whether row-level security holds for this user: who is not the owner.
+        readonly: True if it was opened for reading only.
+        guarded: True if row-level security applies to this user, who is not the owner.
     """
 
     shared = True
     _writer: PostgresWriter | None
 
     def __init__(self, address: str, *, dim: int | None, readonly: bool, create: bool) -> None:
-        """Used by :meth:`open`."""
+        """Open the store; use :meth:`open`."""
         self._address = address
         self.address = without_password(address)
         self.readonly = readonly
@@ -74,7 +75,7 @@ class PostgresDatabase(Upkeep):
         self._pid = os.getpid()
         self._counters = Counters()
         with postgres_errors(self.address):
-            # Alone, because the pool would try again and not say what is wrong.
+            # Connect once without the pool, which would retry without reporting the error.
             psycopg.connect(address, connect_timeout=10).close()
             self._pool = ConnectionPool(
                 address,
@@ -99,22 +100,22 @@ class PostgresDatabase(Upkeep):
     def open(
         cls, address: str, *, dim: int | None = None, readonly: bool = False, create: bool = True
     ) -> PostgresDatabase:
-        """Open or make a store, see :meth:`memory.store.MemoryStore.open`.
+        """Open or create a store, see :meth:`memory.store.MemoryStore.open`.
 
         Raises:
             NotAStoreError, StoreVersionError: there are no tables that this release reads.
             DimensionError: the store has vectors of another length.
-            StoreError: the server cannot be reached, or lacks pgvector.
+            StoreError: the server is unreachable, or lacks pgvector.
         """
         if dim is not None and check_integer("dim", dim) < 1:
             raise ValueError(f"dim must be at least 1, got {dim}")
         return cls(address, dim=dim, readonly=readonly, create=create)
 
     def _prepare(self, dim: int | None, create: bool) -> tuple[int, bool]:
-        """Make the tables or bring them up to date, read what is fixed.
+        """Create or update the tables, and read constant values.
 
         Returns:
-            The number of the store's lock, and whether row-level security holds for this user.
+            The number of the store's lock, and True if row-level security applies to this user.
         """
         connection = PostgresConnection(self._pool, None if self.readonly else _MAKING)
         connection.execute("BEGIN IMMEDIATE")
@@ -123,20 +124,20 @@ class PostgresDatabase(Upkeep):
             check_version(found, latest=len(schema.MIGRATIONS), name=self.address)
             if not found:
                 if self.readonly or not create:
-                    raise NotAStoreError(f"{self.address} holds no store: recall init makes one")
+                    raise NotAStoreError(f"{self.address} holds no store. Create it with recall init")
                 if dim is None:
-                    raise ValueError(f"{self.address} is a new store: give dim, the length of its vectors")
+                    raise ValueError(f"{self.address} is a new store. Give dim, the length of its vectors")
                 self._make(connection, dim)
             elif found < len(schema.MIGRATIONS):
                 if self.readonly:
                     raise StoreVersionError(
-                        f"{self.address} has schema version {found}: open it for writing once"
+                        f"{self.address} has schema version {found}. Open it once for writing"
                     )
                 schema.migrate(connection, found)
             stored = read_slots(connection)[DEFAULT_SLOT].dim
             if dim is not None and dim != stored:
                 raise DimensionError(
-                    f"{self.address} holds vectors of {stored} numbers, it was opened with dim={dim}"
+                    f"{self.address} holds vectors of {stored} numbers, but was opened with dim={dim}"
                 )
             self.dim = stored
             self._counters.read(connection)
@@ -149,7 +150,7 @@ class PostgresDatabase(Upkeep):
             for name, value in zip(("fsync", "synchronous_commit"), waits, strict=True):
                 if value == "off":
                     self.remarks.append(
-                        f"{name} of the server is off: without power it loses what it acknowledged"
+                        f"{name} is off on the server, so a power cut can lose acknowledged operations"
                     )
             connection.execute("COMMIT")
         finally:
@@ -158,14 +159,14 @@ class PostgresDatabase(Upkeep):
         return int(lock), bool(guarded)
 
     def _make(self, connection: PostgresConnection, dim: int) -> None:
-        """The tables of a new store."""
+        """Create the tables of a new store."""
         there = "SELECT 1 FROM pg_type WHERE typname = 'halfvec'"
         if connection.execute(there).fetchone() is None:
             try:
                 connection.execute("CREATE EXTENSION vector SCHEMA public")
             except (psycopg.errors.FeatureNotSupported, psycopg.errors.InsufficientPrivilege) as error:
                 raise StoreError(
-                    f"{self.address} lacks pgvector 0.8 or newer: install it on the server, and run CREATE"
+                    f"{self.address} lacks pgvector 0.8 or newer. Install it on the server, and run CREATE"
                     " EXTENSION vector as an owner of the database"
                 ) from error
         schema.migrate(connection, 0)
@@ -174,18 +175,18 @@ class PostgresDatabase(Upkeep):
         meta.write(connection, "created_ns", time.time_ns())
 
     def close(self) -> None:
-        """Let go of the server; a second call does nothing, nor does one in a forked process."""
+        """Close the connections; a second call does nothing, nor does one in a forked process."""
         if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
         if self._writer is not None:
-            with self._writer.lock:  # What is being written ends first.
+            with self._writer.lock:  # Let a running write finish.
                 self._pool.close()
         else:
             self._pool.close()
 
     def interrupt(self) -> None:
-        """See :meth:`memory.persistence.queries.Queries.interrupt`."""
+        """Interrupt reads and writes, see :meth:`memory.persistence.queries.Queries.interrupt`."""
         self._readers.interrupt()
         if self._writer is not None and not self._closed:
             self._writer.connection.cancel()
@@ -194,7 +195,7 @@ class PostgresDatabase(Upkeep):
     def _name(self) -> str:
         return self.address
 
-    def _translated(self) -> postgres_errors:
+    def _translate_errors(self) -> postgres_errors:
         return postgres_errors(self.address)
 
     @contextmanager
@@ -216,9 +217,9 @@ class PostgresDatabase(Upkeep):
         *,
         aim: float = nearest.USUAL,
     ) -> nearest.NearestVectors:
-        """See :func:`memory.persistence.postgres.nearest.search_nearest`; nothing for an unknown encoder."""
+        """Search by vector, see :func:`.nearest.search_nearest`; empty for an unknown encoder."""
         with self._read() as connection:
-            # The first slot is made with the store and stays: it needs no looking up.
+            # The first slot exists as long as the store, so it needs no lookup.
             slots = self._counters.slots if encoder == DEFAULT_SLOT else read_slots(connection)
             slot = slots.get(encoder)
             if slot is None:
@@ -226,12 +227,11 @@ class PostgresDatabase(Upkeep):
             return nearest.search_nearest(connection, slot, vector, k, filter, aim=aim)
 
     def check(self, repair: bool = False) -> CheckReport:
-        """Whether rows, log and words fit each other; with ``repair``, mend what can be derived."""
+        """Check rows, log and words; with ``repair``, repair what can be derived."""
         if not repair:
             return self.look()
-
         if self.guarded:
-            raise StoreReadOnlyError(f"{self.address} is repaired by its owner")
+            raise StoreReadOnlyError(f"only the owner can repair {self.address}")
 
         def work(connection: Any) -> CheckReport:
             return checks.repair(connection)
@@ -239,19 +239,21 @@ class PostgresDatabase(Upkeep):
         return self._write(work)
 
     def look(self) -> CheckReport:
-        """What a reader can say of damage while others write.
+        """Check as far as a reader can while others write.
 
         Raises:
-            StoreReadOnlyError: this user may not see all rows.
+            StoreReadOnlyError: this user does not see all rows.
         """
         if self.guarded:
-            raise StoreReadOnlyError(f"{self.address} is checked by its owner, who sees all rows")
+            raise StoreReadOnlyError(
+                f"only the owner can check {self.address}, because others do not see all rows"
+            )
         with self._read() as connection:
             return checks.look(connection)
 
 
 def cache_folder(store: str) -> Path:
-    """Where this computer keeps caches of a store on a server, made where there is none."""
+    """Return this computer's cache folder of a store on a server, created if needed."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(base) / "sparsight" / "stores" / store
     folder.mkdir(parents=True, exist_ok=True)

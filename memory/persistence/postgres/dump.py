@@ -1,4 +1,4 @@
-"""A store of a server in one file, by the server's own programs."""
+"""Backup of a store on a server into one file, by PostgreSQL's own programs."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ FILE_NAME = "store.dump"
 
 
 def dump(address: str, schema: str, folder: Path) -> Path:
-    """Write the tables of a schema, as they are at one moment, into a folder that is made; returns the file.
+    """Write the tables of a schema, as of one moment, into a folder; return the file.
 
     Raises:
-        FileExistsError: it is there already.
-        StoreError: the program is not there, or failed.
+        FileExistsError: the file exists already.
+        StoreError: pg_dump is missing or failed.
     """
     file = folder / FILE_NAME
     if file.exists():
-        raise FileExistsError(f"{file}: there is a backup already; name another folder")
+        raise FileExistsError(f"{file} exists already. Choose another folder")
     tool = program("pg_dump")
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(file, private=True) as temporary:
         quoted = schema.replace('"', '""')
         _run([str(tool), "--format=custom", f'--schema="{quoted}"', f"--file={temporary}"], address)
-        # Its list of contents is at the end: a file that was cut off has none.
+        # Its table of contents is at the end, so a truncated file has none.
         _run([str(program("pg_restore")), "--list", str(temporary)], None)
     return file
 
 
 def program(name: str) -> Path:
-    """One of PostgreSQL's programs: on the path, or with the server of ``recall up``.
+    """Return one of PostgreSQL's programs, from the path or from the server of ``recall up``.
 
     Raises:
-        StoreError: it is nowhere.
+        StoreError: the program is missing.
     """
     known = shutil.which(name)
     if known is not None:
@@ -49,8 +49,8 @@ def program(name: str) -> Path:
     found = server.programs(server.default_folder())
     if found is None:
         raise StoreError(
-            f"{name} is not here: install the client programs of the server's version of PostgreSQL (on"
-            " Debian and Ubuntu: postgresql-client), or have recall up fetch them"
+            f"{name} is missing. Install the PostgreSQL client programs of the server's version (on Debian"
+            " and Ubuntu: postgresql-client), or run recall up, which fetches them"
         )
     return found / name
 
@@ -58,7 +58,7 @@ def program(name: str) -> Path:
 def _run(words: list[str], address: str | None) -> None:
     environment = dict(os.environ)
     if address is not None:
-        # The password by the environment: other users of this computer see command lines.
+        # Pass the password by the environment, because other users of this computer see command lines.
         known = conninfo.conninfo_to_dict(address)
         environment["PGPASSWORD"] = str(known.pop("password", None) or environment.get("PGPASSWORD", ""))
         words = [*words, f"--dbname={conninfo.make_conninfo('', **known)}"]

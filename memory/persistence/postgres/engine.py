@@ -1,4 +1,4 @@
-"""The functions over a server, see :class:`memory.persistence.engine.Engine`."""
+"""PostgreSQL engine, see :class:`memory.persistence.engine.Engine`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from memory.persistence.postgres import images, search
 
 
 class PostgresEngine:
-    """Memories as rows of one table; the server keeps its index over places by itself."""
+    """Memories as rows of one table; the server maintains the place index itself."""
 
     last_log_row = "SELECT last_log_row()"
     without_was = "(before::jsonb - 'was')::text"
@@ -34,5 +34,5 @@ class PostgresEngine:
 
     @staticmethod
     def update_places(connection: Any, last_id: int, placed: int, *, moved: bool) -> int:
-        """Nothing to do."""
+        """Return ``placed``, because the server needs no update."""
         return placed

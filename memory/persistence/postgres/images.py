@@ -1,4 +1,4 @@
-"""Rows in and out of the tables of a server: every function works within the caller's transaction."""
+"""Rows in and out of the tables of a server; every function runs within the caller's transaction."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ SELECT = (
     f"SELECT m.id, {', '.join('m.' + name for name in (*SCALARS, *ACCESS, *PLACE, *TEXTS))}, v.visits"
     " FROM memory AS m LEFT JOIN visited AS v ON v.id = m.id WHERE m.id = ANY(?::bigint[])"
 )
-#: Begin and end of what the server copies in binary form: PostgreSQL's documentation of COPY.
+#: Header and trailer of binary COPY data, see PostgreSQL's documentation of COPY.
 COPY_HEAD, COPY_END = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0), struct.pack(">h", -1)
 
 
 def array(numbers: Iterable[Any]) -> str:
-    """Numbers as the server reads an array."""
+    """Return numbers in the server's array syntax."""
     return "{" + ",".join(map(repr, numbers)) + "}"
 
 
 def copy_vectors(connection: Any, ids: Sequence[int], slot: int, blobs: Sequence[bytes], dim: int) -> None:
-    """New vectors of one slot, bit for bit."""
+    """Insert vectors of one slot, bit for bit."""
     row = np.dtype([
         ("fields", ">i2"), ("id_size", ">i4"), ("id", ">i8"), ("slot_size", ">i4"), ("slot", ">i2"),
         ("half_size", ">i4"), ("dim", ">i2"), ("unused", ">i2"), ("half", ">f2", (dim,)),
@@ -50,20 +50,20 @@ def copy_vectors(connection: Any, ids: Sequence[int], slot: int, blobs: Sequence
     rows["fields"], rows["id_size"], rows["slot_size"], rows["half_size"] = 3, 8, 2, 4 + 2 * dim
     rows["id"], rows["slot"], rows["dim"] = ids, slot, dim
     rows["half"] = np.frombuffer(b"".join(blobs), "<f2").reshape(len(ids), dim)
-    with _copied(connection, "embedding", ("id", "slot", "half"), " (FORMAT BINARY)") as copy:
+    with _copy_into(connection, "embedding", ("id", "slot", "half"), " (FORMAT BINARY)") as copy:
         copy.write(COPY_HEAD + rows.tobytes() + COPY_END)
 
 
 def copy_rows(connection: Any, rows: Iterable[Sequence[Any]]) -> None:
-    """New rows of ``memory``."""
-    with _copied(connection, "memory", COLUMNS) as copy:
+    """Insert rows of ``memory``."""
+    with _copy_into(connection, "memory", COLUMNS) as copy:
         for row in rows:
             copy.write_row(row)
 
 
 @contextmanager
-def _copied(connection: Any, table: str, columns: Sequence[str], form: str = "") -> Iterator[Any]:
-    """Copy rows into a table; by way of one of the session where the server guards each row."""
+def _copy_into(connection: Any, table: str, columns: Sequence[str], form: str = "") -> Iterator[Any]:
+    """Copy rows into a table; under row-level security, by way of a temporary table."""
     into, names = table, ", ".join(columns)
     if connection.guarded:
         into = f"pg_temp.new_{table}"
@@ -79,15 +79,15 @@ def _copied(connection: Any, table: str, columns: Sequence[str], form: str = "")
 
 
 def insert_prepared(connection: Any, slots: dict[str, Slot], prepared: PreparedRows, first_id: int) -> None:
-    """New memories with rising ids."""
+    """Insert new memories with rising ids."""
     copy_prepared(connection, slots, prepared, first_id)
-    said = zip(prepared.scalars["label"], prepared.texts["caption"], strict=True)
-    words.count(connection, words.counts_of(said), 1)
+    texts = zip(prepared.scalars["label"], prepared.texts["caption"], strict=True)
+    words.count(connection, words.counts_of(texts), 1)
     visits.write(connection, {first_id + position: kept for position, kept in prepared.visits.items()})
 
 
 def copy_prepared(connection: Any, slots: dict[str, Slot], prepared: PreparedRows, first_id: int) -> None:
-    """Rows and vectors of new memories, without the counts of their words and their visits."""
+    """Insert rows and vectors of new memories, without word counts and visits."""
     table = prepared.poses.tolist()
     scalars = zip(*(prepared.scalars[name] for name in SCALARS), strict=True)
     texts = zip(*(prepared.texts[name] for name in TEXTS), strict=True)
@@ -110,22 +110,18 @@ def _values(
     pose: Sequence[float],
     texts: Sequence[Any],
 ) -> tuple[Any, ...]:
-    """Return what ``COLUMNS`` hold of a memory, after its id; of the pose x, y, z, yaw and any covariance."""
+    """Return the values of ``COLUMNS`` after the id; the pose is x, y, z, yaw and any covariance."""
     place = (*pose[: poses.POSE], spread_of(pose[poses.POSE :]))
     return (*scalars, *access, int(visited), *place, *texts, words.vector_of(scalars[LABEL], texts[CAPTION]))
 
 
 def spread_of(numbers: Sequence[float]) -> str | None:
-    """A covariance as the server reads it; ``None`` for none."""
+    """Return a covariance in the server's syntax, or ``None``."""
     return None if not numbers or np.isnan(numbers[0]) else array(numbers)
 
 
 def read_images(connection: Any, ids: Sequence[int], *, vectors: bool = True) -> list[Image]:
-    """The memories in the order of the ids.
-
-    Raises:
-        UnknownMemoryError: naming the ids that are not there.
-    """
+    """Return the memories in order of the ids, or raise ``UnknownMemoryError``."""
     if not ids:
         return []
     blobs = read_halves(connection, ids) if vectors else {}
@@ -148,7 +144,7 @@ def read_images(connection: Any, ids: Sequence[int], *, vectors: bool = True) ->
 
 
 def read_halves(connection: Any, ids: Sequence[int]) -> dict[int, dict[str, bytes]]:
-    """Vectors by memory and name of the slot, as an :class:`Image` has them."""
+    """Return vectors by memory and slot name, as in :class:`Image`."""
     found: dict[int, dict[str, bytes]] = {}
     with connection.raw.cursor(binary=True) as cursor:
         sql = (
@@ -161,12 +157,12 @@ def read_halves(connection: Any, ids: Sequence[int]) -> dict[int, dict[str, byte
 
 
 def half_of(sent: bytes) -> bytes:
-    """Little-endian numbers of a ``halfvec`` as the server sends it: four bytes, then big-endian ones."""
+    """Convert a ``halfvec`` as sent, four bytes and big-endian numbers, to little-endian numbers."""
     return np.frombuffer(sent, ">f2", offset=4).astype("<f2").tobytes()
 
 
 def read_vectors(connection: Any, ids: Sequence[int], slot: Slot) -> Vectors:
-    """Those of the ids that have a vector, in the order of the ids."""
+    """Return the existing vectors of the ids, in their order."""
     sql = (
         "SELECT e.id, e.half FROM unnest(%s::bigint[]) WITH ORDINALITY AS n (id, at)"
         " JOIN embedding AS e ON e.id = n.id AND e.slot = %s ORDER BY n.at"
@@ -175,7 +171,7 @@ def read_vectors(connection: Any, ids: Sequence[int], slot: Slot) -> Vectors:
 
 
 def scan_vectors(connection: Any, slot: Slot, *, after_id: int, limit: int) -> Vectors:
-    """Vectors of one slot in the order of their ids."""
+    """Return vectors of one slot in order of their ids."""
     sql = "SELECT id, half FROM embedding WHERE slot = %s AND id > %s ORDER BY id LIMIT %s"
     return _fetch(connection, sql, (slot.number, after_id, limit), slot.dim)
 
@@ -187,7 +183,7 @@ def _fetch(connection: Any, sql: str, parameters: Sequence[Any], dim: int) -> Ve
 
 
 def delete_images(connection: Any, images: Sequence[Image]) -> None:
-    """Remove the memories and everything that hangs on them."""
+    """Remove the memories and all their rows."""
     if not images:
         return
     words.count(connection, words.counts_of((i.scalars[LABEL], i.texts[CAPTION]) for i in images), -1)
@@ -197,7 +193,7 @@ def delete_images(connection: Any, images: Sequence[Image]) -> None:
 
 
 def insert_images(connection: Any, slots: dict[str, Slot], images: Sequence[Image]) -> None:
-    """Put removed memories back, to the last bit."""
+    """Restore removed memories, bit for bit."""
     if not images:
         return
     copy_rows(
@@ -208,7 +204,7 @@ def insert_images(connection: Any, slots: dict[str, Slot], images: Sequence[Imag
         ),
     )
     if not connection.guarded:
-        # They are again of whoever added them, who need not be who puts them back.
+        # Their writer is again the role that added them, not the one that restores them.
         connection.execute(
             "UPDATE memory AS m SET writer = r.memory_of FROM (SELECT DISTINCT ON (id) id, memory_of FROM"
             " log_row WHERE id = ANY(?::bigint[]) AND memory_of IS NOT NULL ORDER BY id, row DESC) AS r"
@@ -221,7 +217,7 @@ def insert_images(connection: Any, slots: dict[str, Slot], images: Sequence[Imag
 
 
 def write_vectors(connection: Any, slots: dict[str, Slot], images: Sequence[Image]) -> None:
-    """The vectors of memories that have none."""
+    """Insert vectors of memories that have none."""
     by_name: dict[str, tuple[list[int], list[bytes]]] = {}
     for image in images:
         for name, blob in image.vectors.items():
@@ -236,12 +232,12 @@ def write_vectors(connection: Any, slots: dict[str, Slot], images: Sequence[Imag
 def replace_images(
     connection: Any, slots: dict[str, Slot], before: Sequence[Image], after: Sequence[Image]
 ) -> None:
-    """Change memories from one image to another; access counts stay."""
+    """Replace images of memories; access counts stay."""
     names = (*SCALARS, "visits", *PLACE, *TEXTS, "words")
     assign = f"UPDATE memory SET {', '.join(name + ' = ?' for name in names)} WHERE id = ?"
-    said = [(i.scalars[LABEL], i.texts[CAPTION]) for i in before]
-    says = [(i.scalars[LABEL], i.texts[CAPTION]) for i in after]
-    # Together: the server is not waited for row by row.
+    old_words = [(i.scalars[LABEL], i.texts[CAPTION]) for i in before]
+    new_words = [(i.scalars[LABEL], i.texts[CAPTION]) for i in after]
+    # All at once, to avoid a round trip per row.
     connection.executemany(
         assign,
         [
@@ -249,7 +245,7 @@ def replace_images(
             for i in after
         ],
     )
-    changed = [pair for pair in zip(said, says, strict=True) if pair[0] != pair[1]]
+    changed = [pair for pair in zip(old_words, new_words, strict=True) if pair[0] != pair[1]]
     words.count(connection, words.counts_of(pair[1] for pair in changed), 1)
     words.count(connection, words.counts_of(pair[0] for pair in changed), -1)
     others = [new for old, new in zip(before, after, strict=True) if old.vectors != new.vectors]
@@ -264,7 +260,7 @@ def replace_images(
 
 
 def read_poses(connection: Any, ids: NDArray[np.int64], *, spread: bool = False) -> NDArray[np.float64]:
-    """(n, ``POSE``) float64 of the ids, or (n, ``POSE_COLUMNS``) with ``spread``; NaN where there is none."""
+    """Return (n, ``POSE``) float64, or (n, ``POSE_COLUMNS``) with ``spread``; NaN for unknown ids."""
     width = poses.POSE_COLUMNS if spread else poses.POSE
     found = np.full((len(ids), width), np.nan)
     if not len(ids):
@@ -284,7 +280,7 @@ def read_poses(connection: Any, ids: NDArray[np.int64], *, spread: bool = False)
 
 
 def move(connection: Any, ids: NDArray[np.int64], table: NDArray[np.float64], last_id: int) -> bool:
-    """Set the poses of memories; their covariances too where the table has them."""
+    """Set the poses of memories, and their covariances if the table has them."""
     columns = [array(column.tolist()) for column in table.T]
     numbers = [f"n{at}" for at in range(table.shape[1])]
     sets = [f"{name} = {number}" for name, number in zip(PLACE, numbers, strict=False)]
@@ -305,7 +301,7 @@ def move(connection: Any, ids: NDArray[np.int64], table: NDArray[np.float64], la
 
 
 def renew(connection: Any, layout: checksums.Layout, keys: Sequence[int]) -> None:
-    """Checksums of the log's rows that were changed go: the server's pages have their own."""
+    """Drop the checksums of changed log rows, because the server's pages have their own."""
     if layout in (checksums.LOG_ROW, checksums.LOG_POSE) and keys:
         sql = f"UPDATE {layout.table} SET crc = NULL WHERE {layout.key} = ANY(?::bigint[])"
         connection.execute(sql, (array(keys),))

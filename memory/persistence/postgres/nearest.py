@@ -1,6 +1,6 @@
-"""Similar vectors, found by the server: HNSW where there is such an index, by comparing all where not.
+"""Vector search by the server: HNSW if there is such an index, otherwise comparing all.
 
-Every function but :func:`make_index` works within the caller's read transaction.
+Every function but :func:`make_index` runs within the caller's read transaction.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from memory.persistence.rows import Slot
 from memory.persistence.sql import Condition, where
 from memory.query import Filter
 
-#: Numbers of a vector that the server's index takes.
+#: Most numbers of a vector that the server can index.
 MOST_DIM = 4000
-#: How a graph is made: neighbours that a vector has, and that are looked at to choose them. With pgvector's
-#: own 64, some of 200,000 vectors are found from nowhere, whatever the effort.
+#: Neighbours per vector in a graph, and candidates to choose them from. With pgvector's default of 64, some
+#: of 200,000 vectors are unreachable at any effort.
 NEIGHBOURS, CHOSEN_FROM = 16, 128
-#: Neighbours that a step through a graph of so many vectors keeps for the usual aim; of others it grows with
-#: the root of their number. The server takes no more than a thousand.
+#: Neighbours kept per step through a graph of so many vectors for the usual aim; it grows with the square
+#: root of their number. The server's maximum is 1000.
 EFFORT, EFFORT_ROWS, USUAL, MOST_EFFORT = 200, 200_000, 0.95, 1000
-#: Fewer are never kept.
+#: Smallest number kept.
 LEAST_EFFORT = 100
-#: Memories that match a filter and are compared one by one, without the graph.
+#: Most matches of a filter that are compared individually, without the graph.
 FEW = 10_000
-#: Memories within the bounds of a circle or polygon that are looked at, times ``k``, until ``k`` lie in it.
+#: Multiples of ``k`` that are fetched within the bounds of a circle or polygon, until ``k`` are inside.
 _JUDGED = (2, 8, 32)
 
 
 class NearestVectors(NamedTuple):
-    """What is most similar to a vector, the most similar first and equal ones by rising id.
+    """Most similar memories, most similar first; equal ones by rising id.
 
     Attributes:
         ids: (n,) int64.
         scores: (n,) float32 cosines.
-        indexed: whether the server's index was there to be used.
+        indexed: True if the server's index was available.
     """
 
     ids: NDArray[np.int64]
@@ -50,24 +50,22 @@ class NearestVectors(NamedTuple):
 
 
 def index_name(slot: Slot, first_id: int) -> str:
-    """Of the index over the vectors of a slot in the part that begins with an id."""
+    """Return the name of the index over a slot's vectors in the part that begins with an id."""
     return f"embedding_hnsw_{slot.number}_{first_id}"
 
 
 def effort(rows: float, k: int, aim: float) -> int:
-    """Neighbours that a step through a graph keeps.
+    """Return the number of neighbours kept per step through a graph.
 
     Args:
-        rows: vectors in it.
-        k: how many are asked for.
-        aim: share of them to find, below 1. It is aimed at, by what was measured; nothing checks it.
+        aim: share of them to find, below 1; an estimate from measurements that is not checked.
     """
     wanted = EFFORT * math.sqrt(rows / EFFORT_ROWS) * math.sqrt((1.0 - USUAL) / (1.0 - aim))
     return min(max(math.ceil(wanted), LEAST_EFFORT, 2 * k), MOST_EFFORT)
 
 
 def prepare(connection: Any, slot: Slot, k: int, aim: float) -> bool:
-    """Set how searches of the transaction walk graphs; whether a part has one that is whole.
+    """Configure graph searches of the transaction; return True if a part has a complete graph.
 
     Vectors of the other parts are compared.
     """
@@ -88,7 +86,7 @@ def prepare(connection: Any, slot: Slot, k: int, aim: float) -> bool:
 
 
 def within_parts(connection: Any, filter: Filter) -> list[Condition]:
-    """What limits a filter by time to the parts that have something of it."""
+    """Return the condition that limits a time filter to the parts with matching memories."""
     if filter.between_ns is None:
         return []
     first, last = filter.between_ns
@@ -111,22 +109,19 @@ def search_nearest(
     *,
     aim: float = USUAL,
 ) -> NearestVectors:
-    """The most similar memories that pass a filter.
+    """Return the most similar memories that pass a filter.
 
-    Where few match, they are compared. Otherwise the server goes on through its graph until enough pass
-    (pgvector's iterative scans, in strict order); where it gives up before there are ``k``, all that match
-    are compared. In a circle or polygon are those of the nearest within its bounds that lie in it.
+    If few match, they are compared. Otherwise the server walks its graph until enough pass (pgvector's
+    iterative scans, in strict order); if it gives up before ``k``, all matches are compared. For a circle or
+    polygon, the nearest within its bounds are fetched and then filtered.
 
     Args:
-        connection: to read from, and nothing else within the transaction.
-        slot: whose vectors.
+        connection: connection whose transaction reads nothing else.
         vector: (dim,) float32.
-        k: how many.
-        filter: that they pass.
-        aim: share of them to find; at 1 all that match are compared, whatever index there is.
+        aim: share of them to find; 1 compares all matches.
     """
     indexed = aim < 1.0 and prepare(connection, slot, k, aim)
-    passed = search.passed(connection, filter)
+    passed = search.row_conditions(connection, filter)
     wanted, few = [*passed, *search.by_place(filter)], False
     if indexed and wanted:
         clause, parameters = where(wanted)
@@ -138,24 +133,24 @@ def search_nearest(
     rows_of = partial(_rows, connection, slot, vector)
     if indexed and not few:
         ask = partial(rows_of, [*(passed if judged else wanted), *inside], joined)
-        rows = _walked(ask, k, filter)
+        rows = _walk(ask, k, filter)
         if len(rows) == k:
             return _nearest(rows, indexed)
-    # Without the graph: the other indexes are read by bitmaps.
+    # Without the graph; the other indexes are read by bitmaps.
     connection.execute("SET LOCAL enable_indexscan = off")
     if judged:
         found = search.select_ids(connection, filter)
         wanted, joined = [search.one_of("e.id", found.tolist())], False
     elif few:
-        # Their vectors are looked up by id: a join is taken to be of all vectors, and reads them.
+        # Look up their vectors by id, because the server would plan a join over all vectors.
         clause, parameters = where(wanted)
         sql = f"e.id = ANY(ARRAY(SELECT m.id FROM memory AS m{clause}))"
         wanted, joined = [Condition(sql, tuple(parameters))], False
     return _nearest(_first(partial(rows_of, [*wanted, *inside], joined), k), indexed)
 
 
-def _walked(ask: Callable[..., list[Any]], k: int, filter: Filter) -> list[Any]:
-    """The ``k`` most similar of a walk through the graph; fewer where it gives up."""
+def _walk(ask: Callable[..., list[Any]], k: int, filter: Filter) -> list[Any]:
+    """Return the ``k`` most similar rows of a walk through the graph; fewer if it gives up."""
     if not search.is_judged(filter):
         return _first(ask, k)
     for share in _JUDGED:
@@ -170,10 +165,10 @@ def _walked(ask: Callable[..., list[Any]], k: int, filter: Filter) -> list[Any]:
 
 
 def _first(ask: Callable[..., list[Any]], k: int) -> list[Any]:
-    """The first ``k`` rows, asked for the order of equal ones only where there are such.
+    """Return the first ``k`` rows, sorting ties by content only if there are any.
 
-    Asked for it, the server takes one two-hundredth of all rows to be equal, so that of millions it would
-    rather compare all.
+    With that sort key, the server estimates 1/200 of all rows to be ties, and would rather compare millions
+    of rows.
     """
     rows = ask(k + 1)
     if len({row[1] for row in rows}) < len(rows):
@@ -211,12 +206,11 @@ def _nearest(rows: Sequence[Any], indexed: bool) -> NearestVectors:
 
 
 def make_index(raw: Any, slot: Slot, first_id: int) -> None:
-    """Make the index over the vectors of a slot in a part while others read and write, unless there is one.
+    """Create the index over a slot's vectors in a part while others read and write, if it is missing.
 
     Args:
-        raw: a connection of psycopg outside a transaction.
-        slot: whose vectors.
-        first_id: of the part.
+        raw: psycopg connection outside a transaction.
+        first_id: first id of the part.
     """
     name, kind = index_name(slot, first_id), f"halfvec({slot.dim})"
     sql = (
@@ -224,8 +218,8 @@ def make_index(raw: Any, slot: Slot, first_id: int) -> None:
         f" ((half::{kind}) halfvec_cosine_ops) WITH (m = {NEIGHBOURS}, ef_construction = {CHOSEN_FROM})"
         f" WHERE slot = {slot.number}"
     )
-    # By default the server takes as many processes as reading the table is worth; making a graph is far more
-    # work. max_parallel_maintenance_workers still bounds them.
+    # By default the number of processes follows the cost of reading the table, but building a graph is far
+    # more work. max_parallel_maintenance_workers still limits it.
     raw.execute("SET min_parallel_table_scan_size = 0")
     try:
         raw.execute(sql)

@@ -1,8 +1,7 @@
-"""A store on a server in parts: memories that were added in different months lie in different tables.
+"""Parts of a store on a server: memories added in different months are in different tables.
 
-Ids rise with the time of adding, so a part is a stretch of ids: what is looked up by id is looked up in one
-table, and a part can be dropped whole (:mod:`memory.archive`). Every function works within the caller's
-transaction.
+Ids rise with the time of adding, so a part is a range of ids. A lookup by id reads one table, and a part can
+be dropped as a whole (:mod:`memory.archive`). Every function runs within the caller's transaction.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from memory.persistence.log.journal import Counters
 from memory.persistence.postgres import words
 from memory.persistence.sql import Migration
 
-#: Tables that are parted.
+#: Partitioned tables.
 PARTED = ("memory", "embedding", "visited")
-#: Seconds that the beginning of a part waits for readers; the next call begins it otherwise.
+#: Seconds to wait for readers when a part begins; the next call tries again.
 WAIT_S = 10
 
 _INDEXES = {
@@ -34,27 +33,27 @@ _INDEXES = {
 _KEYS = {"memory": "id", "embedding": "id, slot", "visited": "id"}
 
 
-def _parted(table: str) -> list[str]:
-    """Statements that make a table the first part of one of its name."""
-    indexes = {name: said for name, said in _INDEXES.items() if name.startswith(table)}
+def _partition_statements(table: str) -> list[str]:
+    """Return the statements that make a table the first partition of a new one."""
+    indexes = {name: columns for name, columns in _INDEXES.items() if name.startswith(table)}
     return [
         f"ALTER TABLE {table} RENAME TO {table}_1",
         f"ALTER INDEX {table}_pkey RENAME TO {table}_1_pkey",
         *(f"ALTER INDEX {name} RENAME TO {name}_1" for name in indexes),
         f"CREATE TABLE {table} (LIKE {table}_1 INCLUDING DEFAULTS, PRIMARY KEY ({_KEYS[table]}))"
         " PARTITION BY RANGE (id)",
-        *(f"CREATE INDEX {name} {said.format(table)}" for name, said in indexes.items()),
+        *(f"CREATE INDEX {name} {columns.format(table)}" for name, columns in indexes.items()),
         f"ALTER TABLE {table} ATTACH PARTITION {table}_1 FOR VALUES FROM (MINVALUE) TO (MAXVALUE)",
     ]
 
 
-#: The tables of before become the first part, as they are.
+#: The existing tables become the first part, unchanged.
 IN_PARTS = Migration(
     "parts by month",
     (
-        *(statement for table in PARTED for statement in _parted(table)),
+        *(statement for table in PARTED for statement in _partition_statements(table)),
         "CREATE TABLE part (first_id bigint PRIMARY KEY, begun_ns bigint NOT NULL)",
-        # An index over vectors has the number of its part in its name.
+        # The name of a vector index ends with the number of its part.
         """DO $$ DECLARE each text; BEGIN
             FOR each IN SELECT indexname FROM pg_indexes
                 WHERE schemaname = current_schema() AND indexname LIKE 'embedding\\_hnsw\\_%' LOOP
@@ -68,13 +67,13 @@ IN_PARTS = Migration(
 
 
 class Part(NamedTuple):
-    """A stretch of ids.
+    """A range of ids.
 
     Attributes:
-        first_id: of it.
-        end_id: first that it has not; ``None`` for the part that grows.
-        begun_ns: when it began, by the clock of who began it.
-        ended_ns: when the next began, or ``None``.
+        first_id: its first id.
+        end_id: first id after it; ``None`` for the part that grows.
+        begun_ns: time when it began, by the clock of the process that began it.
+        ended_ns: time when the next part began, or ``None``.
     """
 
     first_id: int
@@ -84,22 +83,22 @@ class Part(NamedTuple):
 
     @property
     def month(self) -> str:
-        """That it began in, as ``2026-11`` (UTC)."""
+        """Month in which it began, such as ``2026-11`` (UTC)."""
         return month_of(self.begun_ns)
 
     def contains(self, column: str) -> str:
-        """SQL: whether an id is of it. The parts before were dropped, or have smaller ids."""
+        """Return SQL that is true for its ids; earlier parts were dropped or have smaller ids."""
         low = f"{column} >= {self.first_id}"
         return low if self.end_id is None else f"{low} AND {column} < {self.end_id}"
 
 
 def month_of(time_ns: int) -> str:
-    """The month of a time, as ``2026-11`` (UTC)."""
+    """Return the month of a time, such as ``2026-11`` (UTC)."""
     return datetime.fromtimestamp(time_ns // 10**9, timezone.utc).strftime("%Y-%m")
 
 
 def read_parts(connection: Any) -> list[Part]:
-    """All of them, the first first."""
+    """Return all parts, oldest first."""
     rows = connection.execute("SELECT first_id, begun_ns FROM part ORDER BY first_id").fetchall()
     following = [*rows[1:], (None, None)]
     return [
@@ -108,11 +107,9 @@ def read_parts(connection: Any) -> list[Part]:
 
 
 def begin_part(connection: Any, counters: Counters, now_ns: int | None = None) -> bool:
-    """Begin a part for what is added from now on, where the last began in an earlier month and is not empty.
+    """Begin a new part if the last one began in an earlier month and is not empty; return True if so.
 
     Args:
-        connection: that holds the store's lock, of the tables' owner.
-        counters: as they are under the lock.
         now_ns: the time; by default the computer's.
     """
     now = time.time_ns() if now_ns is None else now_ns
@@ -133,7 +130,7 @@ def begin_part(connection: Any, counters: Counters, now_ns: int | None = None) -
 
 
 def spans(connection: Any) -> list[tuple[Part, int, int]]:
-    """The parts that have memories, with the first and the last of their times."""
+    """Return the parts with memories, and the first and last of their times."""
     found = []
     for part in read_parts(connection):
         sql = f"SELECT min(m.time_ns), max(m.time_ns) FROM memory AS m WHERE {part.contains('m.id')}"
@@ -144,17 +141,14 @@ def spans(connection: Any) -> list[tuple[Part, int, int]]:
 
 
 def drop_part(connection: Any, counters: Counters, part: Part, generation: int, file: str) -> int:
-    """Drop a part that ended, as an operation that cannot be undone; returns how many memories it had.
+    """Drop a finished part, as an operation that cannot be undone; return its number of memories.
 
     Args:
-        connection: that holds the store's lock, of the tables' owner.
-        counters: as they are under the lock.
-        part: as it was read.
-        generation: at which its memories were written to the file.
-        file: for the log.
+        generation: generation at which its memories were archived.
+        file: name of the file, for the log.
 
     Raises:
-        StoreLockedError: memories of it were changed since, or it is not there any more.
+        StoreLockedError: its memories changed since, or it is gone.
     """
     where = part.contains("id")
     changed = f"SELECT 1 FROM log_row WHERE generation > ? AND {where} LIMIT 1"
@@ -164,10 +158,10 @@ def drop_part(connection: Any, counters: Counters, part: Part, generation: int, 
         or connection.execute(changed, (generation,)).fetchone()
         or connection.execute(moved, (generation, part.end_id, part.first_id)).fetchone()
     ):
-        raise StoreLockedError(f"memories of {part.month} were changed while they were archived: try again")
+        raise StoreLockedError(f"memories of {part.month} changed while they were archived. Try again")
     connection.execute(f"SET LOCAL lock_timeout = '{WAIT_S}s'")
     ids = [id for (id,) in connection.execute(f"SELECT id FROM memory WHERE {where} ORDER BY id")]
-    # Also what the log has of memories that were forgotten before.
+    # Also erase what the log has of memories that were forgotten earlier.
     logged = [id for (id,) in connection.execute(f"SELECT DISTINCT id FROM log_row WHERE {where}")]
     detail = {"month": part.month, "file": file, "memories": len(ids)}
     done = journal.write_entry(connection, counters, "archive", detail)
@@ -179,7 +173,7 @@ def drop_part(connection: Any, counters: Counters, part: Part, generation: int, 
         (last, done),
     )
     journal.redact(connection, sorted({*ids, *logged}))
-    words.leave_out(connection, f"memory_{part.first_id}")
+    words.subtract(connection, f"memory_{part.first_id}")
     for table in PARTED:
         connection.execute(f"DROP TABLE {table}_{part.first_id}")
     connection.execute("DELETE FROM part WHERE first_id = ?", (part.first_id,))

@@ -1,7 +1,7 @@
-"""The tables of a store on a server, version by version.
+"""Tables of a store on a server, version by version.
 
-Append only, as :mod:`memory.persistence.sqlite.migrations`: the number of the last version that ran is in
-``meta`` under ``schema``. The tables stand in the first schema of the connection's ``search_path``.
+Append only, like :mod:`memory.persistence.sqlite.migrations`; ``meta`` holds the last version under
+``schema``. The tables are in the first schema of the connection's ``search_path``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from memory.persistence.postgres.access import GUARDED, SETTLED
 from memory.persistence.postgres.parts import IN_PARTS
 from memory.persistence.sql import Connection, Migration
 
-#: Name in ``meta`` of the version.
+#: Name of the version in ``meta``.
 SCHEMA = "schema"
 
 VERSION_1 = Migration(
     "first schema",
     (
-        # Checksums stand where the statements that both engines share write one. They are not read: the
-        # server's pages have their own.
+        # Checksums exist where the shared statements write them, but are not read: the server's pages have
+        # their own.
         "CREATE TABLE meta (name text PRIMARY KEY, value text, crc bigint)",
         """CREATE TABLE memory (
             id bigint PRIMARY KEY,
@@ -60,7 +60,7 @@ VERSION_1 = Migration(
         "CREATE TABLE visited (id bigint PRIMARY KEY, first_ns bigint NOT NULL, last_ns bigint NOT NULL,"
         " visits bytea NOT NULL, crc bigint)",
         "CREATE INDEX visited_span ON visited (first_ns, last_ns)",
-        # The words that there are, and how many memories have each.
+        # Words, and the number of memories with each.
         'CREATE TABLE vocabulary (term text COLLATE "C" PRIMARY KEY, doc bigint NOT NULL)',
         """CREATE TABLE log (
             generation bigint PRIMARY KEY,
@@ -95,31 +95,31 @@ VERSION_1 = Migration(
     ),
 )
 
-#: Not a number in x, y and z: a release of before would show it as a position.
+#: NaN in x, y and z; an older release would show it as a position.
 UNPLACED = Migration("positions may be unknown", ())
 
-#: What it does is done by :func:`memory.persistence.postgres.words.renew`: the server does not fold words.
+#: Done by :func:`memory.persistence.postgres.words.renew`, because the server does not fold words.
 FOLDED = Migration("words of every script", ())
 
-#: Version ``n`` is the state after the first ``n`` of them.
+#: Version ``n`` is the state after the first ``n`` migrations.
 MIGRATIONS: tuple[Migration, ...] = (VERSION_1, IN_PARTS, GUARDED, SETTLED, UNPLACED, FOLDED)
-#: SQL of the bytes that the tables and their indexes take.
+#: SQL of the bytes of tables and indexes.
 SIZE = (
     "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class AS c"
     " WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'"
 )
-#: Tables with rows of memories, which an erasure writes anew.
+#: Tables with rows of memories, which an erasure rewrites.
 ERASED = ("memory", "embedding", "visited", "vocabulary", "log_row", "log_pose")
 
 
 def version(connection: Connection) -> int:
-    """The version of the tables; 0 where there are none."""
+    """Return the version of the tables; 0 if there are none."""
     there = connection.execute("SELECT to_regclass(quote_ident(current_schema()) || '.meta')").fetchone()[0]
     return 0 if there is None else meta.read_number(connection, SCHEMA)
 
 
 def migrate(connection: Connection, found: int) -> None:
-    """Run what the tables have not seen, within the caller's transaction."""
+    """Run the migrations that the tables have not seen, within the caller's transaction."""
     for migration in MIGRATIONS[found:]:
         for statement in migration.statements:
             connection.execute(statement)

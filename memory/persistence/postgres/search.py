@@ -1,4 +1,4 @@
-"""Filters and words, answered by the server: every function works within the caller's read transaction."""
+"""Filters and word search on the server; every function runs within the caller's read transaction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memory.persistence.rows import ORDERS, RANKED, Columns, Order, TextHits
 from memory.persistence.sql import Condition, where
 from memory.query import Filter
 
-#: What no memory matches.
+#: Condition that no memory matches.
 NOTHING = Condition("false", ())
 COLUMNS = (
     "m.id, m.time_ns, m.confidence, m.reward, m.importance, m.marked, m.count, m.access_count,"
@@ -26,37 +26,37 @@ COLUMNS = (
 
 
 def one_of(column: str, values: Sequence[int]) -> Condition:
-    """To be one of so many numbers."""
+    """Return the condition to be one of these numbers."""
     return Condition(f"{column} = ANY(?::bigint[])", (array(values),))
 
 
 def any_text(column: str, values: Sequence[Any]) -> Condition:
-    """To be one of so many texts."""
+    """Return the condition to be one of these texts."""
     return Condition(f"{column} = ANY(?::text[])", (list(values),))
 
 
 def conditions(connection: Any, filter: Filter) -> list[Condition]:
-    """Everything of a filter but what is inside of a circle or polygon, which its bounds stand for."""
-    return [*passed(connection, filter), *by_place(filter)]
+    """Return the conditions of a filter; a circle or polygon is replaced by its bounds."""
+    return [*row_conditions(connection, filter), *by_place(filter)]
 
 
-def passed(connection: Any, filter: Filter) -> list[Condition]:
-    """The same as what each memory passes by itself."""
+def row_conditions(connection: Any, filter: Filter) -> list[Condition]:
+    """Return the conditions that each memory passes by itself."""
     found = column_conditions(filter, any_text)
     if filter.bounds is not None:
         x0, y0, x1, y1 = filter.bounds
         # Edges included.
         found += [Condition("m.x BETWEEN ? AND ?", (x0, x1)), Condition("m.y BETWEEN ? AND ?", (y0, y1))]
     if filter.text is not None:
-        said = words.expression(connection, filter.text)
-        found.append(NOTHING if said is None else Condition("m.words @@ ?::tsquery", (said,)))
+        query = words.expression(connection, filter.text)
+        found.append(NOTHING if query is None else Condition("m.words @@ ?::tsquery", (query,)))
     return found
 
 
 def by_place(filter: Filter) -> list[Condition]:
-    """What is looked up in the index of places, and goes without saying where a filter is passed.
+    """Return the condition that uses the place index, in addition to those of :func:`row_conditions`.
 
-    The server takes it for rarer than it is.
+    It is separate, because the server overestimates how selective it is.
     """
     if filter.bounds is None or not all(map(math.isfinite, filter.bounds)):
         return []
@@ -64,7 +64,7 @@ def by_place(filter: Filter) -> list[Condition]:
 
 
 def by_contents(table: str) -> str:
-    """SQL of the order of equal memories, as :mod:`memory.search.ranking` has it."""
+    """Return the SQL order of equal memories, as in :mod:`memory.search.ranking`."""
     texts = [f'{name} COLLATE "C"' for name in ("map_id", "kind", "label", "caption", "evidence")]
     texts += [f'{name} COLLATE "C"' for name in ("provenance", "payload")]
     numbers = ("time_ns", "x", "y", "z")
@@ -73,14 +73,14 @@ def by_contents(table: str) -> str:
 
 
 def is_judged(filter: Filter) -> bool:
-    """Whether the server finds more than matches."""
+    """Return True if the server returns more than the matches."""
     return filter.circle is not None or filter.polygon is not None
 
 
 def select_ids(
     connection: Any, filter: Filter, *, order: Order = "id", limit: int | None = None
 ) -> NDArray[np.int64]:
-    """Ids of the memories that match, in an order."""
+    """Return the ids of matching memories in an order."""
     if order not in ORDERS:
         raise ValueError(f"order must be one of {', '.join(ORDERS)}; got {order!r}")
     if limit is not None and limit < 0:
@@ -106,7 +106,7 @@ def _select(
 
 
 def select_among(connection: Any, filter: Filter, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of the rising ids are of memories that match."""
+    """Return which of the rising ids match."""
     if not len(ids):
         return np.zeros(0, np.bool_)
     parts = [one_of("m.id", ids.tolist()), *conditions(connection, filter)]
@@ -114,7 +114,7 @@ def select_among(connection: Any, filter: Filter, ids: NDArray[np.int64]) -> NDA
 
 
 def times_of(connection: Any, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(n,) int64 ``time_ns`` of memories that are there, in the order of the ids."""
+    """Return (n,) int64 ``time_ns`` of existing memories in order of the ids."""
     sql = (
         "SELECT m.time_ns FROM unnest(?::bigint[]) WITH ORDINALITY AS n (id, at)"
         " JOIN memory AS m ON m.id = n.id ORDER BY n.at"
@@ -124,7 +124,7 @@ def times_of(connection: Any, ids: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def count_matches(connection: Any, filter: Filter) -> int:
-    """How many match, exactly."""
+    """Return the exact number of matches."""
     if is_judged(filter):
         return len(select_ids(connection, filter))
     clause, parameters = where(conditions(connection, filter))
@@ -132,21 +132,21 @@ def count_matches(connection: Any, filter: Filter) -> int:
 
 
 def word_ids(connection: Any, text: str) -> NDArray[np.int64]:
-    """Rising ids of the memories that have all words, in any form."""
+    """Return the rising ids of the memories with all words, in any form."""
     return select_ids(connection, Filter(text=text))
 
 
 def search_words(connection: Any, text: str, filter: Filter, *, limit: int, any_word: bool) -> TextHits:
-    """The memories whose label and caption fit the words best, among those that match the filter.
+    """Return the matching memories whose label and caption fit the words best.
 
-    Where more than ``RANKED`` (and ``limit``) match, only so many of the newest are compared. The score is
-    the server's ``ts_rank``, which favours what has the words often in few; equal ones are ordered as by
+    If more than ``RANKED`` (and ``limit``) match, only so many of the newest are compared. The score is the
+    server's ``ts_rank``, which favours short texts that repeat the words; ties are ordered as in
     :mod:`memory.search.ranking`.
     """
-    said = words.expression(connection, text, any_word=any_word)
-    if said is None:
+    query = words.expression(connection, text, any_word=any_word)
+    if query is None:
         return TextHits(np.zeros(0, np.int64), np.zeros(0))
-    parts = [Condition("m.words @@ ?::tsquery", (said,)), *conditions(connection, filter)]
+    parts = [Condition("m.words @@ ?::tsquery", (query,)), *conditions(connection, filter)]
     if is_judged(filter):
         parts = [one_of("m.id", _select(connection, parts, filter, "id", None).tolist())]
     clause, parameters = where(parts)
@@ -155,7 +155,7 @@ def search_words(connection: Any, text: str, filter: Filter, *, limit: int, any_
         f" (SELECT m.* FROM memory AS m{clause} ORDER BY m.time_ns DESC LIMIT ?) AS s"
         f" ORDER BY score DESC, {by_contents('s')} LIMIT ?"
     )
-    rows = connection.execute(sql, [said, *parameters, max(limit, RANKED), limit]).fetchall()
+    rows = connection.execute(sql, [query, *parameters, max(limit, RANKED), limit]).fetchall()
     ids = np.array([row[0] for row in rows], dtype=np.int64)
     return TextHits(ids, np.array([row[1] for row in rows], dtype=np.float64))
 
@@ -163,7 +163,7 @@ def search_words(connection: Any, text: str, filter: Filter, *, limit: int, any_
 def scan_columns(
     connection: Any, *, after_id: int = 0, limit: int = -1, ids: Sequence[int] | None = None
 ) -> Columns:
-    """Columns of memories in the order of their ids: a stretch, or those of ``ids`` that are there."""
+    """Return columns by rising id: a range, or the existing ones of ``ids``."""
     part = Condition("m.id > ?", (after_id,)) if ids is None else one_of("m.id", sorted(set(ids)))
     sql = f"SELECT {COLUMNS} FROM memory AS m WHERE {part.sql} ORDER BY m.id"
     parameters = part.parameters

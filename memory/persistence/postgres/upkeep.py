@@ -1,4 +1,4 @@
-"""What the owner of a store on a server does beside remembering: parts, indexes, roles, erasure, a dump."""
+"""Tasks of the owner of a store on a server: parts, indexes, roles, erasure and backup."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ ERASE_WAIT_S = 10
 
 
 class Upkeep(database.Database):
-    """A database whose tables a server keeps.
+    """Database whose tables are on a server.
 
     Attributes:
-        address: of the store, without the password.
+        address: address of the store, without the password.
     """
 
     address: str
@@ -36,9 +36,9 @@ class Upkeep(database.Database):
     _pool: ConnectionPool
 
     def make_indexes(self, least: int) -> None:
-        """Make indexes over the vectors of an encoder in a part, of which there are more than so many.
+        """Create vector indexes for encoders with more than ``least`` vectors in a part.
 
-        Nobody waits for it but the caller; of vectors that are too long for such an index all are compared.
+        Only the caller waits. Vectors that are too long for such an index are always compared.
         """
         self._check_writer()
         with self._read() as connection:
@@ -56,16 +56,16 @@ class Upkeep(database.Database):
                 nearest.make_index(raw, slot, part.first_id)
 
     def tidy(self) -> bool:
-        """Nothing: the server does so by itself."""
+        """Return False, because the server cleans up by itself."""
         return False
 
     def scrub(self) -> None:
-        """Write the tables anew so that nothing of removed memories stays in them.
+        """Rewrite the tables so that nothing of removed memories stays in them.
 
-        What the server's own log and its backups keep is its owner's to remove.
+        The server's own log and backups are not affected.
 
         Raises:
-            EraseError: a reader was in the way for ten seconds; call it again.
+            EraseError: a reader was in the way for ten seconds. Call it again.
         """
         self._check_writer()
         try:
@@ -78,70 +78,70 @@ class Upkeep(database.Database):
                     raw.execute("RESET lock_timeout")
         except StoreError as error:
             raise EraseError(
-                f"removed, but old bytes stay in the tables until they are written anew, by scrub(): {error}"
+                f"memories were removed, but their old bytes stay in the tables. Call scrub() again: {error}"
             ) from error
         self._write(lambda connection: meta.delete(connection, meta.ERASURE))
 
     def parts(self) -> list[Part]:
-        """The stretches of ids that were added in different months, the first first."""
+        """Return the ranges of ids that were added in different months, oldest first."""
         with self._read() as connection:
             return parts.read_parts(connection)
 
     def begin_part(self, now_ns: int | None = None) -> bool:
-        """Begin a part for what is added from now on, where the last began in an earlier month.
+        """Begin a new part for later memories if the last one began in an earlier month.
 
-        Readers and writers wait meanwhile: the last part is looked through once.
+        Readers and writers wait while the last part is scanned once.
 
         Raises:
-            StoreLockedError: a reader was in the way for ten seconds; call it again.
+            StoreLockedError: a reader was in the way for ten seconds. Call it again.
         """
         return self._write(lambda connection: parts.begin_part(connection, self._counters, now_ns))
 
     def part_ids(self, part: Part) -> list[int]:
-        """Rising ids of the memories of a part."""
+        """Return the rising ids of the memories of a part."""
         with self._read() as connection:
             sql = f"SELECT id FROM memory WHERE {part.contains('id')} ORDER BY id"
             return [id for (id,) in connection.execute(sql).fetchall()]
 
     def drop_part(self, part: Part, generation: int, file: str) -> int:
-        """Drop a part that was written to a file, see :func:`memory.archive.archive`.
+        """Drop a part that was archived, see :func:`memory.archive.archive`.
 
         Raises:
-            StoreLockedError: memories of it were changed since the generation, or a reader was in the way.
+            StoreLockedError: its memories changed since the generation, or a reader was in the way.
         """
         return self._write(
             lambda connection: parts.drop_part(connection, self._counters, part, generation, file)
         )
 
     def roles(self) -> list[Access]:
-        """Who may use the store beside its owner."""
+        """Return the roles with access besides the owner."""
         with self._read() as connection:
             return access.read_access(connection)
 
     def grant(self, role: str, *, writes: bool = False, maps: Sequence[str] | None = None) -> str | None:
-        """Let a role of the server read the store, or write to it; it is made where there is none.
+        """Give a role of the server access; a missing role is created.
 
         Args:
             role: its name, 1 to 63 bytes.
-            writes: it also adds, and changes and forgets what it added.
-            maps: that it sees and adds to; all by default.
+            writes: True to let it add memories, and change and forget its own.
+            maps: maps that it sees and adds to; None: all.
 
         Returns:
-            The address with its password where it was made: nobody can ask for it again.
+            The address with the password of a new role, which cannot be retrieved later.
 
         Raises:
-            ValueError: a name that no role has, or that of the owner.
-            StoreReadOnlyError: this user may not make roles, or is not the owner of the tables.
+            ValueError: an invalid name, or that of the owner.
+            StoreReadOnlyError: this user may not create roles, or does not own the tables.
         """
         self._check_writer()
         if not 0 < len(check_text("role", role).encode()) <= 63:
-            raise ValueError(f"a role has a name of 1 to 63 bytes, got {role!r}")
+            raise ValueError(f"the name of a role must have 1 to 63 bytes, got {role!r}")
         with postgres_errors(self.address), self._pool.connection() as raw, raw.transaction():
             password = access.grant(raw, role, writes=writes, maps=maps)
         return None if password is None else with_user(self._address, role, password)
 
     def revoke(self, role: str) -> bool:
-        """Let a role do nothing any more, from its next statement on; whether it was let in."""
+        """Remove a role's access from its next statement on; return True if it had access."""
         self._check_writer()
         with postgres_errors(self.address), self._pool.connection() as raw, raw.transaction():
             return access.revoke(raw, role)
@@ -153,13 +153,13 @@ class Upkeep(database.Database):
         *,
         beside: Mapping[str, bytes] | None = None,
     ) -> Path:
-        """Have ``pg_dump`` write the store as it is now, in use or not, into a folder; returns the file.
+        """Write the present store to a folder with ``pg_dump``, in use or not; return the file.
 
-        It holds the settings too. ``pg_restore`` puts it into a database of the same or a newer server.
+        It includes the settings. ``pg_restore`` restores it on a server of the same or a newer version.
 
         Raises:
-            FileExistsError: there is one already.
-            StoreError: there is no ``pg_dump`` that fits the server, or it failed.
+            FileExistsError: the folder has a backup already.
+            StoreError: ``pg_dump`` is missing, does not fit the server, or failed.
         """
         with self._read() as connection:
             (name,) = connection.execute("SELECT current_schema()").fetchone()
@@ -167,7 +167,7 @@ class Upkeep(database.Database):
 
 
 def with_user(address: str, user: str, password: str) -> str:
-    """The address for another user."""
+    """Return the address for another user."""
     found = conninfo.conninfo_to_dict(address)
     host, port, name = found.get("host", "localhost"), found.get("port", 5432), found.get("dbname", "")
     options = found.get("options")

@@ -1,7 +1,7 @@
-"""Words of memories for the server's full-text search: cut and folded here, looked up there.
+"""Words of memories for the server's full-text search, split and folded here.
 
-The server's own parser depends on its locale and takes addresses and numbers apart in its way. Both engines
-are to find the same: words are the terms of :mod:`memory.terms`.
+The server's own parser depends on its locale, and splits addresses and numbers differently. Both engines use
+the terms of :mod:`memory.terms`, so that they find the same.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from memory.persistence import vocabulary
 from memory.persistence.sql import Connection
 from memory.terms import terms
 
-#: Letters of a word, and words of a memory, that the server's index takes; what is beyond is not looked up.
+#: Most letters of a word, and most words of a memory, in the server's index; the rest is not searched.
 LONGEST, MOST = 400, 16_000
 
 
 def words_of(text: str) -> list[str]:
-    """The terms of a text in order."""
+    """Return the terms of a text in order."""
     return [term[:LONGEST] for term in terms(text)]
 
 
 def vector_of(label: str, caption: str) -> str:
-    """A ``tsvector`` of a memory's words with their places; a gap parts the label from the caption."""
+    """Return a ``tsvector`` of words and positions, with a gap between label and caption."""
     first = words_of(label)
     words = [*enumerate(first, 1), *enumerate(words_of(caption), len(first) + 2)]
     return " ".join(f"'{word}':{place}" for place, word in words[:MOST])
 
 
 def counts_of(texts: Iterable[tuple[str, str]]) -> Counter[str]:
-    """How many memories have each word, of labels and captions."""
+    """Return the number of memories with each word, from labels and captions."""
     found: Counter[str] = Counter()
     for label, caption in texts:
         found.update({*words_of(label), *words_of(caption)})
@@ -38,10 +38,10 @@ def counts_of(texts: Iterable[tuple[str, str]]) -> Counter[str]:
 
 
 def expression(connection: Connection, text: str, *, any_word: bool = False) -> str | None:
-    """A ``tsquery`` for the words of a text, each in all its forms that the store has.
+    """Return a ``tsquery`` for the words of a text, each in all its forms in the store.
 
     Returns:
-        ``None`` where nothing could be looked up.
+        The query, or ``None`` if there is nothing to look up.
     """
     found = []
     for word in dict.fromkeys(text.split()):
@@ -57,7 +57,7 @@ def expression(connection: Connection, text: str, *, any_word: bool = False) -> 
 
 
 def count(connection: Connection, counts: Counter[str], sign: int) -> None:
-    """Add memories to the counts of their words, or with ``sign`` -1 take them out."""
+    """Add memories to the counts of their words, or subtract them with ``sign`` -1."""
     if not counts:
         return
     terms = list(counts)
@@ -71,10 +71,8 @@ def count(connection: Connection, counts: Counter[str], sign: int) -> None:
         connection.execute("DELETE FROM vocabulary WHERE term = ANY(?::text[]) AND doc <= 0", (terms,))
 
 
-def leave_out(connection: Connection, table: str) -> None:
-    """Take the words of all memories of a table, or of those that a condition after its name is true of, out
-    of the counts.
-    """
+def subtract(connection: Connection, table: str) -> None:
+    """Subtract the words of all memories of a table, optionally with a condition after its name."""
     connection.execute(
         "UPDATE vocabulary AS v SET doc = v.doc - s.ndoc"
         ' FROM ts_stat(?) AS s WHERE v.term = s.word COLLATE "C"',
@@ -84,10 +82,10 @@ def leave_out(connection: Connection, table: str) -> None:
 
 
 def renew(connection: Connection) -> None:
-    """Index the words of all memories anew whose texts are not ASCII: others have the same as ever."""
+    """Index again the words of all memories with text that is not ASCII; other words did not change."""
     others = "octet_length(label) <> char_length(label) OR octet_length(caption) <> char_length(caption)"
     connection.execute("LOCK TABLE memory IN SHARE ROW EXCLUSIVE MODE")
-    leave_out(connection, f"memory WHERE {others}")
+    subtract(connection, f"memory WHERE {others}")
     rows = connection.execute(f"SELECT id, label, caption FROM memory WHERE {others}").fetchall()
     connection.executemany(
         "UPDATE memory SET words = ?::tsvector WHERE id = ?",

@@ -1,4 +1,4 @@
-"""Connections to ``memory.db``: settings, a pool of readers, and errors in the library's own words."""
+"""Connections to ``memory.db``: settings, a pool of readers, and translated errors."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ Mode = Literal["rwc", "rw", "ro", "immutable"]
 
 #: Seconds that SQLite waits for a lock of another connection.
 BUSY_TIMEOUT_S = 10.0
-#: What rows that are none make of the code that reads them; arguments are checked before.
+#: Errors of code that reads damaged rows; arguments are checked before.
 UNREADABLE = (IndexError, KeyError, struct.error, UnicodeDecodeError, json.JSONDecodeError)
-#: Words of messages that SQLite, and Python for it, gives to damage without a code.
+#: Messages of SQLite and Python about damage that have no error code.
 DAMAGE = ("malformed", "Could not decode", "no such table", "no such column", "vtable constructor")
-#: Pages of log after which SQLite copies them into the database: 16 MiB.
+#: Pages of the write-ahead log after which SQLite copies them into the database: 16 MiB.
 CHECKPOINT_PAGES = 4096
 
 
@@ -47,12 +47,11 @@ class SqliteConnection(sqlite3.Connection):
 
 
 def connect(file: Path, mode: Mode) -> SqliteConnection:
-    """A connection in autocommit mode with this library's settings.
+    """Open a connection in autocommit mode with this library's settings.
 
     Args:
-        file: the database.
-        mode: ``"rwc"`` creates, ``"rw"`` writes, ``"ro"`` reads, ``"immutable"`` reads what cannot change
-            (a read-only medium, where no lock file can be made).
+        mode: ``"rwc"`` creates, ``"rw"`` writes, ``"ro"`` reads, ``"immutable"`` reads a read-only medium,
+            where no lock file can be created.
     """
     how = "ro&immutable=1" if mode == "immutable" else mode
     connection = sqlite3.connect(
@@ -70,12 +69,14 @@ def connect(file: Path, mode: Mode) -> SqliteConnection:
 
 
 def connect_writer(file: Path) -> SqliteConnection:
-    """The one connection that writes: write-ahead log, and a commit returns once it is on the disk."""
+    """Open the writing connection: write-ahead log, and a commit returns once it is durable."""
     connection = connect(file, "rw")
     mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
         connection.close()
-        raise StoreError(f"{file} cannot use a write-ahead log (it stays {mode!r}): use a local file system")
+        raise StoreError(
+            f"{file} cannot use a write-ahead log (journal mode {mode!r}). Use a local file system"
+        )
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA fullfsync = ON")
     connection.execute("PRAGMA checkpoint_fullfsync = ON")
@@ -86,9 +87,9 @@ def connect_writer(file: Path) -> SqliteConnection:
 
 
 def connect_reader(file: Path) -> SqliteConnection:
-    """A connection that never changes the database, also from a folder that cannot be written."""
+    """Open a connection that never changes the database, also in a read-only folder."""
     if os.access(file.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
-        mode: Mode = "rw"  # Of the log's index only: the statements may not write, see query_only.
+        mode: Mode = "rw"  # Only for the log's index, because query_only forbids writes.
     elif Path(f"{file}-wal").exists():
         mode = "ro"
     else:
@@ -102,7 +103,7 @@ def connect_reader(file: Path) -> SqliteConnection:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit what is done within, or nothing of it; for who writes alone."""
+    """Commit the work within, or roll it back; for a single writer."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -114,7 +115,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 class SqliteReaders:
-    """Connections for reading, lent to one thread at a time; as many as threads read at once."""
+    """Pool of reading connections, one per thread that reads."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -125,16 +126,16 @@ class SqliteReaders:
 
     @contextmanager
     def borrow(self) -> Iterator[SqliteConnection]:
-        """A connection within a read transaction: everything that is read is of one moment.
+        """Borrow a connection within a read transaction, so that all reads see one moment.
 
         Raises:
-            QueryInterruptedError: it took longer than :mod:`memory.persistence.deadline` lets it.
+            QueryInterruptedError: the time limit of :mod:`memory.persistence.deadline` is over.
         """
         with sqlite_errors(self._file):
             check_deadline()
             with self._lock:
                 if self._closed:
-                    raise StoreClosedError(f"{self._file.parent} was closed")
+                    raise StoreClosedError(f"{self._file.parent} was closed. Open it again")
                 connection = self._idle.pop() if self._idle else None
             connection = connection or connect_reader(self._file)
             with self._lock:
@@ -160,13 +161,13 @@ class SqliteReaders:
         connection.close()
 
     def interrupt(self) -> None:
-        """End what the lent connections are reading just now."""
+        """Interrupt the reads of all lent connections."""
         with self._lock:
             for connection in self._lent:
                 connection.interrupt()
 
     def close(self) -> None:
-        """Close the idle connections now, those that are lent when they come back."""
+        """Close idle connections now, and lent ones when they come back."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -174,7 +175,7 @@ class SqliteReaders:
             connection.close()
 
 
-class sqlite_errors:  # Used as a function; a generator would cost more than all it does.
+class sqlite_errors:  # Used like a function; a class is faster than a generator.
     """Turn SQLite's errors into those of :mod:`memory.errors`, with the file's name."""
 
     __slots__ = ("_file",)
@@ -183,15 +184,15 @@ class sqlite_errors:  # Used as a function; a generator would cost more than all
         self._file = file
 
     def __enter__(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raise the error that stands for this one."""
+        """Raise the translated error."""
         if isinstance(error, sqlite3.Error):
             raise translate(error, self._file) from error
         if isinstance(error, UNREADABLE) and not isinstance(error, RecallError):
             raise CorruptStoreError(
-                f"{self._file} is damaged ({type(error).__name__}: {error}): run check(repair=True)"
+                f"{self._file} is damaged ({type(error).__name__}: {error}). Run check(repair=True)"
             ) from error
 
 
@@ -212,8 +213,8 @@ class _Code(IntEnum):
 
 #: Extended code of a write that the system refuses.
 _IOERR_WRITE = 10 | 3 << 8
-#: What SQLite says with each: an error has no code before Python 3.11.
-_SAID = {
+# Codes by message, because errors have no code before Python 3.11.
+_CODES_BY_MESSAGE = {
     "access permission denied": _Code.PERM,
     "database is locked": _Code.BUSY,
     "database table is locked": _Code.LOCKED,
@@ -236,38 +237,38 @@ def is_failed_write(error: sqlite3.Error) -> bool:
 def _code(error: sqlite3.Error) -> int | None:
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
-        code = next((known for words, known in _SAID.items() if words in str(error)), None)
+        code = next((known for words, known in _CODES_BY_MESSAGE.items() if words in str(error)), None)
     return code
 
 
 def translate(error: sqlite3.Error, file: Path) -> Exception:
-    """The error of this library that says what SQLite's means."""
+    """Return this library's error for one of SQLite's."""
     code = _code(error)
-    # The upper bits of an extended code say which operation it was.
+    # The upper bits of an extended code name the operation.
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     primary = None if code is None else code & 0xFF
-    said = f"({name}: {error})"
+    detail = f"({name}: {error})"
     if primary == _Code.INTERRUPT:
         limit = current()
         return QueryInterruptedError("interrupted") if limit is None else limit.error()
     if primary == _Code.FULL:
         return StoreFullError(
-            f"{file}: no room left; nothing of this operation was kept. Free space, then repeat it {said}"
+            f"{file}: no room left; nothing of this operation was kept. Free space, then repeat it {detail}"
         )
     if primary == _Code.CORRUPT or (
         isinstance(error, sqlite3.DatabaseError) and any(word in str(error) for word in DAMAGE)
     ):
-        return CorruptStoreError(f"{file} is damaged {said}: run check(repair=True) or restore a backup")
+        return CorruptStoreError(f"{file} is damaged {detail}. Run check(repair=True) or restore a backup")
     if primary == _Code.NOTADB:
-        return NotAStoreError(f"{file} is no SQLite database, or its first bytes are damaged {said}")
+        return NotAStoreError(f"{file} is not a SQLite database, or its first bytes are damaged {detail}")
     if primary in (_Code.BUSY, _Code.LOCKED):
-        return StoreLockedError(f"{file} is in use by another connection {said}")
+        return StoreLockedError(f"{file} is in use by another connection. Try again {detail}")
     if primary in (_Code.READONLY, _Code.PERM, _Code.CANTOPEN):
         return StoreReadOnlyError(
-            f"{file} cannot be opened or written: check the rights of its folder {said}"
+            f"{file} cannot be opened or written. Check the permissions of its folder {detail}"
         )
     if primary == _Code.TOOBIG:
-        return ValueError(f"a text, payload or vector is longer than SQLite takes, a billion bytes {said}")
+        return ValueError(f"a text, payload or vector exceeds SQLite's limit of a billion bytes {detail}")
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
-        return StoreClosedError(f"{file.parent} was closed")
-    return StoreError(f"{file}: {said}")
+        return StoreClosedError(f"{file.parent} was closed. Open it again")
+    return StoreError(f"{file}: {detail}")

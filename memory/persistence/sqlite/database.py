@@ -1,4 +1,4 @@
-"""The database of a store in a file of SQLite."""
+"""Database of a store in a SQLite file."""
 
 from __future__ import annotations
 
@@ -28,32 +28,31 @@ from memory.persistence.sqlite.repair import checks, losses, renewal
 from memory.persistence.sqlite.writer import SqliteWriter
 from memory.types import check_integer
 
-#: An operation on so many memories cuts the write-ahead log afterwards.
+#: Operations on this many memories truncate the write-ahead log afterwards.
 LARGE = 10_000
 
 
 class SqliteDatabase(Database):
-    """One SQLite file in the folder of a store; open it with :meth:`open`.
+    """SQLite file in the folder of a store; open it with :meth:`open`.
 
-    One process writes, any number read at the same time. A handle may be used from many threads: writes queue
-    for the one connection that writes and share commits, reads take a connection each from a pool and see
-    one moment. A handle does not survive ``os.fork``.
+    One process writes, and any number read at the same time. A handle may be used from many threads: writes
+    queue for the writing connection and share commits, and each read uses a pooled connection and sees one
+    moment. A handle does not survive ``os.fork``.
 
     Attributes:
-        folder: of the store.
         dim: length of the default vectors.
-        readonly: whether it was opened for reading only.
-        remarks: what opening found that its user should know: lost operations, an erasure that waits.
-        shared, guarded: never: a file has one writer, who owns it.
+        readonly: True if it was opened for reading only.
+        remarks: findings of the opening for its user: lost operations, or a pending erasure.
+        shared, guarded: False, because a file has one writer, its owner.
     """
 
-    _kept: MemoryCache
+    _cache: MemoryCache
     _writer: SqliteWriter | None
     shared = False
     guarded = False
 
     def __init__(self, folder: Path, *, dim: int | None, readonly: bool, lock: WriterLock | None) -> None:
-        """Used by :meth:`open`."""
+        """Open the store; use :meth:`open`."""
         self.folder = folder
         self.readonly = readonly
         self._file = folder / files.FILE_NAME
@@ -61,25 +60,26 @@ class SqliteDatabase(Database):
         self._pid = os.getpid()
         self._counters = Counters()
         self._readers = SqliteReaders(self._file)
-        self._kept = MemoryCache()
+        self._cache = MemoryCache()
         self._writer = None
         self.remarks: list[str] = []
         self._identity = files.hold(self._file)
         try:
-            connection = self._connected(dim)
+            connection = self._connect(dim)
             if readonly:
                 connection.close()
             else:
                 self._writer = SqliteWriter(connection, self._file, self._identity, self._counters, lock)
         except BaseException:
-            files.let_go(self._identity)
+            files.release(self._identity)
             raise
 
-    def _connected(self, dim: int | None) -> SqliteConnection:
-        """The first connection, to a store that was looked at and is up to date."""
+    def _connect(self, dim: int | None) -> SqliteConnection:
+        """Check the store, update it, and return its first connection."""
         kept = None if self.readonly else losses.keep_damaged_log(self._file)
         with sqlite_errors(self._file):
-            # Before a connection for writing, which would turn a database of any program into one with a log.
+            # Check with a reader first, because a writing connection would convert any database to
+            # write-ahead logging.
             connection = connect_reader(self._file)
             with closing(connection):
                 version = files.check_store(connection, self._file)
@@ -93,7 +93,7 @@ class SqliteDatabase(Database):
                 self.dim = files.check_dim(connection, self._file, dim)
                 self._counters.read(connection)
                 if not self.readonly:
-                    left = None if self._lock is None else self._lock.left
+                    left = None if self._lock is None else self._lock.last_acknowledgement
                     self._remark(losses.note_lost(connection, self._counters, left, kept))
                     self._remark(upkeep.scrub_now(connection))
             except BaseException:
@@ -101,11 +101,11 @@ class SqliteDatabase(Database):
                 raise
         return connection
 
-    def _remark(self, said: str | None) -> None:
-        """Something that opening found, which check tells too."""
-        if said is not None:
-            self.remarks.append(said)
-            logging.getLogger(__name__).warning("%s: %s", self.folder, said)
+    def _remark(self, text: str | None) -> None:
+        """Record a finding of the opening, which check reports too."""
+        if text is not None:
+            self.remarks.append(text)
+            logging.getLogger(__name__).warning("%s: %s", self.folder, text)
 
     @classmethod
     def open(
@@ -116,12 +116,12 @@ class SqliteDatabase(Database):
         readonly: bool = False,
         create: bool = True,
     ) -> Self:
-        """Open or make a store, see :meth:`memory.store.MemoryStore.open`.
+        """Open or create a store, see :meth:`memory.store.MemoryStore.open`.
 
         Raises:
-            NotAStoreError, StoreVersionError, CorruptStoreError: the file is not one that this release reads.
-            StoreLockedError: another process, or another handle, writes.
-            StoreReadOnlyError: the folder cannot be written.
+            NotAStoreError, StoreVersionError, CorruptStoreError: this release cannot read the file.
+            StoreLockedError: another process or handle writes.
+            StoreReadOnlyError: the folder is not writable.
             DimensionError: the store has vectors of another length.
         """
         path = Path(folder).absolute()
@@ -138,7 +138,7 @@ class SqliteDatabase(Database):
             file = path / files.FILE_NAME
             if create and not file.exists() and not Path(f"{file}-wal").exists():
                 if dim is None:
-                    raise ValueError(f"{path} is a new store: give dim, the length of its vectors")
+                    raise ValueError(f"{path} is a new store. Give dim, the length of its vectors")
                 files.create_file(path, dim)
             return cls(path, dim=dim, readonly=False, lock=lock)
         except BaseException:
@@ -146,13 +146,13 @@ class SqliteDatabase(Database):
             raise
 
     def close(self) -> None:
-        """Let go of the files; a second call does nothing, nor does one in a forked process."""
+        """Close the files; a second call does nothing, nor does one in a forked process."""
         if self._closed or os.getpid() != self._pid:
             return
         if self._writer is None:
             self._closed = True
             self._readers.close()
-            files.let_go(self._identity)
+            files.release(self._identity)
             return
         with self._writer.lock:
             self._closed = True
@@ -162,15 +162,15 @@ class SqliteDatabase(Database):
                     upkeep.tidy(self._writer.connection)
                     self._writer.connection.close()
             finally:
-                files.let_go(self._identity)
+                files.release(self._identity)
                 if self._lock is not None:
                     log = Path(f"{self._file}-wal")
                     self._lock.release(whole=not (log.exists() and log.stat().st_size))
 
     def interrupt(self) -> None:
-        """End what is read and written just now, in any thread; what was being written is rolled back.
+        """Interrupt running reads and writes in all threads; a running write is rolled back.
 
-        Those who wait for it get :class:`QueryInterruptedError`. What comes afterwards is not affected.
+        Their callers get :class:`QueryInterruptedError`. Later calls are not affected.
         """
         self._readers.interrupt()
         if self._writer is not None and not self._closed:
@@ -180,12 +180,12 @@ class SqliteDatabase(Database):
     def _name(self) -> str:
         return str(self.folder)
 
-    def _translated(self) -> sqlite_errors:
+    def _translate_errors(self) -> sqlite_errors:
         return sqlite_errors(self._file)
 
     @contextmanager
-    def _alone(self) -> Iterator[SqliteWriter]:
-        """The writer, while nobody else writes."""
+    def _exclusive_writer(self) -> Iterator[SqliteWriter]:
+        """Return the writer, while nobody else writes."""
         self._check_writer()
         assert self._writer is not None
         with self._writer.lock, sqlite_errors(self._file):
@@ -204,13 +204,13 @@ class SqliteDatabase(Database):
         return self._file.stat().st_size, log.stat().st_size if log.exists() else 0, page * free
 
     def look(self) -> CheckReport:
-        """What a reader can say of damage while others write."""
+        """Check as far as a reader can while others write."""
         with self._read() as connection:
             return checks.look(connection, self.folder)
 
     def tidy(self) -> bool:
-        """Cut the write-ahead log to nothing unless a reader needs it, without waiting; whether one did."""
-        with self._alone() as writer:
+        """Truncate the write-ahead log without waiting; return True if a reader prevented it."""
+        with self._exclusive_writer() as writer:
             return upkeep.tidy(writer.connection)
 
     def _tidy_after(self, rows: int) -> None:
@@ -218,14 +218,14 @@ class SqliteDatabase(Database):
             self.tidy()
 
     def scrub(self) -> None:
-        """Write the database anew so that nothing of removed memories stays in the files.
+        """Rewrite the database so that nothing of removed memories stays in the files.
 
         Raises:
-            EraseError: a reader, here or in another process, was in the way, or there is no room for a second
-            copy; call it again. The store does so too when it is opened for writing.
+            EraseError: a reader, here or in another process, or lack of space for a second copy was in the
+                way. Call it again; the store also tries when it is opened for writing.
         """
-        with self._alone() as writer:
-            self._kept.clear()
+        with self._exclusive_writer() as writer:
+            self._cache.clear()
             upkeep.scrub(writer.connection)
 
     def backup(
@@ -235,7 +235,7 @@ class SqliteDatabase(Database):
         *,
         beside: Mapping[str, bytes] | None = None,
     ) -> Path:
-        """See :func:`memory.persistence.sqlite.upkeep.copy_store`."""
+        """Write a backup, see :func:`memory.persistence.sqlite.upkeep.copy_store`."""
         with self._read() as connection:
             return upkeep.copy_store(connection, Path(folder).absolute(), progress, beside)
 
@@ -243,23 +243,23 @@ class SqliteDatabase(Database):
         """See :meth:`memory.store.MemoryStore.check`."""
         if self.readonly and not repair:
             return self.look()
-        with self._alone() as writer:
+        with self._exclusive_writer() as writer:
             problems = checks.find_problems(writer.connection, self.folder, writer=True)
             if not (repair and problems):
-                return checks.report(writer.connection, checks.flat(problems))
-            return self._repaired(writer, problems)
+                return checks.report(writer.connection, checks.flatten(problems))
+            return self._repair(writer, problems)
 
-    def _repaired(self, writer: SqliteWriter, problems: dict[str, list[str]]) -> CheckReport:
-        """Repair, and look again."""
-        self._kept.clear()
+    def _repair(self, writer: SqliteWriter, problems: dict[str, list[str]]) -> CheckReport:
+        """Repair the problems, and check again."""
+        self._cache.clear()
         connection = writer.connection
-        migrations.complete(connection)  # Rows without one would count as damaged.
+        migrations.complete(connection)  # Rows without a checksum would count as damaged.
         done: list[str] = []
         gone: list[str] = []
-        said = meta.read(connection, meta.LOSS) if "rows" not in problems else None
-        if said is not None:
+        loss = meta.read(connection, meta.LOSS) if "rows" not in problems else None
+        if loss is not None:
             writer.run_alone(lambda connection: meta.delete(connection, meta.LOSS))
-            gone.append(str(said))
+            gone.append(str(loss))
             problems = checks.find_problems(connection, self.folder, writer=True)
         if problems and set(problems) <= checks.DERIVED:
             done += writer.run_alone(lambda connection: checks.repair(connection, self._counters))
@@ -269,22 +269,22 @@ class SqliteDatabase(Database):
                 done.append(renewal.mend_settings(self.folder, self.settings))
             problems = checks.find_problems(connection, self.folder, writer=True)
         if problems:
-            salvaged, told = renewal.renew(connection, self._file, writer.came_to())
-            writer.renewed()
-            done += told
+            salvaged, actions = renewal.renew(connection, self._file, writer.latest_acknowledgement())
+            writer.reload()
+            done += actions
             gone += salvaged.lost
             problems = checks.find_problems(connection, self.folder, writer=True)
-        return checks.report(connection, checks.flat(problems), done, gone)
+        return checks.report(connection, checks.flatten(problems), done, gone)
 
     @classmethod
     def repair(cls, folder: str | os.PathLike[str]) -> CheckReport:
-        """Repair a store that cannot be opened, and look at what was made of it.
+        """Repair a store that cannot be opened, and check the result.
 
         Nobody may have it open. The damaged files are kept beside the new ones.
 
         Raises:
             NotAStoreError: there is no store.
-            CorruptStoreError: not one row of a store is left.
+            CorruptStoreError: not a single row is readable.
             StoreLockedError: another process writes.
         """
         path = Path(folder).absolute()

@@ -1,4 +1,4 @@
-"""The functions over a file of SQLite, see :class:`memory.persistence.engine.Engine`."""
+"""SQLite engine, see :class:`memory.persistence.engine.Engine`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memory.persistence.sqlite import places, poses, search, tables
 
 
 class SqliteEngine:
-    """Memories as rows of several tables, and indexes over words and places that this library keeps."""
+    """Memories as rows of several tables, with indexes over words and places that this library maintains."""
 
     last_log_row = "SELECT coalesce(max(row), 0) FROM log_row"
     without_was = "json_remove(before, '$.was')"
@@ -42,7 +42,7 @@ class SqliteEngine:
     def move(
         connection: sqlite3.Connection, ids: NDArray[np.int64], table: NDArray[np.float64], last_id: int
     ) -> bool:
-        """Set poses, and note them in the index over places."""
+        """Set poses and update the place index."""
         poses.write(connection, ids, table)
         return places.follow(connection, ids, table, last_id)
 

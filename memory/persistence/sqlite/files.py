@@ -1,4 +1,4 @@
-"""The file of a store: made as a whole or not at all, and looked at before it is trusted."""
+"""File of a store: created as a whole or not at all, and checked before use."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ _opening = threading.Lock()
 
 
 def make_folder(folder: Path) -> None:
-    """The folder of a new store, with its parents.
+    """Create the folder of a store, with its parents.
 
     Raises:
         NotAStoreError: a file is in the way.
-        StoreReadOnlyError: it cannot be made.
+        StoreReadOnlyError: the folder cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise NotAStoreError(f"{folder} is a file: a store is a folder") from error
+        raise NotAStoreError(f"{folder} is a file, but a store is a folder. Choose another path") from error
     except OSError as error:
-        raise StoreReadOnlyError(f"{folder} cannot be made: {error.strerror}") from error
+        raise StoreReadOnlyError(f"cannot create {folder}: {error.strerror}") from error
 
 
 def create_file(folder: Path, dim: int) -> None:
-    """Write an empty store under another name and move it into place once it is on the disk."""
+    """Write an empty store under another name, and move it into place once it is durable."""
     file = folder / FILE_NAME
     fresh = folder / f"{FILE_NAME}.new"
     for left in (fresh, Path(f"{fresh}-journal")):
@@ -80,7 +80,7 @@ def create_file(folder: Path, dim: int) -> None:
 
 
 def hold(file: Path) -> Identity:
-    """Check the file, and note that this process is about to open it; to be given to :func:`let_go`.
+    """Check the file and note that this process opens it; :func:`release` ends that.
 
     Raises:
         NotAStoreError, CorruptStoreError: see :func:`check_file`.
@@ -91,8 +91,8 @@ def hold(file: Path) -> Identity:
         return identity
 
 
-def let_go(identity: Identity) -> None:
-    """The connections of a :func:`hold` are closed."""
+def release(identity: Identity) -> None:
+    """Note that the connections of a :func:`hold` are closed."""
     with _opening:
         _open[identity] -= 1
         if _open[identity] <= 0:
@@ -100,15 +100,15 @@ def let_go(identity: Identity) -> None:
 
 
 def check_file(file: Path) -> Identity:
-    """Look at the first bytes and the length, before SQLite does; device and number of the file.
+    """Check the first bytes and the length before SQLite does; return device and inode number.
 
-    A file that this process has open as a store is only looked at from outside: closing any descriptor of
-    a file lets go of all locks (POSIX) that the process has on it, SQLite's too, and the next process that
-    closes the store would then remove the log that this one goes on writing to.
+    If this process already has the file open, only its metadata is checked. Closing any descriptor of a file
+    releases all POSIX locks of the process on it, SQLite's included. The next process that closes the store
+    would then remove the log while this one still writes to it.
 
     Raises:
-        NotAStoreError: no file, or no database.
-        CorruptStoreError: cut off, or its write-ahead log is there without it.
+        NotAStoreError: the file is missing or not a database.
+        CorruptStoreError: it is truncated, or only its write-ahead log exists.
     """
     log = Path(f"{file}-wal")
     try:
@@ -118,8 +118,8 @@ def check_file(file: Path) -> Identity:
         raise unreadable(file, error) from error
     if not there:
         if log_size:
-            raise CorruptStoreError(f"{file} is missing but its log {log.name} is there: put it back")
-        raise NotAStoreError(f"{file.parent} holds no store: {file.name} is missing")
+            raise CorruptStoreError(f"{file} is missing, but its log {log.name} exists. Put the file back")
+        raise NotAStoreError(f"{file.parent} holds no store, because {file.name} is missing. Check the path")
     status = file.stat()
     size, identity = status.st_size, (status.st_dev, status.st_ino)
     if _open[identity]:
@@ -131,24 +131,24 @@ def check_file(file: Path) -> Identity:
         raise unreadable(file, error) from error
     if header[:16] != MAGIC[: len(header)] or (not header and not size):
         if not size:
-            raise CorruptStoreError(f"{file} is empty: it was cut off; restore a backup")
-        raise NotAStoreError(f"{file} is no SQLite database, or its first bytes are damaged")
+            raise CorruptStoreError(f"{file} is empty, because it was truncated. Restore a backup")
+        raise NotAStoreError(f"{file} is not a SQLite database, or its first bytes are damaged")
     page = int.from_bytes(header[16:18], "big") if len(header) == 100 else 0
     page = 65536 if page == 1 else page
     expected = page * int.from_bytes(header[28:32], "big")
-    # While the log holds pages that were not copied yet, the file may rightly be shorter.
+    # The file may be shorter while the log holds pages that were not copied yet.
     if len(header) < 100 or (size < expected and not log_size):
-        raise CorruptStoreError(f"{file} is cut off: {size} bytes of {expected}; restore a backup")
+        raise CorruptStoreError(f"{file} is truncated: {size} bytes of {expected}. Restore a backup")
     return identity
 
 
 def unreadable(file: Path, error: OSError) -> StoreError:
-    """The error for a file that the system does not let this process read."""
-    return StoreReadOnlyError(f"{file} cannot be read: {error.strerror}: check its rights")
+    """Return the error for a file that the system does not let this process read."""
+    return StoreReadOnlyError(f"cannot read {file}: {error.strerror}. Check its permissions")
 
 
 def is_same(file: str | Path, identity: Identity) -> bool:
-    """Whether a path still leads to the file that was opened: what is written to another is lost."""
+    """Return True if a path still leads to the opened file; writes to another one would be lost."""
     try:
         status = os.stat(file)
     except OSError:
@@ -157,11 +157,11 @@ def is_same(file: str | Path, identity: Identity) -> bool:
 
 
 def check_store(connection: sqlite3.Connection, file: Path) -> int:
-    """That the database is a store which this release can read; return its schema version.
+    """Check that this release can read the database, and return its schema version.
 
     Raises:
-        NotAStoreError: of another program.
-        StoreVersionError: newer than this release.
+        NotAStoreError: the database is of another program.
+        StoreVersionError: it is newer than this release.
     """
     found = int(connection.execute("PRAGMA application_id").fetchone()[0])
     if found != APPLICATION_ID:
@@ -175,24 +175,20 @@ def check_store(connection: sqlite3.Connection, file: Path) -> int:
 
 
 def check_current(version: int, file: Path) -> None:
-    """Raise unless the schema is this release's: only a writer may change it."""
+    """Raise unless the schema is this release's; only a writer may change it."""
     if version < len(MIGRATIONS):
         raise StoreVersionError(
-            f"{file} has schema version {version}, this release reads {len(MIGRATIONS)}:"
-            " open it once for writing, which migrates it"
+            f"{file} has schema version {version}, but this release reads {len(MIGRATIONS)}."
+            " Open it once for writing, which migrates it"
         )
 
 
 def check_dim(connection: sqlite3.Connection, file: Path, dim: int | None) -> int:
-    """The length of the vectors of the store.
-
-    Raises:
-        DimensionError: another was asked for.
-    """
+    """Return the length of the store's vectors, or raise ``DimensionError``."""
     slots = read_slots(connection)
     if DEFAULT_SLOT not in slots:
-        raise CorruptStoreError(f"{file} does not say how long its vectors are: run check(repair=True)")
+        raise CorruptStoreError(f"{file} does not record the length of its vectors. Run check(repair=True)")
     stored = slots[DEFAULT_SLOT].dim
     if dim is not None and dim != stored:
-        raise DimensionError(f"{file} holds vectors of {stored} numbers, it was opened with dim={dim}")
+        raise DimensionError(f"{file} holds vectors of {stored} numbers, but was opened with dim={dim}")
     return stored

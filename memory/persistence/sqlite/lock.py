@@ -1,4 +1,4 @@
-"""One process writes to a store."""
+"""Lock that lets only one process write to a store."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from zlib import crc32
 
 from memory.errors import StoreError, StoreLockedError, StoreReadOnlyError
 
-#: Bytes of the file's first line, with the process id, and of its second.
+#: Bytes of the file's first line, the process id, and of its second.
 PID_BYTES, LINE_BYTES = 16, 112
 
 
 class Acknowledgement(NamedTuple):
-    """How far a writer came.
+    """Progress that a writer acknowledged.
 
     Attributes:
-        store: name of the store.
-        generation: the last operation of which it said that it is on the disk.
-        next_id: of the next memory.
-        closed: whether it closed the store: all of this was in the database itself.
+        generation: last durable operation.
+        next_id: id of the next memory.
+        closed: True if the writer closed the store, with everything in the database itself.
     """
 
     store: str
@@ -33,36 +32,36 @@ class Acknowledgement(NamedTuple):
 
 
 def _line(done: Acknowledgement) -> bytes:
-    """Of the file, with its checksum."""
+    """Return the file's line, with its checksum."""
     text = f"{done.store} {done.generation} {done.next_id} {done.closed:d}"
     return f"{text} {crc32(text.encode()):08x}\n".rjust(LINE_BYTES).encode()
 
 
 def _read(line: bytes) -> Acknowledgement | None:
-    """What :func:`_line` wrote; ``None`` where it is damaged or not there."""
-    text, _, told = line.strip().rpartition(b" ")
-    if told != b"%08x" % crc32(text):
+    """Parse the line of :func:`_line`; ``None`` if it is damaged or missing."""
+    text, _, checksum = line.strip().rpartition(b" ")
+    if checksum != b"%08x" % crc32(text):
         return None
     store, generation, next_id, closed = text.decode().split()
     return Acknowledgement(store, int(generation), int(next_id), closed == "1")
 
 
 class WriterLock:
-    """An advisory lock on ``writer.lock``, which holds the process id of the writer and how far it came.
+    """Advisory lock on ``writer.lock``, which holds the writer's process id and progress.
 
-    The system lets go of it when the process ends, however it ends, and whatever processes were forked from
-    it. Two handles in one process exclude each other too.
+    The system releases it when the process ends for any reason, even if it forked. Two handles in one process
+    exclude each other too.
 
     Attributes:
-        left: what the last writer had acknowledged.
+        last_acknowledgement: progress of the last writer.
     """
 
     def __init__(self, file: Path) -> None:
         """Take the lock.
 
         Raises:
-            StoreLockedError: held already; names the process.
-            StoreReadOnlyError: the file cannot be written.
+            StoreLockedError: another process holds it.
+            StoreReadOnlyError: the file is not writable.
         """
         self._file = file
         self._done: Acknowledgement | None = None
@@ -71,9 +70,9 @@ class WriterLock:
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise StoreReadOnlyError(
-                    f"{file.parent} cannot be written ({error.strerror}): open it with readonly=True"
+                    f"{file.parent} is not writable ({error.strerror}). Open it with readonly=True"
                 ) from error
-            raise StoreError(f"{file} cannot be opened: {error.strerror}") from error
+            raise StoreError(f"cannot open {file}: {error.strerror}") from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -82,26 +81,27 @@ class WriterLock:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             raise StoreLockedError(
-                f"{file.parent} is being written by process {holder or 'unknown'}:"
-                " one writer at a time, any number of readers (readonly=True)"
+                f"{file.parent} is being written by process {holder or 'unknown'}. Only one process may"
+                " write; open it with readonly=True to read"
             ) from error
-        self.left = _read(os.pread(self._descriptor, LINE_BYTES, PID_BYTES))
+        self.last_acknowledgement = _read(os.pread(self._descriptor, LINE_BYTES, PID_BYTES))
         os.pwrite(self._descriptor, f"{os.getpid()}\n".ljust(PID_BYTES).encode(), 0)
         _held.add(self)
 
     def acknowledge(self, done: Acknowledgement) -> None:
-        """Note what is on the disk. Not synced: it costs nothing, and outlives the process."""
+        """Record the progress; not synced, because it only has to outlive the process."""
         os.pwrite(self._descriptor, _line(done), PID_BYTES)
         self._done = done
 
     def release(self, *, whole: bool = True) -> None:
-        """Let go; a second call does nothing.
+        """Release the lock; a second call does nothing.
 
         Args:
-            whole: everything that was acknowledged is in the database itself: no log is left.
+            whole: True if everything acknowledged is in the database itself, without a log.
         """
         if self._descriptor >= 0:
-            # Before closing, because a forked child shares the descriptor and would keep the lock.
+            # Clear the process id first, because a forked child shares the descriptor and would keep the
+            # lock.
             os.pwrite(self._descriptor, b"\n".rjust(PID_BYTES), 0)
             if whole and self._done is not None:
                 self.acknowledge(self._done._replace(closed=True))
@@ -113,12 +113,12 @@ class WriterLock:
 _held: weakref.WeakSet[WriterLock] = weakref.WeakSet()
 
 
-def _let_go_after_fork() -> None:
-    """A forked process shares the lock: were it to keep the descriptor, the lock would outlive the writer."""
+def _release_after_fork() -> None:
+    """Close the descriptor in a forked process, so that the lock does not outlive the writer."""
     for lock in list(_held):
         if lock._descriptor >= 0:
             os.close(lock._descriptor)
             lock._descriptor = -1
 
 
-os.register_at_fork(after_in_child=_let_go_after_fork)
+os.register_at_fork(after_in_child=_release_after_fork)

@@ -1,7 +1,7 @@
-"""The schema of ``memory.db``, version by version.
+"""Schema of ``memory.db``, version by version.
 
-Append only: a migration that was released is never edited, because stores were written with it. The number of
-the last migration that ran is the file's ``PRAGMA user_version``.
+Append only: a released migration is never edited, because stores were written with it. The file's ``PRAGMA
+user_version`` is the number of the last migration that ran.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from memory.persistence.sql import Migration, check_version
 from memory.persistence.sqlite import tables, text_index
 from memory.persistence.sqlite.connection import transaction
 
-#: Rows that get their checksums in one transaction after a migration.
+#: Rows per transaction that get checksums after a migration.
 AT_ONCE = 20_000
-#: Said while rows of an older store have no checksums.
-BARE = "rows of before version 3 have no checksums yet, which are written when the store is opened with room"
+#: Remark while rows of an older store have no checksums.
+BARE = (
+    "rows from before version 3 have no checksums yet. They get them when the store is opened with free space"
+)
 #: "RCLL" in ASCII; ``PRAGMA application_id`` of every store.
 APPLICATION_ID = 0x52434C4C
 
@@ -46,7 +48,7 @@ VERSION_1 = Migration(
         "CREATE INDEX memory_time ON memory (map_id, time_ns)",
         "CREATE INDEX memory_label ON memory (map_id, label, time_ns)",
         "CREATE INDEX memory_kind ON memory (kind, time_ns)",
-        # Apart from ``memory``, so that scans stay small and a count is changed without rewriting a payload.
+        # Separate from ``memory``, so that scans stay small and counting does not rewrite payloads.
         """CREATE TABLE body (
             id INTEGER PRIMARY KEY,
             caption TEXT NOT NULL,
@@ -54,7 +56,7 @@ VERSION_1 = Migration(
             evidence TEXT NOT NULL DEFAULT '',
             provenance TEXT NOT NULL DEFAULT ''
         )""",
-        # Many ids in a row: after a loop closure a million of poses change at once.
+        # Many ids per row, because a loop closure changes a million poses at once.
         "CREATE TABLE pose (chunk INTEGER PRIMARY KEY, poses BLOB NOT NULL)",
         "CREATE TABLE spread (chunk INTEGER PRIMARY KEY, covariances BLOB NOT NULL)",
         "CREATE TABLE slot (slot INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, dim INTEGER NOT NULL)",
@@ -66,9 +68,9 @@ VERSION_1 = Migration(
             label, caption,
             content='text_source', content_rowid='id', tokenize='unicode61 remove_diacritics 2'
         )""",
-        # Merged less often than by default: a third fewer pages are written for a memory that comes alone.
+        # Merge less often than by default: a single memory writes a third fewer pages.
         "INSERT INTO words (words, rank) VALUES ('automerge', 8)",
-        # An R*Tree over blocks of memories that are near each other, and what is not in a block yet.
+        # An R*Tree over blocks of nearby memories, and the memories that are in no block yet.
         "CREATE VIRTUAL TABLE place USING rtree(block, x0, x1, y0, y1)",
         "CREATE TABLE block (block INTEGER PRIMARY KEY, ids BLOB NOT NULL, points BLOB NOT NULL)",
         """CREATE TABLE run (
@@ -117,7 +119,7 @@ VERSION_1 = Migration(
 VERSION_2 = Migration(
     "visits of merged memories",
     (
-        # Apart from ``memory``: one that is a single sight has no row here, and costs nothing.
+        # Separate from ``memory``: a memory with a single observation has no row here.
         """CREATE TABLE visited (
             id INTEGER PRIMARY KEY,
             first_ns INTEGER NOT NULL,
@@ -144,12 +146,12 @@ _SUMMED = (
 VERSION_3 = Migration(
     "checksums of rows, and what tells one history of a store from another",
     (
-        # Encoders that a memory has vectors of, a bit each, whether it has visits, and whether any pose of a
-        # row has a covariance: so that what is lost is missed.
+        # Bits of the encoders with a vector, whether it has visits, and whether a row of poses has
+        # covariances, so that losses are noticed.
         "ALTER TABLE memory ADD COLUMN vectors INTEGER NOT NULL DEFAULT 1",
         "ALTER TABLE memory ADD COLUMN visits INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE pose ADD COLUMN spread INTEGER NOT NULL DEFAULT 0",
-        # A random number: only the very same operation has it, whatever its number and the clock.
+        # Random number that identifies the operation, independent of its number and the clock.
         "ALTER TABLE log ADD COLUMN token INTEGER",
         *(f"ALTER TABLE {table} ADD COLUMN crc INTEGER" for table in _SUMMED),
         "DROP TRIGGER log_stays",
@@ -161,10 +163,10 @@ VERSION_3 = Migration(
     ),
 )
 
-#: No table is another: a release of before would show its readers the values as they lie in the log.
+#: No table changes, but an older release would show its readers the raw values of the log.
 VERSION_4 = Migration("reasons of the log are values; those of before are sentences, and stay", ())
 
-#: No table is another: a release of before would take such memories for lost.
+#: No table changes, but an older release would treat such memories as lost.
 VERSION_5 = Migration("positions may be unknown; those of before are kept as they are", ())
 
 VERSION_6 = Migration(
@@ -178,7 +180,7 @@ VERSION_6 = Migration(
             SELECT memory.id AS id, coalesce(folded.label, memory.label) AS label,
             coalesce(folded.caption, body.caption) AS caption
             FROM memory JOIN body ON body.id = memory.id LEFT JOIN folded ON folded.id = memory.id""",
-        # Marks are parts of letters: vowels of Thai and Hindi are such.
+        # Marks are parts of letters, such as vowels of Thai and Hindi.
         """CREATE VIRTUAL TABLE words USING fts5(
             label, caption, content='text_source', content_rowid='id',
             tokenize="unicode61 remove_diacritics 0 categories 'L* N* Co M*'"
@@ -188,34 +190,32 @@ VERSION_6 = Migration(
     ),
 )
 
-#: Version ``n`` is the state after the first ``n`` of them.
+#: Version ``n`` is the state after the first ``n`` migrations.
 MIGRATIONS: tuple[Migration, ...] = (VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6)
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
-    """The file's ``PRAGMA user_version``; 0 for an empty file."""
+    """Return the file's ``PRAGMA user_version``; 0 for an empty file."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def migrate(
     connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS, *, name: str = "the store"
 ) -> list[int]:
-    """Run the migrations that the file has not seen, each in a transaction of its own.
+    """Run the migrations that the file has not seen, each in its own transaction.
 
     Args:
-        connection: without a transaction; nobody else writes.
         migrations: the whole chain, oldest first.
-        name: of the file, for errors.
 
     Returns:
-        The versions that were reached, in order; empty when the file was up to date.
+        The versions reached, in order; empty if the file was up to date.
 
     Raises:
         StoreVersionError: the file is newer than the chain.
     """
     found = schema_version(connection)
     check_version(found, latest=len(migrations), name=name)
-    text_index.teach(connection)
+    text_index.register_function(connection)
     reached = []
     for version, migration in enumerate(migrations[found:], start=found + 1):
         with transaction(connection):
@@ -227,9 +227,9 @@ def migrate(
 
 
 def complete(connection: sqlite3.Connection) -> None:
-    """Give the rows of a store of before version 3 their checksums; nothing where all have them.
+    """Add checksums to the rows of a store older than version 3, if any are missing.
 
-    In many small transactions: it may be interrupted, and goes on at the next opening.
+    It uses many small transactions, so that it can be interrupted and continued at the next opening.
     """
     if meta.read(connection, meta.SUMMED) is not None:
         return
@@ -244,7 +244,7 @@ def complete(connection: sqlite3.Connection) -> None:
 
 
 def complete_now(connection: sqlite3.Connection) -> str | None:
-    """The same if there is room for it; otherwise say why not. A store can be opened all the same."""
+    """Run :func:`complete` if there is space; otherwise return the reason. The store opens anyway."""
     try:
         complete(connection)
     except sqlite3.OperationalError as error:
@@ -253,7 +253,7 @@ def complete_now(connection: sqlite3.Connection) -> str | None:
 
 
 def _keys_without(connection: sqlite3.Connection, layout: checksums.Layout) -> Iterator[list[int]]:
-    """Keys of rows without a checksum, a transaction's worth at a time."""
+    """Yield the keys of rows without a checksum, one list per transaction."""
     after = -(2**63)
     sql = f"SELECT {layout.key}, crc IS NULL FROM {layout.table} WHERE {layout.key} > ? ORDER BY 1 LIMIT ?"
     while rows := connection.execute(sql, (after, AT_ONCE)).fetchall():

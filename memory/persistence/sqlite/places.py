@@ -1,10 +1,10 @@
-"""What is where: an R*Tree over blocks of memories that are near each other.
+"""Place index: an R*Tree over blocks of nearby memories.
 
-An entry of the tree costs more than all the rest of a memory, so an entry is a block of up to ``BLOCK``
-memories, and blocks are made for thousands of memories at once (Sort-Tile-Recursive packing, Leutenegger,
-Lopez and Edgington 1997). What came since is looked through by its poses: the ids after ``meta.placed`` and
-those in ``loose``. Nothing is ever taken out of a block alone: what is found in one is compared with the
-poses, which are the truth. Every function works within the caller's transaction.
+An entry of the tree costs more than the rest of a memory, so an entry is a block of up to ``BLOCK`` memories.
+Blocks are built for thousands of memories at once (Sort-Tile-Recursive packing, Leutenegger, Lopez and
+Edgington 1997). Newer memories are searched by their poses: the ids after ``meta.placed`` and those in
+``loose``. Memories are never removed from a block; hits are compared with the poses, the source of truth.
+Every function runs within the caller's transaction.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ from memory.persistence import meta
 from memory.persistence.ids import distinct
 from memory.persistence.sqlite import poses
 
-#: Memories in a block.
+#: Memories per block.
 BLOCK = 256
-#: Memories that wait for their blocks at most, between transactions.
+#: Most memories without a block between transactions.
 TAIL = 8192
-#: Runs of new blocks that are made into one ...
+#: Number of runs of new blocks that are merged into one,
 SMALL_RUNS = 4
-#: ... of this many memories at most, which bounds how long a transaction is held up by it.
+#: with at most this many memories, which limits the length of a transaction.
 RUN = 32768
-#: Where more than one in so many memories moves at once, or the blocks hold so many times more than there
-#: ever were, all blocks are made anew.
+#: Rebuild all blocks if more than one in ``REBUILD`` memories moves at once, or if blocks hold ``STALE``
+#: times more memories than ever existed.
 REBUILD, STALE = 4, 4
-#: A block costs as much as so many rows of ``pose``: where it is less to look through all of these, that is
-#: done.
+#: Cost of a block in rows of ``pose``; scan all rows if that is cheaper.
 BROAD = 16
-#: The R*Tree holds single precision: places beyond this are entered, and looked for, at it ...
+#: The R*Tree uses single precision: clamp larger coordinates,
 PLACE_LIMIT = 3.4e38
-#: ... and those nearer to 0 than this at 0, because SQLite rounds subnormal numbers to the wrong side.
+#: and treat smaller ones as 0, because SQLite rounds subnormal numbers in the wrong direction.
 PLACE_TINY = 1e-30
 
 CREATE_PLACE = "CREATE VIRTUAL TABLE place USING rtree(block, x0, x1, y0, y1)"
@@ -47,7 +46,7 @@ Bounds = tuple[float, float, float, float]
 
 
 class PlacedPoints(NamedTuple):
-    """Memories and where they are.
+    """Memories and their places.
 
     Attributes:
         ids: (n,) int64, rising.
@@ -59,24 +58,24 @@ class PlacedPoints(NamedTuple):
 
 
 def within(connection: sqlite3.Connection, bounds: Bounds) -> PlacedPoints:
-    """The memories from x0, y0 to x1, y1 (edges included), exactly."""
+    """Return the memories from x0, y0 to x1, y1 exactly, edges included."""
     x0, y0, x1, y1 = (clamp(value) for value in bounds)
     overlap = (x0, x1, y0, y1)
     blocks = connection.execute(f"SELECT count(*) FROM place AS p WHERE {OVERLAP}", overlap).fetchone()[0]
     rows = connection.execute("SELECT coalesce(max(chunk), 0) FROM pose").fetchone()[0]
     if blocks and BROAD * blocks >= rows:
-        return bounded(*poses.scan(connection), bounds)
+        return within_bounds(*poses.scan(connection), bounds)
     found = [tail(connection)]
     sql = f"SELECT b.ids, b.points FROM place AS p CROSS JOIN block AS b ON b.block = p.block WHERE {OVERLAP}"
     hits = connection.execute(sql, overlap).fetchall()
     if hits:
-        found.append(bounded(*unpack(hits), bounds).ids)
+        found.append(within_bounds(*unpack(hits), bounds).ids)
     ids = distinct(np.concatenate(found))
-    return bounded(ids, poses.read(connection, ids), bounds)
+    return within_bounds(ids, poses.read(connection, ids), bounds)
 
 
-def bounded(ids: NDArray[np.int64], points: NDArray[np.float64], bounds: Bounds) -> PlacedPoints:
-    """Those of (n, 2 or more) points that are within the bounds; none that is not a number."""
+def within_bounds(ids: NDArray[np.int64], points: NDArray[np.float64], bounds: Bounds) -> PlacedPoints:
+    """Return those of (n, 2 or more) points within the bounds; NaN is not."""
     x0, y0, x1, y1 = bounds
     x, y = points[:, 0], points[:, 1]
     kept = np.flatnonzero((x >= x0) & (x <= x1) & (y >= y0) & (y <= y1))
@@ -84,26 +83,26 @@ def bounded(ids: NDArray[np.int64], points: NDArray[np.float64], bounds: Bounds)
 
 
 def tail(connection: sqlite3.Connection) -> NDArray[np.int64]:
-    """Ids that may not be in the blocks as they are now."""
+    """Return the ids that the blocks may not reflect."""
     rows = connection.execute("SELECT id FROM loose").fetchall()
     loose = np.array([id for (id,) in rows], dtype=np.int64)
     return np.concatenate([poses.scan(connection, meta.read_number(connection, meta.PLACED) + 1)[0], loose])
 
 
 def unpack(rows: list[tuple[bytes, bytes]]) -> PlacedPoints:
-    """Blocks as arrays; the ids do not rise.
+    """Return blocks as arrays; the ids are not sorted.
 
     Raises:
-        CorruptStoreError: their lengths do not fit.
+        CorruptStoreError: their lengths do not match.
     """
     if any(len(ids) % 8 or len(points) != 2 * len(ids) for ids, points in rows):
-        raise CorruptStoreError("a block of the index over places is damaged: run check(repair=True)")
+        raise CorruptStoreError("a block of the place index is damaged. Run check(repair=True)")
     ids = np.frombuffer(b"".join([row[0] for row in rows]), "<i8")
     return PlacedPoints(ids, np.frombuffer(b"".join([row[1] for row in rows]), "<f8").reshape(-1, 2))
 
 
 def loosen(connection: sqlite3.Connection, ids: NDArray[np.int64]) -> None:
-    """Memories that moved or came back: they are looked at one by one until :func:`update_blocks`."""
+    """Search memories that moved or came back one by one until :func:`update_blocks`."""
     rows = [(id,) for id in ids.tolist()]
     connection.executemany("INSERT OR IGNORE INTO loose (id) VALUES (?)", rows)
 
@@ -111,7 +110,7 @@ def loosen(connection: sqlite3.Connection, ids: NDArray[np.int64]) -> None:
 def follow(
     connection: sqlite3.Connection, ids: NDArray[np.int64], points: NDArray[np.float64], last_id: int
 ) -> bool:
-    """Take in that (n,) memories moved to (n, 2 or more) points; whether all blocks were made anew."""
+    """Note that memories moved to (n, 2 or more) points; return True if all blocks were rebuilt."""
     blocks = connection.execute("SELECT count(*) FROM block").fetchone()[0]
     if REBUILD * len(ids) > last_id or BLOCK * blocks > STALE * last_id + TAIL:
         rebuild(connection, last_id)
@@ -124,9 +123,9 @@ def follow(
 
 
 def update_blocks_if_many(connection: sqlite3.Connection, last_id: int, placed: int, *, moved: bool) -> int:
-    """Make blocks when many memories wait for them; the last id that is in a block now, which was ``placed``.
+    """Build blocks if many memories wait, and return the last id in a block, which was ``placed``.
 
-    With ``moved``, memories that became loose are counted too.
+    With ``moved``, memories in ``loose`` count too.
     """
     waiting = last_id - placed
     if waiting <= TAIL and moved:
@@ -138,14 +137,14 @@ def update_blocks_if_many(connection: sqlite3.Connection, last_id: int, placed: 
 
 
 def update_blocks(connection: sqlite3.Connection, last_id: int) -> None:
-    """Make a run of blocks for everything that waits, and one of many runs where there are many."""
+    """Build a run of blocks for all waiting memories, and merge runs if there are many."""
     ids = distinct(tail(connection))
     write_runs(connection, ids, poses.read(connection, ids), large=False)
     connection.execute("DELETE FROM loose")
     meta.write(connection, meta.PLACED, last_id)
     small = connection.execute("SELECT run FROM run WHERE NOT large").fetchall()
     if len(small) >= SMALL_RUNS:
-        # With the oldest one, so that what was removed or moved disappears from all of them in turn.
+        # Include the oldest run, so that removed and moved memories disappear from all of them in time.
         oldest = connection.execute("SELECT run FROM run WHERE large ORDER BY run LIMIT 1").fetchall()
         compact(connection, [run for (run,) in small + oldest])
 
@@ -153,7 +152,7 @@ def update_blocks(connection: sqlite3.Connection, last_id: int) -> None:
 def write_runs(
     connection: sqlite3.Connection, ids: NDArray[np.int64], points: NDArray[np.float64], *, large: bool
 ) -> None:
-    """New blocks for (n,) ids and their (n, 2 or more) points; those that are not numbers are left out."""
+    """Write blocks for (n,) ids and their (n, 2 or more) points, skipping NaN."""
     there = ~np.isnan(points[:, 0])
     order = tiles(points[there, :2])
     ids, points = ids[there][order], points[there, :2][order]
@@ -171,7 +170,7 @@ def write_run(
     *,
     large: bool,
 ) -> int:
-    """Blocks of a run, numbered from ``block``; the number after the last."""
+    """Write the blocks of a run, numbered from ``block``; return the next number."""
     starts = np.arange(0, len(ids), BLOCK)
     last = block + len(starts)
     sql = "INSERT INTO run (large, first_block, next_block) VALUES (?, ?, ?)"
@@ -188,7 +187,7 @@ def write_run(
 
 
 def tiles(points: NDArray[np.float64]) -> NDArray[np.intp]:
-    """An order of (n, 2) points in which every ``BLOCK`` of them lie in a small rectangle."""
+    """Return an order of (n, 2) points in which every ``BLOCK`` of them lie in a small rectangle."""
     count = len(points)
     slices = max(1, math.ceil(math.sqrt(count / BLOCK)))
     column = np.empty(count, np.uint16)
@@ -198,7 +197,7 @@ def tiles(points: NDArray[np.float64]) -> NDArray[np.intp]:
 
 
 def compact(connection: sqlite3.Connection, runs: list[int]) -> None:
-    """Make one run of many, without what is no longer where it was."""
+    """Merge runs into one, without memories that moved or are gone."""
     found: list[tuple[bytes, bytes]] = []
     for run in runs:
         sql = "SELECT first_block, next_block FROM run WHERE run = ?"
@@ -216,7 +215,7 @@ def compact(connection: sqlite3.Connection, runs: list[int]) -> None:
 
 
 def rebuild(connection: sqlite3.Connection, last_id: int) -> None:
-    """Make all blocks anew from the poses."""
+    """Rebuild all blocks from the poses."""
     connection.execute("DROP TABLE place")
     connection.execute(CREATE_PLACE)
     for table in ("block", "run", "loose"):
@@ -226,5 +225,5 @@ def rebuild(connection: sqlite3.Connection, last_id: int) -> None:
 
 
 def clamp(value: float) -> float:
-    """A coordinate as the R*Tree takes it; order is kept."""
+    """Return a coordinate as the R*Tree stores it; the order is kept."""
     return 0.0 if abs(value) < PLACE_TINY else min(max(value, -PLACE_LIMIT), PLACE_LIMIT)

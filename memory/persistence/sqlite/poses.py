@@ -1,6 +1,6 @@
-"""Where memories are: the poses of many ids in a row, so that a million of them are read or changed at once.
+"""Poses in rows of many ids, so that a million of them are read or changed at once.
 
-``pose`` and ``spread`` hold ``CHUNK`` consecutive ids in a row. Every function works within the caller's
+A row of ``pose`` or ``spread`` holds ``CHUNK`` consecutive ids. Every function runs within the caller's
 transaction.
 """
 
@@ -18,9 +18,9 @@ from memory.errors import CorruptStoreError
 from memory.persistence import checksums
 from memory.persistence.poses import POSE, POSE_COLUMNS, SPREAD, has_pose
 
-#: Ids in a row: as many poses as fit on a page of 4096 bytes.
+#: Ids per row; their poses fit on a page of 4096 bytes.
 CHUNK = 126
-#: Where fewer ids than this share a row, they are read one by one.
+#: Read ids individually if fewer than this share a row.
 SCATTERED = 6
 
 POSE_BYTES = 8 * POSE
@@ -36,7 +36,7 @@ COLUMN = {"pose": "poses", "spread": "covariances"}
 def read(
     connection: sqlite3.Connection, ids: NDArray[np.int64], *, spread: bool = False
 ) -> NDArray[np.float64]:
-    """(n, ``POSE``) float64 of the ids, or (n, ``POSE_COLUMNS``) with ``spread``; NaN where there is none."""
+    """Return (n, ``POSE``) float64, or (n, ``POSE_COLUMNS``) with ``spread``; NaN for unknown ids."""
     found = np.full((len(ids), POSE_COLUMNS if spread else POSE), np.nan)
     if not len(ids):
         return found
@@ -53,7 +53,7 @@ def read(
 
 
 def read_chunks(connection: sqlite3.Connection, table: str, chunks: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(chunks, ``CHUNK``, width) float64 of rising chunk numbers."""
+    """Return (chunks, ``CHUNK``, width) float64 of rising chunk numbers."""
     column, width = COLUMN[table], POSE if table == "pose" else SPREAD
     found = np.full((len(chunks), CHUNK, width), np.nan)
     if not len(chunks):
@@ -80,7 +80,7 @@ def read_chunks(connection: sqlite3.Connection, table: str, chunks: NDArray[np.i
 def read_single(
     connection: sqlite3.Connection, ids: NDArray[np.int64], *, spread: bool = False
 ) -> NDArray[np.float64]:
-    """As :func:`read`, of ids that are far from each other: only their own bytes of a row are taken."""
+    """Read scattered ids like :func:`read`, fetching only their own bytes of a row."""
     widths = {"pose": POSE} | ({"spread": SPREAD} if spread else {})
     columns = ", ".join(
         f"substr({table}.{COLUMN[table]}, 1 + {8 * width} * (j.value % {CHUNK}), {8 * width})"
@@ -97,20 +97,16 @@ def read_single(
 
 
 def floats(blobs: Sequence[bytes], count: int) -> NDArray[np.float64]:
-    """(blobs, count) float64.
-
-    Raises:
-        CorruptStoreError: one has another length.
-    """
+    """Return (blobs, count) float64, or raise ``CorruptStoreError``."""
     if any(len(blob) != 8 * count for blob in blobs):
-        raise CorruptStoreError("a row of poses has another length than it must: restore a backup")
+        raise CorruptStoreError("poses have a wrong length. Restore a backup")
     return np.frombuffer(b"".join(blobs), "<f8").reshape(len(blobs), count)
 
 
 def scan(
     connection: sqlite3.Connection, first_id: int = 0, last_id: int = 2**62
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Rising ids that are there from the first to the last, and their (n, ``POSE``) poses."""
+    """Return the rising ids from first to last that exist, and their (n, ``POSE``) poses."""
     rows = connection.execute(
         "SELECT chunk, poses FROM pose WHERE chunk BETWEEN ? AND ? ORDER BY chunk",
         (first_id // CHUNK, last_id // CHUNK),
@@ -125,7 +121,7 @@ def scan(
 
 
 def spread_ids(connection: sqlite3.Connection) -> NDArray[np.int64]:
-    """The ids that have a covariance."""
+    """Return the ids with a covariance."""
     found = [np.zeros(0, np.int64)]
     for (chunk,) in connection.execute("SELECT chunk FROM spread").fetchall():
         spreads = read_chunks(connection, "spread", np.array([chunk]))[0]
@@ -134,17 +130,17 @@ def spread_ids(connection: sqlite3.Connection) -> NDArray[np.int64]:
 
 
 def write(connection: sqlite3.Connection, ids: NDArray[np.int64], poses: NDArray[np.float64]) -> None:
-    """Set the poses of ids, each once.
+    """Set the poses of unique ids.
 
     Args:
-        ids: (n,) of memories that are there, come or go.
-        poses: (n, ``POSE``), which leaves the covariances, or (n, ``POSE_COLUMNS``) float64.
+        ids: (n,) ids of memories that exist, come or go.
+        poses: (n, ``POSE``) float64, which keeps covariances, or (n, ``POSE_COLUMNS``).
     """
     if not len(ids):
         return
     chunks, inverse = np.unique(ids // CHUNK, return_inverse=True)
     rest = ids % CHUNK
-    # Covariances first: a row of poses says whether it has some.
+    # Covariances first, because each row of poses records whether it has some.
     for table, part in (("spread", poses[:, POSE:]), ("pose", poses[:, :POSE])):
         if not part.shape[1]:
             continue
@@ -166,13 +162,13 @@ def write(connection: sqlite3.Connection, ids: NDArray[np.int64], poses: NDArray
 
 
 def with_spread(connection: sqlite3.Connection, chunks: NDArray[np.int64]) -> set[int]:
-    """Which of the rising chunks have covariances; others may be among them."""
+    """Return the chunks with covariances in the range of these rising chunks."""
     sql = "SELECT chunk FROM spread WHERE chunk BETWEEN ? AND ?"
     return {chunk for (chunk,) in connection.execute(sql, (int(chunks[0]), int(chunks[-1])))}
 
 
 def write_one(connection: sqlite3.Connection, id: int, pose: Sequence[float]) -> None:
-    """The same for one that is there or comes: what a robot does most often, without arrays."""
+    """Set the pose of one memory like :func:`write`, without arrays; the most common case on a robot."""
     chunk, rest = divmod(id, CHUNK)
     row = connection.execute("SELECT poses, spread FROM pose WHERE chunk = ?", (chunk,)).fetchone()
     before, spread = (NO_POSES, 0) if row is None else row
@@ -182,5 +178,5 @@ def write_one(connection: sqlite3.Connection, id: int, pose: Sequence[float]) ->
 
 
 def clear(connection: sqlite3.Connection, ids: NDArray[np.int64]) -> None:
-    """Memories that go, with their covariances."""
+    """Delete the poses and covariances of memories."""
     write(connection, ids, np.full((len(ids), POSE_COLUMNS), np.nan))

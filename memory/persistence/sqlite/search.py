@@ -1,4 +1,4 @@
-"""Filters and words, answered by SQLite: every function works within the caller's read transaction."""
+"""Filters and word search in SQLite; every function runs within the caller's read transaction."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from memory.persistence.sqlite import places
 from memory.persistence.sqlite.text_index import expression as expression_of
 from memory.query import Filter
 
-#: Entries of an index that are counted to see whether something is common.
+#: Index entries counted to decide whether something is common.
 COUNTED = 2048
-#: Ids of a place or of words that are looked up one by one; more are compared with what the columns give.
+#: Most ids of a place or of words that are looked up individually; more are compared with the columns.
 FEW = 16384
-#: Ids that are each looked up in the text index, rather than reading all that have common words.
+#: Most ids that are each looked up in the text index, instead of reading all memories with common words.
 PROBES = 1024
-#: The weight that FTS5 gives a word that half of the memories have or more, and the least score with another.
-#: Where all words are such, scores are given as of weight 1, for they would read as 0.
+#: Weight that FTS5 gives a word in half of the memories or more, and the smallest score with another word. If
+#: all words are common, scores are scaled to weight 1, because they would show as 0.
 COMMON_WEIGHT, COMMON_SCORE = 1e-6, 1e-3
-#: Rows that are compared with such ids at first.
+#: Rows compared with such ids at first.
 STRETCH = 1024
-#: Pairs of map and label that are each asked for their newest.
+#: Most pairs of map and label that are queried individually.
 PAIRS = 64
 
 
 def is_any(column: str, values: Sequence[Any]) -> Condition:
-    """``column IN values``, any number of them."""
+    """Return the condition ``column IN values``, for any number of values."""
     if len(values) <= 100:
         return Condition(f"{column} IN ({', '.join('?' * len(values))})", tuple(values))
     return Condition(f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(list(values)),))
 
 
 def conditions_of(connection: sqlite3.Connection, filter: Filter) -> list[Condition]:
-    """What the columns decide, with the maps named where an index over maps could then serve."""
+    """Return the column conditions, with the maps listed if an index over maps could then help."""
     found = column_conditions(filter, is_any)
     if filter.map_id is None and (filter.labels is not None or filter.between_ns is not None):
         found.append(is_any("m.map_id", read_maps(connection)))
@@ -50,7 +50,7 @@ def conditions_of(connection: sqlite3.Connection, filter: Filter) -> list[Condit
 
 
 def place_ids(connection: sqlite3.Connection, filter: Filter) -> NDArray[np.int64] | None:
-    """Rising ids of the memories in the filter's place; ``None`` where it has none."""
+    """Return the rising ids in the filter's place, or ``None`` if it has none."""
     if filter.bounds is None:
         return None
     placed = places.within(connection, filter.bounds)
@@ -64,13 +64,12 @@ def word_ids(
     any_word: bool = False,
     here: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """Rising ids of the memories that have the words, all of them or any.
+    """Return the rising ids of the memories with the words, all of them or any.
 
     Args:
-        connection: to read from.
         text: the words; nothing in it is syntax.
-        any_word: whether one of them is enough.
-        here: only these are asked for; may be passed over.
+        any_word: True if one word is enough.
+        here: ids to restrict the search to, as a hint.
     """
     expression = expression_of(connection, text, any_word=any_word)
     if expression is None:
@@ -82,35 +81,35 @@ def word_ids(
             some = "words MATCH ? AND words.rowid IN (SELECT value FROM json_each(?))"
             condition = Condition(some, (expression, json.dumps(here.tolist())))
     ids = fetch_ids(connection, f"SELECT rowid AS id FROM words WHERE {condition.sql}", condition.parameters)
-    # They rise already, mostly: a stable sort sees that.
+    # The ids are mostly sorted, which a stable sort exploits.
     return np.sort(ids, kind="stable")
 
 
 def indexed_ids(connection: sqlite3.Connection, filter: Filter) -> NDArray[np.int64] | None:
-    """Rising ids of what has the place and the words; ``None`` where the filter has neither."""
+    """Return the rising ids that match place and words, or ``None`` if the filter has neither."""
     here = place_ids(connection, filter)
     if filter.text is None:
         return here
-    said = word_ids(connection, filter.text, here=here)
-    return said if here is None else np.intersect1d(here, said, assume_unique=True)
+    matches = word_ids(connection, filter.text, here=here)
+    return matches if here is None else np.intersect1d(here, matches, assume_unique=True)
 
 
 def fetch_ids(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> NDArray[np.int64]:
-    """(n,) int64 of a query for ``id``, as one text: four times as fast as a row each."""
+    """Return the (n,) int64 ids of a query, fetched as one text, which is four times as fast as rows."""
     (text,) = connection.execute(f"SELECT group_concat(id) FROM ({sql})", parameters).fetchone()
     found: NDArray[np.int64] = np.fromstring(text or "", dtype=np.int64, sep=",")
     return found
 
 
 def id_condition(allowed: NDArray[np.int64]) -> Condition:
-    """To be one of the ids."""
+    """Return the condition to be one of the ids."""
     return Condition("m.id IN (SELECT value FROM json_each(?))", (json.dumps(allowed.tolist()),))
 
 
 def select_ids(
     connection: sqlite3.Connection, filter: Filter, *, order: Order = "id", limit: int | None = None
 ) -> NDArray[np.int64]:
-    """Ids of the memories that match, in an order."""
+    """Return the ids of matching memories in an order."""
     if order not in ORDERS:
         raise ValueError(f"order must be one of {', '.join(ORDERS)}; got {order!r}")
     if limit is not None and limit < 0:
@@ -136,7 +135,7 @@ def select_ids(
 
 
 def select_among(connection: sqlite3.Connection, filter: Filter, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of the rising ids are of memories that match."""
+    """Return which of the rising ids match."""
     allowed = indexed_ids(connection, filter) if len(ids) else None
     kept = ids if allowed is None else ids[among(ids, allowed)]
     conditions = column_conditions(filter, is_any)
@@ -148,14 +147,14 @@ def select_among(connection: sqlite3.Connection, filter: Filter, ids: NDArray[np
 
 
 def times_of(connection: sqlite3.Connection, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(n,) int64 ``time_ns`` of memories that are there, in the order of the ids."""
+    """Return (n,) int64 ``time_ns`` of existing memories in order of the ids."""
     sql = "SELECT m.time_ns FROM json_each(?) AS j CROSS JOIN memory AS m ON m.id = j.value ORDER BY j.key"
     rows = [time for part in chunks(ids.tolist()) for (time,) in connection.execute(sql, (json.dumps(part),))]
     return np.array(rows, dtype=np.int64)
 
 
 def pairs_of(connection: sqlite3.Connection, filter: Filter) -> list[tuple[str, str | None]] | None:
-    """Maps and labels to ask one by one; ``None`` where they are too many."""
+    """Return the maps and labels to query individually, or ``None`` if there are too many."""
     maps = read_maps(connection) if filter.map_id is None else [filter.map_id]
     labels: Sequence[str | None] = [None] if filter.labels is None else sorted(set(filter.labels))
     return None if len(maps) * len(labels) > PAIRS else list(product(maps, labels))
@@ -169,7 +168,7 @@ def select_by_pair(
     limit: int,
     allowed: NDArray[np.int64] | None,
 ) -> NDArray[np.int64]:
-    """The newest or oldest of each map and label from the end of its index, then of all."""
+    """Return the newest or oldest of all pairs of map and label, each from the end of its index."""
     found: list[tuple[int, int]] = []
     rest = Filter(
         between_ns=filter.between_ns,
@@ -195,7 +194,7 @@ def select_by_pair(
 
 
 def first_among(rows: sqlite3.Cursor, allowed: NDArray[np.int64], limit: int) -> list[tuple[int, int]]:
-    """The first rows (time, id) whose id is among the allowed ones."""
+    """Return the first rows (time, id) with an allowed id."""
     found: list[tuple[int, int]] = []
     stretch = STRETCH
     while len(found) < limit and (part := rows.fetchmany(stretch)):
@@ -207,7 +206,7 @@ def first_among(rows: sqlite3.Cursor, allowed: NDArray[np.int64], limit: int) ->
 
 
 def count_matches(connection: sqlite3.Connection, filter: Filter) -> int:
-    """How many match, exactly."""
+    """Return the exact number of matches."""
     if filter == Filter(text=filter.text) and filter.text is not None:
         expression = expression_of(connection, filter.text)
         sql = "SELECT count(*) FROM words WHERE words MATCH ?"
@@ -228,7 +227,7 @@ def count_matches(connection: sqlite3.Connection, filter: Filter) -> int:
 
 
 def count_up_to(connection: sqlite3.Connection, conditions: Sequence[Condition], most: int) -> int:
-    """How many match, but stop at ``most``."""
+    """Count the matches, up to ``most``."""
     clause, parameters = where(conditions)
     sql = f"SELECT count(*) FROM (SELECT 1 FROM memory AS m{clause} LIMIT ?)"
     return int(connection.execute(sql, [*parameters, most]).fetchone()[0])
@@ -237,10 +236,10 @@ def count_up_to(connection: sqlite3.Connection, conditions: Sequence[Condition],
 def search_words(
     connection: sqlite3.Connection, text: str, filter: Filter, *, limit: int, any_word: bool
 ) -> TextHits:
-    """The memories whose label and caption fit the words best, among those that match the filter.
+    """Return the matching memories whose label and caption fit the words best.
 
-    Those that fit as well as the last of ``limit`` are given too. Where more than ``RANKED`` (and ``limit``)
-    match, only so many of the newest are compared.
+    Ties with the last of ``limit`` are returned too. If more than ``RANKED`` (and ``limit``) match, only so
+    many of the newest are compared.
     """
     ids = word_ids(connection, text, any_word=any_word)
     alone = filter == Filter()
@@ -257,7 +256,7 @@ def search_words(
         Condition("words.rowid BETWEEN ? AND ?", (int(ids[0]), int(ids[-1]))),
     ]
     if not alone:
-        # Not looked up one by one, which would count the words of the store for each.
+        # Not looked up individually, which would count the store's words for each.
         one_of = "+words.rowid IN (SELECT value FROM json_each(?))"
         conditions.append(Condition(one_of, (json.dumps(ids.tolist()),)))
     clause, parameters = where(conditions)

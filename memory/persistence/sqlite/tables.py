@@ -1,4 +1,4 @@
-"""Rows in and out of the tables: every function works within the caller's transaction."""
+"""Rows in and out of the tables; every function runs within the caller's transaction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from memory.persistence.rows import (
 from memory.persistence.slots import add_slot, read_slots
 from memory.persistence.sqlite import places, poses, text_index
 
-#: Rows of columns that are fetched at a time.
+#: Rows fetched at a time.
 STRETCH = 1024
 INSERT_VECTOR = "INSERT OR REPLACE INTO vector (key, half, crc) VALUES (?, ?, ?)"
 SELECT_IMAGES = (
@@ -46,7 +46,7 @@ SELECT_VECTORS = (
     f" ON v.key BETWEEN j.value * {SLOTS} AND j.value * {SLOTS} + {SLOTS - 1}"
 )
 
-#: Columns that are bound of one new row, and what counts as the accesses to it.
+#: Columns bound for a single new row, and its access counts.
 NEW_COLUMNS, NEW_TEXTS = (*SCALARS, "vectors", "visits", "crc"), (*TEXTS, "crc")
 NEW_ACCESS = tuple(DEFAULTS[name] for name in ACCESS)
 LABEL, CAPTION = SCALARS.index("label"), TEXTS.index("caption")
@@ -55,7 +55,7 @@ LABEL, CAPTION = SCALARS.index("label"), TEXTS.index("caption")
 def insert_prepared(
     connection: sqlite3.Connection, slots: dict[str, Slot], prepared: PreparedRows, first_id: int
 ) -> None:
-    """New memories with rising ids."""
+    """Insert new memories with rising ids."""
     if prepared.size == 1:
         insert_one(connection, slots, prepared, first_id)
         return
@@ -70,7 +70,7 @@ def insert_prepared(
             bits[position] |= 1 << slot
     scalars = {
         **prepared.scalars,
-        "vectors": [signed(some) for some in bits],
+        "vectors": [to_signed(some) for some in bits],
         "visits": [int(position in prepared.visits) for position in range(prepared.size)],
     }
     insert_columns(connection, "memory", ids, {**scalars, "crc": checksums.memory_sums(ids, scalars)})
@@ -86,7 +86,7 @@ def insert_prepared(
 def insert_one(
     connection: sqlite3.Connection, slots: dict[str, Slot], prepared: PreparedRows, id: int
 ) -> None:
-    """The same for one: what a robot stores most often, in few steps."""
+    """Insert one memory like :func:`insert_prepared`, in fewer steps; the most common case on a robot."""
     execute, bits = connection.execute, 0
     for name, (_, (blob,), dim) in prepared.vectors.items():
         slot = add_slot(connection, slots, name, dim).number
@@ -95,7 +95,7 @@ def insert_one(
         bits |= 1 << slot
     scalars = [value for (value,) in prepared.scalars.values()]
     texts = [value for (value,) in prepared.texts.values()]
-    parts = signed(bits), int(bool(prepared.visits))
+    parts = to_signed(bits), int(bool(prepared.visits))
     row_sum = checksums.memory_sum(id, scalars, NEW_ACCESS, parts)
     execute(insertion("memory", NEW_COLUMNS), (id, *scalars, *parts, row_sum))
     execute(insertion("body", NEW_TEXTS), (id, *texts, checksums.body_sum(id, texts)))
@@ -111,7 +111,7 @@ def insert_one(
 def insert_columns(
     connection: sqlite3.Connection, table: str, ids: Sequence[int], columns: Mapping[str, list[Any]]
 ) -> None:
-    """Rows of a table; what is the same default in all of them is not bound, which takes half the time."""
+    """Insert rows; a column that has its default everywhere is not bound, which halves the time."""
     bound = [
         name
         for name, values in columns.items()
@@ -123,17 +123,13 @@ def insert_columns(
 
 @cache
 def insertion(table: str, columns: tuple[str, ...]) -> str:
-    """An INSERT of the id and some columns."""
+    """Return an INSERT of the id and some columns."""
     names = ("id", *columns)
     return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
 
 
 def read_images(connection: sqlite3.Connection, ids: Sequence[int], *, vectors: bool = True) -> list[Image]:
-    """The memories in the order of the ids.
-
-    Raises:
-        UnknownMemoryError: naming the ids that are not there.
-    """
+    """Return the memories in order of the ids, or raise ``UnknownMemoryError``."""
     names = {slot.number: name for name, slot in read_slots(connection).items()}
     found: dict[int, Image] = {}
     for chunk in chunks(ids):
@@ -141,16 +137,16 @@ def read_images(connection: sqlite3.Connection, ids: Sequence[int], *, vectors: 
         where = read_places(connection, chunk)
         blobs: dict[int, dict[str, bytes]] = {}
         if vectors:
-            for key, half, told in connection.execute(SELECT_VECTORS, bound):
-                if told is not None and checksums.VECTOR.sum((key,), half) != told:
-                    raise damaged("vector", key // SLOTS)
+            for key, half, checksum in connection.execute(SELECT_VECTORS, bound):
+                if checksum is not None and checksums.VECTOR.sum((key,), half) != checksum:
+                    raise damage_error("vector", key // SLOTS)
                 blobs.setdefault(key // SLOTS, {})[names[key % SLOTS]] = half
         texts_from = 1 + len(SCALARS) + len(ACCESS)
         for row in connection.execute(SELECT_IMAGES, bound):
             scalars, access = row[1 : 1 + len(SCALARS)], row[1 + len(SCALARS) : texts_from]
             pose, covariance = where[row[0]]
             if np.isnan(pose[POSE - 1]):
-                raise CorruptStoreError(f"memory {row[0]} has no pose: restore a backup")
+                raise CorruptStoreError(f"memory {row[0]} has no pose. Restore a backup")
             texts, vectors_of = row[texts_from:-5], blobs.get(row[0], {})
             check_sums(row[0], scalars, access, texts, row[-4:])
             seen = visits.unpack(row[0], row[-5])
@@ -159,34 +155,33 @@ def read_images(connection: sqlite3.Connection, ids: Sequence[int], *, vectors: 
 
 
 def check_sums(
-    id: int, scalars: Sequence[Any], access: Sequence[Any], texts: Sequence[str], told: Sequence[int | None]
+    id: int, scalars: Sequence[Any], access: Sequence[Any], texts: Sequence[str], stored: Sequence[int | None]
 ) -> None:
-    """Raise :class:`CorruptStoreError` where what was read of a memory is not what was stored.
+    """Raise :class:`CorruptStoreError` if a memory read differs from what was stored.
 
     Args:
-        id: of the memory.
-        scalars, access, texts: as of an :class:`Image`.
-        told: encoders that it has vectors of, whether it has visits, and the checksums of row and texts.
+        scalars, access, texts: as in :class:`Image`.
+        stored: encoder bits, whether it has visits, and the checksums of row and texts.
     """
-    *parts, row_sum, text_sum = told
+    *parts, row_sum, text_sum = stored
     try:
         wrong = row_sum is not None and row_sum != checksums.memory_sum(id, scalars, access, parts)
         wrong |= text_sum is not None and text_sum != checksums.body_sum(id, texts)
     except (struct.error, TypeError):
         wrong = True
     if wrong:
-        raise damaged("row", id)
+        raise damage_error("row", id)
 
 
-def damaged(what: str, id: int) -> CorruptStoreError:
-    """The error for a memory that is not what was stored."""
-    return CorruptStoreError(f"the {what} of memory {id} is damaged: run check(repair=True)")
+def damage_error(what: str, id: int) -> CorruptStoreError:
+    """Return the error for a damaged memory."""
+    return CorruptStoreError(f"the {what} of memory {id} is damaged. Run check(repair=True)")
 
 
 def read_places(
     connection: sqlite3.Connection, ids: Sequence[int]
 ) -> dict[int, tuple[tuple[float, ...], tuple[float, ...] | None]]:
-    """Pose and covariance by id, as an :class:`Image` has them."""
+    """Return pose and covariance by id, as in :class:`Image`."""
     found = poses.read(connection, np.array(ids, dtype=np.int64), spread=True)
     pose, spread = found[:, :POSE].tolist(), found[:, POSE:].tolist()
     bare = np.isnan(found[:, POSE]).tolist()
@@ -194,7 +189,7 @@ def read_places(
 
 
 def write_places(connection: sqlite3.Connection, images: Sequence[Image]) -> None:
-    """Make poses and covariances those of the images."""
+    """Set poses and covariances to those of the images."""
     nothing = (np.nan,) * SPREAD
     table = np.array([(*image.pose, *(image.covariance or nothing)) for image in images])
     ids = np.array([image.id for image in images], dtype=np.int64)
@@ -203,7 +198,7 @@ def write_places(connection: sqlite3.Connection, images: Sequence[Image]) -> Non
 
 
 def delete_images(connection: sqlite3.Connection, images: Sequence[Image]) -> None:
-    """Remove the memories and everything that hangs on them."""
+    """Remove the memories and all their rows."""
     text_index.remove(connection, [image.id for image in images])
     ids = [(image.id,) for image in images]
     ranges = [(SLOTS * image.id, SLOTS * image.id + SLOTS - 1) for image in images]
@@ -215,7 +210,7 @@ def delete_images(connection: sqlite3.Connection, images: Sequence[Image]) -> No
 
 
 def insert_images(connection: sqlite3.Connection, slots: dict[str, Slot], images: Sequence[Image]) -> None:
-    """Put removed memories back, to the last bit."""
+    """Restore removed memories, bit for bit."""
     for image in images:
         write_vectors(connection, slots, image)
     connection.executemany(
@@ -231,7 +226,7 @@ def insert_images(connection: sqlite3.Connection, slots: dict[str, Slot], images
 
 
 def write_vectors(connection: sqlite3.Connection, slots: dict[str, Slot], image: Image) -> None:
-    """Make the vectors of a memory those of the image."""
+    """Write the vectors of an image."""
     for name, blob in image.vectors.items():
         slot = add_slot(connection, slots, name, len(blob) // 2).number
         key = SLOTS * image.id + slot
@@ -239,12 +234,12 @@ def write_vectors(connection: sqlite3.Connection, slots: dict[str, Slot], image:
 
 
 def slot_bits(slots: Mapping[str, Slot], image: Image) -> int:
-    """The encoders that a memory has vectors of, whose slots exist."""
-    return signed(sum(1 << slots[name].number for name in image.vectors))
+    """Return the bits of the encoders with a vector; their slots exist."""
+    return to_signed(sum(1 << slots[name].number for name in image.vectors))
 
 
-def signed(bits: int) -> int:
-    """64 bits as the number that SQLite keeps."""
+def to_signed(bits: int) -> int:
+    """Return 64 bits as the signed number that SQLite stores."""
     return bits - (1 << 64) if bits >> 63 else bits
 
 
@@ -254,19 +249,19 @@ def replace_images(
     before: Sequence[Image],
     after: Sequence[Image],
 ) -> None:
-    """Change memories from one image to another, touching only what differs; access counts stay."""
+    """Change memories from one image to another, touching only differences; access counts stay."""
     assign = f"UPDATE memory SET {', '.join(name + ' = ?' for name in SCALARS)} WHERE id = ?"
     assign_texts = f"UPDATE body SET {', '.join(name + ' = ?' for name in TEXTS)} WHERE id = ?"
     for old, new in zip(before, after, strict=True):
-        said, says = ((i.scalars[LABEL], i.texts[CAPTION]) for i in (old, new))
-        if said != says:
+        words, new_words = ((i.scalars[LABEL], i.texts[CAPTION]) for i in (old, new))
+        if words != new_words:
             text_index.remove(connection, [old.id])
         if old.scalars != new.scalars:
             connection.execute(assign, (*new.scalars, new.id))
         if old.texts != new.texts:
             connection.execute(assign_texts, (*new.texts, new.id))
-        if said != says:
-            text_index.add(connection, [(new.id, *says)])
+        if words != new_words:
+            text_index.add(connection, [(new.id, *new_words)])
         if old.vectors != new.vectors:
             low = SLOTS * old.id
             connection.execute("DELETE FROM vector WHERE key BETWEEN ? AND ?", (low, low + SLOTS - 1))
@@ -283,7 +278,7 @@ def replace_images(
 
 
 def read_vectors(connection: sqlite3.Connection, ids: Sequence[int], slot: Slot) -> Vectors:
-    """Those of the ids that have a vector, in the order of the ids."""
+    """Return the existing vectors of the ids, in their order."""
     kept: list[int] = []
     blobs: list[bytes] = []
     for chunk in chunks(ids):
@@ -299,7 +294,7 @@ def read_vectors(connection: sqlite3.Connection, ids: Sequence[int], slot: Slot)
 
 
 def scan_vectors(connection: sqlite3.Connection, slot: Slot, *, after_id: int, limit: int) -> Vectors:
-    """Vectors of one slot in the order of their ids."""
+    """Return vectors of one slot in order of their ids."""
     rows = connection.execute(
         f"SELECT key, half FROM vector WHERE key >= ? AND key % {SLOTS} = ? ORDER BY key LIMIT ?",
         (SLOTS * (after_id + 1), slot.number, limit),
@@ -310,7 +305,7 @@ def scan_vectors(connection: sqlite3.Connection, slot: Slot, *, after_id: int, l
 def scan_columns(
     connection: sqlite3.Connection, *, after_id: int = 0, limit: int = -1, ids: Sequence[int] | None = None
 ) -> Columns:
-    """Columns of memories in the order of their ids: a stretch, or those of ``ids`` that are there."""
+    """Return columns by rising id: a range, or the existing ones of ``ids``."""
     select = (
         "SELECT m.id, m.time_ns, m.confidence, m.reward, m.importance, m.marked, m.count,"
         " m.access_count, coalesce(m.accessed_ns, m.time_ns), m.map_id, m.label, m.kind, m.state FROM "
@@ -331,9 +326,9 @@ def scan_columns(
 
 @cache
 def selection(layout: Layout) -> str:
-    """Return a SELECT of the key, what a checksum covers, and the checksum.
+    """Return a SELECT of the key, the columns of the checksum, and the checksum.
 
-    It is to be followed by conditions on ``t``.
+    Append conditions on ``t``.
     """
     parts = [f"coalesce(t.{name}, {checksums.NO_NUMBER})" for name in layout.numbers]
     parts += [
@@ -345,7 +340,7 @@ def selection(layout: Layout) -> str:
 
 
 def renew(connection: sqlite3.Connection, layout: Layout, keys: Sequence[int]) -> None:
-    """Give rows that were changed within this transaction their checksums."""
+    """Recompute the checksums of rows changed within this transaction."""
     select = selection(layout)
     if len(keys) <= 2:
         rows = [
@@ -359,7 +354,7 @@ def renew(connection: sqlite3.Connection, layout: Layout, keys: Sequence[int]) -
 
 
 def note_parts(connection: sqlite3.Connection, layout: Layout, keys: Sequence[int]) -> None:
-    """Note in rows which further rows belong to them."""
+    """Record in rows which further rows belong to them."""
     some = "IN (SELECT value FROM json_each(?))"
     if layout is checksums.MEMORY:
         connection.execute(

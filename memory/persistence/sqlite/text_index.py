@@ -1,9 +1,9 @@
-"""The text index of a store in a file: FTS5 over the terms of labels and captions.
+"""Text index of a store in a file: FTS5 over the terms of labels and captions.
 
-FTS5 cuts ASCII text as :func:`memory.terms.terms` does. Of other text the table ``folded`` holds
-the terms, parted by spaces, and the view ``text_source`` gives these in place of what was written. So the
-index can be rebuilt with SQL alone, and what was indexed is known when it has to be removed. Every function
-works within the caller's transaction.
+FTS5 splits ASCII text like :func:`memory.terms.terms`. For other text the table ``folded`` holds the terms,
+separated by spaces, and the view ``text_source`` shows these instead of the original. So SQL alone can
+rebuild the index, and the indexed text is known when it has to be removed. Every function runs within the
+caller's transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DELETE = (
     "INSERT INTO words (words, rowid, label, caption)"
     " SELECT 'delete', id, label, caption FROM text_source WHERE id = ?"
 )
-#: What ``folded`` should hold, by the function that :func:`teach` gives a connection.
+#: Expected content of ``folded``, with the function of :func:`register_function`.
 FOLD = (
     "SELECT id, label, caption FROM (SELECT m.id AS id, indexed(m.label) AS label,"
     " indexed(b.caption) AS caption, m.label AS was_label, b.caption AS was_caption"
@@ -42,42 +42,42 @@ def add(connection: sqlite3.Connection, rows: Iterable[tuple[int, str, str]]) ->
 
 
 def remove(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
-    """Take memories out of the index; their rows must still be there, as they were indexed."""
+    """Remove memories from the index; their rows must still be as indexed."""
     keys = [(id,) for id in ids]
     connection.executemany(_DELETE, keys)
     connection.executemany("DELETE FROM folded WHERE id = ?", keys)
 
 
 def rebuild(connection: sqlite3.Connection) -> None:
-    """Make the index anew of labels and captions."""
-    teach(connection)
+    """Rebuild the index from labels and captions."""
+    register_function(connection)
     connection.execute("DELETE FROM folded")
     connection.execute(f"INSERT INTO folded (id, label, caption) {FOLD}")
     connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
 
 
-def differing(connection: sqlite3.Connection, most: int) -> list[int]:
-    """Ids whose row of ``folded`` is not that of their texts, the first of them."""
-    teach(connection)
+def find_mismatches(connection: sqlite3.Connection, most: int) -> list[int]:
+    """Return the first ids whose row of ``folded`` does not match their texts."""
+    register_function(connection)
     held = "SELECT id, label, caption FROM folded"
     sql = f"SELECT id FROM ({FOLD} EXCEPT {held}) UNION SELECT id FROM ({held} EXCEPT {FOLD}) LIMIT ?"
     return [id for (id,) in connection.execute(sql, (most,))]
 
 
-def teach(connection: sqlite3.Connection) -> None:
-    """Give a connection the SQL function ``indexed``."""
+def register_function(connection: sqlite3.Connection) -> None:
+    """Register the SQL function ``indexed``."""
     connection.create_function("indexed", 1, indexed, deterministic=True)
 
 
 def expression(connection: sqlite3.Connection, text: str, *, any_word: bool = False) -> str | None:
-    """An FTS5 expression for the words of a text, each in all its forms that the store has.
+    """Return an FTS5 expression for the words of a text, each in all its forms in the store.
 
     Returns:
-        ``None`` where nothing could be looked up.
+        The expression, or ``None`` if there is nothing to look up.
     """
     found = {}
     for word in dict.fromkeys(text.split()):
-        # Terms hold letters, digits and their marks: nothing of the user's is syntax.
+        # Terms hold only letters, digits and marks, so user text is never syntax.
         phrase = " ".join(terms(word))
         if phrase:
             quoted = f'"{phrase}"'

@@ -1,4 +1,4 @@
-"""Backups, and erasing for privacy: no byte of what was removed stays in the files of the store."""
+"""Backup, and erasure for privacy: no byte of removed memories stays in the files."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from memory.persistence.sqlite.connection import is_failed_write, transaction, t
 from memory.persistence.sqlite.files import FILE_NAME, make_folder
 from sparse_core.common.files import replacing, sync
 
-#: Pages that are copied between two reports of progress: 4 MiB.
+#: Pages copied between two reports of progress: 4 MiB.
 STEP_PAGES = 1024
-#: Said while an erasure is not finished.
-WAITS = "memories were removed, but their old bytes are still in the files until they can be written anew"
+#: Remark while an erasure is unfinished.
+WAITS = "memories were removed, but their old bytes stay in the files until the database is rewritten"
 
 
 def copy_store(
@@ -30,32 +30,32 @@ def copy_store(
 ) -> Path:
     """Copy what a read transaction sees into a new store.
 
-    The database is written under another name, and gets its own when it and everything beside it are on the
-    disk: a folder with ``memory.db`` is a whole copy.
+    The database is written under another name, and renamed once it and all files beside it are durable. A
+    folder with ``memory.db`` is therefore a complete copy.
 
     Args:
-        source: within a read transaction: the writer goes on meanwhile and does not disturb the copy.
-        folder: of the copy, made where there is none; holds no store yet.
-        progress: told how far it is.
-        beside: contents of further files by name; those of the same name are replaced.
+        source: connection within a read transaction; the writer may continue and does not disturb the copy.
+        folder: folder of the copy, created if needed; it must not hold a store.
+        progress: called with the pages copied and their total.
+        beside: contents of further files by name; existing ones are replaced.
 
     Returns:
-        The file, which is there only once all is complete and on the disk.
+        The file of the copy.
 
     Raises:
-        FileExistsError: there is a store.
-        StoreFullError: no room for the copy.
+        FileExistsError: the folder holds a store.
+        StoreFullError: there is no space for the copy.
         StoreError: the copy cannot be written for another reason.
     """
     make_folder(folder)
     file = folder / FILE_NAME
     if file.exists() or Path(f"{file}-wal").exists():
-        raise FileExistsError(f"{file} exists: a backup goes into a folder without a store")
+        raise FileExistsError(f"{file} exists. Choose a backup folder without a store")
     fresh = folder / f"{FILE_NAME}.new"
-    # Of a copy that was interrupted: SQLite would play such a journal back into the new file.
+    # Remove leftovers of an interrupted copy: SQLite would apply such a journal to the new file.
     for left in (fresh, Path(f"{fresh}-journal")):
         left.unlink(missing_ok=True)
-    source.execute("SELECT count(*) FROM meta").fetchone()  # The moment that is copied.
+    source.execute("SELECT count(*) FROM meta").fetchone()  # Fixes the moment that is copied.
 
     def report(status: int, remaining: int, total: int) -> None:
         if progress is not None:
@@ -69,7 +69,7 @@ def copy_store(
         for left in (fresh, Path(f"{fresh}-journal")):
             left.unlink(missing_ok=True)
         if isinstance(error, sqlite3.Error) and is_failed_write(error):
-            # Only the copy is written: callers would name the store that is copied.
+            # Name the copy, because callers would name the source.
             raise translate(error, file) from error
         raise
     target.close()
@@ -77,7 +77,7 @@ def copy_store(
     for name, content in (beside or {}).items():
         with replacing(folder / name) as temporary:
             temporary.write_bytes(content)
-    # Before the database appears in it.
+    # Sync the other files before the database appears.
     sync(folder)
     os.replace(fresh, file)
     sync(folder)
@@ -85,38 +85,38 @@ def copy_store(
 
 
 def scrub(connection: sqlite3.Connection) -> None:
-    """Write the whole database anew, without what was removed, and empty the write-ahead log.
+    """Rewrite the whole database without removed rows, and empty the write-ahead log.
 
-    Deleted bytes survive in free pages, in the gaps of pages, in segments of the text index and in the log.
-    The indexes over words and places are built anew, ``VACUUM`` copies the rows that are left into fresh
-    pages (this needs room for a second copy of the database), and the log is copied and cut to nothing. What
-    a file system or a flash disk keeps of blocks that it was given back is beyond a program's reach.
+    Deleted bytes survive in free pages, gaps of pages, segments of the text index, and the log. So the
+    indexes over words and places are rebuilt, ``VACUUM`` copies the remaining rows into new pages (which
+    needs space for a second copy), and the log is copied and truncated. Blocks that a file system or flash
+    disk keeps are out of reach.
 
     Raises:
-        EraseError: a reader kept the log from being cut, or there is no room; the request stays noted, and is
-            carried out by the next call or when the store is next opened for writing.
+        EraseError: a reader prevented the truncation, or there is no space. The request stays recorded, and
+            the next call or opening for writing carries it out.
     """
     try:
-        _write_anew(connection)
+        _rewrite(connection)
     except sqlite3.OperationalError as error:
         raise EraseError(
-            f"removed, but the database cannot be written anew, which needs room for a second copy ({error}):"
-            " old bytes stay in the files until it is; make room and call scrub(), or open the store again"
+            "memories were removed, but their old bytes stay in the files: rewriting the database needs"
+            f" space for a second copy ({error}). Free space, then call scrub() or open the store again"
         ) from error
     busy = checkpoint(connection)
     if not busy:
         meta.delete(connection, meta.ERASURE)
-        # The note that it is done is in the log now, and nothing else.
+        # The log now holds only the note that the erasure is done.
         busy = checkpoint(connection)
     if busy:
         raise EraseError(
-            "removed, but a reader still holds the write-ahead log with the old bytes: let readers finish and"
-            " call scrub()"
+            "memories were removed, but a reader still holds the write-ahead log with their old bytes."
+            " Let readers finish, then call scrub()"
         )
 
 
-def _write_anew(connection: sqlite3.Connection) -> None:
-    """All that is left into fresh pages."""
+def _rewrite(connection: sqlite3.Connection) -> None:
+    """Rebuild the indexes, and copy the remaining rows into new pages."""
     with transaction(connection):
         text_index.rebuild(connection)
         places.rebuild(connection, meta.read_number(connection, meta.PLACED))
@@ -124,11 +124,11 @@ def _write_anew(connection: sqlite3.Connection) -> None:
 
 
 def scrub_now(connection: sqlite3.Connection) -> str | None:
-    """Finish an erasure that was interrupted, if that can be done at once; otherwise say why not.
+    """Finish an interrupted erasure if possible without waiting; otherwise return the reason.
 
-    A store can be opened whatever is in the way: no room for a second copy, or a reader.
+    The store can be opened without space for a second copy, or while a reader is in the way.
     """
-    if not is_pending(connection):
+    if not has_pending_erasure(connection):
         return None
     try:
         with _without_waiting(connection):
@@ -140,7 +140,7 @@ def scrub_now(connection: sqlite3.Connection) -> str | None:
 
 @contextlib.contextmanager
 def _without_waiting(connection: sqlite3.Connection) -> Iterator[None]:
-    """Locks of others are errors at once."""
+    """Treat locks of others as errors at once."""
     (waits_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
     connection.execute("PRAGMA busy_timeout = 0")
     try:
@@ -150,20 +150,20 @@ def _without_waiting(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def checkpoint(connection: sqlite3.Connection) -> bool:
-    """Move the write-ahead log into the database and cut it to nothing; whether a reader forbade it."""
+    """Move the write-ahead log into the database and truncate it; return True if a reader prevented it."""
     return bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
 
 
 def tidy(connection: sqlite3.Connection) -> bool:
-    """The same without waiting for readers, whom it leaves alone: they keep the log that they read from.
+    """Truncate the log like :func:`checkpoint`, without waiting for readers; they keep their log.
 
-    Nor is anything else an error here, a full disk as little: the log is copied another time.
+    Other errors, such as a full disk, are ignored too, because the log can be copied later.
     """
     with contextlib.suppress(sqlite3.Error), _without_waiting(connection):
         return checkpoint(connection)
     return True
 
 
-def is_pending(connection: sqlite3.Connection) -> bool:
-    """Whether an erasure was interrupted."""
+def has_pending_erasure(connection: sqlite3.Connection) -> bool:
+    """Return True if an erasure was interrupted."""
     return meta.read(connection, meta.ERASURE) is not None

@@ -1,4 +1,4 @@
-"""The one connection that writes, and what goes with each of its transactions."""
+"""Writing connection of a SQLite store, and its work for each transaction."""
 
 from __future__ import annotations
 
@@ -14,15 +14,7 @@ from memory.persistence.sqlite.lock import Acknowledgement, WriterLock
 
 
 class SqliteWriter(Writer):
-    """Commits to a file, and notes how far the store came.
-
-    Args:
-        connection: to write to.
-        file: of the store.
-        identity: of the file that was opened.
-        counters: as the file has them; follow.
-        lock: of the process that writes, or ``None``.
-    """
+    """Writer to a file that records the store's progress."""
 
     connection: sqlite3.Connection
 
@@ -42,29 +34,29 @@ class SqliteWriter(Writer):
         self._store = str(meta.read(connection, meta.STORE))
 
     def begin(self) -> None:
-        """Before anything is written: the file is the one that was opened, and sights do not wait longer."""
+        """Check that the file is still the opened one, then write the pending observations."""
         if not files.is_same(self._name, self._identity):
             raise StoreError(
-                f"{self._file} was replaced, renamed or removed while it was open: nothing of this operation"
+                f"{self._file} was replaced, renamed or removed while it was open. Nothing of this operation"
                 " was kept; close the store and open it again"
             )
         super().begin()
 
-    def committed(self) -> None:
-        """Note what is on the disk, for who opens the store next."""
-        super().committed()
+    def after_commit(self) -> None:
+        """Record the progress for the next opening."""
+        super().after_commit()
         if self._lock is not None:
             self._lock.acknowledge(self._now())
 
-    def came_to(self) -> Acknowledgement:
-        """How far this store came, as far as that is known."""
-        left = None if self._lock is None else self._lock.left
+    def latest_acknowledgement(self) -> Acknowledgement:
+        """Return the latest known progress of this store."""
+        left = None if self._lock is None else self._lock.last_acknowledgement
         if left is None or left.store != self._store or left.generation < self.counters.generation:
             return self._now()
         return left
 
-    def renewed(self) -> None:
-        """Another database took the place of the file: read what it has."""
+    def reload(self) -> None:
+        """Read the state of a database that replaced the file's content."""
         self.counters.read(self.connection)
         self._store = str(meta.read(self.connection, meta.STORE))
 

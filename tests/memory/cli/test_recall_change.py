@@ -86,7 +86,7 @@ def test_add(recall: Recall, store: Path) -> None:
         (["--embedding", "[1, 2]"], "2 numbers"),
         (["--embedding", "[1, 2"], "--embedding [1, 2: "),
         (["--confidence", "2"], "confidence must be from 0 to 1"),
-        (["--time", "soon"], "'soon' is no time"),
+        (["--time", "soon"], "'soon'"),
     ],
 )
 def test_bad_add(recall: Recall, store: Path, options: list[str], message: str) -> None:
@@ -157,7 +157,7 @@ def test_secure_with_yes(recall: Recall, store: Path) -> None:
     assert count(store) == 3
     refused = recall("undo", store, done.json["operation"])
     assert refused.status == 2
-    assert "was erased for good" in refused.remarks
+    assert "was erased" in refused.remarks
 
 
 def test_visits_are_shown(recall: Recall, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_check_of_a_damaged_file_and_of_nothing(recall: Recall, store: Path) -> 
     file.write_bytes(file.read_bytes()[:5000])
     done = recall("check", store, "--json")
     assert (done.status, done.json["ok"]) == (1, False)
-    assert "cut off" in done.json["problems"][0]
+    assert "truncated" in done.json["problems"][0]
     assert "no such folder" in recall("check", store / "deeper").remarks
     assert recall("check", store.parent).status == 2
 
@@ -251,4 +251,4 @@ def test_backup(recall: Recall, store: Path, tmp_path: Path) -> None:
     assert recall("query", "copy", "--text", "red").output.count("red mug") == 1
     again = recall("backup", store, tmp_path / "copy")
     assert again.status == 2
-    assert "a backup goes into a folder without a store" in again.remarks
+    assert "backup folder without a store" in again.remarks

@@ -30,7 +30,7 @@ def test_detections_with_rows_of_poses(recall: Recall, store: Path, tmp_path: Pa
     arguments = ("import", store, "detections.jsonl", "--poses", "poses.txt", "--map", "street")
     missing = recall(*arguments)
     assert missing.status == 2
-    assert "detections.jsonl:1: no time: timestamp_ns is null" in missing.remarks
+    assert "detections.jsonl:1: the frame has no time" in missing.remarks
     done = recall(*arguments, "--start", "2026-03-01", "--rate", 2, "--json")
     assert done.json["files"][0]["memories"] == 2
     hits = recall("query", store, "--map", "street", "--json").json["hits"]
@@ -140,9 +140,9 @@ def test_parquet_without_vectors(recall: Recall, store: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["a.txt"], "cannot tell the format by the suffix"),
+        (["a.txt"], "unknown suffix"),
         (["-", "--json"], "--json and - both want standard output"),
-        (["-", "--format", "parquet"], "Parquet is no text"),
+        (["-", "--format", "parquet"], "Parquet is binary"),
         (["a.jsonl", "--origin", "1", "2"], "--origin takes two or three numbers, for GeoJSON"),
         (["a.geojson", "--origin", "1"], "--origin takes two or three numbers"),
         (["a.jsonl", "--near", "1", "2"], "--near and --radius belong together here"),

@@ -61,7 +61,7 @@ def test_a_store_put_back_is_refused(recall: Recall, store: Path, shared: Path, 
     recall("add", store, "--label", "fork")
     refused = recall("sync", store, shared)
     assert refused.status == 2
-    assert "--forked goes on from there" in refused.remarks
+    assert "--forked" in refused.remarks
     assert recall("sync", store, shared, "--forked").output == "sent as store: 1 memory new, 4 changed\n"
 
 
@@ -73,7 +73,7 @@ def test_a_store_put_back_is_refused(recall: Recall, store: Path, shared: Path, 
         (("store",), "something is missing"),
         (("store", "shared", "--limit-rate", "5"), "--limit-rate is for a service"),
         (("store", "http://127.0.0.1:9", "--limit-rate", "0"), "--limit-rate must be above 0"),
-        (("store", "http://127.0.0.1:9"), "http://127.0.0.1:9 cannot be reached"),
+        (("store", "http://127.0.0.1:9"), "cannot reach http://127.0.0.1:9"),
         (("store", "shared", "--batch", "0"), "--batch must be at least 1"),
         (("store", "shared", "--follow", "0"), "--follow must be above 0"),
     ],
@@ -112,7 +112,7 @@ def test_a_service(
 ) -> None:
     refused = recall("sync", store, service)
     assert refused.status != 0
-    assert "refuses" in refused.remarks
+    assert "refused" in refused.remarks
     monkeypatch.setenv("RECALL_TOKEN", "secret")
     start = time.monotonic()
     done = recall("sync", store, service, "--pull", "--batch", "2", "--limit-rate", "8")

@@ -25,7 +25,7 @@ FRAME: dict[str, Any] = {
 }
 
 
-def posed(*poses: Pose) -> Poses:
+def make_poses(*poses: Pose) -> Poses:
     return Poses(Path("poses.txt"), list(poses), None)
 
 
@@ -60,7 +60,7 @@ def test_without_poses_at_the_origin() -> None:
 def test_in_the_map() -> None:
     """The corners of the box, moved by the pose, are the corners of the box of the memory."""
     pose = Pose(turned(2.0, 100.0, -50.0, 1.0), covariance=np.eye(3), map_id="city")
-    options = DetectionOptions(poses=posed(Pose(), pose))
+    options = DetectionOptions(poses=make_poses(Pose(), pose))
     for box, memory in zip(FRAME["boxes"], memories_from_frame(FRAME, 1, options), strict=True):
         x, y, z, length, width, height, yaw = box
         corners = np.array([[a, b, c, 1] for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)]) * 0.5
@@ -97,12 +97,12 @@ def test_a_frame_says_itself_what_is_too_low() -> None:
 
 def test_times() -> None:
     silent = FRAME | {"timestamp_ns": None}
-    options = DetectionOptions(poses=posed(Pose(), Pose(time_ns=7)))
+    options = DetectionOptions(poses=make_poses(Pose(), Pose(time_ns=7)))
     assert memories_from_frame(FRAME, 1, options)[0].time_ns == 50
     assert memories_from_frame(silent, 1, options)[0].time_ns == 7
     counted = DetectionOptions(start_ns=1000, rate_hz=10.0)
     assert memories_from_frame(silent, 3, counted)[0].time_ns == 1000 + 300_000_000
-    with pytest.raises(ValueError, match="no time: timestamp_ns is null and the pose has none"):
+    with pytest.raises(ValueError, match="no time"):
         memories_from_frame(silent, 0, DetectionOptions())
     empty = silent | {"boxes": [], "scores": [], "labels": []}
     assert memories_from_frame(empty, 0, DetectionOptions()) == []
@@ -119,7 +119,7 @@ def test_times_that_are_no_dates_are_counted_from_a_start() -> None:
     date = FRAME | {"timestamp_ns": 1_500_000_000 * 10**9}
     assert memories_from_frame(date, 2, start)[0].time_ns == 1_500_000_000 * 10**9
     posed_frame = FRAME | {"timestamp_ns": None}
-    relative = DetectionOptions(start_ns=10**18, poses=posed(Pose(), Pose(time_ns=7)))
+    relative = DetectionOptions(start_ns=10**18, poses=make_poses(Pose(), Pose(time_ns=7)))
     assert memories_from_frame(posed_frame, 0, relative)[0].time_ns == 10**18 + 7
 
 

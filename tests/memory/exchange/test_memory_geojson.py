@@ -14,7 +14,7 @@ from memory.exchange.geojson import Origin, write_geojson
 from memory.types import Memory
 
 
-def written(memories: list[Memory], origin: Origin | None = None) -> dict[str, Any]:
+def write(memories: list[Memory], origin: Origin | None = None) -> dict[str, Any]:
     stream = io.StringIO()
     assert write_geojson(stream, [memories[:1], memories[1:]], origin=origin) == len(memories)
     found: dict[str, Any] = json.loads(stream.getvalue())
@@ -36,7 +36,7 @@ def earth_centred(longitude_deg: float, latitude_deg: float) -> np.ndarray:
 
 def test_metres_say_so() -> None:
     merged = Memory(time_ns=1, position=(1, 2, 3), id=5, label="Car", count=2, visits=((0, 10**9, 2),))
-    found = written([merged, Memory(time_ns=2)])
+    found = write([merged, Memory(time_ns=2)])
     assert found["coordinates"] == "metres in the map frame, not degrees"
     first, second = found["features"]
     assert (first["type"], first["id"]) == ("Feature", 5)
@@ -48,7 +48,7 @@ def test_metres_say_so() -> None:
 
 
 def test_no_memories() -> None:
-    assert written([])["features"] == []
+    assert write([])["features"] == []
 
 
 @pytest.mark.parametrize("latitude", [-70.0, 0.0, 49.0])
@@ -56,7 +56,7 @@ def test_no_memories() -> None:
 def test_degrees(latitude: float, heading: float) -> None:
     origin = Origin(latitude, 8.4, heading)
     x, y = 300.0, -400.0
-    (feature,) = written([Memory(time_ns=1, position=(x, y, 7.0))], origin)["features"]
+    (feature,) = write([Memory(time_ns=1, position=(x, y, 7.0))], origin)["features"]
     assert feature["properties"]["z_m"] == 7.0
     longitude_deg, latitude_deg = feature["geometry"]["coordinates"]
     moved = earth_centred(longitude_deg, latitude_deg) - earth_centred(8.4, latitude)

@@ -115,12 +115,12 @@ def test_bad_lines_can_be_left_out_and_corrected_later(database: SqliteDatabase,
     ("line", "message"),
     [
         (b"\xff\xfe", "not UTF-8 text"),
-        (b"{'time_ns': 1}", "no JSON"),
-        (b'{"time_ns": 1', "no JSON"),
-        (b'{"time_ns": NaN}', "NaN is no number in JSON"),
+        (b"{'time_ns': 1}", "not valid JSON"),
+        (b'{"time_ns": 1', "not valid JSON"),
+        (b'{"time_ns": NaN}', "NaN"),
         (b"17", "expected a JSON object, got int"),
-        (b"[" * 100_000, "no JSON"),
-        (b'{"time_ns": 1, "embedding": [1, 2, 3]}', "embedding has 3 numbers, the store's have 2"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b'{"time_ns": 1, "embedding": [1, 2, 3]}', "embedding has 3 numbers"),
         (b'{"time_ns": 1, "label": "\\ud800"}', "label is not valid Unicode"),
         (b'{"time_ns": 99999999999999999999}', "time_ns must fit into 64 bits"),
     ],
@@ -176,7 +176,7 @@ def test_the_format_by_looking(tmp_path: Path) -> None:
         open_source(tmp_path)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.integers(1, 5), st.booleans()), min_size=1, max_size=6),
     st.sets(st.integers(1, 12), max_size=3),

@@ -76,7 +76,7 @@ def test_only_what_matters_is_kept_and_why_is_counted(store: MemoryStore, tmp_pa
     assert report.why_not[DISPLACED] >= 1
     assert json.dumps(report.to_json())
     told = store.explain(ordinary.id)  # type: ignore[arg-type]
-    assert "imported from a.jsonl, lines 1 to 3, of which only what matters" in told.reasons[0]
+    assert "imported from a.jsonl, lines 1 to 3; observed" in told.reasons[0]
 
 
 def test_as_observing_itself(store: MemoryStore, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from memory.errors import DataError
 from memory.exchange import import_source, open_source
 from memory.exchange.detections import DetectionOptions
 from memory.exchange.track_lines import TrackLines
-from memory.merging.tracked import TRACKS
+from memory.merging.tracks import TRACKS
 from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter
 from memory.types import Memory
@@ -56,7 +56,7 @@ def path(tmp_path: Path) -> Path:
     return write(tmp_path / "drive" / "detections.jsonl", frames(60))
 
 
-def held(store: MemoryStore) -> list[Memory]:
+def all_memories(store: MemoryStore) -> list[Memory]:
     return store.find(Filter(), newest_first=False)
 
 
@@ -71,7 +71,7 @@ def test_a_memory_a_track(path: Path, tmp_path: Path) -> None:
         report = import_source(database, source)
         assert (report.lines, report.memories) == (60, 7)
     with MemoryStore.open(tmp_path / "store") as store:
-        found = held(store)
+        found = all_memories(store)
     assert names(found) == ["1", "10", "11", "12", "13", "14", "15"]
     (moved,) = (one for one in found if one.kind == "event")
     assert moved.caption == "car moved 59 m in 6 s, from (5, -3) to (64, -3)"
@@ -91,13 +91,13 @@ def test_a_row_without_a_sight_is_none(tmp_path: Path) -> None:
     with SqliteDatabase.open(tmp_path / "store", create=True, dim=2) as database:
         import_source(database, open_source(path))
     with MemoryStore.open(tmp_path / "store") as store:
-        (moved,) = (one for one in held(store) if one.kind == "event")
+        (moved,) = (one for one in all_memories(store) if one.kind == "event")
     assert moved.count == 15
 
 
 def counts(folder: Path) -> list[tuple[str, int]]:
     with MemoryStore.open(folder) as store:
-        return sorted((one.kind, one.count) for one in held(store))
+        return sorted((one.kind, one.count) for one in all_memories(store))
 
 
 def test_what_a_file_has_grown_by(path: Path, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_what_a_file_has_grown_by(path: Path, tmp_path: Path) -> None:
     assert len(apart) == len(whole) + 2
     with MemoryStore.open(tmp_path / "store") as store:
         store.consolidate()
-        joined = held(store)
+        joined = all_memories(store)
     assert [one for one in counts(tmp_path / "store") if one[0] == "object"] == [
         one for one in whole if one[0] == "object"
     ]
@@ -134,9 +134,9 @@ def test_two_drives_to_one_map(path: Path, tmp_path: Path) -> None:
         for one in (path, other, path, other):
             import_source(database, open_source(one))
     with MemoryStore.open(tmp_path / "store") as store:
-        assert len(held(store)) == 14
+        assert len(all_memories(store)) == 14
         store.consolidate()
-        found = held(store)
+        found = all_memories(store)
     # The six that stood are there twice as often seen; the one that drove along did so twice.
     assert (
         sorted((one.kind, len(one.payload[TRACKS])) for one in found)
@@ -158,14 +158,16 @@ def test_the_command(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["import", store, str(path), "--recording", "monday", "--observe", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["files"][0]["known_lines"] == 60
     with MemoryStore.open(store) as opened:
-        assert {name.partition("/")[0] for one in held(opened) for name in one.payload[TRACKS]} == {"monday"}
+        assert {name.partition("/")[0] for one in all_memories(opened) for name in one.payload[TRACKS]} == {
+            "monday"
+        }
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"track_id": [1, 1, 2]}, "track_id must be a list of 2 numbers"),
-        ({"track_id": [1, 1]}, "a number comes twice in one frame"),
+        ({"track_id": [1, 1]}, "repeat"),
         ({"track_id": [1, "x"]}, r"track_id\[1\]"),
         ({"missed_s": [0.0]}, "missed_s must be a list of 2 numbers"),
         ({"timestamp_ns": 5}, "time_ns must not go backwards"),

@@ -66,9 +66,9 @@ def test_poses_of_the_camera(tmp_path: Path) -> None:
         ("1 2 3", "expected 12 finite numbers, .* got 3"),
         ("1 2 x", "expected 12 numbers or a JSON object"),
         (ROW.format(x="nan"), "expected 12 finite numbers"),
-        ("2 0 0 0 0 1 0 0 0 0 1 0", "no rotation"),
-        ("1 0 0 0 0 1 0 0 0 0 -1 0", "no rotation"),
-        ({"frame": "2", "x": 0, "y": 0, "yaw": 0}, "rows of numbers and JSON objects are mixed"),
+        ("2 0 0 0 0 1 0 0 0 0 1 0", "not a rotation"),
+        ("1 0 0 0 0 1 0 0 0 0 -1 0", "not a rotation"),
+        ({"frame": "2", "x": 0, "y": 0, "yaw": 0}, "mixes"),
     ],
 )
 def test_bad_rows(tmp_path: Path, line: object, message: str) -> None:
@@ -80,16 +80,16 @@ def test_bad_rows(tmp_path: Path, line: object, message: str) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"frame": ', "no JSON"),
-        ("[1]", "mixed"),
+        ('{"frame": ', "not valid JSON"),
+        ("[1]", "mixes"),
         ({"frame": "1", "x": 0, "y": 0}, "field 'yaw' is missing"),
         ({"x": 0, "y": 0, "yaw": 0}, "field 'frame' is missing"),
         ({"frame": "1", "x": "0", "y": 0, "yaw": 0}, "x, y, z and yaw must be numbers"),
         ({"frame": "1", "x": 0, "y": 0, "yaw": 0, "roll": 1}, "unknown field 'roll'"),
         ({"frame": "000000", "x": 0, "y": 0, "yaw": 0}, "frame '000000' has a pose already"),
         ({"frame": "1", "x": 0, "y": 0, "yaw": 0, "covariance": [1]}, "covariance must have shape"),
-        ({"frame": "1", "x": 0, "y": 0, "yaw": 0, "time": "noon"}, "'noon' is no time"),
-        ('{"frame": "1", "x": NaN, "y": 0, "yaw": 0}', "NaN is no number in JSON"),
+        ({"frame": "1", "x": 0, "y": 0, "yaw": 0, "time": "noon"}, "'noon'"),
+        ('{"frame": "1", "x": NaN, "y": 0, "yaw": 0}', "NaN"),
     ],
 )
 def test_bad_objects(tmp_path: Path, line: object, message: str) -> None:
@@ -99,7 +99,7 @@ def test_bad_objects(tmp_path: Path, line: object, message: str) -> None:
 
 
 def test_no_pose_and_no_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no pose"):
+    with pytest.raises(DataError, match="no pose"):
         read_poses(write(tmp_path / "poses.txt", ""))
     with pytest.raises(DataError, match="cannot read the file"):
         read_poses(tmp_path / "missing.txt")

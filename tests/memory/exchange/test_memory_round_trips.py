@@ -92,7 +92,7 @@ def test_json(memory: Memory) -> None:
     assert_same(memory_from_record(json.loads(text), {"default": 4}), memory)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(memories, max_size=5))
 def test_parquet(kept: list[Memory]) -> None:
     with tempfile.TemporaryDirectory() as folder:

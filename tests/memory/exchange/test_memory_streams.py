@@ -69,13 +69,13 @@ def test_the_first_line_tells_sort_and_length(database: SqliteDatabase) -> None:
 def test_a_line_without_end_is_not_held(monkeypatch: pytest.MonkeyPatch, database: SqliteDatabase) -> None:
     monkeypatch.setattr(jsonl, "MOST_BYTES", 30)
     source = open_stream(io.BytesIO(lines(1) + b'"' + b"x" * 100), "standard input")
-    with pytest.raises(DataError, match="standard input:2: a line of more than 30 bytes"):
+    with pytest.raises(DataError, match=r"standard input:2: .*30 bytes"):
         import_source(database, source)
     assert database.count(EVERYTHING) == 1
 
 
 def test_a_line_that_was_cut_off_leaves_those_before(database: SqliteDatabase) -> None:
-    with pytest.raises(DataError, match="standard input:3: no JSON"):
+    with pytest.raises(DataError, match="standard input:3: not valid JSON"):
         import_source(database, open_stream(io.BytesIO(lines(1, 2) + b'{"time_'), "standard input"))
     assert database.count(EVERYTHING) == 2
 

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from memory.index import files
-from memory.index.calibration import calibrate, needs_calibration, reached
+from memory.index.calibration import calibrate, efforts_by_aim, needs_calibration
 from memory.index.effort import (
     AIMS,
     EXACT,
@@ -19,11 +19,11 @@ from memory.index.effort import (
     PATIENCE,
     THOROUGH,
     USUAL,
-    Calibration,
     Effort,
+    IndexCalibration,
     Rung,
     check_aim,
-    chosen,
+    choose_effort,
 )
 from memory.index.evaluation import clustered, recall
 from memory.index.flat import FlatIndex
@@ -42,13 +42,13 @@ def uniform(rows: int, seed: int = 0) -> NDArray[np.float32]:
     return units
 
 
-def hashed(vectors: NDArray[np.float32], **options: Any) -> LSHIndex:
+def make_lsh(vectors: NDArray[np.float32], **options: Any) -> LSHIndex:
     index = LSHIndex(DIM, expected=len(vectors), **options)
     index.add(vectors, np.arange(len(vectors)))
     return index
 
 
-def listed(vectors: NDArray[np.float32], lists: Any = "flat", cells: int = 128) -> LongTermIndex:
+def make_lists(vectors: NDArray[np.float32], lists: Any = "flat", cells: int = 128) -> LongTermIndex:
     pytest.importorskip("faiss")
     from memory.index.faiss_index import FaissIndex
 
@@ -60,14 +60,14 @@ def listed(vectors: NDArray[np.float32], lists: Any = "flat", cells: int = 128) 
 
 @pytest.fixture(scope="module")
 def easy() -> LSHIndex:
-    index = hashed(EASY[:ROWS])
+    index = make_lsh(EASY[:ROWS])
     calibrate(index)
     return index
 
 
 @pytest.fixture(scope="module")
 def hard() -> LSHIndex:
-    index = hashed(uniform(ROWS))
+    index = make_lsh(uniform(ROWS))
     calibrate(index)
     return index
 
@@ -95,7 +95,7 @@ def test_other_queries_find_what_was_measured(easy: LSHIndex, aim: float) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("lists", ["flat", "rabitq"])
 def test_lists_are_measured_too(lists: Any) -> None:
-    simple, even = listed(EASY[:ROWS], lists), listed(uniform(8000), lists, cells=32)
+    simple, even = make_lists(EASY[:ROWS], lists), make_lists(uniform(8000), lists, cells=32)
     assert not simple.tail
     for index in (simple, even):
         assert needs_calibration(index)
@@ -112,7 +112,7 @@ def test_lists_are_measured_too(lists: Any) -> None:
 
 @pytest.mark.slow
 def test_the_same_rows_and_seed_give_the_same_result() -> None:
-    made = [hashed(EASY[:6000], probes=64) for _ in range(2)]
+    made = [make_lsh(EASY[:6000], probes=64) for _ in range(2)]
     first, second = (calibrate(index, seed=3) for index in made)
     assert first == second
     assert first.rungs
@@ -122,13 +122,13 @@ def test_the_same_rows_and_seed_give_the_same_result() -> None:
 def test_own_rows_and_copies_do_not_flatter_nor_spoil() -> None:
     """Of equal vectors any is right: ids say nothing."""
     vectors = np.repeat(EASY[:2000], 12, axis=0)
-    index = hashed(vectors)
+    index = make_lsh(vectors)
     found = calibrate(index)
     assert max(rung.recall for rung in found.rungs) == 1.0
 
 
 def test_an_index_whose_least_effort_is_dearer_than_comparing_all_rows_does_that() -> None:
-    index = hashed(uniform(3000))
+    index = make_lsh(uniform(3000))
     found = calibrate(index)
     assert found.rungs == ()
     assert found.queries == 250
@@ -153,10 +153,10 @@ def test_many_queries_at_once_may_be_compared_with_all_rows(easy: LSHIndex) -> N
 
 def test_what_is_chosen() -> None:
     rungs = (Rung(Effort(1, 9), 0.9, 0.01), Rung(Effort(2, 9), 0.96, 0.001), Rung(Effort(4, 9), 0.98, 0.0))
-    known = Calibration(1000, 200, rungs)
+    known = IndexCalibration(1000, 200, rungs)
 
-    def choose(aim: float, exact: float, calibration: Calibration | None = known) -> Effort:
-        return chosen(
+    def choose(aim: float, exact: float, calibration: IndexCalibration | None = known) -> Effort:
+        return choose_effort(
             calibration,
             aim,
             usual=lambda aim: Effort(7, 7),
@@ -173,7 +173,7 @@ def test_what_is_chosen() -> None:
     assert choose(1.0, 1e9) == EXACT
     assert choose(0.95, 1.0, None) == Effort(7, 7)
     assert choose(1.0, 1.0, None) == EXACT
-    assert choose(0.5, 100.0, Calibration(1000, 200, ())) == EXACT
+    assert choose(0.5, 100.0, IndexCalibration(1000, 200, ())) == EXACT
 
 
 @pytest.mark.parametrize("aim", [0.0, -1.0, 1.01, float("nan"), True])
@@ -187,19 +187,19 @@ def test_an_aim_that_means_nothing_is_refused(aim: float) -> None:
 
 
 def test_an_uncalibrated_index_does_what_it_was_made_with() -> None:
-    index = hashed(EASY[:3000], probes=100, rerank=70)
+    index = make_lsh(EASY[:3000], probes=100, rerank=70)
     assert index.effort(USUAL) == Effort(100, 70)
     assert index.effort(HIGH) == Effort(600, 400)
     usual = index.search(EASY[:5], 10)
     np.testing.assert_array_equal(usual.ids, index.search(EASY[:5], 10, effort=Effort(100, 70)).ids)
-    assert reached(index) is None
+    assert efforts_by_aim(index) is None
 
 
 def test_the_header_keeps_it(tmp_path: Path, easy: LSHIndex) -> None:
     loaded = LSHIndex.load(easy.save(tmp_path / "a.lshindex"))
     assert loaded.calibration == easy.calibration
     assert loaded.effort(HIGH) == easy.effort(HIGH)
-    simple = listed(EASY[:5000])
+    simple = make_lists(EASY[:5000])
     calibrate(simple)
     again = type(simple).load(simple.save(tmp_path / "a.faissindex"))  # type: ignore[attr-defined]
     assert again.calibration == simple.calibration
@@ -235,15 +235,15 @@ def test_files_of_before_load_and_count_as_not_calibrated(
 
 
 def test_text_that_is_damaged_is_no_calibration() -> None:
-    known = Calibration(10, 5, (Rung(Effort(3, 4), 0.5, 0.125),))
-    assert Calibration.of_text(known.to_text()) == known
+    known = IndexCalibration(10, 5, (Rung(Effort(3, 4), 0.5, 0.125),))
+    assert IndexCalibration.of_text(known.to_text()) == known
     for old, new in (('"rows": 10', '"rows": -1'), ("0.5", "1.5"), ("0.125", "NaN"), ("[3", "[0")):
         assert old in known.to_text()
-        assert Calibration.of_text(known.to_text().replace(old, new)) is None
+        assert IndexCalibration.of_text(known.to_text().replace(old, new)) is None
 
 
 def test_growth_and_loss_make_it_stale() -> None:
-    index = hashed(EASY[:3000])
+    index = make_lsh(EASY[:3000])
     assert needs_calibration(index)
     calibrate(index)
     index.add(EASY[3000:5999], np.arange(3000, 5999))
@@ -260,7 +260,7 @@ def test_growth_and_loss_make_it_stale() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 11, 300])
 def test_few_rows_and_removed_ones(rows: int) -> None:
-    index = hashed(EASY[:6000])
+    index = make_lsh(EASY[:6000])
     index.remove(np.arange(rows, 6000))
     found = calibrate(index)
     assert (found.rows, found.queries) == (rows, 0 if rows == 1 else min(rows, 250))
@@ -298,7 +298,7 @@ def test_the_planner_is_told_what_the_index_really_costs(easy: LSHIndex) -> None
     assert index.costs(THOROUGH).index_base == easy.price(easy.effort(THOROUGH))
     assert index.costs(USUAL).index_base == easy.price(easy.effort(USUAL)) < exact_price(ROWS)
     small = TieredIndex(DIM, make=lambda count: LSHIndex(DIM), dense=1000, recent=0)
-    other = hashed(uniform(3000))
+    other = make_lsh(uniform(3000))
     calibrate(other)
     small.adopt(other)
     # The index would compare all: so the planner is to, which knows the filter.
@@ -306,7 +306,7 @@ def test_the_planner_is_told_what_the_index_really_costs(easy: LSHIndex) -> None
 
 
 def test_what_is_reached_is_told(easy: LSHIndex) -> None:
-    told = reached(easy)
+    told = efforts_by_aim(easy)
     assert told is not None
     assert [one.aim for one in told] == list(AIMS)
     for one in told:
@@ -315,6 +315,6 @@ def test_what_is_reached_is_told(easy: LSHIndex) -> None:
         assert one.to_json() == {
             "aim": one.aim, "probes": one.probes, "rerank": one.rerank, "recall": one.recall
         }  # fmt: skip
-    small = hashed(uniform(3000))
+    small = make_lsh(uniform(3000))
     calibrate(small)
-    assert [(one.probes, one.recall) for one in reached(small) or ()] == [(0, 1.0)] * 3
+    assert [(one.probes, one.recall) for one in efforts_by_aim(small) or ()] == [(0, 1.0)] * 3

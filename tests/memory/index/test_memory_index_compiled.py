@@ -21,7 +21,7 @@ ROWS = 6000
 needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="needs a C++ compiler")
 
 
-def made(dim: int = 64, rows: int = ROWS, **settings: Any) -> tuple[LSHIndex, np.ndarray]:
+def make_index(dim: int = 64, rows: int = ROWS, **settings: Any) -> tuple[LSHIndex, np.ndarray]:
     """An index with two ranges of tables, ids with gaps and no tail; and queries."""
     data = clustered(rows, 30, dim=dim, centres=60, noise=0.1)
     index = LSHIndex(dim, **{"expected": rows, **settings})
@@ -64,7 +64,7 @@ def with_arrays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_finds_what_arrays_find(
     monkeypatch: pytest.MonkeyPatch, dim: int, settings: dict[str, Any], effort: tuple[int, int], marked: bool
 ) -> None:
-    index, queries = made(dim, **settings)
+    index, queries = make_index(dim, **settings)
     assert len(index._state.buckets) == 2
     index.remove(2 * np.arange(100, 400) + 1)
     kept = np.random.default_rng(0).random(ROWS) < 0.3
@@ -100,7 +100,7 @@ def test_copies_are_cut_as_with_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_compiler
 def test_bits_do_not_depend_on_what_is_asked_together() -> None:
-    index, queries = made(100)
+    index, queries = make_index(100)
     together = index.search(queries, 10)
     for count in (1, 2, 3, 7):
         for first in range(0, len(queries) - count, count):
@@ -136,7 +136,7 @@ def test_half_precision_is_read_to_the_bit() -> None:
 
 @needs_compiler
 def test_rows_that_come_later_are_found() -> None:
-    index, queries = made(64)
+    index, queries = make_index(64)
     index.search(queries, 1)
     index.add(queries, 10**6 + np.arange(len(queries)), merge=False)
     assert (index.search(queries, 1).ids[:, 0] == 10**6 + np.arange(len(queries))).all()
@@ -146,14 +146,14 @@ def test_rows_that_come_later_are_found() -> None:
 
 
 def test_without_a_compiler_arrays_search(with_arrays: None) -> None:
-    index, queries = made()
+    index, queries = make_index()
     assert (index.search(queries, 1).ids >= 0).all()
     assert index._compiled is not None
     assert index._compiled[1] is None
 
 
 def test_hyperplanes_are_searched_with_arrays() -> None:
-    index, queries = made(family="hyperplane")
+    index, queries = make_index(family="hyperplane")
     assert (index.search(queries, 1).ids >= 0).all()
     assert index._compiled is not None
     assert index._compiled[1] is None

@@ -37,7 +37,7 @@ def test_recall_counts_true_ids() -> None:
     assert recall([[5, -1]], [[1, -1]]) == 0.0
     assert recall([[-1, -1]], [[-1, -1]]) == 1.0
     assert recall([[1, 2, 3]], [[3]]) == 1.0
-    with pytest.raises(ValueError, match="one row a query"):
+    with pytest.raises(ValueError, match="one row per query"):
         recall([[1]], [[1], [2]])
 
 

@@ -61,7 +61,7 @@ def test_bad_arguments() -> None:
         FaissIndex(8, lists="pq")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="probes must be at least 1"):
         FaissIndex(8, probes=0)
-    with pytest.raises(ValueError, match="too small for 100 cells"):
+    with pytest.raises(ValueError, match="too few for 100 cells"):
         FaissIndex(64, cells=100).train(DATA.vectors[:99])
 
 

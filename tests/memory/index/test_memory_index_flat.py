@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from memory.index import Among
 from memory.index.evaluation import clustered
 from memory.index.flat import FlatIndex
-from memory.index.neighbours import Neighbours, single, unit_rows
+from memory.index.neighbours import Neighbours, to_float32, unit_rows
 from memory.index.rows import Rows
 
 
@@ -90,7 +90,7 @@ def test_empty_index_and_no_queries() -> None:
     assert index.search(np.eye(4, dtype=np.float32), 3, among=Among([]), aim=1.0).ids.max() == -1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from("arcs"), st.lists(st.integers(0, 30), max_size=6)), max_size=20))
 def test_any_order_of_changes(steps: list[tuple[str, list[int]]]) -> None:
     vectors = clustered(31, 0, dim=5, centres=3, noise=0.4, seed=3).vectors
@@ -155,8 +155,8 @@ def test_file_is_mapped_and_can_grow(tmp_path: Path) -> None:
         (np.ones((1, 4)), [0], "unit vectors: row 0"),
         (np.array([[1, 0, 0, 0], [np.nan, 0, 0, 0]]), [0, 1], "row 1"),
         (np.eye(4), [0, 1, 2], "3 for 4"),
-        (np.eye(4), [0, 1, 2, 2], "given twice"),
-        (np.eye(4), [0, 1, 2, 7], "id 7 is there already"),
+        (np.eye(4), [0, 1, 2, 2], "twice"),
+        (np.eye(4), [0, 1, 2, 7], "id 7 exists"),
         (np.eye(4), [0, 1, 2, -1], "negative"),
     ],
 )
@@ -203,8 +203,8 @@ def test_vectors_are_converted_to_the_same_bits_without_torch(
 ) -> None:
     rows = np.random.default_rng(0).standard_normal(shape).astype(np.float16)
     rows.setflags(write=False)
-    with_torch = single(rows)
+    with_torch = to_float32(rows)
     monkeypatch.delitem(sys.modules, "torch")
-    assert single(rows).tobytes() == with_torch.tobytes() == rows.astype(np.float32).tobytes()
+    assert to_float32(rows).tobytes() == with_torch.tobytes() == rows.astype(np.float32).tobytes()
     room = np.empty((shape[0] + 1, shape[1]), np.float32)
-    assert single(rows, room).tobytes() == with_torch.tobytes()
+    assert to_float32(rows, room).tobytes() == with_torch.tobytes()

@@ -43,7 +43,7 @@ def test_directions_are_orthogonal_and_seeded() -> None:
 def test_the_own_value_costs_nothing_and_others_are_distinct(family: Family) -> None:
     functions = HashFunctions(family, 32, 5, 6, seed=0)
     projected = functions.project(clustered(50, 0, dim=32, centres=9).vectors)
-    ranked = functions.ranked(projected, 9)
+    ranked = functions.rank_values(projected, 9)
     codes = functions.codes(projected)
     own = ranked.values == codes[..., None]
     assert (own.sum(axis=2) == 1).all()
@@ -55,19 +55,19 @@ def test_the_own_value_costs_nothing_and_others_are_distinct(family: Family) -> 
 def test_cross_polytope_ranks_the_nearest_axes() -> None:
     functions = HashFunctions("cross-polytope", 16, 2, 5, seed=0)
     projected = functions.project(clustered(20, 0, dim=16, centres=4).vectors)
-    ranked = functions.ranked(projected, 3)
+    ranked = functions.rank_values(projected, 3)
     for row, parts in enumerate(projected[:, :32].reshape(20, 2, 16)):
         for function, part in enumerate(parts):
             right = {2 * axis + (part[axis] < 0) for axis in np.argsort(-np.abs(part))[:3]}
             assert set(ranked.values[row, function].tolist()) == right
-    tied = functions.ranked(np.zeros((1, projected.shape[1]), np.float32), 3)
+    tied = functions.rank_values(np.zeros((1, projected.shape[1]), np.float32), 3)
     assert tied.values.tolist() == [[[0, 2, 4]] * 2]
 
 
 def test_hyperplane_flips_cost_the_squared_margins() -> None:
     functions = HashFunctions("hyperplane", 16, 3, 4, seed=0)
     projected = functions.project(clustered(20, 0, dim=16, centres=4).vectors)
-    ranked, codes = functions.ranked(projected, 16), functions.codes(projected)
+    ranked, codes = functions.rank_values(projected, 16), functions.codes(projected)
     margins = np.square(projected[:, :12].reshape(20, 3, 4))
     flipped = (ranked.values ^ codes[..., None].astype(np.int32))[..., None] >> np.arange(4) & 1
     np.testing.assert_allclose(

@@ -20,7 +20,7 @@ ROWS = 8192
 DATA = clustered(ROWS, 20, dim=256, centres=50)
 
 
-def filled(name: str) -> LongTermIndex:
+def fill(name: str) -> LongTermIndex:
     """An index of the kind with all vectors, sorted in."""
     kind = KINDS[name]
     if kind.package:
@@ -39,7 +39,7 @@ def test_every_kind_takes_the_bytes_that_it_says_and_searches_in_the_one_way(
 ) -> None:
     monkeypatch.setattr(kinds, "_FLAT_ON_GPU", 0)
     monkeypatch.setitem(KINDS, "faiss-gpu", replace(KINDS["faiss-gpu"], **kinds.faiss_on("cpu")))
-    kind, index, exact = KINDS[name], filled(name), FlatIndex(256)
+    kind, index, exact = KINDS[name], fill(name), FlatIndex(256)
     exact.add(DATA.vectors, np.arange(ROWS))
     assert index.nbytes / ROWS == pytest.approx(kind.bytes_a_vector, rel=0.1)
     kept = np.random.default_rng(0).random(ROWS) < 0.3
@@ -61,7 +61,7 @@ def test_every_kind_takes_the_bytes_that_it_says_and_searches_in_the_one_way(
 @pytest.mark.usefixtures("gpu_kinds_on_cpu")
 def test_what_a_store_has_is_loaded_as_what_it_was(name: str, tmp_path: Path) -> None:
     kind = KINDS[name]
-    index = filled(name)
+    index = fill(name)
     assert kind.load is not None
     again = kind.load(index.save(tmp_path / f"default.{kind.suffix}"))
     assert (again.search(DATA.queries, 5).ids == index.search(DATA.queries, 5).ids).all()
@@ -70,10 +70,10 @@ def test_what_a_store_has_is_loaded_as_what_it_was(name: str, tmp_path: Path) ->
 
 
 def test_lists_of_the_other_kind_are_not_loaded(tmp_path: Path) -> None:
-    path = filled("faiss").save(tmp_path / "default.faissindex")
+    path = fill("faiss").save(tmp_path / "default.faissindex")
     load = KINDS["faiss-rabitq"].load
     assert load is not None
-    with pytest.raises(ValueError, match="hold flat, not rabitq"):
+    with pytest.raises(ValueError, match="hold flat"):
         load(path)
 
 
@@ -86,9 +86,7 @@ def test_a_store_says_which_index_it_may_have_and_why_not_others() -> None:
     for kind in KINDS.values():
         assert bool(kind.why_not) == (kind.name not in STORE_KINDS)
         if kind.why_not:
-            with pytest.raises(
-                ValueError, match=f"'{kind.name}' cannot be that of a store: {kind.why_not[:20]}"
-            ):
+            with pytest.raises(ValueError, match=f"'{kind.name}'.*{kind.why_not[:20]}"):
                 StoreConfig(index=kind.name)
 
 
@@ -96,7 +94,7 @@ def test_what_is_missing_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(
         IndexUnavailableError,
-        match=r"'cuda' needs a GPU; missing here: a GPU.*run where torch can use an NVIDIA GPU.*--index lsh",
+        match=r"'cuda' needs a GPU; missing here: a GPU.*NVIDIA GPU.*--index lsh",
     ):
         MemoryStore.open(tmp_path / "store", dim=4, config=StoreConfig(index="cuda"))
     assert not (tmp_path / "store").exists()
@@ -104,9 +102,11 @@ def test_what_is_missing_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatc
     assert [kind.missing for kind in (KINDS["lsh"], KINDS["faiss"])] == ["", "faiss"]
     told = KINDS["faiss-gpu"].to_json()
     assert (told["needs"], told["missing"]) == ("faiss for GPUs and a GPU", "faiss and a GPU")
-    with pytest.raises(IndexUnavailableError, match=r"pip install 'sparsight\[faiss\]'\. Or take one"):
+    with pytest.raises(IndexUnavailableError, match=r"pip install 'sparsight\[faiss\]'"):
         KINDS["faiss"].require()
-    with pytest.raises(IndexUnavailableError, match=r"pip uninstall faiss-cpu.*sparsight\[faiss-gpu\]'; run"):
+    with pytest.raises(
+        IndexUnavailableError, match=r"pip uninstall faiss-cpu.*sparsight\[faiss-gpu\]' and run"
+    ):
         KINDS["faiss-gpu"].require()
 
 

@@ -139,7 +139,7 @@ def test_searches_go_on_while_rows_come_and_go() -> None:
     assert index.tail == 0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from("aarmc"), st.integers(0, 399), st.integers(1, 120)), max_size=12))
 def test_any_order_of_changes(steps: list[tuple[str, int, int]]) -> None:
     """Hyperplanes: with all values probed every row is looked at, so that the answer is exact."""

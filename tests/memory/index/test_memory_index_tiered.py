@@ -49,7 +49,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(operations=OPERATIONS, seed=st.integers(0, 100))
 def test_same_as_one_flat_index(operations: list[tuple[str, int]], seed: int) -> None:
     generator = np.random.default_rng(seed)

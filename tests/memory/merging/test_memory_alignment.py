@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memory.errors import AlignmentError
-from memory.merging.alignment import Alignment, AlignOptions, estimate, fitted
+from memory.merging.alignment import Alignment, AlignOptions, estimate, fit_motion
 from memory.merging.motion import Motion
 from memory.types import Memory
 
@@ -66,7 +66,7 @@ def test_random_towns_come_together(seed: int, moved: int, vectors: bool) -> Non
 @pytest.mark.parametrize("seed", range(10))
 def test_towns_without_a_thing_in_common_do_not(seed: int, vectors: bool) -> None:
     one, other, _ = towns(seed, 40, 0, vectors=vectors)
-    with pytest.raises(AlignmentError, match=r"too few|ambiguous"):
+    with pytest.raises(AlignmentError, match=r"needed|ambiguous"):
         estimate(one, other)
 
 
@@ -103,9 +103,9 @@ def test_labels_tell_like_vectors_apart_and_without_labels_there_is_nothing() ->
     one, other, frame = towns(4, 40, 20)
     assert error_m(estimate(one, other), frame, one) < 0.5
     nameless = [dataclasses.replace(memory, label="") for memory in one]
-    with pytest.raises(AlignmentError, match="of 0 and 40 things with a label 0 pairs"):
+    with pytest.raises(AlignmentError, match="only 0 pairs among 0 and 40"):
         estimate(nameless, other)
-    with pytest.raises(AlignmentError, match="of 0 and 0 things"):
+    with pytest.raises(AlignmentError, match="among 0 and 0"):
         estimate([], [])
 
 
@@ -113,7 +113,7 @@ def test_a_square_is_ambiguous_and_with_one_thing_beside_it_is_not() -> None:
     corners = [(0, 0), (20, 0), (20, 20), (0, 20), (40, 0), (40, 20), (0, 40), (20, 40), (40, 40)]
     square = [Memory(time_ns=0, position=(x, y, 0.0), label="lamp") for x, y in corners]
     frame = Motion(0.4, 3.0, 4.0)
-    with pytest.raises(AlignmentError, match="ambiguous: one motion brings 9 things together and another 9"):
+    with pytest.raises(AlignmentError, match="ambiguous: one motion matches 9 objects and another 9"):
         estimate(square, [frame.memory(lamp) for lamp in square])
     beside = [
         Memory(time_ns=0, position=(x, y, 0.0), label="door")
@@ -140,7 +140,7 @@ def test_motions_are_a_group() -> None:
     assert np.allclose(one.after(other).points(points), one.points(other.points(points)))
     assert np.allclose(one.inverse().points(one.points(points)), points)
     assert np.allclose(one.after(one.inverse()), Motion(), atol=1e-12)
-    assert np.allclose(fitted(points[:, :2], one.points(points[:, :2])), one)
+    assert np.allclose(fit_motion(points[:, :2], one.points(points[:, :2])), one)
     thing = Memory(time_ns=0, position=(1.0, 2.0, 3.0), yaw=3.0, covariance=np.diag([4.0, 1.0, 1.0]))
     turned = Motion(math.pi / 2).memory(thing)
     assert np.allclose(turned.position, (-2.0, 1.0, 3.0))
@@ -165,7 +165,7 @@ def test_few_things_close_together_shift_a_map_and_do_not_turn_it() -> None:
     other = [
         Memory(time_ns=0, position=(x + 2.0, y, 0.0), label=LABELS[row]) for row, (x, y) in enumerate(seen)
     ]
-    best = fitted(places, seen)
+    best = fit_motion(places, seen)
     assert abs(best.yaw_rad) * 150.0 > 0.5, "least squares alone would turn it"
     found = estimate([*one, far], other)
     assert not found.turned
@@ -175,7 +175,7 @@ def test_few_things_close_together_shift_a_map_and_do_not_turn_it() -> None:
     assert found.farthest_sigma_m > 10.0 * found.sigma_m, "that it may be turned is told"
     # The same with a turn that is there: refused for the tower, taken without it.
     turned = [Motion(math.radians(20.0)).memory(memory) for memory in other]
-    with pytest.raises(AlignmentError, match=r"uncertain by \d+\.\d m: more things that both saw are needed"):
+    with pytest.raises(AlignmentError, match=r"error is \d+\.\d m"):
         estimate([*one, far], turned)
     near = estimate(one, turned)
     assert near.turned

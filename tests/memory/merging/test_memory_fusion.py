@@ -159,7 +159,7 @@ def test_the_other_fields() -> None:
 
 
 def test_what_cannot_be_fused_is_refused() -> None:
-    with pytest.raises(ValueError, match="nothing to fuse"):
+    with pytest.raises(ValueError, match="no memories to fuse"):
         fuse([])
     with pytest.raises(ValueError, match="one map_id can be fused, got a, b"):
         fuse([Memory(time_ns=1, map_id="a"), Memory(time_ns=1, map_id="b")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +49,38 @@ def old_store(tmp_path: Path) -> Path:
     data = (Path(__file__).parent / "stores" / "version_1.db.gz").read_bytes()
     (folder / "memory.db").write_bytes(gzip.decompress(data))
     return folder
+
+
+def make_rows(count: int, seed: int = 0) -> list[Memory]:
+    """Make memories that differ in every column of a filter."""
+    random = np.random.default_rng(seed)
+    words = ["red", "chair", "window", "Café", "door"]
+    return [
+        Memory(
+            time_ns=int(random.integers(0, 1000)),
+            position=tuple(random.uniform(-10, 10, 3)),
+            yaw=float(random.uniform(-3, 3)),
+            map_id=["home", "work"][int(random.integers(2))],
+            kind=["object", "place", "event", "note"][int(random.integers(4))],  # type: ignore[arg-type]
+            label=["cup", "car", "cat"][int(random.integers(3))],
+            caption=" ".join(random.choice(words, 3)),
+            confidence=float(random.uniform(0, 1)),
+            embedding=random.standard_normal(8).astype(np.float32),
+            marked=bool(random.integers(2)),
+            state=["present", "gone"][int(random.integers(2))],  # type: ignore[arg-type]
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture(scope="session")
+def rows_of() -> Callable[..., list[Memory]]:
+    """Make memories, from a count and a seed."""
+    return make_rows
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[SqliteDatabase]:
+    """A new store for vectors of 8 numbers."""
+    with SqliteDatabase.open(tmp_path / "store", dim=8) as opened:
+        yield opened

@@ -114,7 +114,7 @@ def test_an_older_moment_is_read_as_it_was(database: SqliteDatabase) -> None:
         before.execute("SELECT count(*) FROM log").fetchone()  # The moment is that of the first look.
         database.mark([1], "gone")
         assert database.get([1], vectors=False)[0].state == "gone"
-        assert database._kept.read(before, [1])[0].state == "present"
+        assert database._cache.read(before, [1])[0].state == "present"
         assert database.get([1], vectors=False)[0].state == "gone"
 
 
@@ -122,7 +122,7 @@ def test_there_are_bounds(
     database: SqliteDatabase, reads: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "MOST", 3)
-    database._kept.clear()
+    database._cache.clear()
     database.get([1, 2, 3], vectors=False)
     database.get([1], vectors=False)  # Now the last that was asked for.
     database.get([4], vectors=False)

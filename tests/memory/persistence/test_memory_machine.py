@@ -228,7 +228,7 @@ class Store(RuleBasedStateMachine):
 
 TestStore = Store.TestCase
 TestStore.settings = settings(
-    max_examples=30, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=30, stateful_step_count=20, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -236,6 +236,4 @@ TestStore.settings = settings(
 class TestStoreLonger(Store.TestCase):
     """The same for longer."""
 
-    settings = settings(
-        max_examples=300, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    settings = settings(max_examples=300, stateful_step_count=60, suppress_health_check=list(HealthCheck))

@@ -106,8 +106,8 @@ def test_the_bytes(tmp_path: Path) -> None:
     ("sql", "said", "readable"),
     [
         ("UPDATE visited SET id = 99", "visited: 99 has no memory", True),
-        ("UPDATE visited SET first_ns = 2", "not of the time of their row", True),
-        ("UPDATE visited SET visits = x'00'", "memory 1 has 1 bytes of visits: run check", False),
+        ("UPDATE visited SET first_ns = 2", "do not match the times", True),
+        ("UPDATE visited SET visits = x'00'", "memory 1 has 1 bytes of visits", False),
         ("UPDATE visited SET visits = zeroblob(48)", "memory 1 has damaged visits", False),
     ],
 )
@@ -124,7 +124,7 @@ def test_damaged_visits_are_found_and_a_repair_says_that_they_are_lost(
         assert said in str(problems)
         assert "is not what was stored" in str(problems)
         if not readable:
-            with pytest.raises(CorruptStoreError, match=r"visits.*run check"):
+            with pytest.raises(CorruptStoreError, match="visits"):
                 database.get([1])
         database.seen(Filter(between_ns=(0, 10)))
         done = database.check(repair=True)
@@ -139,7 +139,7 @@ def test_a_store_of_version_1_is_migrated_and_works(old_store: Path) -> None:
     connection = raw(folder)
     assert connection.execute("PRAGMA user_version").fetchone() == (1,)
     connection.close()
-    with pytest.raises(StoreVersionError, match="open it once for writing"):
+    with pytest.raises(StoreVersionError, match="for writing"):
         SqliteDatabase.open(folder, readonly=True)
     with MemoryStore.open(folder) as store:
         wall, cup = store.get([4, 5])

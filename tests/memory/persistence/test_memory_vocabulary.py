@@ -17,14 +17,14 @@ CAPTIONS = [
 ]
 
 
-def made(folder: Path) -> MemoryStore:
+def make_store(folder: Path) -> MemoryStore:
     store = MemoryStore.open(folder, dim=2)
     store.add([Memory(time_ns=row, label=label, caption=text) for row, (label, text) in enumerate(CAPTIONS)])
     return store
 
 
 def test_stems_case_and_slips_are_found_and_told(tmp_path: Path) -> None:
-    with made(tmp_path) as store:
+    with make_store(tmp_path) as store:
 
         def found(**parts: object) -> tuple[list[int | None], str]:
             hits = store.query(Query(order="recency", **parts))  # type: ignore[arg-type]
@@ -58,14 +58,14 @@ def test_a_word_that_most_memories_have_gives_no_score_of_nothing(tmp_path: Path
 
 def test_a_filter_knows_endings_but_corrects_nothing(tmp_path: Path) -> None:
     """What is forgotten or exported by a filter is what was said."""
-    with made(tmp_path) as store:
+    with make_store(tmp_path) as store:
         assert [memory.id for memory in store.find(Filter(text="cars"))] == [2, 1]
         assert store.count(Filter(text="cars")) == 2
         assert store.count(Filter(text="bakry")) == store.count(Filter(labels=["car"])) == 0
 
 
 def test_questions_understand_them_too(tmp_path: Path) -> None:
-    with made(tmp_path) as store:
+    with make_store(tmp_path) as store:
         questions = Questions(store)
         assert str(questions.last_seen("cars")).startswith("Car was last seen")
         assert str(questions.last_seen("bakry")).startswith("bakery (read for 'bakry') was last seen")
@@ -86,6 +86,6 @@ def test_verbs_are_found_in_forms_that_begin_otherwise(tmp_path: Path) -> None:
 
 
 def test_readers_of_a_store_that_another_process_writes(tmp_path: Path) -> None:
-    made(tmp_path).close()
+    make_store(tmp_path).close()
     with MemoryStore.open(tmp_path, readonly=True) as store:
         assert [hit.memory.id for hit in store.query(Query(text="bakries"))] == [1]

@@ -138,7 +138,7 @@ def test_two_senders_of_one_store(stores: Open, shared: MemoryStore) -> None:
     robot.add([sight(5)])
     sync(outbox, other)
     # The point that the slow one started from is passed.
-    with pytest.raises(StaleSyncError, match="up to operation 3 of robot-1 had come"):
+    with pytest.raises(StaleSyncError, match="robot-1 up to operation 3"):
         one.receive(next(slow))
     assert numbers(shared) == list(range(6))
 
@@ -209,7 +209,7 @@ def test_a_store_that_was_put_back_is_told_from_one_that_went_on(
     shutil.rmtree(tmp_path / "first")
     copy = stores("copy")
     copy.add([sight(4)])  # With the id that the lost one had.
-    with pytest.raises(ForkedStoreError, match=r"operation 2 .* agrees up to 1 only"):
+    with pytest.raises(ForkedStoreError, match=r"up to 2.*up to 1"):
         send(copy, shared)
     assert send(copy, shared, forked=True) == (1, 0, 0)
     # What was lost on the robot is in the shared store; what became of the copy is too.
@@ -317,8 +317,8 @@ def test_batches_travel_as_json(stores: Open, shared: MemoryStore) -> None:
         ({"store": None}, "store must be text"),
         ({"until": [1]}, "batch: "),
         ({"whole": 1}, "batch: "),
-        ({"gone": [[5, 3]]}, "runs that rise"),
-        ({"gone": [[1, 10**12]]}, "runs that rise"),
+        ({"gone": [[5, 3]]}, "rising runs"),
+        ({"gone": [[1, 10**12]]}, "rising runs"),
         ({"memories": [{"time": "2026-01-01", "vectors": {"": "?"}}]}, r"memories\[0\]"),
         ({"memories": [{"time": "2026-01-01"}]}, r"memories\[0\]: id is missing"),
     ],
@@ -340,7 +340,7 @@ def test_two_memories_of_one_id_are_refused(stores: Open) -> None:
     outbox, inbox = Outbox(robot.database, "robot-1"), Inbox(target.database)
     (batch,) = outbox.batches(inbox.position(outbox.store))
     twice: Batch = dataclasses.replace(batch, memories=[*batch.memories, *batch.memories])
-    with pytest.raises(ValueError, match="an id of its own"):
+    with pytest.raises(ValueError, match="its own id"):
         inbox.receive(twice)
-    with pytest.raises(ValueError, match="needs a name"):
+    with pytest.raises(ValueError, match="robot name"):
         Outbox(robot.database, " ")

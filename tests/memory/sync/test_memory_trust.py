@@ -126,7 +126,7 @@ def test_trust_is_checked_and_followed(shared: MemoryStore) -> None:
     for wrong in (-0.1, 1.1, float("nan"), True):
         with pytest.raises(ValueError, match="trust must be from 0 to 1"):
             shared.trust("one", wrong)
-    with pytest.raises(ValueError, match="needs a name"):
+    with pytest.raises(ValueError, match="name of a robot"):
         shared.trust(" ", 0.5)
     assert shared.generation == 0
     shared.trust("one", 0.5)

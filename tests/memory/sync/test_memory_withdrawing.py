@@ -14,7 +14,7 @@ from memory.cli import main
 from memory.merging.robots import seen_by
 from memory.questions import Questions
 from memory.sync import Inbox, Outbox, sync
-from memory.upkeep.withdrawal import Withdrawn, withdraw
+from memory.upkeep.withdrawal import WithdrawalResult, withdraw
 
 DIM = 8
 LOOK = np.eye(DIM)[0]
@@ -49,13 +49,13 @@ def test_what_one_robot_said_is_gone_and_nothing_else(told: MemoryStore) -> None
     assert set(seen_by(trolley)) == {"one", "two"}
     assert trolley.position == (0.0, 0.0, 0.0)
     assert trolley.count == 2
-    assert withdraw(told.database, "three") == Withdrawn()
+    assert withdraw(told.database, "three") == WithdrawalResult()
 
 
 def test_only_of_a_time(told: MemoryStore) -> None:
     done = withdraw(told.database, "three", between_ns=(400, 600))
     assert (len(done.forgotten), done.taken_apart) == (1, ())
-    assert withdraw(told.database, "three", between_ns=(0, 10)) == Withdrawn()
+    assert withdraw(told.database, "three", between_ns=(0, 10)) == WithdrawalResult()
 
 
 def test_what_was_seen_at_other_times_too_stays(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from memory import Filter, MemoryStore
 from memory.merging.fusion import fuse
-from memory.merging.tracked import TRACKS, joined_tracks, things_of, tracks_of
+from memory.merging.tracks import TRACKS, join_tracks, things_of, tracks_of
 from memory.questions import Questions
 from memory.questions.counting import tally, tally_of
 from memory.tracks import Sights, TrackMemories, TrackOptions
@@ -329,7 +329,7 @@ def test_a_track_that_ends_where_another_begins_may_be_one_thing(tmp_path: Path)
 
 def test_tracks_of_many_are_the_latest() -> None:
     many = [car(at, 0.0, **{f"a_{at}": [at, at + 1]}) for at in range(100)]
-    names = joined_tracks(many)[TRACKS]
+    names = join_tracks(many)[TRACKS]
     assert len(names) == 64
     assert "a/99" in names
     assert "a/35" not in names

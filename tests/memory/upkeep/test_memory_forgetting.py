@@ -150,7 +150,7 @@ def test_bad_records_are_named() -> None:
         "map_ids": ["a", "b"],
     }
     for name, value, error, message in (
-        ("ids", np.array([1, 1]), ValueError, "ids must differ"),
+        ("ids", np.array([1, 1]), ValueError, "unique"),
         ("last_used_ns", np.array([1.0, 2.0]), TypeError, "last_used_ns must be integers"),
         ("use_count", np.array([1, -2]), ValueError, "use_count must not be negative"),
         ("value", np.array([1.0, math.nan]), ValueError, "value must be finite"),

@@ -94,7 +94,7 @@ def test_one_of_the_same_look_came_back_with_both_visits(store: MemoryStore) -> 
     (memory,) = store.get([result])
     assert (sources, memory.state) == ((1, 2), "present")
     assert [visit.first_ns for visit in memory.visits] == [0, 200 * SECOND]
-    assert "it was gone and came back" in store.log()[-1].told()["reason"]
+    assert "it was gone and came back" in store.log()[-1].readable_detail()["reason"]
 
 
 def test_what_was_seen_before_it_was_gone_is_of_it(store: MemoryStore) -> None:
@@ -198,10 +198,10 @@ def test_a_reader_in_the_middle_is_not_waited_for(tmp_path: Path) -> None:
             store.add([car(0)])
             # Who waits, waits for the time that SQLite is told: it must be none.
             asked: list[str] = []
-            with store.database._alone() as writer:
+            with store.database._exclusive_writer() as writer:
                 writer.connection.set_trace_callback(asked.append)
             assert store.database.tidy()
-            with store.database._alone() as writer:
+            with store.database._exclusive_writer() as writer:
                 writer.connection.set_trace_callback(None)
             waits = [text for text in asked if "busy_timeout" in text or "wal_checkpoint" in text]
             assert waits[1] == "PRAGMA busy_timeout = 0"

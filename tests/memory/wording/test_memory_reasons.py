@@ -154,8 +154,8 @@ def test_a_provisional_key_is_never_seen(tmp_path: Path, seed: int) -> None:
         assert displaced_new, "nothing was displaced before it had an id"
         for entry in store.log():
             assert min(numbers(entry.detail), default=0.0) >= 0.0, entry.detail
-            assert min(numbers(entry.told()), default=0.0) >= 0.0, entry.told()
-            assert "Secret" not in json.dumps([entry.detail, entry.told()])
+            assert min(numbers(entry.readable_detail()), default=0.0) >= 0.0, entry.readable_detail()
+            assert "Secret" not in json.dumps([entry.detail, entry.readable_detail()])
             for id in entry.added:
                 found = store.explain(id)
                 assert min(numbers([*found.reasons, *(what for _, _, what in found.history)])) >= 0.0
@@ -163,7 +163,7 @@ def test_a_provisional_key_is_never_seen(tmp_path: Path, seed: int) -> None:
 
 def test_the_sentences_of_a_store_of_version_3_stay(tmp_path: Path) -> None:
     (tmp_path / "memory.db").write_bytes(gzip.decompress((STORES / "version_3.db.gz").read_bytes()))
-    with pytest.raises(StoreVersionError, match="open it once for writing"):
+    with pytest.raises(StoreVersionError, match="for writing"):
         SqliteDatabase.open(tmp_path, readonly=True)
     with MemoryStore.open(tmp_path) as store:
         assert store.check().ok

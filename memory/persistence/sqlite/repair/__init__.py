@@ -1,1 +1,1 @@
-"""Finding damage in the file of a store, and making a new one of every row that is as it was stored."""
+"""Detection of damage in a store's file, and a new file of all intact rows."""

@@ -1,7 +1,7 @@
-"""Where the one bit is that makes a checksum wrong: CRC-32 tells it, and the bit is turned back.
+"""Repair of single flipped bits: CRC-32 locates the bit, which is flipped back.
 
-What a flipped bit does to the checksum depends on its distance from the end alone, and differs for every
-distance below 2**32 bits. More than one flipped bit looks like one in about a row of a hundred thousand.
+The effect of a flipped bit on the checksum depends only on its distance from the end, and differs for all
+distances below 2**32 bits. Several flipped bits look like one in about one row of a hundred thousand.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from zlib import crc32
 
 from memory.persistence.checksums import HALF, Layout
 
-#: Bytes of a row up to which it is looked at.
+#: Largest row that is examined, in bytes.
 MOST_BYTES = 1 << 16
-#: Bytes from the end, and bit, by the change of the checksum; grows with the rows that are asked for.
+#: Bytes from the end, and bit, by the change of the checksum; grows with the rows examined.
 _places: dict[int, tuple[int, int]] = {}
 _reached: list[int] = []
 
 
 def repaired_row(layout: Layout, row: Sequence[Any]) -> list[Any] | None:
-    """Return a selected row with the one bit turned back in which it differs from what was stored.
+    """Return a selected row with its one flipped bit corrected.
 
-    ``None`` where no one bit explains its checksum.
+    ``None`` if no single bit explains its checksum.
     """
     texts = row[layout.split : -1]
     try:
@@ -38,25 +38,23 @@ def repaired_row(layout: Layout, row: Sequence[Any]) -> list[Any] | None:
     for text in texts:
         right.append(found[at : at + len(text)])
         at += len(text) + 1
-    # Not that of the row, which may be where the bit is; a byte between texts that is wrong shows here.
+    # Recompute the checksum, which may itself be wrong; this also detects a wrong separator.
     right.append(layout.sum(right[: layout.split], b"\0".join(right[layout.split :])))
     return right if right[-1] == row[-1] or found == packed + b"\0".join(texts) else None
 
 
-def repaired_bytes(data: bytes, seed: int, told: int) -> bytes | None:
-    """The data with the one bit turned that makes its checksum the one that is told.
+def repaired_bytes(data: bytes, seed: int, checksum: int) -> bytes | None:
+    """Return the data with the one bit flipped that makes its checksum match.
 
     Args:
-        data: as it was read.
-        seed: that the checksum begins with.
-        told: the checksum of what was written.
+        checksum: checksum of the bytes as written.
 
     Returns:
-        The same data where the bit is one of the checksum itself; ``None`` where no one bit explains it.
+        The same data if the bit is in the checksum itself; ``None`` if no single bit explains it.
     """
     if len(data) > MOST_BYTES:
         return None
-    change = crc32(data, seed) ^ told
+    change = crc32(data, seed) ^ checksum
     if change.bit_count() == 1:
         return data
     _reach(len(data))
@@ -68,7 +66,7 @@ def repaired_bytes(data: bytes, seed: int, told: int) -> bytes | None:
 
 
 def _reach(size: int) -> None:
-    """Know the places of data of this size."""
+    """Compute the positions for data of this size."""
     table = [_step(byte) for byte in range(256)]
     if not _reached:
         _reached.extend(table[1 << bit] for bit in range(8))
@@ -81,7 +79,7 @@ def _reach(size: int) -> None:
 
 
 def _step(byte: int) -> int:
-    """What a byte makes of a checksum's register."""
+    """Return the effect of a byte on the checksum's register."""
     for _ in range(8):
         byte = byte >> 1 ^ (0xEDB88320 if byte & 1 else 0)
     return byte

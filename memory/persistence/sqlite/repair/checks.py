@@ -1,4 +1,4 @@
-"""Whether the file is sound and its indexes agree with its rows; what can be rebuilt is."""
+"""Checks of the file and its indexes, and repair of what can be derived."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from memory.persistence.sqlite.migrations import BARE
 from memory.persistence.sqlite.repair.salvage import VECTORS_OF, WITHOUT_SPREAD, WITHOUT_VISITS
 from memory.persistence.sqlite.tables import selection
 
-#: Problems that are listed of each sort.
+#: Most problems listed per category.
 SHOWN = 20
-#: Where a selected row of a layout has JSON.
+#: Index of the JSON column in a selected row of a layout.
 JSON_COLUMNS = {BODY: 2, LOG: 7, LOG_ROW: 4}
 
 
@@ -48,7 +48,7 @@ def report(
     repaired: Sequence[str] = (),
     lost: Sequence[str] = (),
 ) -> CheckReport:
-    """What was found, with the number of rows that could be looked at."""
+    """Return a report with the number of readable memories."""
     try:
         memories = int(connection.execute("SELECT count(*) FROM memory").fetchone()[0])
     except sqlite3.DatabaseError:
@@ -57,22 +57,20 @@ def report(
 
 
 def look(connection: sqlite3.Connection, folder: Path) -> CheckReport:
-    """What a reader finds."""
-    return report(connection, flat(find_problems(connection, folder, writer=False)))
+    """Return the findings of a reader."""
+    return report(connection, flatten(find_problems(connection, folder, writer=False)))
 
 
-def flat(problems: dict[str, list[str]]) -> list[str]:
-    """The sentences of all sorts."""
+def flatten(problems: dict[str, list[str]]) -> list[str]:
+    """Return the sentences of all categories."""
     return [line for lines in problems.values() for line in lines]
 
 
 def find_problems(connection: sqlite3.Connection, folder: Path, *, writer: bool) -> dict[str, list[str]]:
-    """Everything that is wrong, in sentences by sort.
+    """Return all problems as sentences by category.
 
     Args:
-        connection: to look through.
-        folder: of the store.
-        writer: also compare the text index word by word, which only a connection that may write can ask for.
+        writer: True to also compare the text index word by word, which needs a writing connection.
     """
     found: dict[str, list[str]] = {}
     for sort, look in SORTS.items():
@@ -89,12 +87,12 @@ def find_problems(connection: sqlite3.Connection, folder: Path, *, writer: bool)
     return found
 
 
-#: What rows that cannot be read end in; an interruption is none of them.
+#: Errors of unreadable rows; an interruption is not one of them.
 UNREADABLE = (sqlite3.DatabaseError, CorruptStoreError, LookupError, TypeError, ValueError, OverflowError)
 
 
 def check_pages(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """SQLite's own check of the file, and foreign keys."""
+    """Run SQLite's own check of the file, and check foreign keys."""
     rows = connection.execute(f"PRAGMA integrity_check({SHOWN})").fetchall()
     found = [f"file: {text}" for (text,) in rows if text != "ok"]
     foreign = connection.execute("PRAGMA foreign_key_check").fetchmany(SHOWN)
@@ -102,7 +100,7 @@ def check_pages(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 
 def check_rows(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """Every row of every table of truth is there and is what was stored, and its JSON can be read."""
+    """Check that every source row exists and is as stored, with readable JSON."""
     found = []
     summed = meta.read(connection, meta.SUMMED) is not None
     if not summed:
@@ -128,14 +126,14 @@ def check_rows(connection: sqlite3.Connection, writer: bool) -> list[str]:
             ]
         if wrong > SHOWN:
             found.append(f"{layout.table}: {wrong} rows are not what was stored, {bare} without a checksum")
-    for name, value, told in connection.execute("SELECT name, value, crc FROM meta"):
-        if meta.checksum(name, value) != told and (told is not None or summed):
+    for name, value, checksum in connection.execute("SELECT name, value, crc FROM meta"):
+        if meta.checksum(name, value) != checksum and (checksum is not None or summed):
             found.append(f"meta: {name} is not what was stored")
     return found
 
 
 def _is_json(layout: Layout, row: Sequence[Any]) -> bool:
-    """Whether the columns of a row that hold JSON do."""
+    """Return True if the JSON column of a row is valid, if it has one."""
     if layout not in JSON_COLUMNS:
         return True
     text = row[JSON_COLUMNS[layout]]
@@ -149,7 +147,7 @@ def _is_json(layout: Layout, row: Sequence[Any]) -> bool:
 
 
 def name_of(layout: Layout, key: int) -> str:
-    """A row as the user knows it."""
+    """Return the name of a row for the user."""
     if layout is VECTOR:
         return f"memory {key // SLOTS} (key {key})"
     if layout in (POSE, SPREAD):
@@ -158,7 +156,7 @@ def name_of(layout: Layout, key: int) -> str:
 
 
 def _hidden(connection: sqlite3.Connection, layout: Layout) -> list[int]:
-    """Some of the rows that cannot be read one by one, by the ids that the log has."""
+    """Return some of the rows that cannot be read one by one, by the ids in the log."""
     if layout not in (MEMORY, BODY):
         return []
     found: list[int] = []
@@ -173,7 +171,7 @@ def _hidden(connection: sqlite3.Connection, layout: Layout) -> list[int]:
 
 
 def check_bodies(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """Every memory has its texts, and texts have a memory."""
+    """Check that every memory has texts, and texts have a memory."""
     sql = "SELECT id FROM memory WHERE id NOT IN (SELECT id FROM body) LIMIT ?"
     found = [f"body: memory {id} has none" for (id,) in connection.execute(sql, (SHOWN,))]
     sql = "SELECT id FROM body WHERE id NOT IN (SELECT id FROM memory) LIMIT ?"
@@ -181,7 +179,7 @@ def check_bodies(connection: sqlite3.Connection, writer: bool) -> list[str]:
 
 
 def check_poses(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """Every memory has its pose, poses have a memory, and covariances a pose."""
+    """Check that every memory has a pose, poses have a memory, and covariances have a pose."""
     found = []
     for table, column, width in (("pose", "poses", POSE_WIDTH), ("spread", "covariances", SPREAD_WIDTH)):
         size = 8 * width * poses.CHUNK
@@ -192,29 +190,29 @@ def check_poses(connection: sqlite3.Connection, writer: bool) -> list[str]:
         return found
     ids = memory_ids(connection)
     posed, values = poses.scan(connection)
-    found += [f"pose: memory {id} has none" for id in missing(ids, posed)]
-    found += [f"pose: {id} has no memory" for id in missing(posed, ids)]
-    # Of a memory at no known place the position is none as a whole.
+    found += [f"pose: memory {id} has none" for id in absent(ids, posed)]
+    found += [f"pose: {id} has no memory" for id in absent(posed, ids)]
+    # The position of a memory without a known place is NaN as a whole.
     placed = np.isfinite(values[:, :3]).all(axis=1) | np.isnan(values[:, :3]).all(axis=1)
     wrong = posed[~(placed & np.isfinite(values[:, 3]))]
-    found += [f"pose: that of memory {id} is not finite" for id in wrong[:SHOWN]]
-    return found + [f"spread: {id} has no memory" for id in missing(poses.spread_ids(connection), ids)]
+    found += [f"pose: the pose of memory {id} is not finite" for id in wrong[:SHOWN]]
+    return found + [f"spread: {id} has no memory" for id in absent(poses.spread_ids(connection), ids)]
 
 
-def missing(ids: NDArray[np.int64], known: NDArray[np.int64]) -> list[int]:
-    """The first of the ids that are not among the known."""
+def absent(ids: NDArray[np.int64], known: NDArray[np.int64]) -> list[int]:
+    """Return the first ids that are not among the known ones."""
     absent: list[int] = ids[~np.isin(ids, known)][:SHOWN].tolist()
     return absent
 
 
 def memory_ids(connection: sqlite3.Connection) -> NDArray[np.int64]:
-    """All ids, rising."""
+    """Return all ids, rising."""
     rows = connection.execute("SELECT id FROM memory ORDER BY id").fetchall()
     return np.array([id for (id,) in rows], dtype=np.int64)
 
 
 def check_log(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """The log has no gaps, ids are not about to be used again, and the memories are those of the log."""
+    """Check that the log has no gaps, ids are not reused, and the memories match the log."""
     highest = connection.execute("SELECT coalesce(max(id), 0) FROM memory").fetchone()[0]
     following = connection.execute("SELECT next_id FROM log ORDER BY generation DESC LIMIT 1").fetchone()
     following = 1 if following is None else following[0]
@@ -228,41 +226,42 @@ def check_log(connection: sqlite3.Connection, writer: bool) -> list[str]:
         " WHERE n.first_id < l.next_id OR l.next_id < l.first_id LIMIT ?"
     )
     found += [f"log: the ids of operation {at} overlap" for (at,) in connection.execute(steps, (SHOWN,))]
-    ids, told = memory_ids(connection), read_changes(connection, 0).added
-    found += [f"memory: {id} is missing, the log has it" for id in missing(told, ids)]
-    found += [f"memory: {id} is not in the log" for id in missing(ids, told)]
-    said = meta.read(connection, meta.LOSS)
-    return found if said is None else [*found, f"log: {said}"]
+    ids, logged = memory_ids(connection), read_changes(connection, 0).added
+    found += [f"memory: {id} is missing, the log has it" for id in absent(logged, ids)]
+    found += [f"memory: {id} is not in the log" for id in absent(ids, logged)]
+    loss = meta.read(connection, meta.LOSS)
+    return found if loss is None else [*found, f"log: {loss}"]
 
 
 def check_erasure(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """What was erased for good is."""
-    return [f"file: {upkeep.WAITS}"] if upkeep.is_pending(connection) else []
+    """Check that all erasures are finished."""
+    return [f"file: {upkeep.WAITS}"] if upkeep.has_pending_erasure(connection) else []
 
 
 def check_words(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """The text index has the rows of the table and their words."""
+    """Check that the text index matches the rows."""
     sql = (
         "SELECT id FROM memory WHERE id NOT IN (SELECT id FROM words_docsize) UNION ALL"
         " SELECT id FROM words_docsize WHERE id NOT IN (SELECT id FROM memory) LIMIT ?"
     )
-    found = [f"words: memory {id} is not as in the table" for (id,) in connection.execute(sql, (SHOWN,))]
+    found = [f"words: memory {id} does not match the table" for (id,) in connection.execute(sql, (SHOWN,))]
     if writer and not found:
         found += [
-            f"words: memory {id} is not as in the table" for id in text_index.differing(connection, SHOWN)
+            f"words: memory {id} does not match the table"
+            for id in text_index.find_mismatches(connection, SHOWN)
         ]
     if writer and not found:
         try:
             connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
         except sqlite3.DatabaseError as error:
-            found.append(f"words: not as in the table ({error})")
+            found.append(f"words: the index does not match the table ({error})")
     return found
 
 
 def check_place(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """The R*Tree is sound, holds the blocks, and every memory is in one or waits for it."""
-    said = connection.execute("SELECT rtreecheck('main', 'place')").fetchone()[0]
-    found = [] if said == "ok" else [f"place: {line}" for line in said.splitlines()[:SHOWN]]
+    """Check that the R*Tree holds the blocks, and every memory is in one or waits for it."""
+    result = connection.execute("SELECT rtreecheck('main', 'place')").fetchone()[0]
+    found = [] if result == "ok" else [f"place: {line}" for line in result.splitlines()[:SHOWN]]
     boxes = {row[0]: row[1:] for row in connection.execute("SELECT block, x0, x1, y0, y1 FROM place")}
     ids, points = [np.zeros(0, np.int64)], [np.zeros((0, 2))]
     for block, *blobs in connection.execute("SELECT block, ids, points FROM block"):
@@ -278,25 +277,26 @@ def check_place(connection: sqlite3.Connection, writer: bool) -> list[str]:
         points.append(part.points)
     found += [f"place: block {block} is in the tree only" for block in boxes]
     known, where = poses.scan(connection)
-    known = known[~np.isnan(where[:, 0])]  # What is at no known place is in no block.
+    known = known[~np.isnan(where[:, 0])]  # Memories without a known place are in no block.
     waiting = np.isin(known, places.tail(connection))
     blocked, where = np.concatenate(ids), np.concatenate(points)
     right = (poses.read(connection, blocked)[:, :2] == where).all(axis=1)
     lost = known[~waiting & ~np.isin(known, blocked[right])]
-    return (found + [f"place: memory {id} is not as in the table" for id in lost.tolist()])[:SHOWN]
+    return (found + [f"place: memory {id} does not match the table" for id in lost.tolist()])[:SHOWN]
 
 
 def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """Vectors belong to a memory and a slot, have its length, and are unit vectors."""
+    """Check that vectors belong to a memory and a slot, have its length, and are unit vectors."""
     found = [
-        f"vector: memory {id} has not those that it had"
+        f"vector: the vectors of memory {id} do not match its row"
         for id, _, _ in connection.execute(f"{VECTORS_OF} WHERE had <> has LIMIT ?", (SHOWN,))
     ]
     found += [
-        f"visited: memory {id} has not those that it had" for (id,) in connection.execute(WITHOUT_VISITS)
+        f"visited: the visits of memory {id} do not match its row"
+        for (id,) in connection.execute(WITHOUT_VISITS)
     ][:SHOWN]
     for (chunk,) in connection.execute(WITHOUT_SPREAD):
-        found.append(f"spread: {name_of(POSE, chunk)} has not those that it had")
+        found.append(f"spread: the covariances of {name_of(POSE, chunk)} do not match it")
     orphans = f"SELECT key FROM vector WHERE key / {SLOTS} NOT IN (SELECT id FROM memory) LIMIT ?"
     found += [f"vector: key {key} has no memory" for (key,) in connection.execute(orphans, (SHOWN,))]
     sizes = (
@@ -304,7 +304,8 @@ def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
         " WHERE dim IS NULL OR length(half) <> 2 * dim LIMIT ?"
     )
     for key, size, dim in connection.execute(sizes, (SHOWN,)):
-        found.append(f"vector: key {key} has {size} bytes, its encoder {dim or 'no'} numbers")
+        wrong = "no encoder" if dim is None else f"{size} bytes instead of {2 * dim}"
+        found.append(f"vector: key {key} has {wrong}")
     bad = 0
     with np.errstate(all="ignore"):
         for key, half in connection.execute("SELECT key, half FROM vector"):
@@ -314,12 +315,12 @@ def check_vectors(connection: sqlite3.Connection, writer: bool) -> list[str]:
             if not 0.98 < numbers @ numbers < 1.02:
                 bad += 1
                 if bad <= SHOWN:
-                    found.append(f"vector: key {key} is no unit vector")
+                    found.append(f"vector: key {key} is not a unit vector")
     return found
 
 
 def check_visits(connection: sqlite3.Connection, writer: bool) -> list[str]:
-    """Visits belong to a memory, can be read, and are of the time that their row says."""
+    """Check that visits belong to a memory, are readable, and match the times of their row."""
     orphans = "SELECT id FROM visited WHERE id NOT IN (SELECT id FROM memory) LIMIT ?"
     found = [f"visited: {id} has no memory" for (id,) in connection.execute(orphans, (SHOWN,))]
     for id, first, last, blob in connection.execute("SELECT id, first_ns, last_ns, visits FROM visited"):
@@ -329,7 +330,7 @@ def check_visits(connection: sqlite3.Connection, writer: bool) -> list[str]:
             found.append(f"visited: {error}")
         else:
             if (kept[0].first_ns, kept[-1].last_ns) != (first, last):
-                found.append(f"visited: those of memory {id} are not of the time of their row")
+                found.append(f"visited: the visits of memory {id} do not match the times of their row")
     return found[:SHOWN]
 
 
@@ -345,12 +346,12 @@ SORTS = {
     "visited": check_visits,
     "erasure": check_erasure,
 }
-#: Sorts of which a repair in place is enough, where nothing else is wrong.
+#: Categories that a repair in place fixes, if nothing else is wrong.
 DERIVED = {"words", "place", "erasure", "settings"}
 
 
 def repair(connection: sqlite3.Connection, counters: Counters) -> list[str]:
-    """Rebuild what is derived from the rows, within the caller's transaction; what was done, in sentences."""
+    """Rebuild what is derived from the rows, within the caller's transaction; return the actions."""
     connection.execute("REINDEX")
     text_index.rebuild(connection)
     places.rebuild(connection, counters.next_id - 1)

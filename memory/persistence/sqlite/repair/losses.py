@@ -1,4 +1,4 @@
-"""Operations that were acknowledged and are not in the file any more: told, and their ids not used again."""
+"""Acknowledged operations that are missing from the file: report them, and do not reuse their ids."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from memory.persistence.sqlite.lock import Acknowledgement
 from memory.persistence.sqlite.repair import wal
 from sparse_core.common.files import sync
 
-#: The operation that says so in the log.
+#: Name of the log entry about it.
 OPERATION = "lost"
 
 
 def keep_aside(file: Path) -> Path:
-    """A free name beside a file for what it holds now."""
+    """Return a free name for a copy of a file."""
     number = 1
     while (aside := file.with_name(f"{file.name}.damaged-{number}")).exists():
         number += 1
@@ -26,7 +26,7 @@ def keep_aside(file: Path) -> Path:
 
 
 def keep_damaged_log(file: Path) -> Path | None:
-    """Copy a write-ahead log that is damaged before its end: SQLite drops what is behind the damage."""
+    """Copy a write-ahead log that is damaged before its end, because SQLite drops what follows the damage."""
     log = Path(f"{file}-wal")
     if not log.exists() or not wal.read(log).damaged:
         return None
@@ -39,14 +39,12 @@ def keep_damaged_log(file: Path) -> Path | None:
 def note_lost(
     connection: sqlite3.Connection, counters: Counters, left: Acknowledgement | None, kept: Path | None
 ) -> str | None:
-    """Log that operations are lost, where they are; returns what is to be said about it.
+    """Log lost operations, if any, and return a sentence about them.
 
     Args:
-        connection: to write to.
-        counters: as the file has them; follow.
-        left: what the last writer had acknowledged. If it closed the store and the file is behind that now, a
-            copy was put back: nothing to be said.
-        kept: the copy of a damaged log.
+        left: progress acknowledged by the last writer. If that closed the store and the file is older now, a
+            copy was restored, which is not a loss.
+        kept: copy of a damaged log.
     """
     known = left is not None and not left.closed and left.store == meta.read(connection, meta.STORE)
     last = left.generation if left is not None and known else counters.generation
@@ -54,13 +52,13 @@ def note_lost(
         return None
     first = counters.generation + 1
     which = f"operations {first} to {last}" if last >= first else f"operations after {counters.generation}"
-    cause = "an older copy was put back, or the write-ahead log was lost"
+    cause = "an older copy was restored, or the write-ahead log was lost"
     if kept is not None:
         cause = f"the write-ahead log was damaged, and is kept as {kept.name}"
-    said = f"{which} were acknowledged and are not in the file: {cause}"
+    sentence = f"{which} were acknowledged, but are missing from the file: {cause}"
     with transaction(connection):
         if left is not None and known:
             counters.next_id = max(counters.next_id, left.next_id)
-        write_entry(connection, counters, OPERATION, {"reason": said})
-        meta.write(connection, meta.LOSS, said)
-    return said
+        write_entry(connection, counters, OPERATION, {"reason": sentence})
+        meta.write(connection, meta.LOSS, sentence)
+    return sentence

@@ -1,7 +1,7 @@
-"""Rows straight from the pages of a database file, whatever is left of the trees that lead to them.
+"""Rows read directly from the pages of a database file.
 
-SQLite finds a row by way of other pages, and gives up where one of these is damaged. Here every page is
-looked at by itself. Whether what is found is a row as it was stored, its checksum says. The format is that of
+SQLite finds a row by way of other pages, and fails if one of them is damaged. Here every page is read by
+itself, and the checksum shows whether a found row is intact. The format is that of
 https://www.sqlite.org/fileformat2.html.
 """
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 Value = int | float | str | bytes | None
 
 TABLE_LEAF, INDEX_LEAF = 0x0D, 0x0A
-#: Columns that a row has at most; more are no row.
+#: Most columns of a row; a record with more is not a row.
 MOST_COLUMNS = 64
 #: Text that is not UTF-8 keeps its bytes.
 ERRORS = "surrogateescape"
@@ -26,8 +26,8 @@ class Record(NamedTuple):
     """A row of some table.
 
     Attributes:
-        key: its number; ``None`` in a table without.
-        values: of its columns.
+        key: its number; ``None`` in a table without row numbers.
+        values: values of its columns.
     """
 
     key: int | None
@@ -35,14 +35,13 @@ class Record(NamedTuple):
 
 
 class Pages:
-    """The pages of a database file.
+    """Pages of a database file.
 
     Args:
-        file: the database.
-        newer: pages that a write-ahead log has, by their number from 1.
+        newer: pages of a write-ahead log by number, from 1.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: the file is unreadable.
     """
 
     def __init__(self, file: Path, newer: Mapping[int, bytes] | None = None) -> None:
@@ -53,33 +52,33 @@ class Pages:
         if size:
             self._data = mmap.mmap(self._stream.fileno(), 0, access=mmap.ACCESS_READ)
         head = self.head
-        size_told = int.from_bytes(head[16:18], "big")
-        # A page size that cannot be is a damaged first page: this release has made no store of another.
-        self.size = size_told if size_told in (512, 1024, 2048, 4096, 8192, 16384, 32768) else 4096
+        page_size = int.from_bytes(head[16:18], "big")
+        # An impossible page size means a damaged first page; this release creates stores with 4096 bytes.
+        self.size = page_size if page_size in (512, 1024, 2048, 4096, 8192, 16384, 32768) else 4096
         reserved = head[20] if len(head) > 20 and head[20] < self.size - 480 else 0
         self.usable = self.size - reserved
         self.count = max([(size + self.size - 1) // self.size, *self._newer])
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if isinstance(self._data, mmap.mmap):
             self._data.close()
         self._stream.close()
 
     @property
     def head(self) -> bytes:
-        """The first 100 bytes."""
+        """First 100 bytes of the file."""
         return self._newer[1][:100] if 1 in self._newer else bytes(self._data[:100])
 
     def page(self, number: int) -> bytes:
-        """A page by its number from 1; zeros where there is none."""
+        """Return a page by its number, from 1; zeros for a missing page."""
         if number in self._newer:
             return self._newer[number]
         start = (number - 1) * self.size
         return bytes(self._data[start : start + self.size]).ljust(self.size, b"\0") if number > 0 else b""
 
     def records(self) -> Iterator[Record]:
-        """Everything that looks like a row, in the order of the pages."""
+        """Yield everything that looks like a row, in page order."""
         for number in range(1, self.count + 1):
             page = self.page(number)
             start = 100 if number == 1 else 0
@@ -93,7 +92,7 @@ class Pages:
                     yield record
 
     def _record(self, page: bytes, at: int, kind: int) -> Record | None:
-        """The cell that begins there; ``None`` where it cannot be one."""
+        """Return the cell at an offset, or ``None`` if it cannot be one."""
         try:
             size, at = varint(page, at)
             key: int | None = None
@@ -106,7 +105,7 @@ class Pages:
             return None
 
     def _payload(self, page: bytes, at: int, size: int, kind: int) -> bytes | None:
-        """The bytes of a cell, with those on overflow pages."""
+        """Return the bytes of a cell, including its overflow pages."""
         usable = self.usable
         most = usable - 35 if kind == TABLE_LEAF else (usable - 12) * 64 // 255 - 23
         if size <= most:
@@ -129,7 +128,7 @@ class Pages:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of one to nine bytes, and where the next begins."""
+    """Return a number of one to nine bytes, and the offset after it."""
     value = 0
     for end in range(at, at + 8):
         byte = data[end]
@@ -140,11 +139,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def values_of(payload: bytes) -> tuple[Value, ...]:
-    """The columns of a row.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the column values of a row, or raise ``ValueError``."""
     end, at = varint(payload, 0)
     kinds = []
     while at < end:

@@ -1,4 +1,4 @@
-"""Repair: what is derived is built again; where rows are damaged, a new database of the sound ones."""
+"""Repair of a database with damaged rows: a new database of the intact rows."""
 
 from __future__ import annotations
 
@@ -24,15 +24,13 @@ from sparse_core.common.files import replacing, sync
 def renew(
     connection: sqlite3.Connection, file: Path, left: Acknowledgement
 ) -> tuple[SalvageReport, list[str]]:
-    """Make an open database one of its sound rows; what it was is kept beside it.
+    """Replace the content of an open database by its intact rows; keep the damaged file beside it.
 
     Args:
-        connection: the one that writes, without a transaction.
-        file: the database.
-        left: how far it came.
+        left: acknowledged progress.
 
     Returns:
-        What was brought back, and what was done.
+        What was salvaged, and the actions.
     """
     aside = keep_aside(file)
     with closing(sqlite3.connect(aside)) as witness:
@@ -49,17 +47,17 @@ def repair_files(folder: Path) -> CheckReport:
     """Repair a store that cannot be opened; nobody may have it open.
 
     Raises:
-        NotAStoreError: there is nothing of a store.
+        NotAStoreError: there is no store.
         StoreLockedError: another process writes.
     """
     file, log = folder / files.FILE_NAME, Path(f"{folder / files.FILE_NAME}-wal")
     if not file.is_file():
-        raise NotAStoreError(f"{folder} holds no store: {file.name} is missing")
+        raise NotAStoreError(f"{folder} holds no store, because {file.name} is missing. Check the path")
     lock = WriterLock(folder / files.LOCK_NAME)
     try:
         found = wal.read(log)
-        fresh, salvaged = _salvaged_beside(file, file, found.pages, lock.left)
-        # The damaged one keeps its bytes under another name before anything takes its place.
+        fresh, salvaged = _salvaged_beside(file, file, found.pages, lock.last_acknowledgement)
+        # Keep the damaged file under another name before anything replaces it.
         aside = keep_aside(file)
         os.link(file, aside)
         for part in ("-wal", "-shm"):
@@ -78,10 +76,10 @@ def repair_files(folder: Path) -> CheckReport:
 def _salvaged_beside(
     file: Path, source: Path, newer: dict[int, bytes], left: Acknowledgement | None
 ) -> tuple[Path, SalvageReport]:
-    """A new database beside the damaged one, synced.
+    """Write a new synced database beside the damaged one.
 
     Raises:
-        CorruptStoreError: nothing in the source is of a store.
+        CorruptStoreError: the source has no readable row of a store.
     """
     fresh = file.with_name(f"{file.name}.new")
     for remains in (fresh, Path(f"{fresh}-journal")):
@@ -90,30 +88,26 @@ def _salvaged_beside(
         salvaged = salvage(pages, fresh, left)
     if not salvaged.found:
         fresh.unlink()
-        raise CorruptStoreError(
-            f"{file}: not one row of a store of this release can be read: restore a backup"
-        )
+        raise CorruptStoreError(f"{file}: not a single row is readable by this release. Restore a backup")
     sync(fresh)
     return fresh, salvaged
 
 
 def _actions(file: Path, aside: Path, salvaged: SalvageReport) -> list[str]:
-    """What was done, after writing what is left of memories that are not whole."""
-    done = [
-        f"a new database was made of all rows that are as stored; the damaged one is kept as {aside.name}"
-    ]
+    """Write the remains of incomplete memories, and return the actions."""
+    done = [f"a new database was made of all intact rows; the damaged one is kept as {aside.name}"]
     if salvaged.repaired:
-        done.append(f"one bit was turned back in each of {salvaged.repaired} rows")
+        done.append(f"one flipped bit was corrected in each of {salvaged.repaired} rows")
     if salvaged.quarantine:
         kept = aside.with_name(f"{aside.name}.quarantine.jsonl")
         with replacing(kept) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in salvaged.quarantine), encoding="utf-8")
-        done.append(f"what is left of {len(salvaged.quarantine)} memories is in {kept.name}")
+        done.append(f"the remains of {len(salvaged.quarantine)} memories are in {kept.name}")
     return done
 
 
 def mend_settings(folder: Path, known: str | None) -> str:
-    """Write the settings that the database has, or the usual ones, in the place of what cannot be read."""
+    """Replace an unreadable settings file by the database's settings, or by the defaults."""
     file = folder / CONFIG_NAME
     aside = keep_aside(file)
     os.replace(file, aside)

@@ -1,4 +1,4 @@
-"""A new database of every row of a damaged one that is as it was stored."""
+"""New database of all intact rows of a damaged one."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from memory.persistence.sqlite.repair.pages import Pages
 from memory.persistence.sqlite.repair.sorter import take_rows
 from memory.persistence.sqlite.tables import SELECT_VECTORS, note_parts, renew
 
-#: The operation that a repair is in the log, and what stands for operations that are lost.
+#: Log names of a repair, and of lost operations.
 OPERATION, LOST = "repair", "lost"
 
 
 class SalvageReport(NamedTuple):
-    """What became of a damaged database.
+    """Result of salvaging a damaged database.
 
     Attributes:
-        memories: that are in the new one.
-        found: rows of any table that were found.
-        repaired: those of them in which one bit was wrong, and is turned back.
-        lost: sentences that say what is not.
-        quarantine: a line for each memory that is not in it but of which some was readable: JSON as of
-            ``log_row.before``, with ``lost``, the parts that are missing.
+        memories: number of memories in the new database.
+        found: number of rows found, of any table.
+        repaired: number of these in which one bit was corrected.
+        lost: sentences about what is missing.
+        quarantine: one JSON line per memory that was only partly readable, like ``log_row.before``, with its
+            missing parts in ``lost``.
     """
 
     memories: int
@@ -50,16 +50,16 @@ class SalvageReport(NamedTuple):
 
 
 def salvage(pages: Pages, file: Path, left: Acknowledgement | None = None) -> SalvageReport:
-    """Write a new database of what can still be read.
+    """Write a new database of all readable rows.
 
     Args:
-        pages: of the damaged one.
-        file: to be written; must not exist.
-        left: how far the last writer came, as far as that is known.
+        pages: pages of the damaged one.
+        file: new file; must not exist.
+        left: acknowledged progress of the last writer, if known.
     """
     connection = connect(file, "rwc")
     try:
-        connection.execute("PRAGMA synchronous = OFF")  # Synced as a whole, before it gets its name.
+        connection.execute("PRAGMA synchronous = OFF")  # Synced as a whole before it gets its name.
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         migrate(connection, name=str(file))
@@ -75,7 +75,7 @@ def salvage(pages: Pages, file: Path, left: Acknowledgement | None = None) -> Sa
 
 
 def _complete(connection: sqlite3.Connection, left: Acknowledgement | None) -> SalvageReport:
-    """Make a store of the rows: what is not whole leaves it, what is derived is made."""
+    """Complete the store: drop incomplete memories, and derive indexes."""
     lost = _mend_slots(connection)
     if left is None or meta.read(connection, meta.STORE) not in (None, left.store):
         left = Acknowledgement("", 0, 1)
@@ -86,24 +86,24 @@ def _complete(connection: sqlite3.Connection, left: Acknowledgement | None) -> S
     counters.read(connection)
     log = journal.read_changes(connection, 0).added.tolist()
     if not missing:
-        # Of what was removed nothing comes back, whatever page had a copy.
-        _leave_out(connection, sorted(_known(connection) - set(log)))
+        # Removed memories must not come back from old copies of pages.
+        _delete_all(connection, sorted(_known(connection) - set(log)))
     changed: set[int] = set()
     lost += _note_lost_parts(connection, changed)
-    broken = _broken(connection)
-    quarantine = [_readable(connection, id, missing) for id, missing in sorted(broken.items())]
+    broken = _incomplete(connection)
+    quarantine = [_remains(connection, id, missing) for id, missing in sorted(broken.items())]
     for name, ids in _by_part(broken).items():
-        lost.append(f"the {name} of {spans(ids)}: not in the store any more, see the quarantine")
-    _leave_out(connection, sorted(broken))
+        lost.append(f"the {name} of {spans(ids)}: no longer in the store, see the quarantine")
+    _delete_all(connection, sorted(broken))
     there = {id for (id,) in connection.execute("SELECT id FROM memory")}
     gone = sorted(set(log) - there)
     nowhere = [id for id in gone if id not in broken]
     if nowhere:
-        lost.append(f"{spans(nowhere)}: nothing of them can be read")
+        lost.append(f"{spans(nowhere)}: nothing of them is readable")
     generation = write_entry(connection, counters, OPERATION, {"lost": lost})
     rows: list[tuple[int | None, int, int, str, str | None]] = []
     rows += [(None, generation, id, "removed", None) for id in gone]
-    # Caches look at these anew.
+    # Caches must reload these.
     rows += [(None, generation, id, "changed", None) for id in sorted(changed & there & set(log))]
     rows += [(None, generation, id, "restored", None) for id in sorted(there - set(log))]
     insert_log_rows(connection, rows)
@@ -116,7 +116,7 @@ def _complete(connection: sqlite3.Connection, left: Acknowledgement | None) -> S
 
 
 def _mend_slots(connection: sqlite3.Connection) -> list[str]:
-    """Every vector has an encoder, and there is the usual one."""
+    """Give every vector an encoder, and create the default one."""
     lost = []
     known = dict(connection.execute("SELECT slot, dim FROM slot").fetchall())
     sizes = connection.execute(
@@ -129,12 +129,12 @@ def _mend_slots(connection: sqlite3.Connection) -> list[str]:
             dim = used.get(slot, 1)
             fake = {f"{number}": Slot(number, 1) for number in range(slot)}
             add_slot(connection, fake, name, dim)
-            lost.append(f"the name of encoder {slot}, of {dim} numbers: it is {name!r} now")
+            lost.append(f"the name of encoder {slot} with {dim} numbers, which is now {name!r}")
     return lost
 
 
 def _mend_log(connection: sqlite3.Connection, left: Acknowledgement) -> list[int]:
-    """The log has no gaps: what is missing stands in it as lost. Returns its generations."""
+    """Fill gaps of the log with lost operations, and return their generations."""
     rows = connection.execute("SELECT generation, first_id, next_id, time_ns FROM log ORDER BY 1").fetchall()
     touched = (
         "SELECT max(generation) FROM (SELECT generation FROM log_row UNION SELECT generation FROM log_pose)"
@@ -154,7 +154,7 @@ def _mend_log(connection: sqlite3.Connection, left: Acknowledgement) -> list[int
     if latest in known or not latest:
         given = known[latest][1] - 1 if latest else 0
         if given < highest:
-            missing.append(latest + 1)  # The end is lost: ids up to the highest were given.
+            missing.append(latest + 1)  # The end is lost, because higher ids were assigned.
     following = 1
     for generation in sorted({*known, *missing}):
         if generation in known:
@@ -172,7 +172,7 @@ def _mend_log(connection: sqlite3.Connection, left: Acknowledgement) -> list[int
         renew(connection, checksums.LOG, [generation])
         known[generation] = [following, until, time_ns]
         following = until
-    # Rows of the log follow each other: those after a gap close it.
+    # Renumber the rows of the log, so that gaps close.
     for layout in (checksums.LOG_ROW, checksums.LOG_POSE):
         keys = [key for (key,) in connection.execute(f"SELECT row FROM {layout.table} ORDER BY row")]
         moved = [(at, key) for at, key in enumerate(keys, 1) if at != key]
@@ -183,8 +183,9 @@ def _mend_log(connection: sqlite3.Connection, left: Acknowledgement) -> list[int
 
 
 def _note_lost_parts(connection: sqlite3.Connection, touched: set[int]) -> list[str]:
-    """Vectors, visits and covariances that there were and are no more; the rows that say so are set right,
-    and ``touched`` gets the ids of memories that are without vectors or visits now.
+    """Report missing vectors, visits and covariances, and correct the rows that record them.
+
+    ``touched`` receives the ids of memories that lost vectors or visits.
     """
     vectors: dict[int, list[int]] = {}
     changed = []
@@ -212,18 +213,18 @@ def _note_lost_parts(connection: sqlite3.Connection, touched: set[int]) -> list[
     return lost
 
 
-#: Encoders that each memory had vectors of when it was stored, and has vectors of, as bits.
+#: Encoders of each memory as bits: those with a vector when it was stored, and now.
 VECTORS_OF = (
     "SELECT id, had, has FROM (SELECT m.id AS id, m.vectors AS had, (SELECT coalesce(sum(1 << (key % 64)), 0)"
     " FROM vector WHERE key BETWEEN 64 * m.id AND 64 * m.id + 63) AS has FROM memory AS m)"
 )
-#: Memories whose visits are missing, and rows of poses whose covariances are; or there unexpectedly.
+#: Memories with missing or unexpected visits, and rows of poses with such covariances.
 WITHOUT_VISITS = "SELECT id FROM memory WHERE visits <> (id IN (SELECT id FROM visited))"
 WITHOUT_SPREAD = "SELECT chunk FROM pose WHERE spread <> (chunk IN (SELECT chunk FROM spread))"
 
 
 def _known(connection: sqlite3.Connection) -> set[int]:
-    """Ids that anything is there of."""
+    """Return the ids of which anything exists."""
     tables = (
         "SELECT id FROM memory UNION SELECT id FROM body UNION SELECT id FROM visited"
         f" UNION SELECT key / {SLOTS} FROM vector"
@@ -231,8 +232,8 @@ def _known(connection: sqlite3.Connection) -> set[int]:
     return {id for (id,) in connection.execute(tables)} | set(poses.scan(connection)[0].tolist())
 
 
-def _broken(connection: sqlite3.Connection) -> dict[int, list[str]]:
-    """Memories that cannot be in the store, by their ids, with the parts that they lack."""
+def _incomplete(connection: sqlite3.Connection) -> dict[int, list[str]]:
+    """Return the missing parts of incomplete memories, by id."""
     posed = set(poses.scan(connection)[0].tolist())
     rows = {id for (id,) in connection.execute("SELECT id FROM memory")}
     texts = {id for (id,) in connection.execute("SELECT id FROM body")}
@@ -252,8 +253,8 @@ def _by_part(broken: dict[int, list[str]]) -> dict[str, list[int]]:
     return found
 
 
-def _readable(connection: sqlite3.Connection, id: int, missing: Sequence[str]) -> str:
-    """What is left of a memory, as JSON."""
+def _remains(connection: sqlite3.Connection, id: int, missing: Sequence[str]) -> str:
+    """Return the remains of a memory as JSON."""
 
     def row(table: str) -> dict[str, Any] | None:
         cursor = connection.execute(f"SELECT * FROM {table} WHERE id = ?", (id,))
@@ -279,8 +280,8 @@ def _readable(connection: sqlite3.Connection, id: int, missing: Sequence[str]) -
     )
 
 
-def _leave_out(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
-    """Take everything of memories out of the tables."""
+def _delete_all(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
+    """Delete all rows of memories."""
     for part in chunks(ids):
         bound = (json.dumps(part),)
         some = "IN (SELECT value FROM json_each(?))"
@@ -294,7 +295,7 @@ def _leave_out(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
 
 
 def spans(ids: Iterable[int], what: str = "memory") -> str:
-    """Rising numbers in words: ``memories 3, 5 to 9``."""
+    """Return rising numbers as text: ``memories 3, 5 to 9``."""
     found: list[list[int]] = []
     for id in sorted(ids):
         if found and found[-1][1] == id - 1:

@@ -1,9 +1,8 @@
-"""The write-ahead log as SQLite's recovery reads it, and what lies behind the first damage in it.
+"""Write-ahead log as SQLite's recovery reads it, and what follows the first damage.
 
-SQLite stops at the first frame whose checksum is wrong, without a word: after a power cut that is the end of
-what was committed. Frames behind it that continue each other, and follow a commit, were synced: then the log
-was damaged, and SQLite passes over operations that were acknowledged. The format is that of
-https://www.sqlite.org/fileformat2.html#walformat.
+SQLite silently stops at the first frame with a wrong checksum; after a power cut that is the end of the
+commits. Consistent frames after it, following a commit, were synced. Then the log is damaged, and SQLite
+skips acknowledged operations. The format is that of https://www.sqlite.org/fileformat2.html#walformat.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from numpy.typing import NDArray
 
 HEADER, FRAME_HEADER = 32, 24
 MAGIC = 0x377F0682
-#: What a step of the checksum makes of its two numbers: s0' = s0 + s1 + a; s1' = s0' + s1 + b.
+#: Effect of a checksum step on its two numbers: s0' = s0 + s1 + a; s1' = s0' + s1 + b.
 _STEP = np.array([[1, 1], [1, 2]], np.uint64)
 _MASK = np.uint64(0xFFFFFFFF)
 
 
 class Wal(NamedTuple):
-    """What a write-ahead log holds.
+    """Content of a write-ahead log.
 
     Attributes:
-        pages: by number, the newest of each, with the frames behind a damage.
-        damaged: whether commits that had been synced are behind a damage.
+        pages: newest version of each page by number, including frames after a damage.
+        damaged: True if synced commits follow a damage.
     """
 
     pages: dict[int, bytes]
@@ -34,10 +33,10 @@ class Wal(NamedTuple):
 
 
 def read(log: Path) -> Wal:
-    """Read a log; nothing where there is none.
+    """Read a log; empty if there is none.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file is unreadable.
     """
     data = log.read_bytes() if log.exists() else b""
     size = int.from_bytes(data[8:12], "big")
@@ -62,22 +61,22 @@ def read(log: Path) -> Wal:
     commits = np.flatnonzero((heads[:, 1] > 0) & follows)
     last = int(commits[commits < end][-1]) + 1 if (commits < end).any() else 0
     later = np.flatnonzero(follows)
-    # A frame of the log after one that ends a commit behind the damage: it was written once that was synced.
+    # A frame after a commit frame behind the damage was written only once that commit was synced.
     damaged = sound_head and bool(
         len(commits) and (commits >= end).any() and later[-1] > commits[commits >= end][0]
     )
-    # As SQLite sees them, then what it does not.
+    # First what SQLite sees, then what it skips.
     kept = [*range(last), *(later.tolist() if sound_head else ())]
     return Wal({int(heads[at, 0]): frames[at, FRAME_HEADER:].tobytes() for at in kept}, damaged)
 
 
 def _parts(words: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """What stretches of (n, 2 k) words make of a checksum: the (2, 2) matrix, and (n, 2) what is added."""
+    """Return the effect of (n, 2 k) words on a checksum: a (2, 2) matrix and (n, 2) offsets."""
     steps = words.shape[1] // 2
     power = np.eye(2, dtype=np.uint64)
     first, second = np.empty((2, steps), np.uint64), np.empty((2, steps), np.uint64)
     for at in range(steps - 1, -1, -1):
-        # Of a step's numbers a and b, a and a + b are added; the later steps turn them.
+        # A step adds a and a + b to its two numbers; later steps transform them.
         first[:, at] = (power[:, 0] + power[:, 1]) & _MASK
         second[:, at] = power[:, 1]
         power = (power @ _STEP) & _MASK
@@ -85,7 +84,7 @@ def _parts(words: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.ui
     low = np.uint64(0xFFFF)
     found = np.zeros((len(words), 2), np.uint64)
     for part, weights in ((a, first), (b, second)):
-        # In halves, so that no product leaves 64 bits.
+        # In halves, so that no product exceeds 64 bits.
         found += ((part & low) @ weights.T) & _MASK
         found += ((((part >> np.uint64(16)) @ weights.T) & _MASK) << np.uint64(16)) & _MASK
     return power, found & _MASK

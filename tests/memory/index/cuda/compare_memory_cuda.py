@@ -30,7 +30,9 @@ def units(rows: int, dim: int, seed: int) -> Tensor:
     return torch.nn.functional.normalize(vectors, dim=1).to(DEVICE)
 
 
-def made(rows: int, *, dim: int = 32, pivots: int = 0, dead: float = 0.0, copies: bool = False) -> Cells:
+def make_cells(
+    rows: int, *, dim: int = 32, pivots: int = 0, dead: float = 0.0, copies: bool = False
+) -> Cells:
     """Cells of rows of which some are removed afterwards."""
     vectors = units(rows, dim, 4).half()
     if copies:
@@ -144,7 +146,7 @@ def rerank_case(
 
 def report() -> dict[str, Any]:
     """All cases."""
-    some, alike = made(2000, pivots=37, dead=0.2), made(2500, pivots=4, dead=0.1, copies=True)
+    some, alike = make_cells(2000, pivots=37, dead=0.2), make_cells(2500, pivots=4, dead=0.1, copies=True)
     found = {
         "levels": levels_case(5, 48),
         "cells": cells_case(some, 3, Sizes(8, 1500, 200)),
@@ -152,17 +154,17 @@ def report() -> dict[str, Any]:
         "cells, overflow": cells_case(some, 3, Sizes(12, 300, 20)),
         "cells, copies": cells_case(alike, 3, Sizes(4, 2200, 100)),
         "cells, copies of one query": cells_case(alike, 1, Sizes(4, 900, 1)),
-        "cells, one row": cells_case(made(1), 2, Sizes(24, 1, 1)),
-        "cells, all removed": cells_case(made(300, dead=1.1), 1, Sizes(24, 250, 50)),
-        "cells, many queries": cells_case(made(300, pivots=5), 17, Sizes(1, 90, 20)),
-        "cells, many pivots": cells_case(made(5500, pivots=4500), 1, Sizes(100, 500, 60)),
-        "scan, one row": scan_case(made(1), 1, 5),
+        "cells, one row": cells_case(make_cells(1), 2, Sizes(24, 1, 1)),
+        "cells, all removed": cells_case(make_cells(300, dead=1.1), 1, Sizes(24, 250, 50)),
+        "cells, many queries": cells_case(make_cells(300, pivots=5), 17, Sizes(1, 90, 20)),
+        "cells, many pivots": cells_case(make_cells(5500, pivots=4500), 1, Sizes(100, 500, 60)),
+        "scan, one row": scan_case(make_cells(1), 1, 5),
         "scan, one query": scan_case(some, 1, 100),
-        "scan, nine queries": scan_case(made(300), 9, 50, named=False),
-        "scan, all removed": scan_case(made(300, dead=1.1), 1, 50),
+        "scan, nine queries": scan_case(make_cells(300), 9, 50, named=False),
+        "scan, all removed": scan_case(make_cells(300, dead=1.1), 1, 50),
         "scan, copies": scan_case(alike, 1, 700),
-        "scan, more than there are": scan_case(made(300), 2, 400),
-        "scan, several blocks": scan_case(made(9700), 1, 1000),
+        "scan, more than there are": scan_case(make_cells(300), 2, 400),
+        "scan, several blocks": scan_case(make_cells(9700), 1, 1000),
         "rerank": rerank_case(400, 2, 200, 10),
         "rerank, one": rerank_case(1, 1, 1, 3),
         "rerank, lengths": rerank_case(400, 3, 90, 7, lengths=True),
@@ -174,7 +176,7 @@ def report() -> dict[str, Any]:
     found["rerank, several pieces of many"] = rerank_case(300, 2, 260, 3, dim=16)
     rerank_triton._MANY, rerank_triton._KEYS = usual
     if DEVICE.type == "cuda":
-        million = made(1_000_000, dead=0.1)
+        million = make_cells(1_000_000, dead=0.1)
         found |= {
             "cells, a million rows": cells_case(million, 1, Sizes(24, 24_576, 512)),
             "cells, a million rows, 64": cells_case(million, 64, Sizes(24, 24_576, 512)),

@@ -198,7 +198,7 @@ def test_what_is_aimed_at_is_found_or_all_is_read(make: Any, aim: float, monkeyp
     assert chosen != least
     assert chosen == EXACT or index.calibration.least(aim).recall >= aim  # type: ignore[union-attr]
     words = "cells" if not efforts.is_scan(chosen) else "a scan of all codes"
-    assert (words if chosen != EXACT else "all rows compared") in index.told(aim)
+    assert (words if chosen != EXACT else "all rows compared") in index.describe(aim)
 
 
 def test_more_neighbours_than_kernels_rank_are_compared_exactly() -> None:
@@ -246,7 +246,7 @@ def test_ids_may_come_in_any_order() -> None:
 
 def test_without_a_gpu_the_error_says_what_to_take(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(IndexUnavailableError, match=r"needs an NVIDIA GPU.*there is none.*LSHIndex"):
+    with pytest.raises(IndexUnavailableError, match=r"needs an NVIDIA GPU.*LSHIndex"):
         CudaIndex(48)
 
 
@@ -274,7 +274,7 @@ def test_bad_rows_change_nothing() -> None:
         (DATA.vectors[:1] * np.nan, [50], "unit"),
         (DATA.vectors[:2], [50], "one entry"),
         (DATA.vectors[:2], [50, 50], "twice"),
-        (DATA.vectors[:1], [3], "there already"),
+        (DATA.vectors[:1], [3], "exists"),
         (DATA.vectors[:1, :5], [50], "shape"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -294,7 +294,7 @@ METHODS: tuple[Any, ...] = ("scan", "cells")
 STEPS = st.lists(st.tuples(st.sampled_from("aarcms"), st.lists(st.integers(0, 40), max_size=8)), max_size=12)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(STEPS)
 def test_any_order_of_changes(steps: list[tuple[str, list[int]]]) -> None:
     # Each row may have a cell of its own: all cells are looked at.

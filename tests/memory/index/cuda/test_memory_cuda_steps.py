@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memory.index.cuda.cells import build, candidates, pivots_for, probe
 from memory.index.cuda.codes import BINS, TOP, asked_levels, directions, distances, row_codes
-from memory.index.cuda.keys import MISSING, keys_of, ranked
+from memory.index.cuda.keys import MISSING, keys_of, unpack_keys
 from memory.index.cuda.layout import Cells, Sizes
 from memory.index.cuda.rerank import rerank_top
 from memory.index.cuda.scan import scan_top
@@ -54,7 +54,7 @@ def test_codes_are_signs_and_the_largest_coordinates() -> None:
 
 
 @given(seed=st.integers(0, 999), length=st.sampled_from([0.0, 0.3, 1.0, 2.0, 900.0]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_distances_are_exact_whole_numbers(seed: int, length: float) -> None:
     rows, query = drawn(20, seed, 256), length * drawn(1, seed + 1, 256)
     codes, asked = row_codes(rows), asked_levels(query.half(), 256)
@@ -111,7 +111,7 @@ def test_each_row_lies_in_the_cell_of_its_nearest_pivot() -> None:
         build(vectors.half(), alive, 450, -1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     rows=st.integers(1, 80),
     pivots=st.integers(1, 12),
@@ -171,7 +171,7 @@ def test_effort_grows_with_the_number_of_neighbours() -> None:
     assert Sizes(100, 10, 1).of(1024).probes == 128
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     rows=st.integers(1, 60),
     count=st.integers(1, 70),
@@ -198,11 +198,11 @@ def test_scan_order(rows: int, count: int, few: bool, dead: float, seed: int) ->
 def test_keys_sort_like_scores_then_rows(scores: list[float]) -> None:
     rows = torch.arange(len(scores))
     keys = keys_of(torch.tensor([scores]), rows[None]).sort(1, descending=True).values
-    found = ranked(keys)
+    found = unpack_keys(keys)
     order = np.argsort(-np.array(scores, np.float32), kind="stable")
     assert found.rows[0].tolist() == order.tolist()
     assert found.scores[0].tolist() == np.array(scores, np.float32)[order].tolist()
-    assert ranked(torch.tensor([[MISSING]])).rows.tolist() == [[-1]]
+    assert unpack_keys(torch.tensor([[MISSING]])).rows.tolist() == [[-1]]
 
 
 @pytest.mark.parametrize(

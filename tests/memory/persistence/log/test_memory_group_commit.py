@@ -95,7 +95,7 @@ def test_an_interruption_leaves_the_others_waiting_not_failed(plain: sqlite3.Con
     resets: list[int] = []
 
     class Noting(GroupCommit[None, None]):
-        def rolled_back(self) -> None:
+        def after_rollback(self) -> None:
             resets.append(1)
 
     group = Noting(plain)
@@ -155,7 +155,7 @@ def test_requests_that_follow_each_other_are_done_together(plain: sqlite3.Connec
     seen: list[list[int]] = []
 
     class Tenfold(GroupCommit[int, int]):
-        def together(self, requests: list[int]) -> list[int]:
+        def run_requests(self, requests: list[int]) -> list[int]:
             seen.append(requests)
             if 3 in requests:
                 raise ValueError("not this one")

@@ -71,7 +71,7 @@ def rows(count: int, seed: int = 0) -> list[Memory]:
     ]
 
 
-def told(memories: list[Memory]) -> list[dict]:
+def comparable(memories: list[Memory]) -> list[dict]:
     """All fields, comparable."""
     return [
         {
@@ -114,7 +114,7 @@ def test_what_is_read_is_what_a_file_gives_to_the_bit(address: str, tmp_path: Pa
             ]  # fmt: skip
             near = [hit.memory.id for hit in store.query(Query(like=5, k=8))]
             words = store.maps(), store.label_counts(), store.encoders(), store.corrections("cupp")
-            kept = told(store.get(range(1, 62)))
+            kept = comparable(store.get(range(1, 62)))
             found.append(
                 (kept, [each.id for each in seen], total, log, answers, near, words, store.check().ok)
             )
@@ -153,7 +153,7 @@ def test_many_write_at_the_same_time_and_lose_nothing(address: str) -> None:
 
 
 def test_what_is_not_right_is_refused_and_said(address: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="give dim"):
+    with pytest.raises(ValueError, match="new store"):
         MemoryStore.open(address)
     with pytest.raises(NotAStoreError, match="holds no store"):
         MemoryStore.open(address, readonly=True)
@@ -258,8 +258,8 @@ def test_walks_through_the_graph_answer_as_comparing_all_does(
         monkeypatch.setattr(nearest, "FEW", 0)
         monkeypatch.setattr(nearest, "effort", lambda rows, k, aim: 1000)
         walked = []
-        whole = nearest._walked
-        monkeypatch.setattr(nearest, "_walked", lambda *given: walked.append(1) or whole(*given))
+        whole = nearest._walk
+        monkeypatch.setattr(nearest, "_walk", lambda *given: walked.append(1) or whole(*given))
         for name, query in asked.items():
             assert [hit.memory.id for hit in store.query(query)] == exact[name], name
         assert len(walked) == len(asked)

@@ -38,7 +38,7 @@ def things(count: int, label: str = "cup") -> list[Memory]:
     ]  # fmt: skip
 
 
-def told(store: MemoryStore) -> list[object]:
+def contents(store: MemoryStore) -> list[object]:
     """Everything, comparable."""
     found = store.get(store.database.ids())
     return [
@@ -63,7 +63,7 @@ def test_a_dump_is_restored_to_the_bit(
         ids = store.add(things(30))
         store.forget(ids[:3])
         store.settle()
-        before = told(store)
+        before = contents(store)
         assert main(["backup", address, str(tmp_path / "copy")]) == 0
         assert "27 memories" in capsys.readouterr().out
         with pytest.raises(FileExistsError):
@@ -75,7 +75,7 @@ def test_a_dump_is_restored_to_the_bit(
         connection.execute(f"DROP SCHEMA {name} CASCADE")
     subprocess.run([dump.program("pg_restore"), f"--dbname={address}", str(file)], check=True)
     with MemoryStore.open(address) as store:
-        assert told(store) == before
+        assert contents(store) == before
         store.undo(2)
         assert len(store) == 30
         assert store.add(things(1)) == [31]
@@ -131,7 +131,7 @@ def test_a_server_goes_back_to_any_moment(server_folder: Callable[[], Path]) -> 
                 cwd=folder,
             )
             lost = store.add(things(5, "later"))
-            before = told(store)
+            before = contents(store)
             with psycopg.connect(address, autocommit=True) as connection:
                 (moment,) = connection.execute("SELECT clock_timestamp()::text").fetchone() or ("",)
                 time.sleep(0.05)
@@ -169,7 +169,7 @@ def test_a_server_goes_back_to_any_moment(server_folder: Callable[[], Path]) -> 
                     break
             time.sleep(0.05)
         with MemoryStore.open(address) as store:
-            assert told(store) == before
+            assert contents(store) == before
             assert len(store) == 25
             assert store.add(things(1)) == [26]
             assert store.check().ok

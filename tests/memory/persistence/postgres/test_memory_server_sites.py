@@ -18,7 +18,7 @@ DIM = 8
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "fleet.md"
 
 
-def filled(address: str, seed: int) -> np.ndarray:
+def fill(address: str, seed: int) -> np.ndarray:
     """A store of 600 memories with a graph; their vectors."""
     vectors = np.random.default_rng(seed).normal(size=(600, DIM)).astype(np.float32)
     with MemoryStore.open(address, dim=DIM) as store:
@@ -41,7 +41,7 @@ def test_sites_are_asked_together(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     here, there = postgresql(), postgresql()
-    vectors = [filled(here, 0), filled(there, 1)]
+    vectors = [fill(here, 0), fill(there, 1)]
     with MemoryStore.open(there) as store:
         assert isinstance(store.database, Upkeep)
         reader = store.database.grant("asks from elsewhere")

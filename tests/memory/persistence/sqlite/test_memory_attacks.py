@@ -103,7 +103,7 @@ def overwritten(data: bytes, random: np.random.Generator) -> bytes:
 DAMAGES: list[Damage] = [zeroed, swapped, flipped, reworded, overwritten]
 
 
-def named(lines: tuple[str, ...]) -> tuple[set[int], set[int]]:
+def named_ids(lines: tuple[str, ...]) -> tuple[set[int], set[int]]:
     """Ids that a report calls lost, and those that lack a part only."""
     gone: set[int] = set()
     partly: set[int] = set()
@@ -135,7 +135,7 @@ def attack(folder: Path, expected: dict[int, Memory]) -> str:
         return f"another error: {type(error).__name__}: {error}"
     if not report.ok:
         return f"repair incomplete: {report}"
-    gone, partly = named(report.lost)
+    gone, partly = named_ids(report.lost)
     try:
         with SqliteDatabase.open(folder, create=False) as database:
             found = contents(database)
@@ -213,7 +213,7 @@ def attack_logs(
                     wrong.append(f"{trial}: {len(missing)} lost, and it is sound")
                 if missing and trial % 3 != 2 and min(database.add([row_of(0)])) <= last:
                     wrong.append(f"{trial}: an id was used again")
-                if not missing and not report.ok and "put back" in str(report):
+                if not missing and not report.ok and "restored" in str(report):
                     wrong.append(f"{trial}: nothing is lost, and it says so: {report}")
                 if not report.ok and not database.check(repair=True).ok:
                     wrong.append(f"{trial}: repair incomplete")

@@ -65,6 +65,6 @@ def test_a_file_is_looked_at_again_once_all_handles_are_closed(tmp_path: Path) -
     other.close()
     assert not files._open
     (tmp_path / "s" / "memory.db").write_bytes(b"x" * 5000)
-    with pytest.raises(NotAStoreError, match="no SQLite database"):
+    with pytest.raises(NotAStoreError, match="not a SQLite database"):
         SqliteDatabase.open(tmp_path / "s")
     assert not files._open

@@ -52,7 +52,7 @@ def test_a_migration_that_fails_leaves_the_version_before_it(connection: sqlite3
 
 def test_a_newer_file_is_refused(connection: sqlite3.Connection) -> None:
     migrate(connection, CHAIN)
-    with pytest.raises(StoreVersionError, match="version 3, this release reads up to 2"):
+    with pytest.raises(StoreVersionError, match="version 3, but this release reads up to 2"):
         migrate(connection, CHAIN[:2])
 
 
@@ -62,7 +62,7 @@ def test_a_store_of_a_newer_release_is_refused(tmp_path: Path) -> None:
     connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     connection.close()
     for readonly in (False, True):
-        with pytest.raises(StoreVersionError, match="update the library"):
+        with pytest.raises(StoreVersionError, match="Update the library"):
             SqliteDatabase.open(tmp_path, readonly=readonly)
 
 
@@ -76,7 +76,7 @@ def test_a_writer_migrates_a_store_and_a_reader_asks_for_it(
     monkeypatch.setattr(
         migrations, "migrate", lambda connection, name: migrate(connection, longer, name=name)
     )
-    with pytest.raises(StoreVersionError, match="open it once for writing"):
+    with pytest.raises(StoreVersionError, match="for writing"):
         SqliteDatabase.open(tmp_path, readonly=True)
     with SqliteDatabase.open(tmp_path) as database:
         assert database.get([1])[0].label == "old"

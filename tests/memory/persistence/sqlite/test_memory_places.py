@@ -36,7 +36,7 @@ def rows_at(points: np.ndarray) -> list[Memory]:
     return [Memory(time_ns=i, position=(x, y, 0.0)) for i, (x, y) in enumerate(points.tolist())]
 
 
-def counted(database: SqliteDatabase, sql: str) -> int:
+def count_rows(database: SqliteDatabase, sql: str) -> int:
     with database._read() as connection:
         return int(connection.execute(sql).fetchone()[0])
 
@@ -88,9 +88,9 @@ def test_places_are_found_while_memories_come_move_and_go(database: SqliteDataba
             compare(database, random)
     report = database.check()
     assert report.ok, str(report)
-    assert counted(database, "SELECT count(*) FROM place") > 50
-    assert counted(database, "SELECT count(*) FROM run WHERE large") > 1
-    assert counted(database, "SELECT count(*) FROM run WHERE NOT large") < 3
+    assert count_rows(database, "SELECT count(*) FROM place") > 50
+    assert count_rows(database, "SELECT count(*) FROM run WHERE large") > 1
+    assert count_rows(database, "SELECT count(*) FROM run WHERE NOT large") < 3
 
 
 def test_what_was_removed_leaves_the_blocks_in_time(database: SqliteDatabase) -> None:
@@ -99,7 +99,7 @@ def test_what_was_removed_leaves_the_blocks_in_time(database: SqliteDatabase) ->
         ids = database.add(rows_at(random.normal(0, 20, (25, 2))))
         database.remove(ids[1:])
     assert database.count() == 40
-    entries = counted(database, "SELECT sum(length(ids)) / 8 FROM block")
+    entries = count_rows(database, "SELECT sum(length(ids)) / 8 FROM block")
     assert entries < 200, f"{entries} entries for 40 memories"
     assert database.check().ok
 
@@ -110,7 +110,7 @@ def test_moving_again_and_again_does_not_fill_the_disk(database: SqliteDatabase)
     for _ in range(30):
         some = random.choice(ids, 90, replace=False)  # Less than would make everything anew.
         database.repose(some, random.normal(0, 20, (90, 3)), np.zeros(90))
-    assert counted(database, "SELECT sum(length(ids)) / 8 FROM block") < 5 * 400
+    assert count_rows(database, "SELECT sum(length(ids)) / 8 FROM block") < 5 * 400
     compare(database, random)
     assert database.check().ok
 

@@ -1,4 +1,4 @@
-"""By which tracks memories were seen: two of one recording at one time are two things."""
+"""Tracks of memories; two tracks of one recording at one time are two objects."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from numpy.typing import NDArray
 
 from memory.types import Memory
 
-#: Field of a payload: ``recording/number`` of each track -> its first and its last nanosecond.
+#: Payload field: ``recording/number`` of each track -> its first and last nanosecond.
 TRACKS = "tracks"
-#: Tracks that a memory names at most; of more, those that were seen last.
+#: Most tracks per memory; the last seen are kept.
 _MOST = 64
 #: (recording, number, first nanosecond, last nanosecond).
 Track = tuple[str, str, int, int]
 
 
 def tracks_of(memory: Memory) -> tuple[Track, ...]:
-    """Of a memory; none where its payload says none, or something else by that name."""
-    said = memory.payload.get(TRACKS)
-    if not isinstance(said, Mapping):
+    """Return the tracks of a memory; none if the payload field is missing or invalid."""
+    field = memory.payload.get(TRACKS)
+    if not isinstance(field, Mapping):
         return ()
     found = []
-    for name, span in said.items():
+    for name, span in field.items():
         recording, slash, number = str(name).rpartition("/")
         if slash and isinstance(span, Sequence) and len(span) == 2 and all(type(at) is int for at in span):
             found.append((recording, number, int(span[0]), int(span[1])))
     return tuple(found)
 
 
-def joined_tracks(memories: Iterable[Memory]) -> dict[str, Any]:
-    """The field of a memory that stands for several; nothing where none was tracked."""
+def join_tracks(memories: Iterable[Memory]) -> dict[str, Any]:
+    """Return the payload field of a merged memory; empty if none has tracks."""
     spans: dict[str, tuple[int, int]] = {}
     for recording, number, first, last in (track for memory in memories for track in tracks_of(memory)):
         name = f"{recording}/{number}"
@@ -43,7 +43,7 @@ def joined_tracks(memories: Iterable[Memory]) -> dict[str, Any]:
 
 
 def things_of(memories: Iterable[Memory]) -> list[int]:
-    """The number of the thing that each is of: those that share a track are of one, those without alone."""
+    """Return a group number per memory: memories that share a track get the same one."""
     groups: dict[str, int] = {}
     parent: list[int] = []
 
@@ -60,8 +60,8 @@ def things_of(memories: Iterable[Memory]) -> list[int]:
     return [top(group) for group in range(len(parent))]
 
 
-def apart(one: Sequence[Track], other: Sequence[Track]) -> bool:
-    """Whether they are two things: two tracks of one recording, both seen at one time."""
+def are_different(one: Sequence[Track], other: Sequence[Track]) -> bool:
+    """Return True if two memories are different objects: two tracks of one recording at one time."""
     return any(
         recording == another and number != its and first < its_last and its_first < last
         for recording, number, first, last in one
@@ -69,18 +69,18 @@ def apart(one: Sequence[Track], other: Sequence[Track]) -> bool:
     )
 
 
-def all_apart(
+def different_pairs(
     tracks: Sequence[Sequence[Track]], first: NDArray[np.int64], second: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """(P,) bool: whether the pairs of rows are two things by their tracks.
+    """Return (P,) bool, True if the pairs of rows are different objects by their tracks.
 
     Args:
-        tracks: of each row.
+        tracks: tracks of each row.
         first, second: (P,) int64 rows.
     """
     tracked = np.array([bool(some) for some in tracks], dtype=bool)
     found = np.zeros(len(first), dtype=bool)
     if tracked.any():
         for pair in np.flatnonzero(tracked[first] & tracked[second]).tolist():
-            found[pair] = apart(tracks[first[pair]], tracks[second[pair]])
+            found[pair] = are_different(tracks[first[pair]], tracks[second[pair]])
     return found
