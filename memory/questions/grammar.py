@@ -30,7 +30,7 @@ _CONTRACTIONS = (
 #: Classes that stand before a noun phrase as adjectives: *the parked car*, *my old bike*, *the front door*.
 _ADJECTIVES = frozenset({"ATTRIBUTE", "STAY", "CHANGE", "SIMILAR"})
 #: Classes before the first word that matters, and classes without a meaning for the intent.
-_UNSTRESSED = frozenset({"DET", "FILLER", "MODAL", "PERSON"})
+_UNSTRESSED = frozenset({"ANYONE", "DET", "FILLER", "MODAL", "PERSON"})
 _SILENT = frozenset({"ALL", "ANY", "DET", "FILLER", "OF", "TO"})
 
 
@@ -121,7 +121,8 @@ def _is_adjective(tokens: Sequence[str], at: int, size: int, chunks: Sequence[Ch
     if at + size >= len(tokens) or not chunks:
         return False
     following = PHRASES.get((fold(tokens[at + size]),))
-    return chunks[-1].kind in ("DET", "NOUN", "COUNT", "SHOW", "NEAREST") and following is None
+    before = ("DET", "NOUN", "COUNT", "SHOW", "NEAREST")
+    return chunks[-1].kind in before and following in (None, "ANYTHING")
 
 
 class Intent(NamedTuple):
@@ -162,12 +163,18 @@ _INTENTS = (
     Intent("nearest", "NEAREST", target=True, also="WHERE|FIND"),
     Intent("near", "NEAREST", target=False, landmark=True),
     Intent("last_seen", "WHERE|WHEN|POSITION", target=True, also="LAST|FIND|WHERE|WHEN"),
-    Intent("still_there", "STILL", target=True),
+    Intent("still_there", "STILL", target=True, also="MOVE|LEFT"),
     Intent("search", "WHICH|SHOW|WHAT MOVE|LEFT", target=True),
     Intent("search", "WHICH|SHOW MOVE|LEFT", target=False),
     Intent("search", "FIND ALL|ANY", target=True),
     Intent("last_seen", "FIND", target=True, also="LAST"),
-    Intent("still_there", "MOVE|LEFT|CHANGE|HAPPEN BE|HAVE|DO|WHAT", target=True, also="STILL"),
+    Intent(
+        "still_there",
+        "MOVE|LEFT|CHANGE|HAPPEN BE|HAVE|DO|WHAT",
+        target=True,
+        first="BE|HAVE|DO|WHAT",
+        also="STILL",
+    ),
     Intent("changed_since", "CHANGE|MOVE|LEFT|APPEAR", target=False, also="CHANGE|MOVE|LEFT|APPEAR"),
     Intent("summarise", "DESCRIBE"),
     Intent("summarise", "SEE|KNOW WHAT", target=False, landmark=False, first="SHOW"),

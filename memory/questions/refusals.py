@@ -14,6 +14,7 @@ _REASONS: dict[str, str] = {
     "FUTURE": "I know only what was seen, not the future. Ask for example: where is the {thing}?",
     "WHY": "I do not know reasons. I can answer where, when and how many: where is the {thing}?",
     "WHO": "I do not know who did something. Ask for example: has the {thing} moved?",
+    "ADVICE": "I do not give advice, I only know what was seen. Ask for example: where is the {thing}?",
     "FAR": "I do not compute distances. Ask for example: what is within 10 m of the {thing}?",
     "ATTRIBUTE": "“{word}” is not stored. I can answer where, when and how many: where is the {thing}?",
     "SIDE": "I know positions, but not which side of each other objects are on. Ask for example: what is near"
@@ -23,6 +24,9 @@ _REASONS: dict[str, str] = {
     "AND": "I can look for one thing at a time. Ask for each: where is the {thing}?",
     "STOP": "I can look for one thing at a time. Ask for each: where is the {thing}?",
 }
+LEFT_IN_A_TIME = (
+    "I count what was seen in a time, not what left in it. Ask for example: what changed since yesterday?"
+)
 _EXAMPLE = "Ask for example: where is the {thing}?"
 _PERSON = r"(?:me|you|us|myself|yourself|the robot)"
 _SIDE = (
@@ -63,6 +67,8 @@ def reason_of(parsed: Parse, words: str) -> str | None:
     for chunk in parsed.functions:
         if chunk.kind in _REASONS:
             return _REASONS[chunk.kind].replace("{word}", chunk.text)
+    if parsed.target is None and parsed.has("ANYONE"):
+        return "Name what to look for, such as a person. Ask for example: where is the {thing}?"
     if parsed.unparsed:
         return f"I do not understand “{parsed.unparsed[0].text}” in “{words}”. {_EXAMPLE}"
     if parsed.question is None:

@@ -18,6 +18,7 @@ from memory.questions.answers import (
     between_words,
 )
 from memory.questions.asking import Questions
+from memory.questions.changes import only_changes
 from memory.questions.recognising import SeenBefore
 from memory.questions.times import until_now
 from memory.questions.understanding import NEARBY_M, Understood
@@ -301,7 +302,7 @@ def _near(questions: Questions, asked: Understood, options: ReplyOptions) -> Ans
         return _between(questions, replace(asked, radius_m=radius, what=None), options)
     return questions.near(
         asked.near, radius, map_id=asked.map_id, labels=options.labels, kinds=options.kinds,
-        states=options.states, k=options.k,
+        states=options.states or asked.states, k=options.k,
     )  # fmt: skip
 
 
@@ -322,7 +323,7 @@ def _between(questions: Questions, asked: Understood, options: ReplyOptions) -> 
 def _changed(questions: Questions, asked: Understood, options: ReplyOptions) -> Changed:
     if asked.since is None:
         raise IncompleteError("since", "changed since when?")
-    return questions.changed_since(asked.since, **_place(asked))
+    return only_changes(questions.changed_since(asked.since, **_place(asked)), asked.changes)
 
 
 def _summarise(questions: Questions, asked: Understood, options: ReplyOptions) -> Summary:

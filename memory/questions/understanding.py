@@ -13,8 +13,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from memory.questions.grammar import parse
-from memory.questions.refusals import check_own_place, reason_of
+from memory.questions.changes import Change
+from memory.questions.grammar import Parse, parse
+from memory.questions.refusals import LEFT_IN_A_TIME, check_own_place, reason_of
 from memory.questions.times import PHRASE, Span, is_clock, since_of, span_of
 from memory.types import AWAY, State
 from memory.wording import fold, nearest
@@ -79,6 +80,7 @@ class Understood:
         since: nanoseconds.
         map_id: of the map.
         states: any of them.
+        changes: any of new, gone and moved.
         typed: the words, if they have no intent.
         problem: reason of a refusal, with ``{thing}`` for an object of the store. It does not count if the
             store knows the words.
@@ -93,12 +95,13 @@ class Understood:
     since: int | None = None
     map_id: str | None = None
     states: tuple[State, ...] | None = None
+    changes: tuple[Change, ...] | None = None
     typed: str | None = None
     problem: str | None = None
 
     def given(self) -> dict[str, Any]:
         """Return the parts that were given."""
-        hidden = ("typed", "problem")
+        hidden = ("states", "changes", "typed", "problem")
         return {name: value for name, value in vars(self).items() if value is not None and name not in hidden}
 
 
@@ -141,10 +144,27 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> Understoo
             found.radius_m = NEARBY_M
     if parsed.question == "search" and parsed.has("MOVE", "LEFT"):
         found.states = AWAY
+    if parsed.question == "changed_since":
+        found.changes = _changes_of(parsed)
+    if parsed.question == "near":
+        found.states = ("present", "unknown")
+    timed = found.between is not None or found.since is not None
+    if parsed.question == "how_many" and timed and parsed.has("MOVE", "LEFT"):
+        return Understood("search", what=words, typed=words, problem=LEFT_IN_A_TIME)
     if parsed.question == "search" and not parsed.functions:
         found.typed = rest
     _check_point(found)
     return _completed(found, now_ns)
+
+
+def _changes_of(parsed: Parse) -> tuple[Change, ...] | None:
+    """Return the changes that a question names; None for all."""
+    words = {chunk.text.lower() for chunk in parsed.functions if chunk.kind in ("CHANGE", "MOVE", "LEFT")}
+    if parsed.has("APPEAR") or words == {"new"}:
+        return ("new",)
+    if parsed.has("CHANGE") or not words:
+        return None
+    return ("moved",) if all(word.startswith("move") for word in words) else ("gone",)
 
 
 def _spelt(words: str) -> str:

@@ -122,7 +122,7 @@ REFUSED: list[tuple[str, str]] = [
     ("go to the nearest car", "I do not understand"),
     ("go to the car you saw yesterday", "pose_to does not depend on it"),
     ("when did you first see the mug yesterday?", "first_seen does not depend on it"),
-    ("is anyone in the kitchen?", "I do not understand"),
+    ("is anyone in the kitchen?", "Name what to look for, such as a person"),
     ("what is near the letter?", "it is not known where letter"),
     ("what colour is the car?", "“colour” is not stored. I can answer where, when and how many"),
     ("why is the sky blue?", "I do not know reasons"),
