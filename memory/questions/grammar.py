@@ -2,8 +2,9 @@
 
 A question is cut into chunks: function words by their class (:mod:`memory.questions.lexicon`), and noun
 phrases of all other words. ``where did you see the red mug near the sofa`` becomes ``WHERE DO PERSON SEE``
-*red mug* ``NEAR`` *sofa*. A noun phrase after ``NEAR`` is a landmark, the other one is the target. The first
-row of `_INTENTS` whose classes are there decides. A chunk that no row uses is refused, never left out.
+*red mug* ``NEAR`` *sofa*. A noun phrase after ``NEAR`` or ``IN`` is a landmark, the other one is the target.
+The first row of `_INTENTS` whose classes are there decides. A chunk that no row uses is refused, never left
+out.
 """
 
 from __future__ import annotations
@@ -217,7 +218,7 @@ def parse(text: str, names: Collection[str] = ()) -> Parse:
         kinds |= {"ID"}
     fitting = (row.question for row in _INTENTS if _fits(row, kinds, target, landmark, first))
     question = next(fitting, None)
-    if question is None and target is not None and kinds <= _SILENT | {"ID", "NEAR"}:
+    if question is None and target is not None and kinds <= _SILENT | {"ID", "IN", "NEAR"}:
         question = "search"
     return Parse(question, target, landmark, functions, unparsed)
 
@@ -242,7 +243,7 @@ def _nouns_of(chunks: Sequence[Chunk]) -> _Nouns:
         before = next((each.kind for each in reversed(chunks[:place]) if each.kind not in _SILENT), "")
         to = any(each.kind == "TO" for each in chunks[max(place - 2, 0) : place])
         nearest_to = nearest and (to or (before == "NEAREST" and target is not None))
-        if landmark is None and (before == "NEAR" or nearest_to):
+        if landmark is None and (before in ("IN", "NEAR") or nearest_to):
             landmark = chunk.text
         elif target is None:
             target = (place, chunk.text)

@@ -107,9 +107,10 @@ _CLASSES: Mapping[str, str] = {
     """,
     "OF": "of, about, for, with",
     "TO": "to, from",
+    "IN": "in, inside, within",
     "NEAR": """
-        near, close to, next to, beside, besides, around the, by, at, in, inside, within, on, alongside,
-        along, adjacent to, in the vicinity of, nearby to, on top of, around
+        near, close to, next to, beside, besides, around the, by, at, on, alongside, along, adjacent to,
+        in the vicinity of, nearby to, on top of, around
     """,
     "SIDE": """
         left of, right of, to the left of, to the right of, on the left, on the right, behind, beyond,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from memory.query import Query
+from memory.query import Filter, Query
 from memory.questions.answers import (
     Answer,
     Changed,
@@ -137,12 +138,26 @@ def _beside(questions: Questions, asked: Understood, options: ReplyOptions, plac
     if place.position is None:
         raise IncompleteError("near", f"it is not known where {name(place)} is: give a point, such as (3, 1)")
     radius = NEARBY_M if asked.radius_m is None and asked.question != "search" else asked.radius_m
+    if asked.inside and radius is not None:
+        radius = min(radius, _half_way_m(questions, place))
     asked = replace(asked, near=place.position[:2], map_id=place.map_id, radius_m=radius)
     found = answer_of(questions, asked, options)
     left = "" if place.state not in AWAY else f", which is {STATE_WORDS[place.state]}"
-    within = "Nearest" if radius is None else f"Near means within {radius:g} m of"
+    means = "In" if asked.inside and place.kind == "place" else "Near"
+    within = "Nearest" if radius is None else f"{means} means within {radius:.3g} m of"
     note = f"{within} {name(place)}{left}, last seen at {point(place.position)}."
     return Reply(asked, f"{_sentence(questions, asked, found)} {note}", found)
+
+
+def _half_way_m(questions: Questions, place: Memory) -> float:
+    """Return half the distance from a place to the next place of another name, in metres."""
+    if place.kind != "place" or place.position is None:
+        return math.inf
+    x, y = place.position[:2]
+    around = Filter(map_id=place.map_id, kinds=("place",), circle=(x, y, 2 * NEARBY_M))
+    others = questions.store.find(around, vectors=False)
+    away = [math.dist(other.place[:2], (x, y)) for other in others if other.label not in ("", place.label)]
+    return min(away, default=math.inf) / 2
 
 
 def answer_of(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
@@ -170,7 +185,7 @@ def understood_by(questions: Questions, asked: Understood) -> Understood:
         IncompleteError: a part of it is not understood; names it, and a question that works.
     """
     if asked.problem is not None and not questions.knows(str(asked.typed)):
-        raise IncompleteError("text", asked.problem.format(thing=_example(questions)))
+        raise IncompleteError("text", asked.problem.replace("{thing}", _example(questions)))
     for part in ("between", "since", "near", "beside"):
         if getattr(asked, part) is not None and part not in _USED[asked.question]:
             raise IncompleteError(part, f"{asked.question} does not depend on it: ask without")
@@ -295,6 +310,9 @@ def _near(questions: Questions, asked: Understood, options: ReplyOptions) -> Ans
         if seen.memory.position is None:
             raise IncompleteError("near", f"it is not known where {name(seen.memory)} is: give a point")
         asked = replace(asked, near=seen.memory.position[:2], map_id=seen.memory.map_id, what=None)
+        if asked.inside:
+            radius = NEARBY_M if asked.radius_m is None else asked.radius_m
+            asked = replace(asked, radius_m=min(radius, _half_way_m(questions, seen.memory)))
     if asked.near is None:
         raise IncompleteError("near", "give a point, or what it is near to")
     radius = NEARBY_M if asked.radius_m is None else asked.radius_m

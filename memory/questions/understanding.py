@@ -79,6 +79,7 @@ class Understood:
         between: first and last nanosecond.
         since: nanoseconds.
         map_id: of the map.
+        inside: the place means a room or area, not what is around it.
         states: any of them.
         changes: any of new, gone and moved.
         typed: the words, if they have no intent.
@@ -94,6 +95,7 @@ class Understood:
     between: Span | None = None
     since: int | None = None
     map_id: str | None = None
+    inside: bool = False
     states: tuple[State, ...] | None = None
     changes: tuple[Change, ...] | None = None
     typed: str | None = None
@@ -101,7 +103,7 @@ class Understood:
 
     def given(self) -> dict[str, Any]:
         """Return the parts that were given."""
-        hidden = ("states", "changes", "typed", "problem")
+        hidden = ("inside", "states", "changes", "typed", "problem")
         return {name: value for name, value in vars(self).items() if value is not None and name not in hidden}
 
 
@@ -140,6 +142,7 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> Understoo
     found.what = _object(parsed.target)
     if found.near is None and found.beside is None:
         found.beside = _object(parsed.landmark)
+        found.inside = parsed.has("IN")
         if found.beside is not None and found.radius_m is None and found.question != "nearest":
             found.radius_m = NEARBY_M
     if parsed.question == "search" and parsed.has("MOVE", "LEFT"):

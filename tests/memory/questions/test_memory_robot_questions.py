@@ -189,6 +189,27 @@ def test_labels_that_only_unicode_writes_differently_are_one(tmp_path: Path) -> 
             assert questions.how_many(label).memories == 2
 
 
+def test_in_a_room_means_half_the_way_to_the_next_at_most(tmp_path: Path) -> None:
+    rooms = [("kitchen", 0.0), ("hallway", 6.0)]
+    rows = [Memory(time_ns=1, label=label, kind="place", position=(x, 0.0, 0.0)) for label, x in rooms]
+    mugs = [Memory(time_ns=1, label="mug", position=(x, 0.0, 0.0)) for x in (1.0, 4.0)]
+    with MemoryStore.open(tmp_path / "store", dim=2) as store:
+        store.add([*rows, *mugs])
+        questions = Questions(store)
+
+        def counted(question: str) -> int:
+            return reply(questions, questions.understand(question, NOW)).answer.memories  # type: ignore[attr-defined, no-any-return]
+
+        assert counted("how many mugs are in the kitchen?") == 1
+        assert counted("how many mugs are near the kitchen?") == 2
+        assert counted("how many mugs are within 4.5 m of the kitchen?") == 2
+
+
+def test_braces_are_no_syntax(ask: Questions) -> None:
+    with pytest.raises(IncompleteError, match=r"how are \{x\} \{\}"):
+        reply(ask, ask.understand("how are {x} {}", NOW))
+
+
 def test_a_place_is_known_by_its_pose_however_it_looks(tmp_path: Path) -> None:
     day = 86_400 * 10**9
     looks = np.eye(4, dtype=np.float32)
