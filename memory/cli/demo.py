@@ -17,7 +17,6 @@ from memory.cli.console import add_command, counted, print_json, say
 from memory.picture import draw_map
 from memory.questions import Questions
 from memory.questions.replying import reply
-from memory.questions.understanding import understand
 from sparse_core.common.files import write_file
 
 MAP = "town"
@@ -67,7 +66,7 @@ def _show(out: Path, main: Main) -> dict[str, Any]:
         questions, answers = Questions(store), {}
         for question in QUESTIONS:
             say(f"$ recall ask {shlex.join([f'{folder}', question])} --now newest")
-            answers[question] = reply(questions, understand(question, store.newest_ns)).sentence
+            answers[question] = reply(questions, questions.understand(question, store.newest_ns)).sentence
             say(f"{answers[question]}\n")
         memories = store.find(Filter(), vectors=False)
         gone = sorted(

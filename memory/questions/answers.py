@@ -117,21 +117,25 @@ class Happened(Answer):
         between_ns: both included.
         total: how many there are.
         memories: in the order in which they were first seen then, as many as were asked for.
+        what: label or words that were asked for; empty for everything.
     """
 
     question: Literal["between"] = field(default="between", init=False)
     between_ns: tuple[int, int]
     total: int
     memories: tuple[Memory, ...]
+    what: str = ""
 
     def __str__(self) -> str:
         span = between_words(self.between_ns)
+        of = f" of {self.what}" if self.what else ""
         if not self.total:
-            return f"Nothing is remembered {span}."
+            return f"Nothing is remembered{of} {span}."
         parts = [
-            f"{name(memory)} on {moment(first_within(memory, self.between_ns))}" for memory in self.memories
+            f"{name(memory)} on {moment(first_within(memory, self.between_ns))} at {point(memory.position)}"
+            for memory in self.memories
         ]
-        return f"{plural(self.total, 'memory', 'memories')} {span}: {listed(parts, total=self.total)}."
+        return f"{plural(self.total, 'memory', 'memories')}{of} {span}: {listed(parts, total=self.total)}."
 
 
 @dataclass(frozen=True)

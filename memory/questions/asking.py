@@ -29,6 +29,7 @@ from memory.questions.driving import pose_to
 from memory.questions.meaning import Meanings, Meant, What
 from memory.questions.places import circle_of, words_of_place
 from memory.questions.recognising import SeenBefore, reward_of, seen_before, subject_of
+from memory.questions.understanding import Understood, understand
 from memory.questions.visits import visits_of
 from memory.questions.whereabouts import latest, still_there
 from memory.store import MemoryStore
@@ -61,6 +62,18 @@ class Questions:
     def store(self) -> MemoryStore:
         """That is asked."""
         return self._store
+
+    def understand(self, text: str, now_ns: int) -> Understood:
+        """Return what a question in words asks for.
+
+        Args:
+            text: as typed.
+            now_ns: the moment that words such as yesterday count from.
+
+        Raises:
+            ValueError: the text is empty or too long, or a time does not exist.
+        """
+        return understand(text, now_ns, self._meanings.names())
 
     def label_of(self, words: str) -> str | None:
         """The label that words are but for case and ending, as ``cars`` is ``Car``; ``None`` for no label."""
@@ -209,7 +222,8 @@ class Questions:
             text=text,
         )
         memories, total = self._store.find_seen(wanted, limit=limit)
-        return Happened((first_ns, last_ns), total, tuple(memories))
+        what = text if text is not None else " or ".join(labels or ())
+        return Happened((first_ns, last_ns), total, tuple(memories), what)
 
     def changed_since(
         self,

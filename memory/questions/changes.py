@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
+from typing import Literal
 
 from memory.query import Filter
 from memory.questions.answers import Changed
 from memory.store import MemoryStore
 from memory.types import Memory, State
+
+#: A difference since a time.
+Change = Literal["new", "gone", "moved"]
 
 
 def changed_since(store: MemoryStore, time_ns: int, place: Filter, after: int | None) -> Changed:
@@ -57,3 +62,16 @@ def only_of(changed: Changed, ids: set[int | None]) -> Changed:
         for found in (changed.new, changed.gone, changed.moved)
     )
     return Changed(changed.since_ns, new, gone, moved)
+
+
+def only_changes(changed: Changed, changes: Collection[Change] | None) -> Changed:
+    """Return these kinds of changes alone; None for all."""
+    if changes is None:
+        return changed
+    empty: tuple[Memory, ...] = ()
+    return Changed(
+        changed.since_ns,
+        changed.new if "new" in changes else empty,
+        changed.gone if "gone" in changes else empty,
+        changed.moved if "moved" in changes else empty,
+    )

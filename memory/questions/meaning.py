@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from memory.query import Filter, Query
 from memory.questions.answers import How
+from memory.questions.grammar import holds_function_word
 from memory.store import MemoryStore
 from memory.types import Memory
 from memory.wording.meaning import Labels
@@ -58,6 +59,7 @@ class Meanings:
         self._encoder = encoder
         self._least_similarity = least_similarity
         self._known: tuple[int, Labels] | None = None
+        self._names: tuple[int, tuple[str, ...]] | None = None
 
     def of(
         self,
@@ -115,6 +117,14 @@ class Meanings:
     def label_of(self, words: str) -> str | None:
         """The label that words are but for case and ending, the most frequent one."""
         return next(iter(self._labels().alike(words)), None)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the labels that hold function words of questions, as *stop sign* or *what-not shelf*."""
+        generation = self._store.generation
+        if self._names is None or self._names[0] != generation:
+            labels = self._store.label_counts()
+            self._names = (generation, tuple(label for label in labels if holds_function_word(label)))
+        return self._names[1]
 
     def _labels(self) -> Labels:
         """Those of the store; made anew after an operation."""

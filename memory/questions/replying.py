@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from memory.query import Query
+from memory.query import Filter, Query
 from memory.questions.answers import (
     Answer,
     Changed,
@@ -18,13 +19,13 @@ from memory.questions.answers import (
     between_words,
 )
 from memory.questions.asking import Questions
-from memory.questions.limits import is_asking, placed, why_not, without_filler
-from memory.questions.phrases import EXAMPLES
+from memory.questions.changes import only_changes
 from memory.questions.recognising import SeenBefore
 from memory.questions.times import until_now
 from memory.questions.understanding import NEARBY_M, Understood
 from memory.search.relevance import sentence_of
 from memory.types import AWAY, Hit, Kind, Memory, State
+from memory.wording import fold
 from memory.wording.sentences import content_words
 from memory.wording.words import STATE_WORDS, counted, moment, name, plural, point
 
@@ -93,8 +94,7 @@ def reply(questions: Questions, asked: Understood, options: ReplyOptions | None 
     """
     options = options or ReplyOptions()
     asked = understood_by(questions, asked)
-    if asked.question == "summarise" and asked.map_id is None and asked.beside in questions.store.maps():
-        asked = replace(asked, map_id=str(asked.beside), beside=None, radius_m=None)
+    asked = _in_map(questions, asked)
     if asked.near is not None and asked.radius_m is None and asked.question != "search":
         asked = replace(asked, radius_m=NEARBY_M)
     if asked.beside is None or asked.near is not None:
@@ -105,6 +105,18 @@ def reply(questions: Questions, asked: Understood, options: ReplyOptions | None 
         return Reply(asked, _sentence(questions, asked, places), places)
     tried = [_beside(questions, asked, options, place) for place in places]
     return next((each for each in tried if getattr(each.answer, "memory", None) is not None), tried[0])
+
+
+def _in_map(questions: Questions, asked: Understood) -> Understood:
+    """Return a question whose place is the name of a map as a question about that map."""
+    place = asked.what if asked.question == "near" else asked.beside
+    if asked.map_id is not None or not isinstance(place, str) or questions.knows(place):
+        return asked
+    found = {fold(name): name for name in questions.store.maps()}.get(fold(place))
+    if found is None:
+        return asked
+    asked = replace(asked, map_id=found, beside=None, radius_m=None)
+    return replace(asked, question="search", what=None) if asked.question == "near" else asked
 
 
 def _places(questions: Questions, asked: Understood) -> list[Memory] | Sighting:
@@ -126,12 +138,26 @@ def _beside(questions: Questions, asked: Understood, options: ReplyOptions, plac
     if place.position is None:
         raise IncompleteError("near", f"it is not known where {name(place)} is: give a point, such as (3, 1)")
     radius = NEARBY_M if asked.radius_m is None and asked.question != "search" else asked.radius_m
+    if asked.inside and radius is not None:
+        radius = min(radius, _half_way_m(questions, place))
     asked = replace(asked, near=place.position[:2], map_id=place.map_id, radius_m=radius)
     found = answer_of(questions, asked, options)
     left = "" if place.state not in AWAY else f", which is {STATE_WORDS[place.state]}"
-    within = "Nearest" if radius is None else f"Near means within {radius:g} m of"
+    means = "In" if asked.inside and place.kind == "place" else "Near"
+    within = "Nearest" if radius is None else f"{means} means within {radius:.3g} m of"
     note = f"{within} {name(place)}{left}, last seen at {point(place.position)}."
     return Reply(asked, f"{_sentence(questions, asked, found)} {note}", found)
+
+
+def _half_way_m(questions: Questions, place: Memory) -> float:
+    """Return half the distance from a place to the next place of another name, in metres."""
+    if place.kind != "place" or place.position is None:
+        return math.inf
+    x, y = place.position[:2]
+    around = Filter(map_id=place.map_id, kinds=("place",), circle=(x, y, 2 * NEARBY_M))
+    others = questions.store.find(around, vectors=False)
+    away = [math.dist(other.place[:2], (x, y)) for other in others if other.label not in ("", place.label)]
+    return min(away, default=math.inf) / 2
 
 
 def answer_of(questions: Questions, asked: Understood, options: ReplyOptions) -> Answer:
@@ -149,7 +175,7 @@ def answer_of(questions: Questions, asked: Understood, options: ReplyOptions) ->
 
 
 def understood_by(questions: Questions, asked: Understood) -> Understood:
-    """A question with the labels of the store, and with a place taken off its words where these are no name.
+    """Return a question with the labels of the store.
 
     Args:
         questions: to the store.
@@ -158,23 +184,12 @@ def understood_by(questions: Questions, asked: Understood) -> Understood:
     Raises:
         IncompleteError: a part of it is not understood; names it, and a question that works.
     """
-    what, beside = asked.what, asked.beside
-    asking = asked.typed is not None and is_asking(asked.typed)
-    for words in (what, beside):
-        if isinstance(words, str) and not questions.knows(words):
-            reason = why_not(words, _example(questions))
-            if reason is not None:
-                raise IncompleteError("text", reason)
-    if isinstance(what, str) and not asking and not questions.knows(what):
-        split = None if asked.near is not None or beside is not None else placed(what)
-        what, beside = (without_filler(what), beside) if split is None else split
-        asked = asked if split is None else replace(asked, radius_m=NEARBY_M)
-    if asking and not questions.knows(str(asked.typed)):
-        raise IncompleteError("text", f"“{asked.typed}” is not understood. {_ask_such_as(questions)}")
+    if asked.problem is not None and not questions.knows(str(asked.typed)):
+        raise IncompleteError("text", asked.problem.replace("{thing}", _example(questions)))
     for part in ("between", "since", "near", "beside"):
         if getattr(asked, part) is not None and part not in _USED[asked.question]:
             raise IncompleteError(part, f"{asked.question} does not depend on it: ask without")
-    return replace(asked, what=_known(questions, what), beside=_known(questions, beside))
+    return replace(asked, what=_known(questions, asked.what), beside=_known(questions, asked.beside))
 
 
 def _known(questions: Questions, what: Any) -> Any:
@@ -203,7 +218,7 @@ def _sentence(questions: Questions, asked: Understood, found: Any) -> str:
 def _ask_such_as(questions: Questions) -> str:
     """Questions that work, about what the store has."""
     thing = _example(questions)
-    examples = [f"“{each.format(thing=thing, things=thing + 's')}”" for each in EXAMPLES]
+    examples = [f"“{each.format(thing=thing, things=thing + 's')}”" for each in _EXAMPLES]
     return f"Ask such as {', '.join(examples[:-1])} or {examples[-1]}"
 
 
@@ -233,16 +248,16 @@ def _place(asked: Understood) -> dict[str, Any]:
     return {"map_id": asked.map_id, "near": asked.near, "radius_m": asked.radius_m}
 
 
-def _search(questions: Questions, asked: Understood, options: ReplyOptions) -> Searched:
-    """By label or words, or what is like a memory or vector; in the time and place that were given."""
+def _search(questions: Questions, asked: Understood, options: ReplyOptions) -> Searched | Happened:
+    """Search by label or words, or by similarity to a memory or vector, in a time and place."""
+    if _time(asked) is not None and (asked.what is None or isinstance(asked.what, str)):
+        return _between(questions, asked, options)
     values: dict[str, Any] = {}
     words = ""
     if isinstance(asked.what, str):
         words = asked.what
-        named = options.labels is None and questions.store.query(
-            Query(labels=[words], map_id=asked.map_id, k=1)
-        )
         # All words that say something: those of a question that is not understood are not enough.
+        named = options.labels is None and _is_label(questions, asked)
         values = {"labels": [words]} if named else {"text": content_words(words)}
     elif isinstance(asked.what, int):
         values, words = {"like": asked.what}, f"what is like memory {asked.what}"
@@ -253,10 +268,15 @@ def _search(questions: Questions, asked: Understood, options: ReplyOptions) -> S
     nearest = asked.near is not None and asked.radius_m is None
     query = Query(
         **_place(asked), polygon=options.polygon, between_ns=_time(asked), kinds=options.kinds,
-        states=options.states, k=options.k, order="distance" if nearest else None, **values,
+        states=options.states or asked.states, k=options.k, order="distance" if nearest else None, **values,
     )  # fmt: skip
     hits = questions.store.query(query)
     return Searched(words, tuple(hits), _total(questions, query, hits), _within(asked))
+
+
+def _is_label(questions: Questions, asked: Understood) -> bool:
+    """Return True if the store has a label of these words in the map."""
+    return bool(questions.store.query(Query(labels=[asked.what], map_id=asked.map_id, k=1)))
 
 
 def _total(questions: Questions, query: Query, hits: list[Hit]) -> int | None:
@@ -290,6 +310,9 @@ def _near(questions: Questions, asked: Understood, options: ReplyOptions) -> Ans
         if seen.memory.position is None:
             raise IncompleteError("near", f"it is not known where {name(seen.memory)} is: give a point")
         asked = replace(asked, near=seen.memory.position[:2], map_id=seen.memory.map_id, what=None)
+        if asked.inside:
+            radius = NEARBY_M if asked.radius_m is None else asked.radius_m
+            asked = replace(asked, radius_m=min(radius, _half_way_m(questions, seen.memory)))
     if asked.near is None:
         raise IncompleteError("near", "give a point, or what it is near to")
     radius = NEARBY_M if asked.radius_m is None else asked.radius_m
@@ -297,7 +320,7 @@ def _near(questions: Questions, asked: Understood, options: ReplyOptions) -> Ans
         return _between(questions, replace(asked, radius_m=radius, what=None), options)
     return questions.near(
         asked.near, radius, map_id=asked.map_id, labels=options.labels, kinds=options.kinds,
-        states=options.states, k=options.k,
+        states=options.states or asked.states, k=options.k,
     )  # fmt: skip
 
 
@@ -306,8 +329,11 @@ def _between(questions: Questions, asked: Understood, options: ReplyOptions) -> 
     if when is None:
         raise IncompleteError("between", "give the first and last time")
     text = asked.what if isinstance(asked.what, str) else None
+    labels = options.labels
+    if text is not None and labels is None and _is_label(questions, asked):
+        labels, text = [text], None
     return questions.between(
-        *when, **_place(asked), labels=options.labels, kinds=options.kinds, states=options.states,
+        *when, **_place(asked), labels=labels, kinds=options.kinds, states=options.states or asked.states,
         text=text, limit=options.k,
     )  # fmt: skip
 
@@ -315,7 +341,7 @@ def _between(questions: Questions, asked: Understood, options: ReplyOptions) -> 
 def _changed(questions: Questions, asked: Understood, options: ReplyOptions) -> Changed:
     if asked.since is None:
         raise IncompleteError("since", "changed since when?")
-    return questions.changed_since(asked.since, **_place(asked))
+    return only_changes(questions.changed_since(asked.since, **_place(asked)), asked.changes)
 
 
 def _summarise(questions: Questions, asked: Understood, options: ReplyOptions) -> Summary:
@@ -362,6 +388,11 @@ def _needed(asked: Understood) -> Any:
     return asked.what
 
 
+#: Questions that work, with an object of the store.
+_EXAMPLES = (
+    "where is the {thing}?", "how many {things} are there?", "what did you see this morning?",
+    "what changed since yesterday?", "what is near (0, 0)?",
+)  # fmt: skip
 #: What a sentence ends with that says that there is nothing.
 _NOTHING = ("is not remembered.", "is not remembered: there is nowhere to drive to.")
 #: Questions about one memory.

@@ -6,6 +6,7 @@ All of them count from a given moment, ``now``; days and clocks are those of UTC
 from __future__ import annotations
 
 import re
+import time
 from typing import NamedTuple
 
 from memory.exchange.times import parse_time
@@ -21,6 +22,10 @@ _COUNTS = {
     "a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
     "nine": 9, "ten": 10, "twelve": 12, "twenty": 20, "thirty": 30, "few": 3, "couple of": 2, "half an": 0.5,
 }  # fmt: skip
+_MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
+    "november", "december",
+)  # fmt: skip
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 #: First and last hour of a part of the day; the night goes on until the next morning.
 _PARTS = {"morning": (5, 12), "noon": (11, 13), "afternoon": (12, 18), "evening": (18, 22), "night": (22, 29)}
@@ -42,7 +47,12 @@ def _either(words: object) -> str:
 
 _AMOUNT = rf"(?P<count>\d{{1,6}}|{_either(_COUNTS)}) ?(?P<unit>{_either(_UNITS)})s?"
 _ISO = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)?(?:Z|[+-]\d{2}:\d{2})?|\d{10,19}|now"
+_MONTH_DAY = (
+    rf"(?:{_either(_MONTHS)}) \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?"
+    rf"|\d{{1,2}}(?:st|nd|rd|th)?(?: of)? (?:{_either(_MONTHS)})(?:,? \d{{4}})?"
+)
 _DATE = (
+    rf"{_MONTH_DAY}|"
     r"today|(?:the )?day before yesterday|yesterday|\d{4}-\d{2}-\d{2}"
     rf"|(?:last |this )?(?:{_either(_WEEKDAYS)})"
 )
@@ -145,10 +155,24 @@ def _day(words: str, today: int) -> int:
         return today - _DAY
     if words.endswith("before yesterday"):
         return today - 2 * _DAY
+    month = next((number for number, name in enumerate(_MONTHS, 1) if name in words), None)
+    if month is not None:
+        return _month_day(words, month, today)
     if words[0].isdecimal():
         return parse_time(words)
     back = ((today // _DAY + 3) % 7 - _WEEKDAYS.index(words.split()[-1])) % 7
     return today - (7 if back == 0 and words.startswith("last") else back) * _DAY
+
+
+def _month_day(words: str, month: int, today: int) -> int:
+    """Return the first nanosecond of a day such as ``march 10``, the latest one if no year is given."""
+    numbers = [int(number) for number in re.findall(r"\d+", words)]
+    day = numbers[0]
+    if len(numbers) > 1:
+        return parse_time(f"{numbers[1]:04d}-{month:02d}-{day:02d}")
+    this_year = time.gmtime(today // _SECOND).tm_year
+    start = parse_time(f"{this_year:04d}-{month:02d}-{day:02d}")
+    return start if start <= today else parse_time(f"{this_year - 1:04d}-{month:02d}-{day:02d}")
 
 
 def _clock(words: str) -> int:

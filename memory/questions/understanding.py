@@ -1,117 +1,90 @@
-"""What somebody means who types a question: patterns, no guessing.
+"""What a typed question means: times, places and maps are taken off first, the grammar reads the rest.
 
-``where is the red mug`` asks for ``last_seen``, ``what changed since yesterday`` for ``changed_since``, and
-so on; words that are no question are searched for. Times, places and maps are taken off first, in any order:
-``... yesterday``, ``... between A and B``, ``... since A``, ``... within 5 m of 3, 4``, ``... near the
-door``, ``... in map yard``. The words of ``recall ask`` are understood too (``last-seen mug``). The page, the
-service, the tools for language models and the command line all ask here.
+``where is the red mug`` asks for ``last_seen``, ``what changed since yesterday`` for ``changed_since``. Words
+that are no question are searched for. Times, places and maps may stand anywhere: ``yesterday``, ``between A
+and B``, ``within 5 m of 3, 4``, ``in map yard``. The words of ``recall ask`` are understood too
+(``last-seen mug``). The page, the service, the tools for language models and the command line all ask here.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from memory.questions.limits import refuse_own_place
-from memory.questions.phrases import PATTERNS, WITH_PLACE, WITHOUT_PLACE, pattern
+from memory.questions.changes import Change
+from memory.questions.grammar import Parse, parse
+from memory.questions.refusals import LEFT_IN_A_TIME, check_own_place, reason_of
 from memory.questions.times import PHRASE, Span, is_clock, since_of, span_of
+from memory.types import AWAY, State
 from memory.wording import fold, nearest
 from memory.wording.stems import says_something
 
-#: Metres around a point where nobody said how far.
+#: Radius around a point if the question gives none, in metres.
 NEARBY_M = 5.0
-#: Characters of a question.
+#: Characters of the longest question.
 MOST_CHARACTERS = 500
 _EARLIEST, _LATEST = -(2**63), 2**63 - 1
 _DAY = 86_400 * 10**9
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.IGNORECASE)
+
+
 _NUMBER = r"[-+]?\d+(?:\.\d+)?"
 _POINT = rf"\(?\s*(?P<x>{_NUMBER})\s*(?:,\s*|\s+)(?P<y>{_NUMBER})(?:\s*(?:,\s*|\s+)(?P<z>{_NUMBER}))?\s*\)?"
 _RADIUS = r"(?P<radius>\d+(?:\.\d+)?) ?(?:m|metres?|meters?)"
 _WITHIN = rf"(?:(?:with)?in|less than|at most|closer than) {_RADIUS} (?:of|around|from|to)"
-_TIME = pattern(r"\?P<\w+>").sub("?:", PHRASE)
+_TIME = _pattern(r"\?P<\w+>").sub("?:", PHRASE)
+_DURING_WORDS = r"(?:on|in|during|within|of|from|at|over|for)(?: the)?"
 
-_SINCE = pattern(rf"^(?P<rest>.*?)\s*\b(?:since|after|starting|from) (?P<when>{_TIME})(?: on(?:wards)?)?$")
-_BEFORE = pattern(rf"^(?P<rest>.*?)\s*\b(?:before|until|till|up to) (?P<when>{_TIME})$")
-_BETWEEN = pattern(
-    rf"^(?P<rest>.*?)\s*\b(?:between|from) (?P<first>{_TIME}) (?:and|to|until|till) (?P<last>{_TIME})$"
+_BETWEEN = _pattern(rf"\b(?:between|from) (?P<first>{_TIME}) (?:and|to|until|till) (?P<last>{_TIME})(?!\w)")
+_SINCE = _pattern(rf"\b(?:since|after|starting|from) (?P<when>{_TIME})(?: on(?:wards)?)?(?!\w)")
+_BEFORE = _pattern(rf"\b(?:before|until|till|up to) (?P<when>{_TIME})(?!\w)")
+_DURING = _pattern(rf"(?<!\w)(?:{_DURING_WORDS} )?(?P<when>{_TIME})(?!\w)")
+_PLACE = _pattern(
+    rf"\b(?:{_WITHIN}|near|nearby|around|close to|next to|beside|at|by|in|on|to|from) {_POINT}"
+    rf"(?: within {_RADIUS.replace('radius', 'radius2')})?(?!\w)"
 )
-_DURING = pattern(
-    rf"^(?P<rest>.*?)\s*\b(?:(?:on|in|during|within|of|from|at|over|for)(?: the)? )?(?P<when>{_TIME})$"
-)
-_TIME_FIRST = pattern(
-    rf"^(?P<when>(?:(?:since|on|in|during|within|before|after) )?(?:{_TIME})),? "
-    r"(?=(?:what|where|when|how|who|which|did|is|are|was|were|has|have|show|list|anything)\b)(?P<rest>.+)$"
-)
-_PLACE = pattern(
-    rf"^(?P<rest>.*?)\s*\b(?:{_WITHIN}|near|nearby|around|close to|next to|beside|at|by|in|on) {_POINT}"
-    rf"(?: within {_RADIUS.replace('radius', 'radius2')})?(?P<more> .*)?$"
-)
-_BESIDE = pattern(
-    rf"^(?P<rest>.+?) (?:{_WITHIN}|near|close to|next to|beside|around|nearby)"
-    r" (?P<thing>\D.*|memory \d+|#\d+)$"
-)
-#: Only of questions: "mug in the kitchen" may be the words of a caption.
-_INSIDE = pattern(
-    r"^(?P<rest>(?:what|how many|is|are|which|show|list|did|have|anything)\b.*?)"
-    r" (?:in|inside|at|on) (?:the|my|our|your) (?P<thing>.+)$"
-)
-_MAP = pattern(r"^(?P<rest>.+?)\s+(?:(?:in|on|of) (?:the )?)?map (?P<map>\S+)$")
-_POLITE = pattern(
-    r"^(?:(?:hey|hi|hello|ok|okay|please|robot|and|so|well|now|then|but)[, ]+"
-    r"|(?:can|could|would|will) you (?:please |maybe )?"
-    r"(?=tell|show|find|go|drive|take|bring|summari|list|give|count|describe)"
-    r"|(?:please )?tell me(?: about(?= (?:the|a|an|my|what|where)\b))? (?=\S)|do you (?:know|remember) "
-    r"(?=where|when|what|how|if|whether)|i(?: would|'d)? (?:want|like|need) to (?:know|see|find) "
-    r"|i(?:'m| am) looking for |i (?:can't|cannot) find |if |whether (?=there|the|any)|by any chance )+"
-)
-_PLEASE = pattern(
-    r"(?<!\bsince)(?<!\buntil)(?<!\btill)(?<!\band)(?<!\bto)[, ]+"
-    r"(?:please|exactly|thanks|thank you|robot|again|so far|at all|in total|altogether"
-    r"|right now|now|currently|at the moment)$"
-)
-_ARTICLE = pattern(
-    r"^(?:the|teh|a|an|my|your|our|his|her|their|any|some|this|that|these|those|all|every|each|of|other|last"
-    r"|latest|newest|most recent|different|distinct)\s+(?=\S)"
-)
-#: The nearest of something; where to, a point or a thing.
-_NEAREST = pattern(
-    r"^(?:(?:where|what|which|who)(?:'s| is| are) |(?:show|find|list|give)(?: me)? )?(?:the )?"
-    r"(?:nearest|closest) (?P<what>.+?)(?: (?:to|from) (?P<where>.+))?$"
-)
-_WHICH_NEAREST = pattern(
-    r"^(?:which|what) (?P<what>.+?) (?:is|are) (?:the )?(?:nearest|closest)(?: (?:to|from) (?P<where>.+))?$"
-)
-_WHERE_NEAREST = pattern(
-    r"^(?:(?:where(?:'s| is| are)|show(?: me)?|find|list) )?(?:the )?(?P<what>.+?)"
-    r"(?: (?:that|which) (?:is|are))? (?:the )?(?:nearest|closest) to (?P<where>.+)$"
-)
-_ONLY_POINT = pattern(rf"^{_POINT}$")
-#: What a question ends with, in several scripts; and marks that only say which way text is written.
-_ENDS, _DIRECTION = "?!.,¿？！。؟، ", pattern("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
-#: First words of questions; with a slip in them they are still these, where a question comes of it.
+_RADIUS_OF = _pattern(rf"\b{_WITHIN}(?= \D)")
+_MAP = _pattern(r"\s(?:(?:in|on|of) (?:the )?)?map (?P<map>\S+)$")
+_ONLY_POINT = _pattern(rf"^{_POINT}$")
+_MEMORY = _pattern(r"\b(?:memory|id) #?(\d{1,18})\b")
+_ID = _pattern(r"^#?(?P<id>\d{1,18})$")
+#: Ends of a question in several scripts; and marks for the direction of text.
+_ENDS, _DIRECTION = "?!.,¿？！。؟، ", _pattern("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
+#: First words of questions, for the correction of a slip.
 _FIRST_WORDS = {"where": 2, "when": 1, "what": 1, "which": 1, "show": 1}
-_ID = pattern(r"^(?:the )?(?:memory |#|id |memory #)?(?P<id>\d{1,18})$")
-_ANYTHING = pattern(
-    r"^(?:memories|memory|things?|objects?|anything|something|everything|stuff|observations?)$"
+#: Words of ``recall ask``.
+_COMMAND = _pattern(
+    r"^(?P<name>last|first|still|how|seen|been|pose)[-_](?P<more>seen|there|often|many|before|here|to)"
+    r"(?: (?P<what>.+))?$"
 )
 #: Words after "near" that name nothing.
-_NO_THING = ("here", "there", "me", "you", "it", "past", "memory")
+_NO_OBJECT = ("here", "there", "me", "you", "it", "past", "memory")
 
 
 @dataclass
 class Understood:
-    """A question in parts; what was not said is ``None``.
+    """A question in parts; ``None`` for parts that were not given.
 
     Attributes:
-        question: which; ``"search"`` for words that are none.
-        what: label or words, the id of a memory, or a vector where it was not typed.
+        question: intent; ``"search"`` for words without one.
+        what: label or words, the id of a memory, or a vector.
         near: x, y (and z) in metres.
         beside: label, words or id of a memory whose place is meant instead of a point.
         radius_m: around it.
         between: first and last nanosecond.
         since: nanoseconds.
         map_id: of the map.
-        typed: the words, where no way of asking was known by them.
+        inside: the place means a room or area, not what is around it.
+        states: any of them.
+        changes: any of new, gone and moved.
+        typed: the words, if they have no intent.
+        problem: reason of a refusal, with ``{thing}`` for an object of the store. It does not count if the
+            store knows the words.
     """
 
     question: str
@@ -122,116 +95,136 @@ class Understood:
     between: Span | None = None
     since: int | None = None
     map_id: str | None = None
+    inside: bool = False
+    states: tuple[State, ...] | None = None
+    changes: tuple[Change, ...] | None = None
     typed: str | None = None
+    problem: str | None = None
 
     def given(self) -> dict[str, Any]:
-        """The parts that were said."""
-        return {name: value for name, value in vars(self).items() if value is not None and name != "typed"}
+        """Return the parts that were given."""
+        hidden = ("inside", "states", "changes", "typed", "problem")
+        return {name: value for name, value in vars(self).items() if value is not None and name not in hidden}
 
 
-def understand(text: str, now_ns: int) -> Understood:
-    """What is asked.
+def understand(text: str, now_ns: int, names: Collection[str] = ()) -> Understood:
+    """Return what a question asks for.
 
     Args:
         text: as typed.
-        now_ns: that words such as yesterday count from.
+        now_ns: the moment that words such as yesterday count from.
+        names: labels of the store, which are names even if they hold function words.
 
     Raises:
-        ValueError: there is nothing in it, it is too long, or a time does not exist.
+        ValueError: the text is empty or too long, or a time does not exist.
     """
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"text: a question has at most {MOST_CHARACTERS} characters, got {len(text)}")
     words = " ".join(_DIRECTION.sub("", text).replace("’", "'").split()).rstrip(_ENDS)
-    words = _PLEASE.sub("", _POLITE.sub("", words)).rstrip(_ENDS)
     if not says_something(words):
         raise ValueError("text: there is no question in it; ask such as: where is the car?")
-    refuse_own_place(words)
+    check_own_place(words)
     found = Understood("search")
-    nearest_of = _NEAREST.match(words) or _WHICH_NEAREST.match(words) or _WHERE_NEAREST.match(words)
-    if nearest_of is not None:
-        return _nearest(nearest_of)
-    first = _TIME_FIRST.match(words)
-    if first is not None:
-        words = f"{first['rest']} {first['when']}"
-    words = _PLEASE.sub("", _take_ends(words, found, now_ns))
-    placed = found.near is not None or found.beside is not None
-    for spelt in _spellings(words):
-        for question, way in (*PATTERNS, *(WITH_PLACE if placed else WITHOUT_PLACE)):
-            match = way.match(spelt)
-            if match is not None:
-                named = match.groupdict()
-                found.question = question
-                found.what = _thing(named.get("what") or named.get("what2") or "")
-                _refuse_point(found)
-                return _completed(found, now_ns)
-    found.what, found.typed = _thing(words), words
-    if found.what is None:
-        # Only a time or a place was said.
-        timed = found.between is not None or found.since is not None
-        found.question = "between" if timed or not placed else "near"
-        found.typed = None
+    rest = _take_arguments(_MEMORY.sub(r"#\1", words), found, now_ns)
+    command = _COMMAND.match(rest)
+    if command is not None:
+        found.question = f"{command['name']}_{command['more']}".lower()
+        found.what = _object(command["what"])
+        return _completed(found, now_ns)
+    if not rest:
+        found.question = "between" if found.between is not None or found.since is not None else "near"
+        return _completed(found, now_ns)
+    parsed = parse(_spelt(rest), names)
+    found.problem = reason_of(parsed, words)
+    if found.problem is not None or parsed.question is None:
+        return Understood("search", what=words, typed=words, problem=found.problem)
+    found.question = parsed.question
+    found.what = _object(parsed.target)
+    if found.near is None and found.beside is None:
+        found.beside = _object(parsed.landmark)
+        found.inside = parsed.has("IN")
+        if found.beside is not None and found.radius_m is None and found.question != "nearest":
+            found.radius_m = NEARBY_M
+    if parsed.question == "search" and parsed.has("MOVE", "LEFT"):
+        found.states = AWAY
+    if parsed.question == "changed_since":
+        found.changes = _changes_of(parsed)
+    if parsed.question == "near":
+        found.states = ("present", "unknown")
+    timed = found.between is not None or found.since is not None
+    if parsed.question == "how_many" and timed and parsed.has("MOVE", "LEFT"):
+        return Understood("search", what=words, typed=words, problem=LEFT_IN_A_TIME)
+    if parsed.question == "search" and not parsed.functions:
+        found.typed = rest
+    _check_point(found)
     return _completed(found, now_ns)
 
 
-def _refuse_point(found: Understood) -> None:
-    """Raise ``ValueError`` where a point stands for a thing."""
+def _changes_of(parsed: Parse) -> tuple[Change, ...] | None:
+    """Return the changes that a question names; None for all."""
+    words = {chunk.text.lower() for chunk in parsed.functions if chunk.kind in ("CHANGE", "MOVE", "LEFT")}
+    if parsed.has("APPEAR") or words == {"new"}:
+        return ("new",)
+    if parsed.has("CHANGE") or not words:
+        return None
+    return ("moved",) if all(word.startswith("move") for word in words) else ("gone",)
+
+
+def _spelt(words: str) -> str:
+    """Return the words with a slip in the first mended."""
+    first, _, rest = words.partition(" ")
+    better = None if fold(first) in _FIRST_WORDS else nearest(fold(first), _FIRST_WORDS)
+    return words if better is None else f"{better} {rest}"
+
+
+def _check_point(found: Understood) -> None:
+    """Raise ``ValueError`` if a point takes the place of an object."""
     if isinstance(found.what, str) and _ONLY_POINT.match(found.what):
         raise ValueError(
-            f"text: {found.what} is a point, not a thing that is remembered. Ask what is there:"
-            f" what is near {found.what}?"
+            f"text: {found.what} is a point, not an object. Ask what is there: what is near {found.what}?"
         )
 
 
-def _spellings(words: str) -> list[str]:
-    """The words, and the same with a slip in the first mended."""
-    first, _, rest = words.partition(" ")
-    better = None if fold(first) in _FIRST_WORDS else nearest(fold(first), _FIRST_WORDS)
-    return [words] if better is None else [words, f"{better} {rest}"]
-
-
-def _nearest(match: Any) -> Understood:
-    """A search in the order of distance, from wherever that is."""
-    found = Understood("search", what=_thing(match["what"]))
-    where = match["where"] or ""
-    point = _ONLY_POINT.match(where)
-    if point is not None:
-        numbers = (point["x"], point["y"], point["z"])
+def _take_arguments(words: str, found: Understood, now_ns: int) -> str:
+    """Take times, points, radii and the map out of a question, and return the rest."""
+    if match := _MAP.search(words):
+        found.map_id, words = match["map"], words[: match.start()]
+    if match := _BETWEEN.search(words):
+        found.between = _between(match["first"], match["last"], now_ns)
+    elif match := _SINCE.search(words):
+        found.since = since_of(match["when"], now_ns)
+    elif match := _BEFORE.search(words):
+        found.between = Span(_EARLIEST, span_of(match["when"], now_ns).first)
+    elif match := _first_time(words):
+        found.between = span_of(match["when"], now_ns)
+    words = _without(words, match)
+    if match := _PLACE.search(words) or _ONLY_POINT.match(words):
+        parts = match.groupdict()
+        numbers = (parts["x"], parts["y"], parts["z"])
         found.near = tuple(float(number) for number in numbers if number is not None)
-    else:
-        found.beside = _thing(where)
-    if found.near is None and (found.beside is None or str(found.beside).lower() in _NO_THING):
-        raise ValueError("text: nearest to what? Name a point or a thing, such as: the nearest car to (3, 1)")
-    return found
+        radius = parts.get("radius") or parts.get("radius2")
+        found.radius_m = float(radius) if radius else None
+        words = _without(words, match)
+    elif match := _RADIUS_OF.search(words):
+        found.radius_m = float(match["radius"])
+        words = _without(words, match, by=" near ")
+    return words
 
 
-def _take_ends(words: str, found: Understood, now_ns: int) -> str:
-    """Take times, places and maps off the end, in any order."""
-    while True:
-        timed = found.since is not None or found.between is not None
-        placed = found.near is not None or found.beside is not None
-        if found.map_id is None and (match := _MAP.match(words)):
-            found.map_id = match["map"]
-        elif not timed and (match := _BETWEEN.match(words)):
-            found.between = _between(match["first"], match["last"], now_ns)
-        elif not timed and (match := _SINCE.match(words)):
-            found.since = since_of(match["when"], now_ns)
-        elif not timed and (match := _BEFORE.match(words)):
-            found.between = Span(_EARLIEST, span_of(match["when"], now_ns).first)
-        elif not timed and (match := _DURING.match(words)) and not _is_number(match):
-            found.between = span_of(match["when"], now_ns)
-        elif not placed and (match := _PLACE.match(words)):
-            numbers = (match["x"], match["y"], match["z"])
-            found.near = tuple(float(number) for number in numbers if number is not None)
-            found.radius_m = float(match["radius"] or match["radius2"] or NEARBY_M)
-            words = f"{match['rest']}{match['more'] or ''}".strip().rstrip(",")
-            continue
-        elif not placed and (match := _BESIDE.match(words) or _INSIDE.match(words)) and _said(match):
-            found.beside = _thing(match["thing"])
-            said = match.groupdict().get("radius")
-            found.radius_m = float(said) if said else NEARBY_M
-        else:
-            return words
-        words = match["rest"].strip().rstrip(",")
+def _first_time(words: str) -> re.Match[str] | None:
+    """Return the first time in the words that is no id: "memory 1234567890" has none."""
+    for match in _DURING.finditer(words):
+        before = words[: match.start()].lower().split()
+        named = bool(before) and before[-1].endswith(("#", "like", "to"))
+        if not (match["when"].isdecimal() and named) and match["when"].lower() != "now":
+            return match
+    return None
+
+
+def _without(words: str, match: re.Match[str] | None, by: str = " ") -> str:
+    if match is None:
+        return words
+    return " ".join(f"{words[: match.start()]}{by}{words[match.end() :]}".split()).strip(_ENDS)
 
 
 def _between(first_words: str, last_words: str, now_ns: int) -> Span:
@@ -246,57 +239,45 @@ def _between(first_words: str, last_words: str, now_ns: int) -> Span:
     return Span(first, last)
 
 
-def _said(match: Any) -> bool:
-    """Whether a thing is named beside which something is: not "... here" or "... still there"."""
-    thing = _thing(match["thing"])
-    return thing is not None and str(thing).lower() not in _NO_THING
-
-
-def _is_number(match: Any) -> bool:
-    """Whether what looks like nanoseconds is the id of a memory: "memory 1234567890"."""
-    ends = ("memory", "#", "id", "like", "to")
-    return bool(match["when"].isdecimal() and match["rest"].lower().endswith(ends))
-
-
-def _thing(words: str) -> str | int | None:
+def _object(words: str | None) -> str | int | None:
+    if words is None:
+        return None
     words = words.strip().strip("\"'").strip()
     match = _ID.match(words)
-    if match:
-        return int(match["id"])
-    while (shorter := _ARTICLE.sub("", words)) != words:
-        words = shorter
-    return words or None
+    return int(match["id"]) if match else words or None
 
 
 def _completed(found: Understood, now_ns: int) -> Understood:
-    """What follows from what was said."""
-    if found.question == "near" and str(found.what).lower() in _NO_THING:
-        found.what = None
-    if isinstance(found.what, str) and _ANYTHING.match(found.what):
-        found.what = None
-        if found.question in ("last_seen", "how_often", "search"):
-            found.question = "between" if found.between or found.since is not None else "summarise"
-    if found.question == "summarise" and found.what is not None and not found.beside:
-        found.what, found.beside = None, found.what
+    """Return a question with what follows from its parts."""
+    timed = found.between is not None or found.since is not None
+    placed = found.near is not None or found.beside is not None
+    if found.question == "nearest":
+        found.question = "search"
+        if found.near is None and (found.beside is None or str(found.beside).lower() in _NO_OBJECT):
+            raise ValueError(
+                "text: nearest to what? Name a point or an object, for example: the nearest car to (3, 1)"
+            )
+        found.radius_m = None
+        return found
+    if found.near is not None and found.radius_m is None:
+        found.radius_m = NEARBY_M
+    if found.question == "summarise":
+        if found.what is not None and not placed:
+            found.what, found.beside, found.radius_m = None, found.what, None
+        if found.between is not None:
+            found.question = "between"
     if found.question == "changed_since" and found.since is None:
         found.since = found.between.first if found.between else now_ns - _DAY
         found.between = None
-    if found.question == "near" and found.near is None and found.what is None and found.beside is None:
-        found.question = "between" if found.between or found.since is not None else "summarise"
-    if found.question == "near" and found.what is None and found.beside is not None:
-        found.what, found.beside = found.beside, None
-    placed = found.near is not None or found.beside is not None
+    if found.question == "between" and not timed:
+        found.question = "near" if placed else "summarise" if found.what is None else "search"
     if found.question == "between" and found.between is None:
-        if found.since is None and placed:
-            found.question = "near"
-        else:
-            found.between = Span(found.since if found.since is not None else now_ns - _DAY, _LATEST)
-            found.since = None
+        found.between, found.since = Span(found.since or 0, _LATEST), None
+    if found.question == "near" and timed:
+        found.question = "between"
     if found.question == "near" and found.what is None and found.beside is not None:
         found.what, found.beside = found.beside, None
-    if found.question == "summarise" and found.between is not None:
-        found.question = "between"
-    if found.question in ("last_seen", "still_there") and (found.between or found.since is not None):
-        # Where it was at a time is no question about the last time.
+    if found.question in ("last_seen", "still_there") and timed:
+        # Where an object was at a time is no question about the last time.
         found.question = "search"
     return found

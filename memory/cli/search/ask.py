@@ -18,7 +18,7 @@ from memory.questions.answers import Similar
 from memory.questions.recognising import SeenBefore
 from memory.questions.replying import ReplyOptions, answer_of, reply
 from memory.questions.times import Span
-from memory.questions.understanding import Understood, understand
+from memory.questions.understanding import Understood
 from memory.store import MemoryStore
 
 
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
                 answer = replace(answer, what=repr(options.like_text))
             sentence = str(answer)
         else:
-            asked = understand(" ".join(words), _now(store, options.now))
+            asked = questions.understand(" ".join(words), _now(store, options.now))
             found = reply(questions, _about(asked, options), more)
             sentence, answer = found.sentence, found.answer
     if options.json:
@@ -97,7 +97,9 @@ def _ask_of_scan(folder: Path | str, words: list[str], options: argparse.Namespa
     answers = []
     with MemoryStore.open(folder, readonly=True) as store:
         question = (
-            _ASKED[words[0]] if named else understand(" ".join(words), _now(store, options.now)).question
+            _ASKED[words[0]]
+            if named
+            else Questions(store).understand(" ".join(words), _now(store, options.now)).question
         )
         if question not in (_ASKED[name] for name in _ABOUT_NEWEST):
             raise UsageError("--like FILE says what 'this' is, as in 'have I seen this before?'")

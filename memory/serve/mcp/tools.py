@@ -17,7 +17,6 @@ from memory.query import Filter, Query
 from memory.questions import Questions
 from memory.questions.replying import ReplyOptions, reply
 from memory.questions.times import since_of, span_of
-from memory.questions.understanding import understand
 from memory.serve.answers import explanation_answer, memory_answer, shortened
 from memory.store import MemoryStore
 from memory.types import Kind, Memory, State
@@ -100,7 +99,7 @@ class StoreTools:
     ) -> dict[str, Any]:
         """Answer a question in plain words: where, when, how many, what changed, what is near."""
         at = time.time_ns() if now is None else self._store.newest_ns if now == "newest" else _since(now)
-        asked = understand(question, at)
+        asked = self._questions.understand(question, at)
         found = reply(self._questions, replace(asked, map_id=asked.map_id or map_id), ReplyOptions(k=k))
         return {"sentence": found.sentence, **shortened(found.answer.to_json(), _MOST)}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from memory.questions import Questions
 from memory.questions.replying import IncompleteError, ReplyOptions, reply
-from memory.questions.understanding import Understood, understand
+from memory.questions.understanding import Understood
 from memory.serve.answers import shortened
 from memory.serve.errors import ServiceError
 from memory.serve.names import unknown
@@ -38,7 +38,7 @@ def asked_of(body: AskBody, options: ServeOptions, store: MemoryStore) -> Unders
             if getattr(body, field) is not None:
                 # Parts belong to a question by name.
                 raise unknown("question in parts", words, QUESTIONS, "question")
-        found = understand(words, now)
+        found = Questions(store).understand(words, now)
         found.map_id = found.map_id or body.map_id
         return found
     if body.question is None:

@@ -78,7 +78,7 @@ PHRASINGS: list[tuple[str, dict[str, Any]]] = [
     ("find my phone", about("last_seen", "phone")),
     ("locate the fire extinguisher", about("last_seen", "fire extinguisher")),
     ("look for the ladder", about("last_seen", "ladder")),
-    ("i'm looking for my glasses", about("search", "glasses")),
+    ("i'm looking for my glasses", about("last_seen", "glasses")),
     ("what is the position of the bin?", about("last_seen", "bin")),
     ("last known location of the truck", about("last_seen", "truck")),
     ("where is memory 7", about("last_seen", 7)),

@@ -1,0 +1,245 @@
+"""Questions in plain words over known stores: share of right, refused and wrong answers.
+
+    python -m benchmarks.memory.questions
+    python -m benchmarks.memory.questions --show wrong
+
+Stores: a flat over three weeks (``question_sets/home_store.txt``) and the town of ``recall demo``. Each line
+of ``question_sets/*.txt`` is a question and the answers that are accepted, separated by spaces:
+
+    at:KEY            the answer is about this memory (a key of the store, ``Label`` or ``Label@x,y``)
+    set:KEY,KEY?      the answer lists exactly these; a question mark marks an optional one, ``*`` any summary
+    12                this number, of present objects or of all
+    yes, no           something is there, nothing is there
+    gone, unknown     the state of the object
+    none, refuse      nothing is remembered, or the question is refused
+
+An answer is *refused* if it is an error or says that nothing is remembered, else *wrong* unless accepted.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from benchmarks.lib.options import asked, common_parser, parse
+from benchmarks.lib.results import result, save, show, table
+from memory import Filter, Memory, MemoryStore
+from memory.cli import main as recall
+from memory.exchange.times import parse_time
+from memory.questions import Questions
+from memory.questions.answers import Changed, HowMany, HowOften, Searched, StillThere, Summary
+from memory.questions.replying import Reply, ReplyOptions, reply
+from memory.types import AWAY, Visit
+
+SETS = Path(__file__).parent / "question_sets"
+HOME_NOW_NS = parse_time("2026-03-20T18:00:00Z")
+_DAY_NS = 86_400 * 10**9
+_MINUTE_NS = 60 * 10**9
+#: Longest list of an answer, and distance of ``Label@x,y`` from a memory, in metres.
+_MOST, _SAME_M = 50, 0.3
+
+
+class Case(NamedTuple):
+    """A question, and the answers that are accepted."""
+
+    question: str
+    accepted: tuple[str, ...]
+
+
+class Judged(NamedTuple):
+    """A question, its sentence or refusal, and the verdict: right, refused or wrong."""
+
+    case: Case
+    sentence: str
+    verdict: str
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = common_parser(__doc__, "questions")
+    parser.add_argument("--show", choices=("wrong", "refused", "right"), help="also print these answers")
+    options = parse(parser, arguments)
+    rows = []
+    for name, opened in (("home", home_store), ("town", town_store)):
+        with opened() as (store, keys, now_ns):
+            judged = judge_all(store, keys, now_ns, read_cases(SETS / f"{name}.txt"))
+        rows.append({"store": name, "questions": len(judged), **_shares(judged)})
+        for each in judged:
+            if each.verdict == options.show and not options.json:
+                print(f"{each.case.question}\n    {each.sentence}")
+    values = result("questions", torch.device("cpu"), asked(options, "show"), cases=rows)
+    save(values, options)
+    cells = [[row["store"], str(row["questions"]), *(f"{row[v]:.1%}" for v in _VERDICTS)] for row in rows]
+    show(values, [table("Questions", ["store", "questions", *_VERDICTS], cells)], [], as_json=options.json)
+    return 0
+
+
+_VERDICTS = ("right", "refused", "wrong")
+
+
+def _shares(judged: Sequence[Judged]) -> dict[str, float]:
+    counts = Counter(each.verdict for each in judged)
+    return {verdict: counts[verdict] / len(judged) for verdict in _VERDICTS}
+
+
+def read_cases(path: Path) -> list[Case]:
+    """Return the cases of a file of questions."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    split = [line.split(" | ") for line in lines if line.strip()]
+    return [Case(question.strip(), tuple(accepted.split())) for question, accepted in split]
+
+
+@contextmanager
+def home_store() -> Iterator[tuple[MemoryStore, dict[str, int], int]]:
+    """Open the store of the flat, with the ids of its keys and the time of the questions."""
+    keys: dict[str, int] = {}
+    memories = []
+    for line in (SETS / "home_store.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            continue
+        key, label, kind, map_id, place, first, last, count, state, caption = map(str.strip, line.split("|"))
+        visits = _daily_visits(_time(first), _time(last), int(count))
+        memories.append(
+            Memory(
+                time_ns=_time(last), first_seen_ns=_time(first), last_seen_ns=_time(last), count=int(count),
+                visits=visits, map_id=map_id, label=label, kind=kind, state=state, caption=caption,  # type: ignore[arg-type]
+                position=None if place == "-" else (*map(float, place.split()), 0.0),  # type: ignore[arg-type]
+            )
+        )  # fmt: skip
+        keys[key] = len(memories)
+    with tempfile.TemporaryDirectory() as folder, MemoryStore.open(Path(folder) / "store", dim=2) as store:
+        ids = store.add(memories)
+        yield store, {key: ids[number - 1] or 0 for key, number in keys.items()}, HOME_NOW_NS
+
+
+@contextmanager
+def town_store() -> Iterator[tuple[MemoryStore, dict[str, int], int]]:
+    """Open the store of ``recall demo``; the time of the questions is that of its newest memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        with redirect_stdout(io.StringIO()):
+            recall(["demo", "--out", folder])
+        with MemoryStore.open(Path(folder) / "town") as store:
+            yield store, {}, store.newest_ns
+
+
+def _time(text: str) -> int:
+    return parse_time(f"{text.replace(' ', 'T')}:00Z")
+
+
+def _daily_visits(first_ns: int, last_ns: int, count: int) -> tuple[Visit, ...]:
+    """Spread observations over a visit per day, the first and the last included."""
+    if count == 1:
+        return ()
+    starts = [first_ns]
+    while len(starts) < count - 1 and starts[-1] + _DAY_NS < last_ns - _DAY_NS // 2:
+        starts.append(starts[-1] + _DAY_NS)
+    visits = [Visit(start, start + _MINUTE_NS, 1) for start in starts]
+    return (*visits, Visit(last_ns, last_ns, count - len(visits)))
+
+
+def judge_all(store: MemoryStore, keys: dict[str, int], now_ns: int, cases: Sequence[Case]) -> list[Judged]:
+    """Ask all questions and judge the answers."""
+    questions = Questions(store)
+    memories = {memory.id or 0: memory for memory in store.find(Filter(), vectors=False)}
+    judged = []
+    for case in cases:
+        answer: Reply | None = None
+        try:
+            answer = reply(questions, questions.understand(case.question, now_ns), ReplyOptions(k=_MOST))
+            sentence = answer.sentence
+        except ValueError as error:
+            sentence = str(error)
+        judged.append(Judged(case, sentence, _verdict(answer, case, _Names(keys, memories))))
+    return judged
+
+
+class _Names:
+    """Memories by the names of the files of questions."""
+
+    def __init__(self, keys: dict[str, int], memories: dict[int, Memory]) -> None:
+        self._keys, self.memories = keys, memories
+
+    def ids(self, name: str) -> set[int]:
+        """Return the ids of a key, a label, or a label at a point."""
+        if name in self._keys:
+            return {self._keys[name]}
+        label, _, place = name.partition("@")
+        found = {id for id, memory in self.memories.items() if memory.label == label}
+        if place:
+            at = tuple(map(float, place.split(",")))
+            found = {id for id in found if math.dist(self.memories[id].place[:2], at) < _SAME_M}
+        if not found:
+            raise ValueError(f"no memory is called {name!r}: correct the file of questions")
+        return found
+
+
+def _verdict(answer: Reply | None, case: Case, names: _Names) -> str:
+    found = None if answer is None else answer.answer
+    if any(_accepts(word, found, names) for word in case.accepted):
+        return "right"
+    return "refused" if found is None or _is_empty(found) else "wrong"
+
+
+def _accepts(word: str, found: Any, names: _Names) -> bool:
+    """Return True if an accepted answer is the one that was given; ``None`` is a refusal."""
+    nothing = found is None or _is_empty(found)
+    if word in ("refuse", "none"):
+        return nothing
+    if found is None:
+        return False
+    here = not isinstance(found, HowMany) or found.between_ns is not None or found.by_state.get("present")
+    if word == "yes":
+        return not nothing and bool(here) and not (isinstance(found, StillThere) and found.state in AWAY)
+    if word == "no":
+        return nothing or not here
+    if word in ("gone", "unknown"):
+        return isinstance(found, StillThere) and (found.state in AWAY if word == "gone" else not nothing)
+    if word.isdecimal():
+        counts = (found.by_state.get("present", 0), found.memories) if isinstance(found, HowMany) else ()
+        return int(word) in counts
+    if word == "set:*":
+        return not nothing and (isinstance(found, Summary) or len(_ids_of(found)) > 1)
+    kind, _, listed = word.partition(":")
+    if kind == "set":
+        wanted = re.split(r",(?=[A-Za-z])", listed)
+        must = set().union(*(names.ids(name) for name in wanted if not name.endswith("?")))
+        may = set().union(*(names.ids(name.rstrip("?")) for name in wanted))
+        return not isinstance(found, StillThere) and must <= set(_ids_of(found)) <= may
+    if kind == "at" and isinstance(found, HowOften):
+        return any(names.memories[id].label.lower() == found.what.lower() for id in names.ids(listed))
+    ids = _ids_of(found)
+    return kind == "at" and bool(ids) and ids[0] in names.ids(listed)
+
+
+def _is_empty(found: Any) -> bool:
+    """Return True if an answer says that nothing is remembered."""
+    if isinstance(found, HowMany | Summary):
+        return found.memories == 0
+    if isinstance(found, HowOften):
+        return found.sightings == 0
+    return not _ids_of(found)
+
+
+def _ids_of(found: Any) -> list[int]:
+    """Return the ids of the memories that an answer names, the first the most important."""
+    if isinstance(found, Changed):
+        return [memory.id or 0 for memory in (*found.new, *found.gone, *found.moved)]
+    if isinstance(found, Searched) or hasattr(found, "hits"):
+        return [hit.memory.id for hit in found.hits]
+    if hasattr(found, "memories") and not isinstance(found.memories, int):
+        return [memory.id for memory in found.memories]
+    memory = getattr(found, "memory", None)
+    return [] if memory is None else [memory.id]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,275 @@
+"""The grammar of questions: chunks of words, then an intent by the classes of the chunks.
+
+A question is cut into chunks: function words by their class (:mod:`memory.questions.lexicon`), and noun
+phrases of all other words. ``where did you see the red mug near the sofa`` becomes ``WHERE DO PERSON SEE``
+*red mug* ``NEAR`` *sofa*. A noun phrase after ``NEAR`` or ``IN`` is a landmark, the other one is the target.
+The first row of `_INTENTS` whose classes are there decides. A chunk that no row uses is refused, never left
+out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from memory.questions.lexicon import LONGEST, PHRASES
+from memory.wording import fold
+
+_ID = re.compile(r"#?\d{1,18}$")
+_TOKEN = re.compile(r"#?\d+(?:\.\d+)?(?!\w)|[,;]|[^\s,;]+")
+#: Contractions, written out.
+_CONTRACTIONS = (
+    (re.compile(r"\b(wh\w+|how|that|there|it|he|she)'s\b", re.IGNORECASE), r"\1 is"),
+    (re.compile(r"\bi'm\b", re.IGNORECASE), "I am"),
+    (re.compile(r"\b(\w+)'re\b", re.IGNORECASE), r"\1 are"),
+    (re.compile(r"\b(\w+)'ve\b", re.IGNORECASE), r"\1 have"),
+    (re.compile(r"\bcan't\b", re.IGNORECASE), "can not"),
+    (re.compile(r"\b(\w+)n't\b", re.IGNORECASE), r"\1 not"),
+)
+#: Classes that stand before a noun phrase as adjectives: *the parked car*, *my old bike*, *the front door*.
+_ADJECTIVES = frozenset({"ATTRIBUTE", "STAY", "CHANGE", "SIMILAR"})
+#: Classes before the first word that matters, and classes without a meaning for the intent.
+_UNSTRESSED = frozenset({"ANYONE", "DET", "FILLER", "MODAL", "PERSON"})
+_SILENT = frozenset({"ALL", "ANY", "DET", "FILLER", "OF", "TO"})
+
+
+class Chunk(NamedTuple):
+    """Words of a question.
+
+    Attributes:
+        kind: class of function words, or ``"NOUN"``.
+        text: the words.
+    """
+
+    kind: str
+    text: str
+
+
+@dataclass
+class Parse:
+    """A question in parts.
+
+    Attributes:
+        question: the intent, one of the questions of the store or ``"nearest"``; None if no row fits.
+        target: words of what the question is about.
+        landmark: words of the object whose place is meant.
+        functions: chunks of function words.
+        unparsed: noun phrases that no rule uses.
+    """
+
+    question: str | None
+    target: str | None
+    landmark: str | None
+    functions: list[Chunk] = field(default_factory=list)
+    unparsed: list[Chunk] = field(default_factory=list)
+
+    def has(self, *kinds: str) -> bool:
+        """Return True if there is a function word of one of these classes."""
+        return any(chunk.kind in kinds for chunk in self.functions)
+
+
+def chunks_of(text: str, names: Collection[str] = ()) -> list[Chunk]:
+    """Cut a question into chunks.
+
+    Args:
+        text: without times and points.
+        names: labels of the store; words of a label are a noun phrase, whatever their class.
+    """
+    for contraction, written_out in _CONTRACTIONS:
+        text = contraction.sub(written_out, text)
+    tokens = _TOKEN.findall(text)
+    known = {tuple(fold(name).split()) for name in names}
+    longest_name = max(map(len, known), default=0)
+    chunks: list[Chunk] = []
+    at = 0
+    while at < len(tokens):
+        size, kind = _class_at(tokens, at, known, longest_name)
+        words = " ".join(tokens[at : at + size])
+        if kind in _ADJECTIVES and _is_adjective(tokens, at, size, chunks):
+            kind = "DET" if words.lower() == "different" else "NOUN"
+        if kind == "NOUN" and chunks and chunks[-1].kind == "NOUN":
+            chunks[-1] = Chunk("NOUN", f"{chunks[-1].text} {words}")
+        else:
+            chunks.append(Chunk(kind, words))
+        at += size
+    return chunks
+
+
+def holds_function_word(label: str) -> bool:
+    """Return True if a label has a word that questions are made of, such as ``stop at line``."""
+    return any((fold(token),) in PHRASES for token in _TOKEN.findall(label))
+
+
+def _class_at(
+    tokens: Sequence[str], at: int, names: Collection[tuple[str, ...]], longest_name: int
+) -> tuple[int, str]:
+    """Return how many tokens the chunk at a place has, and its class."""
+    folded = [fold(token) for token in tokens[at : at + max(LONGEST, longest_name)]]
+    for size in range(min(longest_name, len(folded)), 0, -1):
+        if tuple(folded[:size]) in names:
+            return size, "NOUN"
+    for size in range(min(LONGEST, len(folded)), 0, -1):
+        kind = PHRASES.get(tuple(folded[:size]))
+        if kind is not None:
+            return size, kind
+    return 1, "STOP" if folded[0] in (",", ";") else "NOUN"
+
+
+def _is_adjective(tokens: Sequence[str], at: int, size: int, chunks: Sequence[Chunk]) -> bool:
+    """Return True for a word after a determiner or noun and before a noun."""
+    if at + size >= len(tokens) or not chunks:
+        return False
+    following = PHRASES.get((fold(tokens[at + size]),))
+    before = ("DET", "NOUN", "COUNT", "SHOW", "NEAREST")
+    return chunks[-1].kind in before and following in (None, "ANYTHING")
+
+
+class Intent(NamedTuple):
+    """A row of the table of intents.
+
+    Attributes:
+        question: that is asked.
+        needs: classes that must be there; alternatives are separated by ``|``.
+        target: True if a target must be there, False if none may, None for either.
+        landmark: the same of a landmark.
+        first: class of the first chunk, if that matters.
+        also: further classes of `_MEANINGFUL` that it answers.
+    """
+
+    question: str
+    needs: str
+    target: bool | None = None
+    landmark: bool | None = None
+    first: str = ""
+    also: str = ""
+
+
+#: The first row that fits decides.
+_INTENTS = (
+    Intent("similar_situations", "SIMILAR", first="WHAT|WHICH|SHOW|SIMILAR|ANYTHING"),
+    Intent("been_here", "HERE ID"),
+    Intent("been_here", "KNOW|SEE|BE HERE", target=False, first="DO|HAVE|BE", also="CHANGE"),
+    Intent("seen_before", "SEE|KNOW|CHANGE THIS", target=False, first="DO|HAVE|BE"),
+    Intent("seen_before", "SEE|KNOW ID EVER"),
+    Intent("how_often", "OFTEN", target=True),
+    Intent("how_often", "LONG SEE", target=True),
+    Intent("first_seen", "LONG", target=True),
+    Intent("how_many", "COUNT", also="MOVE|LEFT|STILL|APPEAR|HAPPEN"),
+    Intent("last_seen", "WHERE MOVE|LEFT|GO|STAY", target=True, also="LAST|WHEN"),
+    Intent("pose_to", "GO", target=True, first="GO|HOW|SHOW", also="FIND"),
+    Intent("first_seen", "FIRST|SINCE", target=True, also="WHEN|WHERE|APPEAR|HAPPEN"),
+    Intent("first_seen", "WHEN APPEAR", target=True, also="WHERE"),
+    Intent("nearest", "NEAREST", target=True, also="WHERE|FIND"),
+    Intent("near", "NEAREST", target=False, landmark=True),
+    Intent("last_seen", "WHERE|WHEN|POSITION", target=True, also="LAST|FIND|WHERE|WHEN"),
+    Intent("still_there", "STILL", target=True, also="MOVE|LEFT"),
+    Intent("search", "WHICH|SHOW|WHAT MOVE|LEFT", target=True),
+    Intent("search", "WHICH|SHOW MOVE|LEFT", target=False),
+    Intent("search", "FIND ALL|ANY", target=True),
+    Intent("last_seen", "FIND", target=True, also="LAST"),
+    Intent(
+        "still_there",
+        "MOVE|LEFT|CHANGE|HAPPEN BE|HAVE|DO|WHAT",
+        target=True,
+        first="BE|HAVE|DO|WHAT",
+        also="STILL",
+    ),
+    Intent("changed_since", "CHANGE|MOVE|LEFT|APPEAR", target=False, also="CHANGE|MOVE|LEFT|APPEAR"),
+    Intent("summarise", "DESCRIBE"),
+    Intent("summarise", "SEE|KNOW WHAT", target=False, landmark=False, first="SHOW"),
+    Intent("search", "LAST SEE|ANYTHING", target=False),
+    Intent("summarise", "KNOW|HAVE WHAT", target=False, landmark=False),
+    Intent("near", "WHAT|WHO|ANYTHING", target=False, landmark=True),
+    Intent("between", "WHAT|ANYTHING SEE|HAPPEN|BE|HAVE|APPEAR", target=False, also="HAPPEN"),
+    Intent("between", "HAPPEN|SEE", target=False),
+    Intent("summarise", "WHAT|ANYTHING|THERE|HERE|SHOW", target=False),
+    Intent("how_many", "BE THERE", target=True, first="BE"),
+    Intent("how_many", "ANY", target=True, first="ANY"),
+    Intent("still_there", "BE", target=True, first="BE"),
+    Intent("search", "WHICH|WHAT|SHOW", target=True, also="LAST"),
+    Intent("last_seen", "SEE|KNOW|HAVE", target=True, also="LAST"),
+)
+#: Classes that change what is asked: a row that does not name them does not fit.
+_MEANINGFUL = frozenset({
+    "APPEAR", "CHANGE", "COUNT", "DESCRIBE", "FIND", "FIRST", "GO", "HAPPEN", "LAST", "LEFT", "LONG", "MOVE",
+    "NEAREST", "OFTEN", "POSITION", "SIMILAR", "SINCE", "STILL", "WHEN", "WHERE",
+})  # fmt: skip
+
+
+def parse(text: str, names: Collection[str] = ()) -> Parse:
+    """Return the parts of a question.
+
+    Args:
+        text: without times, points and maps.
+        names: labels of the store.
+    """
+    chunks = chunks_of(text, names)
+    functions = [
+        chunk
+        for place, chunk in enumerate(chunks)
+        if chunk.kind != "NOUN" and (chunk.kind not in ("AND", "STOP") or _joins(chunks, place))
+    ]
+    target, landmark, unparsed = _nouns_of(chunks)
+    kinds = frozenset(chunk.kind for chunk in functions)
+    first = next((chunk.kind for chunk in functions if chunk.kind not in _UNSTRESSED), "")
+    if target is not None and _ID.match(target):
+        kinds |= {"ID"}
+    fitting = (row.question for row in _INTENTS if _fits(row, kinds, target, landmark, first))
+    question = next(fitting, None)
+    if question is None and target is not None and kinds <= _SILENT | {"ID", "IN", "NEAR"}:
+        question = "search"
+    return Parse(question, target, landmark, functions, unparsed)
+
+
+class _Nouns(NamedTuple):
+    """Noun phrases of a question: see :class:`Parse`."""
+
+    target: str | None
+    landmark: str | None
+    unparsed: list[Chunk]
+
+
+def _nouns_of(chunks: Sequence[Chunk]) -> _Nouns:
+    """Tell target and landmark apart by the function words in front of them."""
+    target: tuple[int, str] | None = None
+    landmark: str | None = None
+    unparsed: list[Chunk] = []
+    nearest = any(chunk.kind == "NEAREST" for chunk in chunks)
+    for place, chunk in enumerate(chunks):
+        if chunk.kind != "NOUN":
+            continue
+        before = next((each.kind for each in reversed(chunks[:place]) if each.kind not in _SILENT), "")
+        to = any(each.kind == "TO" for each in chunks[max(place - 2, 0) : place])
+        nearest_to = nearest and (to or (before == "NEAREST" and target is not None))
+        if landmark is None and (before in ("IN", "NEAR") or nearest_to):
+            landmark = chunk.text
+        elif target is None:
+            target = (place, chunk.text)
+        elif landmark is None and before == "NOUN" and chunks[place - 1].kind in _SILENT:
+            # A bottle of water, the letter from the bank.
+            target = (target[0], " ".join(each.text for each in chunks[target[0] : place + 1]))
+        else:
+            unparsed.append(chunk)
+    return _Nouns(None if target is None else target[1], landmark, unparsed)
+
+
+def _joins(chunks: Sequence[Chunk], place: int) -> bool:
+    """Return True if a comma or *and* stands between two noun phrases."""
+    after = next((each.kind for each in chunks[place + 1 :] if each.kind not in _SILENT), "")
+    return after == "NOUN" and any(each.kind == "NOUN" for each in chunks[:place])
+
+
+def _fits(
+    intent: Intent, kinds: frozenset[str], target: str | None, landmark: str | None, first: str
+) -> bool:
+    if intent.target is not None and intent.target != (target is not None):
+        return False
+    if intent.landmark is not None and intent.landmark != (landmark is not None):
+        return False
+    if intent.first and first not in intent.first.split("|"):
+        return False
+    groups = [set(group.split("|")) for group in intent.needs.split()]
+    answered = set(intent.also.split("|")).union(*groups)
+    return all(kinds & group for group in groups) and kinds & _MEANINGFUL <= answered
