@@ -26,7 +26,7 @@ def cells_of(made: Assembled) -> list[tuple[int, int]]:
     return list(zip(rows.tolist(), made.col.tolist(), strict=True))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(case=entries())
 def test_cells_and_sums_match_a_loop_over_the_entries(case: Entries) -> None:
     made = assemble(case)
@@ -39,7 +39,7 @@ def test_cells_and_sums_match_a_loop_over_the_entries(case: Entries) -> None:
     assert made.values.tolist() == list(expected.values())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(case=entries(dtypes=ALL_DTYPES), impl=st.sampled_from(["reference", "vendor"]))
 def test_scipy_agrees(case: Entries, impl: str) -> None:
     made = assemble(case, impl=impl)
@@ -54,7 +54,7 @@ def test_scipy_agrees(case: Entries, impl: str) -> None:
     torch.testing.assert_close(made.values, wide, rtol=bound, atol=bound)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(case=entries(dtypes=[torch.float64], specials=True))
 def test_nan_and_infinity_stay_in_their_cells(case: Entries) -> None:
     made = assemble(case)
@@ -63,7 +63,7 @@ def test_nan_and_infinity_stay_in_their_cells(case: Entries) -> None:
     assert torch.equal(made.values.nan_to_num(), expected.nan_to_num())
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(case=entries(dtypes=[torch.float64, torch.complex128], max_rows=5, max_cols=5))
 @pytest.mark.parametrize("impl", ["reference", "vendor"])
 def test_gradient_is_a_gather(case: Entries, impl: str) -> None:

@@ -70,7 +70,7 @@ def test_wide_gaps_are_bridged_by_fillers() -> None:
     assert repr(matrix) == f"CompactCSR(3x{WIDE}, nnz=6, float16, cpu)"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     cells=st.sets(
         st.tuples(

@@ -343,7 +343,7 @@ def test_what_cannot_be_converted_is_refused() -> None:
     matrix = CSR.from_dense(torch.eye(2))
     with pytest.raises(TypeError, match="expected a format class, a device or a dtype, got 3"):
         matrix.to(3)  # type: ignore[call-overload]
-    with pytest.raises(TypeError, match="go with a format class"):
+    with pytest.raises(TypeError, match="need a format class"):
         matrix.to(torch.float64, block_size=2)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="block_size"):
         matrix.to(ELL, block_size=2)

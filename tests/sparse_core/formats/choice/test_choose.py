@@ -36,7 +36,7 @@ def plain_profile(matrix: Any) -> dict[str, Any]:
     return {"lengths": lengths, "slots": slots, "blocks": blocks}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(entries(max_rows=150, max_cols=150))
 def test_profile_is_what_counting_gives(found: Entries) -> None:
     matrix = found.coo().to(CSR)
@@ -166,7 +166,7 @@ def test_the_classic_tree() -> None:
     assert "within a factor of two" in classic_choice(make.poisson_2d(20)).reason
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     entries(dtypes=REAL_DTYPES),
     st.sampled_from([COO, CSR, ELL, SlicedELL, BSR, None]),

@@ -35,7 +35,7 @@ def same(left: SparseMatrix, right: SparseMatrix) -> bool:
     )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=FIXTURE)
+@settings(max_examples=25, suppress_health_check=FIXTURE)
 @given(case=entries(dtypes=[torch.float64, torch.complex128]), suffix=st.sampled_from(SUFFIXES))
 def test_matrices_come_back_as_they_were(case: Entries, suffix: str, tmp_path: Path) -> None:
     matrix = case.coo().to(CSR)
@@ -137,8 +137,8 @@ COORDINATES = "%%MatrixMarket matrix coordinate real general\n"
 DENSE = "%%MatrixMarket matrix array real general\n"
 LIES = {
     "entries": (COORDINATES + "2 2 1000000000000\n1 1 1\n", "1000000000000 entries would take"),
-    "more entries": (COORDINATES + "2 2 1000\n1 1 1\n", "1 lines of entries where the header announces 1000"),
-    "fewer entries": (COORDINATES + "2 2 1\n1 1 1\n2 2 1\n", "more than the 1 lines"),
+    "more entries": (COORDINATES + "2 2 1000\n1 1 1\n", "1 lines of entries, the header announces 1000"),
+    "fewer entries": (COORDINATES + "2 2 1\n1 1 1\n2 2 1\n", "more lines than the 1"),
     "rows": (
         COORDINATES + "1500000000 2 1\n1 1 1\n",
         "pointers to 1500000000 rows would take 12000000008",
@@ -147,15 +147,15 @@ LIES = {
     "not square": (COORDINATES.replace("general", "symmetric") + "2 3 1\n2 1 1\n", "is square, got 2 x 3"),
     "nul in an array": (
         DENSE + "2 1\n1\n\0\n",
-        r"line 4: '.+' is no entry",
+        r"line 4: '.+' is not a valid entry",
     ),
     "nul": (COORDINATES + "2 2 1\n1 1 1\0\n", "line 3: "),
-    "two points": (COORDINATES + "2 2 1\n1 1 1.5.3\n", r"line 3: '1 1 1\.5\.3' is no entry"),
-    "comma": (COORDINATES + "2 2 1\n1 1 1,5\n", "line 3: '1 1 1,5' is no entry"),
+    "two points": (COORDINATES + "2 2 1\n1 1 1.5.3\n", r"line 3: '1 1 1\.5\.3' is not a valid entry"),
+    "comma": (COORDINATES + "2 2 1\n1 1 1,5\n", "line 3: '1 1 1,5' is not a valid entry"),
     "exponent without letter": (COORDINATES + "2 2 1\n1 1 1.5-100\n", "line 3: "),
     "half an exponent": (COORDINATES + "2 2 1\n1 1 1e\n", "line 3: "),
     "fraction for an index": (COORDINATES + "2 2 1\n1 1.5 2\n", "line 3: "),
-    "words": (COORDINATES + "2 2 2\n1 1 1\n2 2 2x\n", "line 4: '2 2 2x' is no entry"),
+    "words": (COORDINATES + "2 2 2\n1 1 1\n2 2 2x\n", "line 4: '2 2 2x' is not a valid entry"),
     "one word too many": (COORDINATES + "2 2 1\n1 1 1 1\n", "line 3: "),
     "huge index": (COORDINATES + "2 2 1\n1 99999999999999999999 1\n", "[Ii]nteger out of range"),
     "huge size": (
@@ -167,11 +167,11 @@ LIES = {
     "long line": (COORDINATES + "2 2 1\n" + " " * 5_000_000 + "1 1 1\n", "is longer than 65536 bytes"),
     "pattern of an array": (
         DENSE.replace("real", "pattern") + "1 1\n",
-        "there is no array pattern",
+        "the banner combines array, pattern",
     ),
     "other field": (
         DENSE.replace("real", "quaternion") + "1 1\n",
-        "field 'quaternion' is none",
+        "field 'quaternion' must be one of",
     ),
     "row outside, late": (
         "%%MatrixMarket matrix coordinate real general\n% a\n% b\n\n% c\n% d\n3 3 3\n1 1 1\n\n4 1 2\n2 2 2\n",
@@ -195,7 +195,7 @@ LIES = {
     ),
     "two numbers for a pattern": (
         "%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 1 2 3\n",
-        "line 3: '1 1 2 3' is no entry",
+        "line 3: '1 1 2 3' is not a valid entry",
     ),
     "both triangles": (
         "%%MatrixMarket matrix coordinate real symmetric\n3 3 2\n1 3 5\n3 1 5\n",
@@ -238,7 +238,7 @@ def array_bytes(shape: str, data: bytes, kind: str = "<f8") -> bytes:
     [
         ("(1000000000000,)", "<f8", r"data\.npy: claims shape \(1000000000000,\) but has \d+ bytes"),
         ("(-1,)", "<f8", r"data\.npy: claims shape \(-1,\)"),
-        ("(2,)", "|O", r"data\.npy: Python objects are not read"),
+        ("(2,)", "|O", r"data\.npy: Python objects are not supported"),
         ("(2,", "<f8", r"not a readable sparse matrix"),
         ("(" * 3000 + ")" * 3000, "<f8", r"not a readable sparse matrix"),
     ],
