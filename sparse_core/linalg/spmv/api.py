@@ -1,4 +1,4 @@
-"""Multiply a sparse matrix by a vector: which implementation runs."""
+"""Choice of the implementation of a sparse matrix times a vector."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPMV: Op[torch.dtype] = Op("spmv", __package__, *PRODUCT, gradient=True)
 
 @without_autocast
 def multiply(matrix: SparseMatrix, x: Tensor, chosen: str, method: str = "auto") -> Tensor:
-    """``matrix @ x`` by the chosen implementation, without gradients and without checks of the arguments."""
+    """Return ``matrix @ x`` by the chosen implementation, without gradients and checks."""
     implementation = SPMV.load(chosen)
     made: Tensor
     if chosen == "triton":

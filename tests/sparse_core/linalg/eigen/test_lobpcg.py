@@ -37,7 +37,7 @@ def eigenvalues(matrix: Tensor, b: Tensor | None, largest: bool) -> Any:
     return found[::-1] if largest else found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 40),
     st.integers(1, 4),
@@ -151,10 +151,10 @@ def test_what_is_not_finite_does_not_come_back(value: float, place: str) -> None
         ([1.0], {}, TypeError, "x must be a torch tensor, got list"),
         (torch.ones(4), {}, ValueError, r"shape \(M, K\), got \(4,\)"),
         (torch.ones(4, 1).half(), {"matrix": torch.eye(4).half()}, TypeError, r"not in torch\.float16"),
-        (torch.ones(3, 1), {}, ValueError, "matrix must be square with as many rows as x"),
+        (torch.ones(3, 1), {}, ValueError, "for the 3 rows of x"),
         (torch.ones(12, 2), {"matrix": torch.eye(12)}, ValueError, "dependent vectors"),
         (torch.full((4, 1), float("nan")), {}, ValueError, "x must be finite"),
-        (torch.ones(4, 5), {}, ValueError, "5 vectors of 4 rows"),
+        (torch.ones(4, 5), {}, ValueError, "5 vectors but only 4 rows"),
         (torch.ones(4, 1), {"tol": -1.0}, ValueError, "tol must be finite and not negative"),
         (torch.ones(4, 1), {"max_iterations": -1}, ValueError, "max_iterations must not be negative"),
         (torch.ones(4, 1), {"constraints": torch.ones(4, 2)}, ValueError, "finite and independent"),

@@ -156,7 +156,7 @@ def test_restart(restart: int) -> None:
     assert result.iterations == iterations
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     size=st.integers(1, 12),
     seed=st.integers(0, 2**32 - 1),

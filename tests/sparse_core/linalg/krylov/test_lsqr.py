@@ -31,7 +31,7 @@ def problem(rows: int, columns: int, seed: int, dtype: Any) -> tuple[Any, Any]:
     return full.astype(dtype), b.astype(full.dtype).astype(dtype)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     st.integers(0, 10),
     st.integers(0, 10),
@@ -99,7 +99,7 @@ def test_a_function_needs_its_adjoint() -> None:
     b = torch.ones(6, dtype=torch.float64)
     found = lsqr(lambda x: full @ x, b, adjoint=lambda y: full.mT @ y, columns=4)
     torch.testing.assert_close(found.x, lsqr(full, b).x)
-    with pytest.raises(TypeError, match="needs adjoint"):
+    with pytest.raises(TypeError, match="pass adjoint"):
         lsqr(lambda x: full @ x, b)
 
 

@@ -203,7 +203,7 @@ def test_wrong_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
         algebraic_multigrid(matrix, method="geometric")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cycle must be"):
         algebraic_multigrid(matrix, cycle="F")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="takes real values"):
+    with pytest.raises(TypeError, match="supports real values"):
         algebraic_multigrid(matrix.to(torch.complex64))
     monkeypatch.setattr("sparse_core.linalg.preconditioners.multigrid.module_available", lambda name: False)
     with pytest.raises(ModuleNotFoundError, match="pip install pyamg"):

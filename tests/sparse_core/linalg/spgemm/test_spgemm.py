@@ -43,7 +43,7 @@ def factors(draw: st.DrawFn) -> tuple[Entries, Entries]:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(pair=factors(), impl=st.sampled_from(IMPLEMENTATIONS), whole_blocks=st.booleans())
 def test_products_equal_scipy(pair: tuple[Entries, Entries], impl: str, whole_blocks: bool) -> None:
     a, b = (found.coo().to(CSR) for found in pair)
