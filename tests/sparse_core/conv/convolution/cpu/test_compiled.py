@@ -20,7 +20,7 @@ from sparse_core.kernels import native
 
 pytestmark = pytest.mark.skipif(native.compiler() is None, reason="needs a C++ compiler")
 
-SEARCHED = settings(max_examples=60, deadline=None)
+SEARCHED = settings(max_examples=60)
 
 
 def both(function: Callable[[], Any]) -> tuple[Any, Any]:

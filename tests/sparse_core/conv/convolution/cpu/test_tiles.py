@@ -58,7 +58,7 @@ def layer_by_tiles(
     return made[:-1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     shape=st.tuples(st.integers(1, 11), st.integers(1, 13)),
     batch=st.integers(1, 3),
