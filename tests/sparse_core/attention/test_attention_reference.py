@@ -53,7 +53,7 @@ def random_mask(shape: tuple[int, ...], density: float = 0.3, seed: int = 0, blo
     return torch.from_numpy(mask)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     batch=st.integers(1, 2),
     key_heads=st.integers(1, 2),

@@ -128,7 +128,7 @@ def test_slopes_are_the_papers() -> None:
 def test_bad_arguments() -> None:
     given = operands()
     for impl in ("triton", "cuda"):
-        with pytest.raises(ImplementationError, match="has no score_mod"):
+        with pytest.raises(ImplementationError, match="not support score_mod"):
             sparse_attention(*given, local_window(LENGTH), score_mod=soft_cap(1.0), impl=impl)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="limit must be above 0"):
         soft_cap(0.0)

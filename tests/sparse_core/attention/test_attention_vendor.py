@@ -84,8 +84,8 @@ def test_queries_without_keys() -> None:
 def test_lists_are_those_of_the_pattern() -> None:
     """Whole blocks are full, masked ones and those that an end cuts partial; made once."""
     pattern = (local_window(100, 20, 32) | random_blocks(100, 0.5, 32, heads=2)).causal()
-    mask = vendor.prepared(pattern)
-    assert vendor.prepared(pattern) is mask
+    mask = vendor.block_mask(pattern)
+    assert vendor.block_mask(pattern) is mask
     assert (mask.shape, mask.BLOCK_SIZE) == ((1, 2, 100, 100), (32, 32))
     tokens = torch.nn.functional.pad(pattern.to_token_mask(), (0, 28, 0, 28))
     blocks = tokens.reshape(2, 4, 32, 4, 32).transpose(2, 3)

@@ -62,7 +62,7 @@ SIZES = {
 }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(**SIZES)
 def test_top_k_takes_the_best(
     queries: int, keys: int, size: int, causal: bool, batch: int, share: float, seed: int
@@ -84,7 +84,7 @@ def test_top_k_takes_the_best(
     assert pattern.heads == 4
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(**SIZES)
 def test_dynamic_takes_the_fewest(
     queries: int, keys: int, size: int, causal: bool, batch: int, share: float, seed: int

@@ -69,13 +69,13 @@ def run(
     return differences(found, expected, 1e-4)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(given_mask=masked(), impl=st.sampled_from(["cpu", "reference"]), seed=st.integers(0, 2**32 - 1))
 def test_reach_what_attends_to_them(given_mask: Masked, impl: str, seed: int) -> None:
     assert not run(given_mask, impl, seed)
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(given_mask=masked(), seed=st.integers(0, 2**32 - 1))
 def test_reach_what_attends_to_them_in_padded_sequences(given_mask: Masked, seed: int) -> None:
     assert not run(given_mask, "reference", seed, lengths=True)

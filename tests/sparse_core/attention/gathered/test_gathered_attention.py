@@ -47,7 +47,7 @@ def random_case(
     return q, k, v, index
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     batch=st.integers(1, 2),
     key_heads=st.integers(1, 2),
@@ -187,7 +187,7 @@ def test_implementations() -> None:
     )
     with pytest.raises(ImplementationError, match="gathered_attention has no vendor implementation"):
         gathered_attention(q, k, v, index, impl="vendor")
-    with pytest.raises(ImplementationError, match=r"impl='triton' has no kernels for torch\.float64"):
+    with pytest.raises(ImplementationError, match=r"impl='triton' does not support torch\.float64"):
         gathered_attention(q, k, v, index, impl="triton")
     with pytest.raises(ImplementationError, match="needs CUDA tensors, got cpu"):
         gathered_attention(q.float(), k.float(), v.float(), index, impl="triton")

@@ -62,7 +62,7 @@ RAGGED = {
 }
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(limit=st.sampled_from([1, 3000, 1 << 20]), **RAGGED)
 def test_block_probabilities(
     queries: int, keys: int, causal: bool, ragged: bool, seed: int, limit: int
@@ -83,7 +83,7 @@ def test_block_probabilities(
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     queries=st.integers(1, 100),
     keys=st.integers(1, 100),
@@ -189,7 +189,7 @@ def test_each_sequence_counts_for_itself() -> None:
     assert gate.select(q, k, **lengths) == expected
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(**RAGGED)
 def test_gate_loss(queries: int, keys: int, causal: bool, ragged: bool, seed: int) -> None:
     gate = perturbed_gate(causal=causal)

@@ -144,7 +144,7 @@ def test_half_precision_is_summed_in_float32() -> None:
 
 def test_average_is_corrected_for_its_start() -> None:
     average = BlockImportance(0.5)
-    with pytest.raises(ValueError, match="nothing was measured yet"):
+    with pytest.raises(ValueError, match="no importance was measured"):
         average.value()
     first, second = torch.rand(2, 3, 4), torch.rand(2, 3, 4)
     average.add(first)

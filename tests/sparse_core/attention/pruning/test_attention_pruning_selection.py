@@ -14,7 +14,7 @@ from sparse_core.attention.patterns.grid import FULL
 from sparse_core.attention.pruning.selection import patterns_from_importance
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     heads=st.integers(1, 3),
     queries=st.integers(1, 100),

@@ -245,7 +245,7 @@ def test_bad_arguments() -> None:
     layers, schedule = [Layer(), Layer()], DensitySchedule(2, 0.5, 0, 9)
     with pytest.raises(ValueError, match="the schedule is for 2 layers, got 1"):
         AttentionPruner(layers[:1], schedule)
-    with pytest.raises(ValueError, match="a layer is there twice"):
+    with pytest.raises(ValueError, match="listed twice"):
         AttentionPruner([layers[0], layers[0]], schedule)
     with pytest.raises(TypeError, match=r"layer 1 \(Linear\) must have a pattern and a method"):
         AttentionPruner([layers[0], nn.Linear(2, 2)], schedule)  # type: ignore[list-item]
@@ -256,7 +256,7 @@ def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match=r"freeze_after=8 is before the schedule ends \(step 9\)"):
         AttentionPruner(layers, schedule, freeze_after=8)
     layers[0].pattern = local_window(LENGTH).expand_heads(2)
-    with pytest.raises(ValueError, match="the pattern of layer 0 has 2 heads"):
+    with pytest.raises(ValueError, match="that of layer 0 has 2"):
         AttentionPruner(layers, schedule, shared=True)
     layers[0].pattern = "window"  # type: ignore[assignment]
     with pytest.raises(TypeError, match="pattern of layer 0 must be a BlockPattern or None, got str"):
@@ -267,10 +267,10 @@ def test_bad_arguments() -> None:
 def test_bad_use() -> None:
     layer = Layer()
     pruner = AttentionPruner([layer], DensitySchedule(1, 0.5, 0, 2), every=1, block_size=SIZE)
-    with pytest.raises(ValueError, match="nothing was measured in layer 0 before step 1"):
+    with pytest.raises(ValueError, match="no importance was measured in layer 0 before step 1"):
         pruner.step()
     layer(torch.randn(1, 64, WIDTH)).sum().backward()
-    with pytest.raises(ValueError, match="heads and lengths must stay the same"):
+    with pytest.raises(ValueError, match="heads and lengths changed"):
         layer(torch.randn(1, 80, WIDTH))
-    with pytest.raises(ValueError, match="the state has 0 layers, the pruner 1"):
+    with pytest.raises(ValueError, match="the state has 0 layers but the pruner has 1"):
         pruner.load_state_dict({"count": 0, "layers": []})
