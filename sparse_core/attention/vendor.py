@@ -187,8 +187,7 @@ class KernelOptions(NamedTuple):
         """Choose tiles: powers of two that divide a block.
 
         The forward pass accepts explicit tiles. The backward pass first checks its own choice, made for
-        blocks
-        of 128 (of 16 for float32), and then the explicit ones.
+        blocks of 128 (of 16 for float32), and then the explicit ones.
         """
         size = pattern.block_size
         tile = size & -size

@@ -69,8 +69,7 @@ def share_tasks(task: Callable[[int], None], count: int) -> None:
     """Run ``task(0)`` to ``task(count - 1)``, each in one thread, and wait for all.
 
     Threads and order vary, so tasks must be independent: each writes to its own memory. A task that shares
-    tasks
-    runs these itself, one by one.
+    tasks runs these itself, one by one.
 
     Args:
         task: called with its number, without gradients.

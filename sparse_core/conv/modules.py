@@ -192,10 +192,8 @@ class SparseInverseConv2d(_SparseConvolution):
     """2-D inverse convolution: back to the input cells of a strided layer.
 
     Input cell n gets the sum over its taps k of ``weight[k] @ features[m]``, where output cell m read n
-    through
-    tap k. The kernel is not mirrored, as in spconv's layer of this name. It is the transposed convolution of
-    the
-    strided one, evaluated at those cells.
+    through tap k. The kernel is not mirrored, as in spconv's layer of this name. It is the transposed
+    convolution of the strided one, evaluated at those cells.
 
     Args:
         in_channels, out_channels: feature widths, usually those of the strided layer swapped.
@@ -237,8 +235,7 @@ class SparseConvTranspose2d(_SparseConvolution):
     """2-D transposed convolution that activates every cell that an input reaches.
 
     It computes the nonzero part of ``torch.nn.ConvTranspose2d`` (generative transposed convolution, Gwak,
-    Choy
-    and Savarese, ECCV 2020). To return to known cells, see :class:`SparseInverseConv2d`.
+    Choy and Savarese, ECCV 2020). To return to known cells, see :class:`SparseInverseConv2d`.
 
     Args:
         in_channels, out_channels: feature widths.

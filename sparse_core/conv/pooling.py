@@ -54,8 +54,7 @@ class SparseMaxPool2d(_SparsePool):
 
     Args:
         kernel_size, stride, padding, dilation: as in ``torch.nn.MaxPool2d``; the stride defaults to the
-            kernel
-            size.
+            kernel size.
     """
 
     def pooled(self, features: Tensor, table: NeighbourTable) -> Tensor:
@@ -76,8 +75,7 @@ class SparseAvgPool2d(_SparsePool):
 
     Args:
         kernel_size, stride, padding, dilation: as in ``torch.nn.AvgPool2d``; the stride defaults to the
-            kernel
-            size.
+            kernel size.
     """
 
     def pooled(self, features: Tensor, table: NeighbourTable) -> Tensor:

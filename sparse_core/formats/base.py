@@ -82,12 +82,9 @@ class SparseMatrix(Operators):
         """Check every element.
 
         Constructors call this unless ``validate=False``. Then the caller guarantees valid elements: a wrong
-        one
-        may give a wrong result or crash the process. The check reads the arrays and therefore waits for a
-        CUDA
-        device. Constructors skip it where nothing can be read: on the meta device, inside ``torch.compile``
-        and
-        during CUDA graph capture.
+        one may give a wrong result or crash the process. The check reads the arrays and therefore waits for a
+        CUDA device. Constructors skip it where nothing can be read: on the meta device, inside
+        ``torch.compile`` and during CUDA graph capture.
 
         Raises:
             ValueError: names the array, the position and the error.
@@ -298,8 +295,7 @@ class SparseMatrix(Operators):
         Args:
             target: a format class, a device (or its name), or a dtype for the values.
             options: options of the target format, for example ``block_size`` for BSR. Without options, a
-                matrix
-                that already has the format is returned unchanged.
+                matrix that already has the format is returned unchanged.
 
         Raises:
             TypeError: ``target`` is none of these, or the format has no such option.

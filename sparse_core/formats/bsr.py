@@ -37,8 +37,7 @@ class BSR(SparseMatrix):
     """Block sparse rows: block row b holds blocks ``row_ptr[b]`` to ``row_ptr[b + 1] - 1``.
 
     The shape need not be a multiple of the block size; blocks that cross the edge are zero outside the
-    matrix.
-    Every scalar of a stored block that lies inside the matrix counts as an entry, zeros included, and
+    matrix. Every scalar of a stored block that lies inside the matrix counts as an entry, zeros included, and
     conversions keep it.
 
     Args:

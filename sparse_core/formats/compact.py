@@ -33,8 +33,7 @@ class CompactCSR(SparseMatrix):
     Row r starts with a cursor at column ``max(0, r + anchor_offset)``. Every stored entry moves the cursor by
     its gap (the unsigned bits of ``delta``) and lies there. ``anchor_offset`` lets rows of banded matrices
     start near their first entry. Fillers bridge gaps above 65535: they have gap 65535 and the value -0.0,
-    which
-    no entry has. Fillers are not entries and are never multiplied.
+    which no entry has. Fillers are not entries and are never multiplied.
 
     Args:
         row_ptr: (M + 1,) int32 or int64, ascending from 0 to stored.

@@ -104,9 +104,8 @@ class COO(SparseMatrix):
 
         Args:
             by: ``"row"`` sorts by (row, col). ``"morton"`` sorts along the Z curve (G. M. Morton, 1966),
-                whose
-                code interleaves the bits of row (higher) and column, so that nearby entries are close in
-                memory.
+                whose code interleaves the bits of row (higher) and column, so that nearby entries are close
+                in memory.
 
         Raises:
             ValueError: another name, or ``"morton"`` with a dimension above 2^31.

@@ -127,8 +127,7 @@ class Operators(ABC):
 
         Args:
             key: an integer (a dense row (N,)), a slice, or a tensor or list of integers or booleans; or two
-                of
-                these for rows and columns. Use ``matrix[rows][:, columns]`` for two lists.
+                of these for rows and columns. Use ``matrix[rows][:, columns]`` for two lists.
 
         Returns:
             CSR; a dense vector for an integer row or column, a scalar tensor for both.

@@ -34,11 +34,10 @@ from sparse_core.formats.validation import (
 class SlicedELL(SparseMatrix):
     """Slices of ``slice_height`` rows, each as wide as its longest row (Kreutzer et al., SELL-C-sigma, 2014).
 
-    Entry k of local row r of slice s is at ``slice_ptr[s] + k * slice_height + r`` of ``col`` and
-    ``values``. Padding (column 0, value 0) is never used, not even multiplied. With ``row_order``, stored row
-    i
-    is row ``row_order[i]`` of the matrix, so that a slice holds rows of similar length. The last slice is
-    padded with empty rows.
+    Entry k of local row r of slice s is at ``slice_ptr[s] + k * slice_height + r`` of ``col`` and ``values``.
+    Padding (column 0, value 0) is never used, not even multiplied. With ``row_order``, stored row i is row
+    ``row_order[i]`` of the matrix, so that a slice holds rows of similar length. The last slice is padded
+    with empty rows.
 
     Args:
         slice_ptr: (slices + 1,) int32 or int64, multiples of ``slice_height``, ascending from 0 to stored.

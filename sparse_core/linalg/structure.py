@@ -52,8 +52,7 @@ def transposed(matrix: SparseMatrix) -> CSR | BSR:
     """Return the transpose, not conjugated: BSR for BSR, else CSR; differentiable in the values.
 
     The permutation of the entries is cached per structure, so products with the transpose sum in a fixed
-    order
-    and need no atomic addition.
+    order and need no atomic addition.
     """
     if gradient_needed(matrix):
         return _transpose(matrix)

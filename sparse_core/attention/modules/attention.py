@@ -162,8 +162,7 @@ class SparseAttention(nn.Module):
             memory: (batch, memory_length, memory_dim); ``x`` by default.
             pattern: replaces the module's pattern in this call. A function is called each time.
             query_lengths: (batch,) int32 or int64, true lengths of sequences padded at the end. Padding may
-                hold
-                any value; the result is zero there.
+                hold any value; the result is zero there.
             key_lengths: likewise for the memory; without a memory ``query_lengths`` by default.
 
         Returns:

@@ -102,8 +102,7 @@ class SparseTransformerLayer(nn.Module):
             x: (batch, length, dim).
             pattern: replaces the layer's pattern in this call.
             lengths: (batch,) int32 or int64, true lengths of sequences padded at the end. Padding may hold
-                any
-                value; the result is zero there.
+                any value; the result is zero there.
 
         Returns:
             (batch, length, dim).

@@ -100,8 +100,7 @@ class LearnedBlocks(nn.Module):
         """Return the gate's scores; their softmax over a row estimates the attention of each block.
 
         Scores include the log of the share of a block's tokens that exist. Gradients reach the gate's
-        weights,
-        not q and k.
+        weights, not q and k.
 
         Args:
             q: (batch, heads, query_length, dim) floating.

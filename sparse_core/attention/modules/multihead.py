@@ -55,8 +55,7 @@ class SparseMultiheadAttention(nn.Module):
             query: (length, batch, dim), (batch, length, dim) with ``batch_first``, or (length, dim).
             key, value: likewise; the same tensor.
             key_padding_mask: (batch, key_length) or (key_length,) bool, True for padding, which must be at
-                the
-                end of each sequence. Checking it waits for the device.
+                the end of each sequence. Checking it waits for the device.
             need_weights, average_attn_weights: ignored; weights are never returned.
             attn_mask, is_causal: not supported; use a pattern (``pattern.causal()``).
 

@@ -29,8 +29,7 @@ class PatternCache:
 
     Args:
         build: called as ``build(query_length, key_length, device)``. If it has keyword-only arguments of
-            these
-            names, it is called as ``build(query_length, key_length=..., device=...)``.
+            these names, it is called as ``build(query_length, key_length=..., device=...)``.
     """
 
     #: Capacity; the oldest pattern is dropped first.

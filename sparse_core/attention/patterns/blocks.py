@@ -88,8 +88,7 @@ class PatternBlocks:
         """Make a pattern in canonical form from a list of blocks.
 
         This sorts blocks, cuts masks at the lengths, drops empty blocks, turns whole masks into full blocks
-        and
-        stores equal masks once.
+        and stores equal masks once.
 
         Args:
             head, row, column: (blocks,) integer, no block twice; any order.

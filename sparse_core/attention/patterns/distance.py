@@ -28,9 +28,8 @@ def from_distance(
     """Let query i attend to the keys at most ``radius`` away.
 
     Only blocks whose bounding boxes are near, but not entirely within the radius, are compared token by
-    token.
-    Consecutive tokens should be close in space (sort them along a space-filling curve), or every block is
-    needed. Distances are float64 and the boundary is included.
+    token. Consecutive tokens should be close in space (sort them along a space-filling curve), or every block
+    is needed. Distances are float64 and the boundary is included.
 
     Args:
         query_positions: (queries, dimensions) floating point, in any unit.

@@ -22,8 +22,7 @@ class AttentionPruner:
     step of the schedule, each layer keeps its most important blocks. Dropped blocks can return, see
     :func:`block_importance`. Each measured backward pass takes about as long as a dense one;
     ``measure_every`` makes measurements rarer, and ``freeze_after`` ends them. Lengths and heads must stay
-    the
-    same. Only this process is measured: with several, each would find its own patterns.
+    the same. Only this process is measured: with several, each would find its own patterns.
 
     Args:
         layers: from shallow to deep, see :class:`PrunableAttention`. If a layer already has a pattern, it

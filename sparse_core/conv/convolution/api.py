@@ -132,8 +132,7 @@ def fixed_convolution(
 
     Args:
         features: (N, C_in) float16, bfloat16 or float32 (reference also float64). Rows that the table does
-            not
-            name may hold any value.
+            not name may hold any value.
         weight: (taps, C_in, C_out) of the features' type, see :func:`pack_weight`.
         neighbours: (taps, rows) int32 or int64 input row of each tap of each output row, like
             ``NeighbourTable.rows``; numbers outside of [0, N), such as -1, are missing inputs.

@@ -23,9 +23,8 @@ def measure(shape: Shape, device: torch.device) -> ConvolutionChoice:
     """Time the candidates for a convolution, then variations of the best ones.
 
     The layer runs repeatedly on its own output in a CUDA graph, as in a network. Its table has the rows of
-    the
-    bucket, and each tap reads nearby rows. Tiles that cannot run, or whose result differs from the reference
-    beyond rounding, are excluded.
+    the bucket, and each tap reads nearby rows. Tiles that cannot run, or whose result differs from the
+    reference beyond rounding, are excluded.
 
     Args:
         shape: sizes; rows are rounded by ``row_bucket``.

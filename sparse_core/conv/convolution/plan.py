@@ -112,8 +112,7 @@ def default_config(shape: Shape) -> ConvolutionConfig:
     """Return a guess without measurement: many loads in flight, in tiles that occupy most processors.
 
     At batch 1 a layer waits for memory, not for arithmetic. All taps in flight at once were up to twice as
-    fast
-    as smaller tiles on more processors (H200; 64 to 128 channels, 700 to 13,000 rows).
+    fast as smaller tiles on more processors (H200; 64 to 128 channels, 700 to 13,000 rows).
     """
     half = shape.dtype.itemsize <= 2
     if not half or shape.taps > 32:

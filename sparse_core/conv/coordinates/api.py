@@ -81,8 +81,7 @@ def build_table(
     """Give every distinct coordinate a row.
 
     Rows follow the linear key ``(batch, *spatial)``, so the table does not depend on the order of the input
-    or
-    the implementation.
+    or the implementation.
 
     Args:
         coordinates: (N, 1 + D) integer ``(batch, *spatial)``, inside the grid; repeats are allowed.
@@ -95,8 +94,7 @@ def build_table(
     Raises:
         TypeError: ``coordinates`` is not an integer tensor.
         ValueError: wrong shape, a coordinate outside the grid, or a grid of more than 2^42 cells or 2^31
-            along
-            an axis.
+            along an axis.
         ImplementationError: ``impl="triton"`` cannot run here.
     """
     BUILD_TABLE.check(impl)

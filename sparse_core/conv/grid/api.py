@@ -56,8 +56,7 @@ def grid_from_cells(
 
     Args:
         cells: (N,) int32 cell numbers in any order; repeats are allowed and negative ones are ignored.
-            Numbers
-            beyond the grid are not checked.
+            Numbers beyond the grid are not checked.
         spatial_shape, batch_size, capacity, impl: as in :func:`grid_from_bits`.
     """
     words = word_count(spatial_shape, batch_size)
@@ -84,10 +83,8 @@ def pyramid(
     """Make all levels of a network of strided convolutions from the occupancy of the first.
 
     With kernels of 3, strides of 2 and paddings of 1 along every axis, the first three further levels are
-    read
-    from the first one's bits, and all levels take two launches. Three more such levels take another launch,
-    and so
-    does each level of another kind.
+    read from the first one's bits, and all levels take two launches. Three more such levels take another
+    launch, and so does each level of another kind.
 
     Args:
         bits, spatial_shape, batch_size, impl: as in :func:`grid_from_bits`.
@@ -133,8 +130,7 @@ def fixed_hash(
 
     Args:
         coordinates: (N, 1 + D) integer ``(batch, *spatial)`` inside the grid, not checked; repeats are
-            allowed,
-            and a negative batch is ignored.
+            allowed, and a negative batch is ignored.
         spatial_shape: 1 to 3 sizes of one grid in cells; at most 2^42 cells with 4 more on every side.
         batch_size: grids.
         capacity: most rows; the lowest keys are kept.
@@ -199,8 +195,7 @@ def neighbour_table(
     Args:
         inputs: grid to read.
         outputs: grid to write, ``inputs`` itself for a submanifold convolution; ``"all"`` for every cell of
-            the
-            output grid, in row-major order without padding (a :class:`DenseGrid`).
+            the output grid, in row-major order without padding (a :class:`DenseGrid`).
         kernel_size, stride, padding: one per spatial axis, as in ``torch.nn.functional.conv2d``.
         inverse: return the other direction: the output row that reads each input row through each tap.
         impl: as in :func:`grid_from_bits`; one launch.

@@ -44,11 +44,9 @@ def assemble_csr(
     """Convert entries in any order to compressed rows; entries of one cell are summed.
 
     The sums do not depend on the device or the run. The entries of a cell are added in input order (beyond
-    256
-    of them in pieces of 256), half types in float32 and rounded once. ``"reference"`` and ``"triton"`` are
-    bitwise equal. NaN stays in its own cell. Explicit zeros and zero sums are kept. The gradient of
-    ``values``
-    is a gather.
+    256 of them in pieces of 256), half types in float32 and rounded once. ``"reference"`` and ``"triton"``
+    are bitwise equal. NaN stays in its own cell. Explicit zeros and zero sums are kept. The gradient of
+    ``values`` is a gather.
 
     Args:
         row, col: (N,) int32 or int64 (the same for both), inside ``shape``.

@@ -116,8 +116,7 @@ def classic_choice(matrix: SparseMatrix | Tensor, operation: Operation = "spmv")
     """Return the choice of the textbook decision tree, which knows neither device nor blocks.
 
     Dense below 50 % sparsity; ELL if the longest row has at most twice the mean entries; COO for a matrix
-    that
-    is modified often; else CSR.
+    that is modified often; else CSR.
 
     Args:
         matrix: any format, or a dense (M, N) tensor.

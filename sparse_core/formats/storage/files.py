@@ -80,8 +80,7 @@ def save_matrix(matrix: SparseMatrix, path: str | os.PathLike[str]) -> Path:
     """Write a matrix; an existing file stays until the new one is complete.
 
     Values and explicit zeros round-trip. float16 and bfloat16 are written as float32, and a Matrix Market
-    file
-    does not distinguish float32 from float64.
+    file does not distinguish float32 from float64.
 
     Args:
         matrix: any format. ``.npz`` keeps COO, CSR and BSR (blocks that divide the shape) and stores others

@@ -40,10 +40,10 @@ def multicolour_order(matrix: CSR) -> MulticolourOrder:
     """Order the unknowns of a square matrix so that those of one colour are not coupled.
 
     The graph is the pattern of ``matrix`` and its transpose. Two colours are found whenever two suffice
-    (5-point
-    and 7-point stencils). Otherwise colours are greedy, in the given order or, to avoid a long chain, by
-    largest degree first. Independent vertices are coloured at once (Jones and Plassmann, "A parallel graph
-    coloring heuristic", 1993). The result is reproducible on every device and cached with the structure.
+    (5-point and 7-point stencils). Otherwise colours are greedy, in the given order or, to avoid a long
+    chain, by largest degree first. Independent vertices are coloured at once (Jones and Plassmann, "A
+    parallel graph coloring heuristic", 1993). The result is reproducible on every device and cached with the
+    structure.
 
     Args:
         matrix: (M, M) CSR on any device.
@@ -105,8 +105,7 @@ def _greedy_colours(row: Tensor, col: Tensor, size: int) -> Tensor:
     """Give each vertex the lowest colour that no earlier neighbour has.
 
     The given order gives a grid the fewest colours, in as many steps as the sum of its sides. If it would
-    take
-    too many steps, vertices are ordered by descending degree and hashed number.
+    take too many steps, vertices are ordered by descending degree and hashed number.
     """
     vertex = torch.arange(size, device=row.device)
     waits_ptr, earlier = _waits(row, col, vertex)

@@ -138,8 +138,7 @@ def iluk(matrix: CSR, level: int, *, reorder: Reordering | None = None, shift: f
     """Compute the incomplete LU factorisation with fill up to a level, ILU(k).
 
     Fill levels follow Saad, Iterative Methods for Sparse Linear Systems, 10.3.3. Level 0 is :func:`ilu0`,
-    which
-    documents the other arguments and errors. From level 1 on, fill couples unknowns of one colour, so a
+    which documents the other arguments and errors. From level 1 on, fill couples unknowns of one colour, so a
     triangular solve with ``reorder="multicolour"`` takes more steps than there are colours.
 
     Args:

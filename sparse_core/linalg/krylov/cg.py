@@ -41,15 +41,13 @@ def cg(
 ) -> SolveResult:
     """Solve ``A x = b`` for a Hermitian positive definite A by conjugate gradients.
 
-    As in scipy, the loop ends once the recurrence's residual satisfies
-    ``‖b - A x‖ <= max(rtol * ‖b‖, atol)``. The residual is then computed from ``x``. If rounding left it
-    above
-    the tolerance, the recurrence restarts from it (scipy would stop here). If restarts no longer help, the
-    reason is "stagnation", which in float32 is common for ``rtol`` below 1e-7 times the condition number.
+    As in scipy, the loop ends once the recurrence's residual satisfies ``‖b - A x‖ <= max(rtol * ‖b‖,
+    atol)``. The residual is then computed from ``x``. If rounding left it above the tolerance, the recurrence
+    restarts from it (scipy would stop here). If restarts no longer help, the reason is "stagnation", which in
+    float32 is common for ``rtol`` below 1e-7 times the condition number.
 
     On CUDA the host reads the residual every ``check_every`` iterations and nothing else. That number does
-    not
-    change ``x``, ``iterations`` and ``residuals``, because converged columns are frozen on the device. No
+    not change ``x``, ``iterations`` and ``residuals``, because converged columns are frozen on the device. No
     gradient flows; see :func:`sparse_core.linalg.solve`. Autocast is off inside, also in functions passed as
     ``matrix`` and ``preconditioner``.
 

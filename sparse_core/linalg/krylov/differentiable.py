@@ -145,9 +145,8 @@ def solve(
     """Solve ``A x = b`` with gradients for the stored values of A and for ``b``.
 
     The gradient is that of the exact solution. It takes one solve with the adjoint matrix to the same
-    relative
-    tolerance; memory does not grow with the iterations. Each stored value is a parameter of its own: for a
-    symmetric A filled from one parameter, autograd adds both halves.
+    relative tolerance; memory does not grow with the iterations. Each stored value is a parameter of its own:
+    for a symmetric A filled from one parameter, autograd adds both halves.
 
     Args:
         matrix: (M, M) sparse matrix of any format, dense tensor, or a function. A function has no gradient

@@ -100,8 +100,7 @@ class LinearSystem:
 
         Returns:
             ``x``; its ``‖b - A x‖``, () or (N,) float64, in the scale of this system; () or (N,) bool, True
-            for
-            columns that no finite ``x`` of this dtype solves, which are zero.
+            for columns that no finite ``x`` of this dtype solves, which are zero.
         """
         x = self.scaling.solution(y)
         lost = ~torch.isfinite(x).all(dim=0)

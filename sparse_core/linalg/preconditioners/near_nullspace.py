@@ -10,8 +10,7 @@ def rigid_body_modes(coordinates: Tensor) -> Tensor:
     """Return translations and rotations of a body: the near-nullspace of linear elasticity.
 
     Elasticity without boundary conditions maps them to zero, and multigrid without rotations converges
-    slowly.
-    Rotations are about the centre and scaled to the length of the translations.
+    slowly. Rotations are about the centre and scaled to the length of the translations.
 
     Args:
         coordinates: (N, 2) or (N, 3) floating point, positions of the nodes, any unit. The unknowns are the

@@ -266,9 +266,8 @@ def choose_tile(mean_length: float, width: int) -> SpmmTile:
     """Return the tile for short rows of this mean length.
 
     Measured on an H200 with 8 to 256 columns. Short rows fill a tile of 4 entries and 8 rows; at 64 columns
-    it
-    takes half the time of 8 entries and 2 rows. Long rows are fastest one at a time, with as many entries as
-    the registers hold.
+    it takes half the time of 8 entries and 2 rows. Long rows are fastest one at a time, with as many entries
+    as the registers hold.
     """
     columns = min(256, triton.next_power_of_2(width))
     numbers = _NUMBERS if columns <= _FEW_COLUMNS else _NUMBERS // 2

@@ -51,8 +51,7 @@ def spmv(matrix: SparseMatrix, x: Tensor, *, method: str = "auto") -> Tensor:
     """Return ``matrix @ x`` without gradients.
 
     The first product of a structure makes its work plan and may wait for the device. Later ones do not wait
-    and
-    can be captured in a CUDA graph.
+    and can be captured in a CUDA graph.
 
     Raises:
         ValueError: a method that the format does not have.

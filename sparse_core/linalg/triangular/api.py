@@ -40,10 +40,8 @@ def triangular_solve(
     """Solve ``T x = b``, where ``T`` is one triangle of ``matrix`` with its diagonal.
 
     Equations are grouped into levels that can be solved at the same time; the levels are cached per
-    structure.
-    Reordering (see ``multicolour_order``) reduces their number. The solution is differentiable in ``b`` and
-    in
-    ``matrix.values``, to any order and in forward mode.
+    structure. Reordering (see ``multicolour_order``) reduces their number. The solution is differentiable in
+    ``b`` and in ``matrix.values``, to any order and in forward mode.
 
     Args:
         matrix: (M, M) CSR. Entries of the other triangle are not read.

@@ -44,8 +44,7 @@ def _factors(triangle: Any) -> Any | None:
     """Return SuperLU's object for a triangle, None if it would reorder it.
 
     ``spsolve_triangular`` checks and converts its matrix in every call. Making this object takes as long as
-    two
-    such calls, and a solve with it a fifth of one.
+    two such calls, and a solve with it a fifth of one.
     """
     if not np.isfinite(triangle.data).all():
         return None

@@ -47,8 +47,7 @@ def tridiagonal_solve(
     """Solve ``lower[i] x[i-1] + diagonal[i] x[i] + upper[i] x[i+1] = b[i]`` for a batch of systems.
 
     ``"vendor"`` pivots. ``"reference"`` and ``"triton"`` do not: use them for diagonally dominant or
-    Hermitian
-    positive definite systems (diffusion, splines, implicit time steps).
+    Hermitian positive definite systems (diffusion, splines, implicit time steps).
 
     Args:
         lower: (..., n); ``lower[..., 0]`` is ignored.
