@@ -102,7 +102,7 @@ def check_queries_and_keys(q: Tensor, k: Tensor) -> AttentionShape:
             )
         if not tensor.is_floating_point():
             raise TypeError(f"{name} must be floating point, got {tensor.dtype}")
-    _check_like("k", k, "q", q)
+    _check_like_q("k", k, q)
     batch, heads, query_length, dim = q.shape
     if k.shape[0] != batch or k.shape[3] != dim:
         raise ValueError(
@@ -125,7 +125,7 @@ def check_operands(q: Tensor, k: Tensor, v: Tensor) -> AttentionShape:
         )
     if v.shape != k.shape:
         raise ValueError(f"v must have the shape of k {tuple(k.shape)}, got {tuple(v.shape)}")
-    _check_like("v", v, "q", q)
+    _check_like_q("v", v, q)
     return shape
 
 
@@ -212,12 +212,8 @@ def arithmetic_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def _check_like(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
-    if tensor.dtype != other.dtype:
-        raise TypeError(
-            f"{name} is {tensor.dtype} but {other_name} is {other.dtype}: give both the same dtype"
-        )
-    if tensor.device != other.device:
-        raise ValueError(
-            f"{name} is on {tensor.device} but {other_name} is on {other.device}: move them to one device"
-        )
+def _check_like_q(name: str, tensor: Tensor, q: Tensor) -> None:
+    if tensor.dtype != q.dtype:
+        raise TypeError(f"{name} is {tensor.dtype} but q is {q.dtype}: give both the same dtype")
+    if tensor.device != q.device:
+        raise ValueError(f"{name} is on {tensor.device} but q is on {q.device}: move them to one device")

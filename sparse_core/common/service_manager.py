@@ -52,11 +52,11 @@ class ServiceManager:
         now_s = time.monotonic()
         if self.watchdog_s is not None and now_s - self._last_pulse_s >= self.watchdog_s / _PULSES:
             self._last_pulse_s = now_s
-            self._send("WATCHDOG=1", "")
+            self._send("WATCHDOG=1")
 
-    def stopping(self, status: str = "") -> None:
+    def stopping(self) -> None:
         """Report that the service is about to stop."""
-        self._send("STOPPING=1", status)
+        self._send("STOPPING=1")
 
     def close(self) -> None:
         """Close the socket; later messages are dropped."""
@@ -65,7 +65,7 @@ class ServiceManager:
                 self._socket.close()
                 self._socket = None
 
-    def _send(self, message: str, status: str) -> None:
+    def _send(self, message: str, status: str = "") -> None:
         lines = [message, f"STATUS={' '.join(status.split())}" if status else ""]
         text = "\n".join(line for line in lines if line)
         with self._lock:
