@@ -119,7 +119,7 @@ def test_a_graph_has_it() -> None:
     assert torch.equal(captured, expected)
 
 
-def test_the_switch_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_switching_plans_off_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v = operands()
     monkeypatch.setenv(SWITCH, "0")
     off = window()

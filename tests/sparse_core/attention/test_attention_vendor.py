@@ -127,7 +127,7 @@ def test_autocast_changes_nothing() -> None:
     assert torch.equal(found.out, expected.out)
 
 
-def test_what_it_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_operands(monkeypatch: pytest.MonkeyPatch) -> None:
     operands, pattern = random_operands(2, 2, 64, 64), local_window(64, 9, 16)
     with pytest.raises(ImplementationError, match="neither dropout nor lengths"):
         flex_attention(*operands, pattern, dropout_p=0.1)

@@ -82,7 +82,7 @@ def test_outside_of_a_service_nothing_is_sent(known: dict[str, str]) -> None:
     "watchdog",
     [{"WATCHDOG_USEC": "many"}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "9", "WATCHDOG_PID": "1"}],
 )
-def test_no_signs_of_life_where_none_are_expected(
+def test_no_watchdog_messages_without_a_watchdog(
     watchdog: dict[str, str], listener: socket.socket, tmp_path: Path
 ) -> None:
     with closing(ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "notify"), **watchdog})) as manager:
@@ -90,9 +90,7 @@ def test_no_signs_of_life_where_none_are_expected(
     assert told(listener) == []
 
 
-def test_a_manager_that_is_gone_or_does_not_listen_ends_no_work(
-    listener: socket.socket, tmp_path: Path
-) -> None:
+def test_work_goes_on_without_a_listening_manager(listener: socket.socket, tmp_path: Path) -> None:
     known = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1"}
     with closing(ServiceManager(known)) as manager:
         for _ in range(2000):

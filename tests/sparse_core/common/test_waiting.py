@@ -65,7 +65,7 @@ def test_a_command_lets_threads_sleep_soon(program: str, printing_torch: Path) -
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_a_choice_of_the_user_stays(name: str, printing_torch: Path) -> None:
+def test_a_policy_of_the_user_stays(name: str, printing_torch: Path) -> None:
     code = "from sparse_core.common.commands import sleep_while_waiting; sleep_while_waiting(); import torch"
     assert run(code, printing_torch, **{name: "7"}).stdout == str({name: "7"}) + "\n"
 

@@ -43,7 +43,7 @@ def test_rows_in_any_order(random_sparse: Sparse) -> None:
     assert torch.equal((mixed + other).to_dense(), (one + other).to_dense())
 
 
-def test_what_does_not_fit(random_sparse: Sparse) -> None:
+def test_operands_that_do_not_match(random_sparse: Sparse) -> None:
     one = random_sparse((6, 7), 3)
     with pytest.raises(ValueError, match="cannot add 3 and 2 channels"):
         one + random_sparse((6, 7), 2)

@@ -299,7 +299,7 @@ def test_inverse_layers_match_spconv(
         torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-4)
 
 
-def test_inverse_layers_want_the_cells_of_their_strided_layer(random_sparse: Sparse) -> None:
+def test_inverse_layers_need_the_cells_of_their_strided_layer(random_sparse: Sparse) -> None:
     inputs = random_sparse((9, 11), 6, dtype=torch.float32)
     up = SparseInverseConv2d(5, 4, 3, stride=2, padding=1)
     small = SparseConv2d(6, 5, 3, stride=2, padding=1)(inputs)

@@ -116,7 +116,7 @@ def test_moved_and_converted(random_sparse: Sparse, device: torch.device) -> Non
     assert torch.equal(moved.to("cpu").to_dense(), inputs.float().to_dense())
 
 
-def test_layers_of_torch_take_it_as_it_is(random_sparse: Sparse) -> None:
+def test_torch_modules_accept_sparse_tensors(random_sparse: Sparse) -> None:
     inputs = random_sparse((6, 7), 4)
     layers = [
         nn.BatchNorm1d(4),

@@ -87,7 +87,7 @@ def test_the_examples_are_valid(build: Callable[..., SparseMatrix]) -> None:
     assert csr.nnz == matrix.nnz
 
 
-def test_nothing_is_read_for_those_who_vouch_for_it_nor_where_nothing_can_be() -> None:
+def test_trusted_and_meta_tensors_are_not_read() -> None:
     assert csr((0, 1, 3), (7, 2, 9), (2, 8), validate=False).nnz == 3
     assert csr((0, 1, 2), (0, 1, 2), (2, 8), validate=False).nnz == 3
     meta = {"device": "meta"}
@@ -118,7 +118,7 @@ numbers = st.integers(-1, 4)
 
 @settings(max_examples=150)
 @given(pointers=st.lists(numbers, min_size=3, max_size=4), col=st.lists(numbers, max_size=4), columns=numbers)
-def test_csr_takes_exactly_what_a_plain_loop_takes(pointers: list[int], col: list[int], columns: int) -> None:
+def test_csr_accepts_what_a_loop_accepts(pointers: list[int], col: list[int], columns: int) -> None:
     columns = max(columns, 0)
     rows = [col[begin:end] for begin, end in itertools.pairwise(pointers)]
     sound = (
@@ -144,7 +144,7 @@ def test_csr_takes_exactly_what_a_plain_loop_takes(pointers: list[int], col: lis
     place=st.integers(0, 5),
     number=st.sampled_from([-3, -1, 0, 1, 2, 3, 4, 5]),
 )
-def test_the_quick_look_lets_nothing_pass_that_the_close_look_finds(
+def test_quick_checks_find_what_full_checks_find(
     build: Callable[..., Any], part: int, place: int, number: int
 ) -> None:
     matrix = build(validate=False)
@@ -461,6 +461,6 @@ def test_options_are_checked(target: type[SparseMatrix], options: dict[str, Any]
         matrix.to(target, **options)
 
 
-def test_tensors_are_no_coordinates() -> None:
+def test_from_coo_refuses_tensors() -> None:
     with pytest.raises(TypeError, match=r"expected a COO matrix, got Tensor"):
         CSR.from_coo(torch.eye(3))  # type: ignore[arg-type]

@@ -204,7 +204,7 @@ def test_smallest_sizes(size: int) -> None:
         ("random-uniform:4x4x9", "per_row must be from 0 to the 4 columns, got 9"),
     ],
 )
-def test_names_that_mean_nothing(name: str, message: str) -> None:
+def test_wrong_generator_names(name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         generate(name)
 

@@ -229,7 +229,7 @@ def test_gradients_are_those_of_dense_matrices(name: str, dtype: torch.dtype) ->
         torch.testing.assert_close(found, expected)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_operands_that_do_not_match() -> None:
     matrix, other = CSR.from_dense(torch.eye(3)), CSR.from_dense(torch.ones(3, 2))
     for compute in (lambda: matrix + other, lambda: matrix * other, lambda: matrix - other):
         with pytest.raises(ValueError, match=r"same shape, got \(3, 3\) and \(3, 2\)"):

@@ -96,7 +96,7 @@ def test_another_format_is_refused_with_the_way_on() -> None:
 
 @pytest.mark.parametrize("dense", [torch.rand(6), torch.rand(6, 2), torch.rand(3, 6, 2)])
 @pytest.mark.parametrize("matrix", [MATRIX, BLOCKS], ids=["CSR", "BSR"])
-def test_the_operator_is_what_torch_asks_of_one(matrix: Any, dense: Tensor) -> None:
+def test_operator_passes_opcheck(matrix: Any, dense: Tensor) -> None:
     torch.library.opcheck(
         sparse_product_op,
         (

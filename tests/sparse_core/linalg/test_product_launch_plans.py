@@ -110,7 +110,7 @@ def test_scratch_memory_is_that_of_the_stream() -> None:
     assert torch.equal(captured, -expected)
 
 
-def test_what_torch_adds_has_no_plan() -> None:
+def test_hyb_has_no_plan() -> None:
     """A hybrid matrix adds two products, which no launch shows."""
     matrix = arrow().to(HYB)
     for _ in range(4):
@@ -119,7 +119,7 @@ def test_what_torch_adds_has_no_plan() -> None:
     assert plans(matrix) == [False]
 
 
-def test_what_changes_is_seen() -> None:
+def test_plans_see_changed_values() -> None:
     matrix, x = matrix_of(CSR), torch.randn(300, device="cuda")
     for _ in range(3):
         before = spmv(matrix, x)
@@ -210,7 +210,7 @@ def test_no_operand_is_held() -> None:
         assert all(one() is None for one in gone)
 
 
-def test_shapes_without_end_are_not_all_remembered() -> None:
+def test_plans_of_many_shapes_are_bounded() -> None:
     matrix = matrix_of(CSR)
     for width in range(1, 80):
         dense = torch.randn(300, width, device="cuda")
@@ -220,7 +220,7 @@ def test_shapes_without_end_are_not_all_remembered() -> None:
 
 @pytest.mark.parametrize("product", [spmv, spmm])
 @pytest.mark.parametrize("kind", [CSR, ELL, BSR, NM])
-def test_the_switch_changes_no_bit(
+def test_switching_plans_off_changes_no_bit(
     kind: type[SparseMatrix], product: Product, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {}

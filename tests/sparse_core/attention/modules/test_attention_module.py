@@ -165,7 +165,7 @@ def test_equals_torch_multihead_with_a_memory_and_masks() -> None:
     torch.testing.assert_close(module(x, memory, key_lengths=lengths), expected)
 
 
-def test_what_from_multihead_cannot_copy() -> None:
+def test_from_multihead_refuses_other_options() -> None:
     with pytest.raises(ValueError, match="add_bias_kv"):
         SparseAttention.from_multihead(nn.MultiheadAttention(32, 2, add_bias_kv=True))
     with pytest.raises(ValueError, match="add_zero_attn"):
@@ -282,7 +282,7 @@ def test_a_builder_of_the_package() -> None:
     assert torch.equal(module(x), module(x, pattern=local_window(40)))
 
 
-def test_what_is_built_in_inference_mode_is_good_for_training() -> None:
+def test_patterns_built_in_inference_mode_serve_training() -> None:
     cache = PatternCache(functools.partial(local_window, window=3, block_size=16))
     with torch.inference_mode():
         pattern = cache(40, 40, torch.device("cpu"))

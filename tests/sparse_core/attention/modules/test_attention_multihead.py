@@ -59,7 +59,7 @@ def test_within_a_model_of_torch() -> None:
     torch.testing.assert_close(layer(x), expected, rtol=0, atol=1e-12)
 
 
-def test_what_it_does_not_do() -> None:
+def test_unsupported_options() -> None:
     sparse, _ = pair(local_window(9, 3, 16))
     x = rows(9, 2, 20)
     with pytest.raises(ValueError, match="attn_mask and is_causal"):

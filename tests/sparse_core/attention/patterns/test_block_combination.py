@@ -27,7 +27,7 @@ def test_union_and_intersection(pair: tuple[Masked, Masked]) -> None:
 
 @settings(max_examples=25)
 @given(case=masked())
-def test_with_nothing_itself_and_everything(case: Masked) -> None:
+def test_union_and_intersection_with_empty_equal_and_full_patterns(case: Masked) -> None:
     pattern = case.pattern()
     heads = pattern.heads
     *_, queries, keys = case.mask.shape

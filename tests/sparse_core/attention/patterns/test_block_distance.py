@@ -118,7 +118,7 @@ def test_bad_positions() -> None:
 @pytest.mark.parametrize("lengths", [[5, 0, 60, 1, 40], [106], None])
 @pytest.mark.parametrize("count", [0, 1, 3])
 @pytest.mark.parametrize("size", [16, 32])
-def test_sequences_and_their_first_tokens(lengths: list[int] | None, count: int, size: int) -> None:
+def test_sequences_with_global_tokens(lengths: list[int] | None, count: int, size: int) -> None:
     places = torch.from_numpy(positions(106, 1, dimensions=2))
     pattern = from_distance(places, radius=4.0, block_size=size, lengths=lengths, count=count)
     held = [106] if lengths is None else lengths

@@ -314,7 +314,7 @@ def with_masks(masks: Tensor, partial: Tensor) -> BlockPattern:
         ),
     ],
 )
-def test_validation_names_what_is_wrong(make: Callable[[], BlockPattern], message: str) -> None:
+def test_validation_names_the_fault(make: Callable[[], BlockPattern], message: str) -> None:
     broken = make()
     with pytest.raises(ValueError, match=message):
         broken.validate()

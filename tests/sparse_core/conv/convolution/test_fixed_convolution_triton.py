@@ -91,7 +91,7 @@ def test_captured_layers_give_the_same_bits_in_every_replay(cuda: torch.device) 
 
 
 @pytest.mark.gpu
-def test_rows_that_are_not_in_use_change_nothing(cuda: torch.device) -> None:
+def test_unused_rows_change_nothing(cuda: torch.device) -> None:
     """Poison in the undefined rows of features and output reaches no bit of a layer, eager or captured."""
     pytest.importorskip("triton")
     layer = _layer(cuda, 3000, 64)

@@ -171,7 +171,7 @@ def test_chunks_change_nothing(random_sparse: Sparse, monkeypatch: pytest.Monkey
         assert difference(left, right) < 1e-10
 
 
-def test_only_the_gradients_asked_for_are_computed(random_sparse: Sparse) -> None:
+def test_only_needed_gradients_are_computed(random_sparse: Sparse) -> None:
     layer = LAYERS["submanifold 3x3"]
     inputs = random_sparse((6, 6), 3)
     neighbours, _ = map_of(inputs, layer)

@@ -153,7 +153,7 @@ def test_arguments_are_checked() -> None:
         grid_from_bits(bits, (8, 40), 1, 4, impl="vendor")
 
 
-def test_what_a_grid_holds() -> None:
+def test_content_of_a_grid() -> None:
     grid = grid_from_cells(torch.tensor([65, 3], dtype=torch.int32), (2, 40), 1, 3)
     assert isinstance(grid, FixedGrid)
     assert grid.words.tolist() == [[8, 0], [0, 1], [2, 1], [0, 2]]

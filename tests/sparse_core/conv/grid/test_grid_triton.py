@@ -46,7 +46,7 @@ def test_compiled_grids_equal_the_reference(repository: Path, cuda: torch.device
 
 
 @pytest.mark.slow
-def test_kernels_compile_for_a_gpu_that_is_not_there(repository: Path) -> None:
+def test_kernels_compile_without_a_gpu(repository: Path) -> None:
     report = run_script(FOLDER / "compile_grids.py", repository, interpret=False)
     assert set(report) == {
         "_insert_kernel",

@@ -125,7 +125,7 @@ def test_a_dense_matrix_that_would_not_fit_is_not_chosen(monkeypatch: pytest.Mon
     assert choose_format(matrix).format is CSR
 
 
-def test_a_cpu_multiplies_csr() -> None:
+def test_csr_is_chosen_on_a_cpu() -> None:
     for matrix in (
         make.poisson_2d(30),
         make.power_law(500),
@@ -135,7 +135,7 @@ def test_a_cpu_multiplies_csr() -> None:
             assert choose_format(matrix, operation=operation).format is CSR
 
 
-def test_changing_matrices_are_coordinates() -> None:
+def test_coo_is_chosen_for_changing_matrices() -> None:
     assert choose_format(make.poisson_2d(20), operation="modify").format is COO
     assert choose_format(torch.ones(4, 4), operation="modify").format is torch.Tensor
 
@@ -156,7 +156,7 @@ def test_too_few_products_do_not_pay_for_a_conversion() -> None:
     assert choose_format(matrix, reuse=0).format is CSR
 
 
-def test_the_classic_tree() -> None:
+def test_textbook_decision_tree() -> None:
     assert classic_choice(torch.ones(10, 10)).name == "dense"
     assert classic_choice(make.poisson_2d(20)).name == "ELL"
     assert classic_choice(make.poisson_2d(20), "modify").name == "ELL"

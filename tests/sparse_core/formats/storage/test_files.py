@@ -116,7 +116,7 @@ UNUSUAL = {
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("kind", UNUSUAL)
-def test_unusual_files_mean_what_they_say(kind: str, packed: bool, tmp_path: Path) -> None:
+def test_unusual_market_files(kind: str, packed: bool, tmp_path: Path) -> None:
     header, expected = UNUSUAL[kind]
     banner = b"%%MATRIXMARKET MATRIX " if kind == "capitals" else b"%%MatrixMarket matrix "
     text = banner + header.encode()
@@ -215,7 +215,7 @@ LIES = {
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("kind", LIES)
-def test_files_that_lie_are_refused_with_the_place(kind: str, packed: bool, tmp_path: Path) -> None:
+def test_wrong_market_files_name_the_line(kind: str, packed: bool, tmp_path: Path) -> None:
     text, message = LIES[kind]
     path = tmp_path / ("lie.mtx.gz" if packed else "lie.mtx")
     path.write_bytes(gzip.compress(text.encode("latin-1")) if packed else text.encode("latin-1"))
@@ -243,7 +243,7 @@ def array_bytes(shape: str, data: bytes, kind: str = "<f8") -> bytes:
         ("(" * 3000 + ")" * 3000, "<f8", r"not a readable sparse matrix"),
     ],
 )
-def test_archives_that_lie_are_refused(shape: str, kind: str, message: str, tmp_path: Path) -> None:
+def test_archives_with_wrong_headers_are_refused(shape: str, kind: str, message: str, tmp_path: Path) -> None:
     sound = save_matrix(poisson_2d(2), tmp_path / "sound.npz")
     path = tmp_path / "lie.npz"
     with zipfile.ZipFile(sound) as old, zipfile.ZipFile(path, "w") as new:
@@ -398,7 +398,7 @@ def test_damaged_files_are_named(name: str, tmp_path: Path) -> None:
         load_matrix(path)
 
 
-def test_npz_that_holds_something_else_or_lies(tmp_path: Path) -> None:
+def test_npz_of_other_content(tmp_path: Path) -> None:
     path = tmp_path / "dense.npz"
     np.savez(path, weights=np.eye(3))
     with pytest.raises(ValueError, match=r"dense\.npz: not a readable sparse matrix .*save_matrix"):

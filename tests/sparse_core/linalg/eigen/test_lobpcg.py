@@ -77,7 +77,7 @@ def poisson(size: int) -> Any:
     return scipy.sparse.csr_array(scipy.sparse.kron(line, eye) + scipy.sparse.kron(eye, line))
 
 
-def test_multigrid_makes_the_smallest_come_fast(device: torch.device) -> None:
+def test_multigrid_speeds_up_the_smallest_eigenvalues(device: torch.device) -> None:
     pytest.importorskip("pyamg", reason="multigrid is built by pyamg: pip install pyamg")
     array = poisson(30)
     matrix, start = CSR.from_scipy(array).to(device), random(900, 4, seed=0).to(device)
@@ -102,7 +102,7 @@ def test_about_as_many_iterations_as_scipy() -> None:
     assert len(result.residuals) == result.iterations + 1
 
 
-def test_constraints_leave_out_what_was_found() -> None:
+def test_constraints_exclude_known_vectors() -> None:
     matrix = hermitian(40, 0, torch.float64)
     expected = eigenvalues(matrix, None, True)
     first = lobpcg(matrix, random(40, 2, seed=1), tol=1e-9, max_iterations=300)
@@ -133,7 +133,7 @@ def test_iterations_run_out() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("place", ["matrix", "preconditioner"])
-def test_what_is_not_finite_does_not_come_back(value: float, place: str) -> None:
+def test_results_are_finite_after_a_breakdown(value: float, place: str) -> None:
     matrix = hermitian(30, 0, torch.float64)
     bad = torch.eye(30, dtype=torch.float64)
     bad[3, 3] = value
@@ -162,7 +162,9 @@ def test_what_is_not_finite_does_not_come_back(value: float, place: str) -> None
         (torch.rand(4, 3), {"constraints": torch.eye(4)[:, :2]}, ValueError, "more vectors than rows"),
     ],
 )
-def test_what_does_not_fit(x: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_operands_that_do_not_match(
+    x: Any, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         lobpcg(**{"matrix": torch.eye(4), "x": x, **options})
 

@@ -98,7 +98,7 @@ def test_arguments(
         solver(matrix, b, **options)
 
 
-def test_preconditioner_that_tells_its_shape() -> None:
+def test_preconditioner_of_another_shape() -> None:
     class Scaling:
         shape = (4, 4)
 

@@ -182,7 +182,7 @@ def test_gmres_that_stagnates_says_so() -> None:
 
 
 @every_solver
-def test_rounding_that_hides_the_tolerance_is_told(solver: Solver, device: torch.device) -> None:
+def test_rounding_above_the_tolerance_is_reported(solver: Solver, device: torch.device) -> None:
     """In float32 the recurrence goes on to fall where ``b - A x`` cannot: scipy calls that converged."""
     matrix, b = line(60, torch.float32, shift=0.01).to(device), torch.ones(60, device=device)
     result = solver(matrix, b, rtol=1e-8, restart=60) if solver is gmres else solver(matrix, b, rtol=1e-8)
@@ -215,7 +215,7 @@ def test_a_restart_makes_up_for_drift(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("solver", [cg, bicgstab, minres])
-def test_result_does_not_depend_on_the_looks(solver: Solver, device: torch.device) -> None:
+def test_result_does_not_depend_on_check_every(solver: Solver, device: torch.device) -> None:
     matrix, b = line(40, shift=0.3).to(device), ones(40).to(device)
     results = [solver(matrix, b, check_every=every, use_graph=False) for every in (1, 2, 7, 60)]
     for result in results[1:]:
@@ -225,7 +225,7 @@ def test_result_does_not_depend_on_the_looks(solver: Solver, device: torch.devic
     assert 7 < results[0].iterations < 40
 
 
-def test_gmres_does_not_depend_on_the_looks() -> None:
+def test_gmres_does_not_depend_on_check_every() -> None:
     results = [gmres(line(40, shift=0.3), ones(40), check_every=every) for every in (1, 7, 60)]
     assert results[0].iterations == results[1].iterations == results[2].iterations
     assert torch.equal(results[0].x, results[1].x)

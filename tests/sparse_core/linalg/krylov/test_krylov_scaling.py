@@ -84,7 +84,7 @@ def test_functions_and_preconditioners_of_any_size(solver: Solver, dtype: torch.
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("dtype", SCALES)
-def test_starts_of_any_size(solver: Solver, dtype: torch.dtype) -> None:
+def test_starts_of_any_magnitude(solver: Solver, dtype: torch.dtype) -> None:
     for of_x in SCALES[dtype]:
         matrix, b = system(dtype)
         start = times(torch.linspace(3, -1, 16, dtype=dtype), of_x)

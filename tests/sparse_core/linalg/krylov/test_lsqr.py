@@ -114,7 +114,7 @@ def test_numbers_that_are_not_finite(place: str, value: float) -> None:
     assert result.x.isfinite().all()
 
 
-def test_ends() -> None:
+def test_reasons_to_stop() -> None:
     full, b = (torch.from_numpy(part) for part in problem(30, 20, 0, np.float64))
     few = lsqr(full, b, max_iterations=3)
     assert (few.converged, few.iterations, few.reason) == (False, 3, "max_iterations")
@@ -141,6 +141,6 @@ def test_ends() -> None:
         ({"matrix": torch.ones(3)}, ValueError, r"two dimensions, got shape \(3,\)"),
     ],
 )
-def test_what_does_not_fit(options: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_operands_that_do_not_match(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         lsqr(**{"matrix": torch.eye(3), "b": torch.ones(3), **options})

@@ -197,7 +197,7 @@ def test_conversion_is_kept_until_the_values_change() -> None:
 
 
 @pytest.mark.parametrize("impl", ["reference", "vendor"])
-def test_values_changed_in_place_show(impl: Any) -> None:
+def test_values_changed_in_place_are_used(impl: Any) -> None:
     matrix = CSR.from_dense(DENSE)
     x = torch.ones(5, dtype=torch.float64)
     assert spmv(matrix, x, impl=impl).tolist() == [3, 0, 18, 7]
@@ -217,7 +217,7 @@ def test_values_changed_before_backward_are_noticed() -> None:
 
 @pytest.mark.usefixtures("poisoned_memory")
 @pytest.mark.parametrize("impl", ["reference", "vendor"])
-def test_poisoned_memory_does_not_show(impl: Any) -> None:
+def test_uninitialised_memory_is_not_read(impl: Any) -> None:
     matrix = CSR.from_dense(DENSE)
     assert spmv(matrix, torch.ones(5, dtype=torch.float64), impl=impl).tolist() == [3, 0, 18, 7]
     assert spmv(matrix, torch.ones(4, dtype=torch.float64), impl=impl, transpose=True).tolist() == [

@@ -124,7 +124,7 @@ def test_gradients_through_broadcasting() -> None:
 
 
 @every_implementation
-def test_what_is_not_finite_stays_in_its_system(impl: Any) -> None:
+def test_non_finite_values_stay_in_their_system(impl: Any) -> None:
     lower, diagonal, upper = system(5, 6)
     b = draw(5, 6, 2, seed=2)
     expected = tridiagonal_solve(lower, diagonal, upper, b, impl=impl)
