@@ -175,8 +175,10 @@ def sparse_attention(
         "impl": impl,
         "return_lse": return_lse,
     }
-    given = seed is not None or query_lengths is not None or key_lengths is not None or score_mod is not None
-    defaults = not (given or dropout_p or return_lse) and impl == "auto"
+    has_options = (
+        seed is not None or query_lengths is not None or key_lengths is not None or score_mod is not None
+    )
+    defaults = not (has_options or dropout_p or return_lse) and impl == "auto"
     if defaults and q.is_cuda and not torch.compiler.is_compiling():
         return attend_by_plan(q, k, v, pattern, scale, lambda: _attend(q, k, v, pattern, **options).out)
     result = _attend(q, k, v, pattern, **options)

@@ -78,11 +78,11 @@ def visible_blocks(grid: BlockGrid, causal: bool, device: torch.device) -> Visib
     """Return the blocks of a grid, cached."""
     # Tensors made in inference mode cannot take part in autograd later.
     with torch.inference_mode(False):
-        everything = full(grid.query_length, grid.block_size, key_length=grid.key_length, device=device)
-        everything = everything.causal() if causal else everything
+        all_blocks = full(grid.query_length, grid.block_size, key_length=grid.key_length, device=device)
+        all_blocks = all_blocks.causal() if causal else all_blocks
         partial = torch.full((grid.rows, grid.columns), FULL, dtype=torch.int32, device=device)
-        partial[everything.coordinates()[1:]] = everything.partial
-        return VisibleBlocks(everything.to_block_mask(), partial != FULL, partial, everything.token_masks)
+        partial[all_blocks.coordinates()[1:]] = all_blocks.partial
+        return VisibleBlocks(all_blocks.to_block_mask(), partial != FULL, partial, all_blocks.token_masks)
 
 
 class _CausalRows(NamedTuple):
@@ -101,8 +101,8 @@ def _causal_rows(grid: BlockGrid, keep: float, device: torch.device) -> _CausalR
     with torch.inference_mode(False):
         visible = visible_blocks(grid, True, device)
         seen = visible.seen.sum(dim=1)
-        wanted = (keep * seen.double()).round().long().clamp(min=1)
-        count = wanted.maximum(visible.crossed.sum(dim=1)).minimum(seen)
+        blocks_per_row = (keep * seen.double()).round().long().clamp(min=1)
+        count = blocks_per_row.maximum(visible.crossed.sum(dim=1)).minimum(seen)
         widest = int(count.max())
         kept = torch.arange(widest, device=device) < count[:, None]
         entry = kept.expand(grid.heads, -1, -1).flatten().nonzero()[:, 0]

@@ -139,8 +139,8 @@ def _attend_heads(
             outs.append(out)
             lses.append(lse)
     # Output of tiles without keys. The empty sums connect it to the operands, with zero gradients.
-    nothing = sum(tensor[:, :0].sum() for tensor in by_token)
-    outs.append(q.new_zeros(1, leading, plan.rows, dim) + nothing)
+    zero = sum(tensor[:, :0].sum() for tensor in by_token)
+    outs.append(q.new_zeros(1, leading, plan.rows, dim) + zero)
     out = _join_tiles(outs, plan)[:, :length].reshape(batch, heads, length, dim)
     if not wants_lse:
         return AttentionResult(out, out)
@@ -170,15 +170,17 @@ def _attend(
 
     ``guarded``: None if all operands are finite, else the number of queries.
     """
-    count, held = tiles.key.shape
+    count, width = tiles.key.shape
     leading, dim = keys.shape[2:]
     q = take(queries, tiles.tile).reshape(count, rows, leading, dim).transpose(1, 2)
     index = tiles.key.flatten()
-    k, v = (take(table, index).reshape(count, held, leading, dim).transpose(1, 2) for table in (keys, values))
+    k, v = (
+        take(table, index).reshape(count, width, leading, dim).transpose(1, 2) for table in (keys, values)
+    )
     if guarded is not None:
         # Padding rows of the last tile attend to nothing.
         exists = tiles.tile[:, None] * rows + torch.arange(rows) < guarded
-        allowed = exists[:, None, :, None].expand(count, 1, rows, held)
+        allowed = exists[:, None, :, None].expand(count, 1, rows, width)
         allowed = allowed if tiles.allowed is None else allowed & tiles.allowed
         weights, total, lse = masked_softmax(masked_scores(q, k, allowed) * scale, allowed)
         return weighted_sum(weights, v, allowed) / total, lse[..., None]
@@ -223,12 +225,12 @@ class _FiniteGradients(torch.autograd.Function):
 
 def _plan_for(pattern: BlockPattern, head: int) -> _TilePlan:
     """Return the plan for a head of the pattern; make it at the first call."""
-    known = pattern.plans.get(("cpu", head))
-    if not isinstance(known, _TilePlan):
+    plan = pattern.plans.get(("cpu", head))
+    if not isinstance(plan, _TilePlan):
         # Tensors made in inference mode cannot take part in autograd later.
         with torch.inference_mode(False), torch.no_grad():
-            known = pattern.plans["cpu", head] = _make_plan(pattern, head)
-    return known
+            plan = pattern.plans["cpu", head] = _make_plan(pattern, head)
+    return plan
 
 
 def _make_plan(pattern: BlockPattern, head: int) -> _TilePlan:
@@ -267,20 +269,20 @@ def _group_tiles(rows: int, tiles: int, tile: Tensor, key: Tensor, bits: Tensor,
     counts = torch.bincount(tile, minlength=tiles)
     starts = counts.cumsum(0) - counts
     step = (2 ** counts.clamp(min=1).log2().floor().long() // _ROUNDING).clamp(min=_TILE)
-    held = -(-counts // step) * step
-    groups, place, done = [], torch.full((tiles,), -1), 0
-    for width in held.unique().tolist():
+    widths = -(-counts // step) * step
+    groups, place, placed_tiles = [], torch.full((tiles,), -1), 0
+    for width in widths.unique().tolist():
         if not width:
             continue
-        members = (held == width).nonzero()[:, 0]
+        members = (widths == width).nonzero()[:, 0]
         width = min(width, int(counts[members].max()))
-        behind = torch.arange(width)
-        exists = behind < counts[members, None]
-        pair = (starts[members, None] + behind).clamp(max=len(key) - 1)
+        slot = torch.arange(width)
+        exists = slot < counts[members, None]
+        pair = (starts[members, None] + slot).clamp(max=len(key) - 1)
         allowed = bits[entry[pair]].masked_fill_(~exists[..., None], False)
         whole = bool((allowed.view(torch.int64) == _ALL).all())
-        shown = None if whole else allowed.transpose(1, 2).contiguous()[:, None]
-        groups.append(_Tiles(members, key[pair], shown))
-        place[members] = torch.arange(done, done + len(members))
-        done += len(members)
-    return _TilePlan(rows, tiles, groups, place.masked_fill(place < 0, done))
+        mask = None if whole else allowed.transpose(1, 2).contiguous()[:, None]
+        groups.append(_Tiles(members, key[pair], mask))
+        place[members] = torch.arange(placed_tiles, placed_tiles + len(members))
+        placed_tiles += len(members)
+    return _TilePlan(rows, tiles, groups, place.masked_fill(place < 0, placed_tiles))

@@ -179,12 +179,12 @@ class _BlockRowPlan(NamedTuple):
 
 def _plan_for(pattern: BlockPattern, heads: int) -> _BlockRowPlan:
     """Return the plan for ``heads`` of the pattern; make it at the first call."""
-    known = pattern.plans.get(("reference", heads))
-    if not isinstance(known, _BlockRowPlan):
+    plan = pattern.plans.get(("reference", heads))
+    if not isinstance(plan, _BlockRowPlan):
         # Tensors made in inference mode cannot take part in autograd later.
         with torch.inference_mode(False), torch.no_grad():
-            known = pattern.plans["reference", heads] = _make_plan(pattern, heads)
-    return known
+            plan = pattern.plans["reference", heads] = _make_plan(pattern, heads)
+    return plan
 
 
 def _make_plan(pattern: BlockPattern, heads: int) -> _BlockRowPlan:

@@ -96,10 +96,10 @@ def block_mask(pattern: BlockPattern) -> Any:
     Blocks that cross the end of a sequence count as partial, as in ``create_block_mask``.
     """
     key = ("vendor", pattern.heads)
-    known = pattern.plans.get(key)
-    if known is None:
-        known = pattern.plans[key] = _make_block_mask(pattern)
-    return known
+    cached = pattern.plans.get(key)
+    if cached is None:
+        cached = pattern.plans[key] = _make_block_mask(pattern)
+    return cached
 
 
 def _make_block_mask(pattern: BlockPattern) -> Any:

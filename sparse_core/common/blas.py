@@ -1,8 +1,7 @@
 """Number of threads of numpy's matrix products.
 
 These threads wait by spinning, which is costly if other programs use the cores. numpy cannot set their
-number,
-but OpenBLAS can, which numpy's wheels and most distributions use.
+number, but OpenBLAS can, which numpy's wheels and most distributions use.
 """
 
 from __future__ import annotations

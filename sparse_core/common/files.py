@@ -131,23 +131,23 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     """
     _check_place(folder, folder, is_folder=True)
     try:
-        made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=_prefix(folder)))
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=_prefix(folder)))
     except OSError as error:
         error.filename = str(folder)
         raise
     try:
-        with naming(folder, made):
-            yield made
-            made.chmod(0o777 & ~_mask())
+        with naming(folder, temporary):
+            yield temporary
+            temporary.chmod(0o777 & ~_mask())
             if folder.exists():
                 old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{_prefix(folder)}old."))
                 folder.replace(old / folder.name)
-                made.replace(folder)
+                temporary.replace(folder)
                 shutil.rmtree(old)
             else:
-                made.replace(folder)
+                temporary.replace(folder)
     except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
@@ -280,10 +280,10 @@ def describe_file_error(error: OSError, *, resume: bool = False) -> str:
         resume: True if the command supports ``--resume``.
     """
     named = error.filename2 if error.filename2 is not None else error.filename
-    known = _WRITE_FAILURES.get(error.errno or 0)
-    if known is not None:
+    reason = _WRITE_FAILURES.get(error.errno or 0)
+    if reason is not None:
         place = "the output" if named is None else os.fsdecode(named)
-        return known.format(place=place, rerun="rerun with --resume" if resume else "rerun")
+        return reason.format(place=place, rerun="rerun with --resume" if resume else "rerun")
     if named is None:
         return str(error)
     place = os.fsdecode(named)

@@ -28,15 +28,15 @@ class ServiceManager:
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        known = os.environ if environment is None else environment
-        name = known.get("NOTIFY_SOCKET", "")
+        variables = os.environ if environment is None else environment
+        name = variables.get("NOTIFY_SOCKET", "")
         # @ marks an abstract socket of Linux.
         self._address = "\0" + name[1:] if name.startswith("@") else name
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         if name.startswith(("/", "@")) and hasattr(socket, "AF_UNIX"):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.watchdog_s = _watchdog_s(known) if self._socket is not None else None
+        self.watchdog_s = _watchdog_s(variables) if self._socket is not None else None
         self._last_pulse_s = -float("inf")
 
     def ready(self, status: str = "") -> None:

@@ -129,8 +129,8 @@ def selector(select: Select) -> Callable[[str, nn.Module], bool]:
 def check_names(model: nn.Module, given: object, what: str) -> None:
     """Raise ``ValueError`` if a mapping (named ``what`` in the error) has a layer that the model lacks."""
     if isinstance(given, Mapping):
-        known = {name for name, _ in model.named_modules(remove_duplicate=False)}
-        unknown = [str(name) for name in given if name not in known]
+        names = {name for name, _ in model.named_modules(remove_duplicate=False)}
+        unknown = [str(name) for name in given if name not in names]
         if unknown:
             raise ValueError(f"{what} names layers that the model does not have: {', '.join(unknown)}")
 
@@ -276,10 +276,10 @@ def _why_computed(module: nn.Module) -> str:
 
 
 def _parameters(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    held = dict(module._parameters)
+    parameters = dict(module._parameters)
     if is_parametrised(module):
-        held.update(parametrisations(module)._parameters)
-    return ((key, parameter) for key, parameter in held.items() if parameter is not None)
+        parameters.update(parametrisations(module)._parameters)
+    return ((key, parameter) for key, parameter in parameters.items() if parameter is not None)
 
 
 def _has_matrix(module: nn.Module) -> bool:

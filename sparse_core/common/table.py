@@ -93,14 +93,14 @@ class Table:
         from rich.markup import escape
         from rich.table import Table as RichTable
 
-        made = RichTable(title=escape(self.title) or None, caption=escape(self.note) or None)
-        made.title_justify = made.caption_justify = "left"
-        made.header_style = "bold"
+        table = RichTable(title=escape(self.title) or None, caption=escape(self.note) or None)
+        table.title_justify = table.caption_justify = "left"
+        table.header_style = "bold"
         for head, numeric in zip(self.heads, self.numeric, strict=True):
-            made.add_column(escape(head), justify="right" if numeric else "left", overflow="fold")
+            table.add_column(escape(head), justify="right" if numeric else "left", overflow="fold")
         for place, row in enumerate(self.rows):
-            made.add_row(*map(escape, row), end_section=place in self.ends)
-        return made
+            table.add_row(*map(escape, row), end_section=place in self.ends)
+        return table
 
 
 class Report:

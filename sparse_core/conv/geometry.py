@@ -25,11 +25,11 @@ def output_shape(
     dilation: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
     """Return the grid of a strided convolution, as in ``torch.nn.functional.conv2d``."""
-    apart = [1] * len(spatial_shape) if dilation is None else dilation
+    dilations = [1] * len(spatial_shape) if dilation is None else dilation
     return tuple(
         (size + 2 * pad - gap * (kernel - 1) - 1) // step + 1
         for size, kernel, step, pad, gap in zip(
-            spatial_shape, kernel_size, stride, padding, apart, strict=True
+            spatial_shape, kernel_size, stride, padding, dilations, strict=True
         )
     )
 

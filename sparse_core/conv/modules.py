@@ -151,13 +151,13 @@ class SubmanifoldConv2d(_SparseConvolution):
         sizes = per_axis(kernel_size, self.dimensions, "kernel_size")
         if any(size % 2 == 0 for size in sizes):
             raise ValueError(f"a submanifold kernel must have odd sizes, got {sizes}")
-        apart = per_axis(dilation, self.dimensions, "dilation")
+        dilations = per_axis(dilation, self.dimensions, "dilation")
         super().__init__(
             in_channels,
             out_channels,
             sizes,
-            padding=[size // 2 * gap for size, gap in zip(sizes, apart, strict=True)],
-            dilation=apart,
+            padding=[size // 2 * gap for size, gap in zip(sizes, dilations, strict=True)],
+            dilation=dilations,
             groups=groups,
             bias=bias,
             impl=impl,

@@ -155,14 +155,14 @@ class _Maximum(torch.autograd.Function):
         padded = F.pad(features, (0, 0, 0, 1), value=-torch.inf)
         best = padded[rows[0]]
         chosen = torch.zeros(best.shape, dtype=torch.int16, device=best.device)
-        nothing = rows[0, :, None] < 0
+        is_empty = rows[0, :, None] < 0
         for tap in range(1, len(rows)):
             other = padded[rows[tap]]
             # NaN wins, as in torch.
             takes = (other > best) | (other.isnan() & ~best.isnan())
             # Always take the first active tap.
-            takes |= nothing
-            nothing = nothing & (rows[tap, :, None] < 0)
+            takes |= is_empty
+            is_empty = is_empty & (rows[tap, :, None] < 0)
             best = torch.where(takes, other, best)
             chosen = torch.where(takes, tap, chosen)
         return best, chosen
@@ -176,8 +176,8 @@ class _Maximum(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
         chosen, inverse = ctx.saved_tensors
         # Missing outputs read a padding row with tap -1, which matches no tap.
-        padded, taken = F.pad(grad, (0, 0, 0, 1)), F.pad(chosen, (0, 0, 0, 1), value=-1)
+        padded, winners = F.pad(grad, (0, 0, 0, 1)), F.pad(chosen, (0, 0, 0, 1), value=-1)
         total = grad.new_zeros((inverse.shape[1], grad.shape[1]))
         for tap, read in enumerate(inverse):
-            total = total + torch.where(taken[read] == tap, padded[read], 0.0)
+            total = total + torch.where(winners[read] == tap, padded[read], 0.0)
         return total, None, None

@@ -166,11 +166,11 @@ class SparseTensor:
     ) -> SparseTensor:
         """Apply :data:`ROW_FUNCTIONS` to the features."""
         kwargs = dict(kwargs or {})
-        given = args[0] if args else kwargs.get("input")
+        tensor = args[0] if args else kwargs.get("input")
         rest = [*args[1:], *(value for name, value in kwargs.items() if name != "input")]
         if (
             function not in ROW_FUNCTIONS
-            or not isinstance(given, cls)
+            or not isinstance(tensor, cls)
             or any(isinstance(x, cls) for x in rest)
         ):
             name = getattr(function, "__name__", str(function))
@@ -179,8 +179,8 @@ class SparseTensor:
                 " tensor.with_features(function(tensor.features))"
             )
         if args:
-            return given.with_features(function(given.features, *args[1:], **kwargs))
-        return given.with_features(function(**{**kwargs, "input": given.features}))
+            return tensor.with_features(function(tensor.features, *args[1:], **kwargs))
+        return tensor.with_features(function(**{**kwargs, "input": tensor.features}))
 
     def table(self) -> CoordinateTable:
         """Return the table whose rows are this tensor's rows.
@@ -209,10 +209,10 @@ class SparseTensor:
         self, kernel_size: Sequence[int], dilation: Sequence[int] | None = None
     ) -> NeighbourTable:
         """Return cached neighbours of a submanifold convolution over these coordinates."""
-        apart = _ones_or(dilation, kernel_size)
+        dilations = _ones_or(dilation, kernel_size)
         return self._cached(
-            ("submanifold", tuple(kernel_size), apart),
-            lambda: submanifold_table(self.table(), kernel_size, apart),
+            ("submanifold", tuple(kernel_size), dilations),
+            lambda: submanifold_table(self.table(), kernel_size, dilations),
         )
 
     def strided_table(
@@ -226,11 +226,11 @@ class SparseTensor:
         impl: Impl = "auto",
     ) -> tuple[NeighbourTable, CoordinateTable]:
         """Return cached neighbours of a strided convolution and the table of its outputs."""
-        apart = _ones_or(dilation, kernel_size)
+        dilations = _ones_or(dilation, kernel_size)
         return self._cached(
-            ("strided", tuple(kernel_size), tuple(stride), tuple(padding), apart, dilating),
+            ("strided", tuple(kernel_size), tuple(stride), tuple(padding), dilations, dilating),
             lambda: strided_table(
-                self.table(), kernel_size, stride, padding, dilation=apart, dilating=dilating, impl=impl
+                self.table(), kernel_size, stride, padding, dilation=dilations, dilating=dilating, impl=impl
             ),
         )
 
@@ -243,12 +243,12 @@ class SparseTensor:
         dilation: Sequence[int] | None = None,
     ) -> tuple[NeighbourTable, CoordinateTable]:
         """Return cached neighbours of a transposed convolution and the table of its output cells."""
-        apart = _ones_or(dilation, kernel_size)
+        dilations = _ones_or(dilation, kernel_size)
         sizes = tuple(kernel_size), tuple(stride), tuple(padding), tuple(output_padding)
         return self._cached(
-            ("transposed", *sizes, apart),
+            ("transposed", *sizes, dilations),
             lambda: transposed_table(
-                self.table(), kernel_size, stride, padding, dilation=apart, output_padding=output_padding
+                self.table(), kernel_size, stride, padding, dilation=dilations, output_padding=output_padding
             ),
         )
 

@@ -50,14 +50,14 @@ def at_entries(matrix: SparseMatrix, dense: Tensor, operation: Callable[[Tensor,
     """Return ``operation(values, dense)`` at the entries of ``matrix``; ``dense`` broadcasts to its shape."""
     csr = matrix.to(CSR)
     try:
-        spread = torch.broadcast_to(dense, csr.shape)
+        full = torch.broadcast_to(dense, csr.shape)
     except RuntimeError:
         raise ValueError(
             f"the tensor must broadcast to the matrix's shape {csr.shape}, got {tuple(dense.shape)}"
         ) from None
     if dense.device != csr.device:
         raise ValueError(f"the tensor is on {dense.device} and the matrix on {csr.device}: move one with .to")
-    return csr.with_values(operation(csr.values, spread[csr.row_indices().long(), csr.col.long()]))
+    return csr.with_values(operation(csr.values, full[csr.row_indices().long(), csr.col.long()]))
 
 
 def take_rows(matrix: SparseMatrix, rows: Tensor) -> CSR:
@@ -79,8 +79,10 @@ def diagonal(matrix: SparseMatrix, k: int) -> Tensor:
     csr, (rows, columns) = matrix.to(CSR), matrix.shape
     length = max(0, min(rows + min(k, 0), columns - max(k, 0)))
     row = csr.row_indices().long()
-    on = (csr.col - row == k).nonzero().squeeze(1)
-    return scatter_values(csr.values.index_select(0, on), row.index_select(0, on) + min(k, 0), length)
+    entries = (csr.col - row == k).nonzero().squeeze(1)
+    return scatter_values(
+        csr.values.index_select(0, entries), row.index_select(0, entries) + min(k, 0), length
+    )
 
 
 def tril(matrix: SparseMatrix, k: int = 0) -> CSR:

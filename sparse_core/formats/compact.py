@@ -146,20 +146,20 @@ class CompactCSR(SparseMatrix):
         # Otherwise validate() checks each column, because fillers can make valid rows fail here.
         ends = self.row_ptr.long()
         stands = torch.nn.functional.pad(self.delta == 0, (0, 1)).index_fill_(0, ends, False)
-        travelled = (self.delta.int() & LARGEST_GAP).cumsum(0, dtype=torch.int64)
-        travelled = torch.nn.functional.pad(travelled, (1, 0)).index_select(0, ends).diff()
+        position = (self.delta.int() & LARGEST_GAP).cumsum(0, dtype=torch.int64)
+        position = torch.nn.functional.pad(position, (1, 0)).index_select(0, ends).diff()
         start = (torch.arange(self.shape[0], device=self.device) + self.anchor_offset).clamp(min=0)
-        beyond = (start + travelled >= self.shape[1]) & (ends.diff() > 0)
+        beyond = (start + position >= self.shape[1]) & (ends.diff() > 0)
         return not bool(stands.any()) and not bool(beyond.any())
 
     def _columns(self) -> tuple[Tensor, Tensor]:
         # Cursor after each stored element (int64), and its row.
         rows = expand_pointers(self.row_ptr.long(), len(self.delta))
         gaps = self.delta.long() & LARGEST_GAP
-        travelled = torch.nn.functional.pad(gaps.cumsum(0), (1, 0))
-        before = travelled.index_select(0, self.row_ptr[:-1].long()).index_select(0, rows)
+        position = torch.nn.functional.pad(gaps.cumsum(0), (1, 0))
+        before = position.index_select(0, self.row_ptr[:-1].long()).index_select(0, rows)
         start = (rows + self.anchor_offset).clamp(min=0)
-        return start + travelled[1:] - before, rows
+        return start + position[1:] - before, rows
 
     @classmethod
     def from_csr(cls, csr: CSR, *, dtype: torch.dtype = torch.float16) -> Self:  # type: ignore[override]

@@ -79,13 +79,13 @@ def _from_torch_coo(tensor: Tensor) -> COO:
     indices = tensor._indices()
     row, col = narrow(indices, index_dtype_for(*shape, indices.shape[1]))
     # torch checks neither is_coalesced nor the range of indices.
-    known = True if tensor.is_coalesced() and (not can_read(row) or are_sorted(row, col)) else None
+    coalesced = True if tensor.is_coalesced() and (not can_read(row) or are_sorted(row, col)) else None
     if tensor.requires_grad and not tensor.is_coalesced():
         COO(row, col, tensor._values().detach(), shape)  # Check indices, as coalesce would write outside.
-        tensor, known = tensor.coalesce(), True
+        tensor, coalesced = tensor.coalesce(), True
         row, col = narrow(tensor._indices(), index_dtype_for(*shape, len(tensor.values())))
     values = tensor.values() if tensor.is_coalesced() else tensor._values()
-    return COO(row.contiguous(), col.contiguous(), values, shape, is_coalesced=known)
+    return COO(row.contiguous(), col.contiguous(), values, shape, is_coalesced=coalesced)
 
 
 def from_scipy(matrix: Any) -> SparseMatrix:

@@ -158,9 +158,9 @@ class COO(SparseMatrix):
     def to_torch(self) -> Tensor:
         """Convert to ``torch.sparse_coo``; duplicates stay."""
         indices = torch.stack([self.row, self.col]).long()
-        known = True if self.is_coalesced else None
+        coalesced = True if self.is_coalesced else None
         return torch.sparse_coo_tensor(
-            indices, self.values, self.shape, is_coalesced=known, check_invariants=False
+            indices, self.values, self.shape, is_coalesced=coalesced, check_invariants=False
         )
 
     def _to_csr(self) -> CSR:

@@ -162,5 +162,5 @@ def _width(lengths: Tensor, quantile: float) -> int:
     if not 0 <= quantile <= 1:
         raise ValueError(f"quantile must lie between 0 and 1, got {quantile}")
     rows = len(lengths)
-    covered = math.ceil(quantile * rows)
-    return int(torch.sort(lengths).values[covered - 1]) if covered else 0
+    rows_inside = math.ceil(quantile * rows)
+    return int(torch.sort(lengths).values[rows_inside - 1]) if rows_inside else 0

@@ -119,9 +119,9 @@ class NM(SparseMatrix):
         if at is not None:
             group, slot = divmod(at, self.n - 1)
             row, group = divmod(group, self.groups)
-            here, before = int(self.index[row, group, slot + 1]), int(self.index[row, group, slot])
+            current, before = int(self.index[row, group, slot + 1]), int(self.index[row, group, slot])
             raise ValueError(
-                f"index[{row}, {group}, {slot + 1}] = {here} comes after {before}:"
+                f"index[{row}, {group}, {slot + 1}] = {current} comes after {before}:"
                 " positions must rise within a group"
             )
         if not self._is_partial:

@@ -60,9 +60,9 @@ def check_values_dtype(values: Tensor, name: str = "values") -> None:
     if values.dtype in VALUE_DTYPES:
         return
     wide = values.dtype in (torch.int32, torch.int64, torch.uint32, torch.uint64)
-    known = ", ".join(str(dtype).removeprefix("torch.") for dtype in VALUE_DTYPES)
+    supported = ", ".join(str(dtype).removeprefix("torch.") for dtype in VALUE_DTYPES)
     advice = f"convert with {name}.to(torch.{'float64' if wide else 'float32'})"
-    raise TypeError(f"{name} must be one of {known}; got {values.dtype}: {advice}")
+    raise TypeError(f"{name} must be one of {supported}; got {values.dtype}: {advice}")
 
 
 def require_dense(dense: Any) -> Tensor:

@@ -86,13 +86,13 @@ class Lists:
             if not few or longest * self.block_size <= _SHORTEST_PART:
                 return None
         key = (batch, heads, group)
-        known = self.work.get(key)
-        if known is None:
+        work = self.work.get(key)
+        if work is None:
             refuse_capture(self.columns)
             if len(self.work) >= _MOST_LISTS:
                 self.work.clear()
-            known = self.work[key] = _work_list(self, batch, heads, group)
-        return known
+            work = self.work[key] = _work_list(self, batch, heads, group)
+        return work
 
     def keep_launch(self, key: object, launch: object) -> None:
         """Cache a launch; a full cache is emptied first."""
@@ -138,16 +138,16 @@ def lists_of(pattern: BlockPattern) -> Lists:
 
     Making them waits for the device, unless the plans of the pattern hold :data:`ROW_LENGTHS`.
     """
-    known = pattern.plans.get("blocks")
-    if not isinstance(known, Lists):
+    lists = pattern.plans.get("blocks")
+    if not isinstance(lists, Lists):
         if ROW_LENGTHS not in pattern.plans:
             refuse_capture(pattern.columns)
         with torch.inference_mode(False), torch.no_grad():
-            known = _make_lists(pattern)
-        pattern.plans["blocks"] = known
+            lists = _make_lists(pattern)
+        pattern.plans["blocks"] = lists
         if pattern.blocks:
             _owners[pattern.columns.data_ptr()] = pattern
-    return known
+    return lists
 
 
 def owner_of(row_ptr: Tensor, columns: Tensor, partial: Tensor) -> BlockPattern | None:
@@ -155,9 +155,9 @@ def owner_of(row_ptr: Tensor, columns: Tensor, partial: Tensor) -> BlockPattern 
     pattern = _owners.get(columns.data_ptr()) if columns.numel() else None
     if pattern is None:
         return None
-    held = (pattern.row_ptr, pattern.columns, pattern.partial)
+    own = (pattern.row_ptr, pattern.columns, pattern.partial)
     given = (row_ptr, columns, partial)
-    same = all(a.data_ptr() == b.data_ptr() and a.shape == b.shape for a, b in zip(held, given, strict=True))
+    same = all(a.data_ptr() == b.data_ptr() and a.shape == b.shape for a, b in zip(own, given, strict=True))
     return pattern if same else None
 
 

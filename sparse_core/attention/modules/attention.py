@@ -171,17 +171,17 @@ class SparseAttention(nn.Module):
         Raises:
             TypeError, ValueError: shapes, lengths or the pattern do not match.
         """
-        given = attention_inputs(
+        inputs = attention_inputs(
             x, memory, query_lengths, key_lengths, dim=self.dim, memory_dim=self.memory_dim
         )
-        q = _split(self.q(given.x), self.heads)
-        k, v = (_split(linear(given.memory), self.key_heads) for linear in (self.k, self.v))
+        q = _split(self.q(inputs.x), self.heads)
+        k, v = (_split(linear(inputs.memory), self.key_heads) for linear in (self.k, self.v))
         chosen = self.pattern if pattern is None else pattern_source(pattern)
         attended = self.attend(
-            q, k, v, chosen, query_lengths=given.query_lengths, key_lengths=given.key_lengths
+            q, k, v, chosen, query_lengths=inputs.query_lengths, key_lengths=inputs.key_lengths
         )
         result: Tensor = self.out(attended.transpose(1, 2).flatten(2))
-        return zero_padding(result, given.query_lengths)
+        return zero_padding(result, inputs.query_lengths)
 
     def attend(
         self,
@@ -236,21 +236,23 @@ class SparseAttention(nn.Module):
         """
         if not isinstance(self.pattern, LearnedBlocks):
             raise TypeError(f"gate_loss needs a LearnedBlocks as pattern, got {self.pattern!r}")
-        given = attention_inputs(
+        inputs = attention_inputs(
             x, memory, query_lengths, key_lengths, dim=self.dim, memory_dim=self.memory_dim
         )
         with torch.no_grad():
-            q, k = _split(self.q(given.x), self.heads), _split(self.k(given.memory), self.key_heads)
-        return self.pattern.gate_loss(q, k, query_lengths=given.query_lengths, key_lengths=given.key_lengths)
+            q, k = _split(self.q(inputs.x), self.heads), _split(self.k(inputs.memory), self.key_heads)
+        return self.pattern.gate_loss(
+            q, k, query_lengths=inputs.query_lengths, key_lengths=inputs.key_lengths
+        )
 
     def extra_repr(self) -> str:
         """Return sizes and pattern for ``print(model)``."""
-        shown = f"dim={self.dim}, heads={self.heads}, key_heads={self.key_heads}, head_dim={self.head_dim}"
+        text = f"dim={self.dim}, heads={self.heads}, key_heads={self.key_heads}, head_dim={self.head_dim}"
         if self.memory_dim != self.dim:
-            shown += f", memory_dim={self.memory_dim}"
+            text += f", memory_dim={self.memory_dim}"
         if self.dropout:
-            shown += f", dropout={self.dropout}"
-        return shown if isinstance(self.pattern, nn.Module) else f"{shown}, pattern={self.pattern!r}"
+            text += f", dropout={self.dropout}"
+        return text if isinstance(self.pattern, nn.Module) else f"{text}, pattern={self.pattern!r}"
 
     def _check_sizes(self) -> None:
         for name in ("dim", "heads", "key_heads", "memory_dim"):
@@ -268,11 +270,11 @@ class SparseAttention(nn.Module):
         if isinstance(source, BlockPattern) and source.heads not in (1, self.heads):
             raise ValueError(f"pattern has {source.heads} heads: give 1 or {self.heads}")
         if isinstance(source, LearnedBlocks):
-            wanted = (self.heads, self.key_heads, self.head_dim)
+            expected = (self.heads, self.key_heads, self.head_dim)
             found = (source.heads, source.key_heads, source.dim)
-            if found != wanted:
+            if found != expected:
                 raise ValueError(
-                    f"LearnedBlocks is for (heads, key_heads, dim) {found}, the attention has {wanted}"
+                    f"LearnedBlocks is for (heads, key_heads, dim) {found}, the attention has {expected}"
                 )
 
 

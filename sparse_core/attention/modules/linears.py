@@ -45,8 +45,8 @@ def convert_linears(model: nn.Module, kind: Linears) -> None:
     firsts: dict[int, nn.Module] = {}
     for module in found.values():
         layer = converted[module] = _convert(module, kind)
-        held = module.values if isinstance(module, SparseLinear) else module.weight
-        first = firsts.setdefault(id(held), layer)
+        values = module.values if isinstance(module, SparseLinear) else module.weight
+        first = firsts.setdefault(id(values), layer)
         if first is not layer:
             share_weight(layer, first)
     replace_modules(model, converted)

@@ -125,11 +125,11 @@ def _select(
 
 @torch.compiler.disable
 def _copy_to(pattern: BlockPattern, device: torch.device) -> BlockPattern:
-    known = pattern.plans.get(("copy", device))
-    if not isinstance(known, BlockPattern):
+    copy = pattern.plans.get(("copy", device))
+    if not isinstance(copy, BlockPattern):
         with torch.inference_mode(False):
-            known = pattern.plans["copy", device] = pattern.to(device)
-    return known
+            copy = pattern.plans["copy", device] = pattern.to(device)
+    return copy
 
 
 def _takes_keywords(build: Callable[..., BlockPattern]) -> bool:

@@ -208,17 +208,17 @@ def random_blocks(
         raise ValueError(f"density must be in (0, 1], got {density}")
     if blocks_per_row is not None and blocks_per_row < 1:
         raise ValueError(f"blocks_per_row must be at least 1, got {blocks_per_row}")
-    wanted = round(density * grid.columns) if density is not None else blocks_per_row or 1
-    kept = min(grid.columns, max(1, wanted))
+    requested = round(density * grid.columns) if density is not None else blocks_per_row or 1
+    kept = min(grid.columns, max(1, requested))
     generator = torch.Generator("cpu").manual_seed(seed)
     lines, chunk = heads * grid.rows, max(1, _DRAWN // grid.columns)
-    drawn = []
+    chunks = []
     for start in range(0, lines, chunk):
         numbers = torch.rand(
             min(chunk, lines - start), grid.columns, generator=generator, device="cpu", dtype=torch.float32
         )
-        drawn.append(torch.sort(numbers, stable=True).indices[:, :kept].sort(dim=1).values)
-    column = torch.cat(drawn).flatten().to(torch.get_default_device() if device is None else device)
+        chunks.append(torch.sort(numbers, stable=True).indices[:, :kept].sort(dim=1).values)
+    column = torch.cat(chunks).flatten().to(torch.get_default_device() if device is None else device)
     line = torch.arange(lines, device=column.device).repeat_interleave(kept)
     none = torch.zeros((0, block_size, block_size), dtype=torch.bool, device=column.device)
     mask = torch.full_like(column, FULL)
@@ -319,10 +319,10 @@ def _along_diagonals(
         period: of ``allowed``, if it has one.
     """
     size = grid.block_size
-    behind = -diagonals * size
-    behind, mask = torch.unique(behind % period if period else behind, return_inverse=True)
+    offset = -diagonals * size
+    offset, mask = torch.unique(offset % period if period else offset, return_inverse=True)
     place = torch.arange(size, device=diagonals.device)
-    masks = allowed(behind[:, None, None] + place[:, None] - place)
+    masks = allowed(offset[:, None, None] + place[:, None] - place)
     first = (-diagonals).clamp(min=0)
     lengths = (torch.minimum(first.new_tensor(grid.rows), grid.columns - diagonals) - first).clamp(min=0)
     diagonal = torch.repeat_interleave(torch.arange(len(diagonals), device=diagonals.device), lengths)

@@ -67,12 +67,12 @@ def causal(pattern: Blocks) -> Blocks:
     size = pattern.block_size
     head, row, column = pattern.coordinates()
     # First key of a block minus the last key that its first query may see.
-    ahead = (column - row) * size - (pattern.key_length - pattern.query_length)
-    kept = ahead < size
-    head, row, column, ahead = head[kept], row[kept], column[kept], ahead[kept]
-    crossed = ahead > -size + 1
-    distances, index = torch.unique(ahead[crossed], return_inverse=True)
-    mask = torch.full_like(ahead, FULL)
+    offset = (column - row) * size - (pattern.key_length - pattern.query_length)
+    kept = offset < size
+    head, row, column, offset = head[kept], row[kept], column[kept], offset[kept]
+    crossed = offset > -size + 1
+    distances, index = torch.unique(offset[crossed], return_inverse=True)
+    mask = torch.full_like(offset, FULL)
     mask[crossed] = index
     place = torch.arange(size, device=pattern.device)
     masks = distances[:, None, None] + place <= place[:, None]

@@ -74,8 +74,8 @@ def from_distance(
     masks = [torch.zeros((0, block_size, block_size), dtype=torch.bool, device=row.device)]
     for blocks in (~whole).nonzero()[:, 0].split(max(1, _chunk_size(row) // block_size**2)):
         pairs = zip(rows, columns, strict=True)
-        apart = (left[row[blocks], :, None] - right[column[blocks], None] for left, right in pairs)
-        near = _sum_of_squares(apart) <= limit
+        differences = (left[row[blocks], :, None] - right[column[blocks], None] for left, right in pairs)
+        near = _sum_of_squares(differences) <= limit
         if sequences is not None:
             near = sequences.add_global_pairs(near, row[blocks], column[blocks])
         # An int64 tests eight pairs at once.
@@ -116,10 +116,12 @@ class _Sequences(NamedTuple):
     def add_global_pairs(self, near: Tensor, row: Tensor, column: Tensor) -> Tensor:
         """Add global pairs to ``near`` (n, block_size, block_size) and drop pairs across sequences."""
         # Most blocks hold neither two sequences nor a global token.
-        led = (self.leads.any(1)[row] | self.leads.any(1)[column] | ~self.alike(row, column)).nonzero()[:, 0]
-        row, column = row[led], column[led]
-        pairs = near[led] | self.leads[row][:, :, None] | self.leads[column][:, None]
-        near[led] = pairs & (self.number[row][:, :, None] == self.number[column][:, None])
+        special = (self.leads.any(1)[row] | self.leads.any(1)[column] | ~self.alike(row, column)).nonzero()[
+            :, 0
+        ]
+        row, column = row[special], column[special]
+        pairs = near[special] | self.leads[row][:, :, None] | self.leads[column][:, None]
+        near[special] = pairs & (self.number[row][:, :, None] == self.number[column][:, None])
         return near
 
 
@@ -131,15 +133,15 @@ def _sequences(
         raise ValueError(f"count must be at least 0, got {count}")
     if lengths is None and not count:
         return None
-    held = torch.as_tensor(
+    counts = torch.as_tensor(
         [grid.query_length] if lengths is None else lengths, dtype=torch.int64, device=device
     )
-    if held.ndim != 1 or (len(held) and int(held.min()) < 0) or int(held.sum()) != grid.query_length:
+    if counts.ndim != 1 or (len(counts) and int(counts.min()) < 0) or int(counts.sum()) != grid.query_length:
         raise ValueError(
-            f"lengths must be at least 0 and sum to the {grid.query_length} positions, got {held.tolist()}"
+            f"lengths must be at least 0 and sum to the {grid.query_length} positions, got {counts.tolist()}"
         )
-    number = torch.repeat_interleave(torch.arange(len(held), device=device), held)
-    leads = torch.arange(len(number), device=device) - (held.cumsum(0) - held)[number] < count
+    number = torch.repeat_interleave(torch.arange(len(counts), device=device), counts)
+    leads = torch.arange(len(number), device=device) - (counts.cumsum(0) - counts)[number] < count
     number, leads = (_in_blocks(one[:, None], grid.rows, grid.block_size)[0] for one in (number, leads))
     return _Sequences(number, leads)
 

@@ -132,7 +132,7 @@ class BlockPattern(PatternBlocks):
         lengths = torch.sort(self.row_lengths().flatten()).values.cpu()
         _, row, column = self.coordinates()
         inside = self.grid.inside(self.device).sum(dim=(1, 2))
-        held = int(inside[self.grid.edges(row, column)].sum())
+        stored_pairs = int(inside[self.grid.edges(row, column)].sum())
         return PatternDescription(
             heads=self.heads,
             query_length=self.query_length,
@@ -145,7 +145,7 @@ class BlockPattern(PatternBlocks):
             pairs=self.pairs,
             density=self.density,
             block_density=self.block_density,
-            used=self.pairs / held if held else 0.0,
+            used=self.pairs / stored_pairs if stored_pairs else 0.0,
             shortest_row=int(lengths[0]),
             median_row=int(lengths[(len(lengths) - 1) // 2]),
             longest_row=int(lengths[-1]),

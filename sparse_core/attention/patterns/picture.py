@@ -64,12 +64,12 @@ def pattern_raster(pattern: PatternBlocks, *, pixels: int = _PIXELS) -> PatternR
         factor = side // size
         padded = torch.nn.functional.pad(canvas, (0, width * factor - columns, 0, height * factor - rows))
         canvas = padded.reshape(height, factor, width, factor).sum(dim=(1, 3))
-    there = [
+    tokens = [
         (length - torch.arange(count) * side).clamp(max=side)
         for length, count in ((pattern.query_length, height), (pattern.key_length, width))
     ]
-    held = pattern.heads * there[0][:, None] * there[1]
-    return PatternRaster(canvas[:height, :width].cpu().double() / held, side)
+    pairs = pattern.heads * tokens[0][:, None] * tokens[1]
+    return PatternRaster(canvas[:height, :width].cpu().double() / pairs, side)
 
 
 def pattern_picture(
@@ -91,23 +91,23 @@ def pattern_picture(
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    drawn = pattern_raster(pattern)
+    raster = pattern_raster(pattern)
     figure = Figure(
         figsize=(7.2, 6.6), dpi=120, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12), facecolor="white"
     )
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    height, width = drawn.share.shape
+    height, width = raster.share.shape
     # Stretch very elongated patterns to a readable shape.
     aspect: Literal["equal", "auto"] = (
         "equal" if 0.2 < pattern.query_length / pattern.key_length < 5 else "auto"
     )
     image = axes.imshow(
-        drawn.share.masked_fill(drawn.share == 0, float("nan")).numpy(),
+        raster.share.masked_fill(raster.share == 0, float("nan")).numpy(),
         cmap=LinearSegmentedColormap.from_list("share", _SHADES),
         norm=Normalize(0.0, 1.0),
         aspect=aspect,
-        extent=(0, width * drawn.side, height * drawn.side, 0),
+        extent=(0, width * raster.side, height * raster.side, 0),
         interpolation="nearest",
     )
     axes.set_xlim(0, pattern.key_length)
@@ -125,11 +125,11 @@ def pattern_picture(
     axes.tick_params(which="both", colors=_FAINT, labelsize=9, length=0)
     for spine in axes.spines.values():
         spine.set_color(_FRAME)
-    if bool(((drawn.share > 0) & (drawn.share < 1)).any()):
+    if bool(((raster.share > 0) & (raster.share < 1)).any()):
         bar = figure.colorbar(image, ax=axes, shrink=0.7, aspect=30, pad=0.02)
         bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
         bar.ax.tick_params(which="both", colors=_FAINT, labelsize=9, length=0)
-        tokens = f"{drawn.side} x {drawn.side} tokens"
+        tokens = f"{raster.side} x {raster.side} tokens"
         heads = f" of {pattern.heads} heads" if pattern.heads > 1 else ""
         bar.set_label(f"attended share of a pixel ({tokens}{heads})", color=_FAINT, fontsize=10)
         bar.outline.set_visible(False)

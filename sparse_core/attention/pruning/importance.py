@@ -86,11 +86,11 @@ def block_importance(
             )
     grid = BlockGrid(shape.heads, shape.query_length, shape.key_length, block_size)
     grid.check()
-    for name, given in (("pattern", pattern), ("allowed", allowed)):
-        if given is not None:
-            check_pattern(given, shape, q.device)
-            if given.block_size != block_size:
-                raise ValueError(f"{name} has blocks of {given.block_size} but block_size is {block_size}")
+    for name, value in (("pattern", pattern), ("allowed", allowed)):
+        if value is not None:
+            check_pattern(value, shape, q.device)
+            if value.block_size != block_size:
+                raise ValueError(f"{name} has blocks of {value.block_size} but block_size is {block_size}")
     operands = _ImportanceOperands(
         q,
         k,
@@ -129,9 +129,9 @@ class _Tokens(NamedTuple):
     def of(cls, pattern: BlockPattern | None) -> _Tokens | None:
         if pattern is None:
             return None
-        known = pattern.plans.get(("pruning",))
-        if isinstance(known, cls):
-            return known
+        tokens = pattern.plans.get(("pruning",))
+        if isinstance(tokens, cls):
+            return tokens
         size = pattern.block_size
         two = torch.zeros((2, size, size), dtype=torch.bool, device=pattern.device)
         two[1] = True

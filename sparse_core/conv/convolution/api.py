@@ -224,8 +224,8 @@ def _check_map(
         raise ValueError(
             f"{name} must be {expected} {features.dtype}, got {tuple(tensor.shape)} {tensor.dtype}"
         )
-    for part, given in ((name, tensor), (f"{name}_rows", chosen)):
-        if given is not None and given.device != features.device:
-            raise ValueError(f"{part} is on {given.device}, features are on {features.device}")
+    for part, part_tensor in ((name, tensor), (f"{name}_rows", chosen)):
+        if part_tensor is not None and part_tensor.device != features.device:
+            raise ValueError(f"{part} is on {part_tensor.device}, features are on {features.device}")
     if chosen is not None and (chosen.shape != (rows,) or chosen.dtype != torch.int32):
         raise ValueError(f"{name}_rows must be ({rows},) int32, got {tuple(chosen.shape)} {chosen.dtype}")

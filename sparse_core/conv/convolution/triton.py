@@ -2,10 +2,9 @@
 
 A program computes a block of output rows and channels: it gathers the input rows directly into the operand of
 the product, so nothing is stored in between. One program writes each output once, with a fixed order of sums,
-so
-results are bitwise reproducible. The gradient of the features uses the same kernel with the other direction
-of the table and transposed matrices; weights are read in their layout. Runs on CUDA, and on a CPU with
-``TRITON_INTERPRET=1``.
+so results are bitwise reproducible. The gradient of the features uses the same kernel with the other
+direction of the table and transposed matrices; weights are read in their layout. Runs on CUDA, and on a CPU
+with ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations

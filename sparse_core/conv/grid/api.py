@@ -223,9 +223,9 @@ def neighbour_tables(
     """
     whole = [_whole_request(request) for request in requests]
     tensors = [_rows_tensor(grid) for request in whole for grid in request[:2]]
-    known = [tensor for tensor in tensors if tensor is not None]
-    example = known[0] if known else torch.empty(0, dtype=torch.int32, device=device)
-    if any(tensor.device != example.device for tensor in known):
+    result = [tensor for tensor in tensors if tensor is not None]
+    example = result[0] if result else torch.empty(0, dtype=torch.int32, device=device)
+    if any(tensor.device != example.device for tensor in result):
         raise ValueError("the grids of the requests are on several devices: move them to one")
     if whole and GRIDS.choose(impl, example.device) == "triton":
         from sparse_core.conv.grid import tables_triton

@@ -1,14 +1,12 @@
 """Grids of fixed capacity: numbering of cells, and data structures.
 
 A bounded grid needs no hash table. One bit per cell marks active cells; the row is the number of ones before
-a
-cell's bit, counted by word of 32 cells. Every size is known before the data, so a network over such grids is
-captured once in a CUDA graph for all frames up to its capacity.
+a cell's bit, counted by word of 32 cells. Every size is known before the data, so a network over such grids
+is captured once in a CUDA graph for all frames up to its capacity.
 
 Cells are numbered ``((b * D + z) * H + y) * Wp + x``, without ``D`` in two dimensions. ``Wp`` is the width
 rounded up to a multiple of 32, so a line of cells begins with a word. Numbers ascend like linear keys, so
-rows
-equal those of a :class:`~sparse_core.conv.coordinates.CoordinateTable` of the same cells.
+rows equal those of a :class:`~sparse_core.conv.coordinates.CoordinateTable` of the same cells.
 """
 
 from __future__ import annotations
@@ -167,9 +165,9 @@ class FixedHash:
         Returns:
             (N,) int64: -1 for a cell that is not active, or beyond the capacity.
         """
-        wanted, known = linear_keys(coordinates, self.spatial_shape), self.rising_keys()
-        place = torch.searchsorted(known, wanted).clamp_(max=self.capacity - 1)
-        return torch.where((coordinates[:, 0] >= 0) & (known[place] == wanted), place, -1)
+        queries, keys = linear_keys(coordinates, self.spatial_shape), self.rising_keys()
+        place = torch.searchsorted(keys, queries).clamp_(max=self.capacity - 1)
+        return torch.where((coordinates[:, 0] >= 0) & (keys[place] == queries), place, -1)
 
 
 #: Any grid with rows.

@@ -95,11 +95,11 @@ def table(
 def hash_from_keys(keys: Tensor, spatial_shape: tuple[int, ...], batch_size: int, capacity: int) -> FixedHash:
     """Give the distinct ones of (N,) int64 keys their rows; negative ones are ignored. There are no slots."""
     distinct = torch.unique(keys[keys >= 0], sorted=True)
-    kept = torch.full((capacity,), -1, dtype=torch.int64, device=keys.device)
-    kept[: len(distinct)] = distinct[:capacity]
+    padded_keys = torch.full((capacity,), -1, dtype=torch.int64, device=keys.device)
+    padded_keys[: len(distinct)] = distinct[:capacity]
     active = torch.tensor([len(distinct)], dtype=torch.int32, device=keys.device)
     count = active.clamp(max=capacity)
-    return FixedHash(spatial_shape, batch_size, capacity, kept, None, None, count, active)
+    return FixedHash(spatial_shape, batch_size, capacity, padded_keys, None, None, count, active)
 
 
 def strided_keys(inputs: FixedHash, level: GridLevel, out_shape: tuple[int, ...]) -> Tensor:

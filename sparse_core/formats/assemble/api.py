@@ -72,10 +72,12 @@ def assemble_csr(
     if len(row) == 0:
         row_ptr = torch.zeros(rows + 1, dtype=col.dtype, device=col.device)
         return Assembled(row_ptr, col.clone(), values.clone())
-    made = _assemble(row, col, values, (rows, cols), impl)
-    if made.target is None:
-        return Assembled(made.row_ptr, made.col, made.values)
-    return Assembled(made.row_ptr, made.col, _GatherGradient.apply(values, made.values, made.target))
+    assembly = _assemble(row, col, values, (rows, cols), impl)
+    if assembly.target is None:
+        return Assembled(assembly.row_ptr, assembly.col, assembly.values)
+    return Assembled(
+        assembly.row_ptr, assembly.col, _GatherGradient.apply(values, assembly.values, assembly.target)
+    )
 
 
 class _GatherGradient(torch.autograd.Function):
@@ -115,8 +117,8 @@ def _assemble(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], 
         chosen = "reference"
     _check_range("row", row, shape[0], "rows")
     _check_range("col", col, shape[1], "columns")
-    made: Assembly = ASSEMBLE_CSR.load(chosen).assemble(*arguments, target=target)
-    return made
+    assembly: Assembly = ASSEMBLE_CSR.load(chosen).assemble(*arguments, target=target)
+    return assembly
 
 
 def _check(row: Tensor, col: Tensor, values: Tensor, rows: int, cols: int) -> None:

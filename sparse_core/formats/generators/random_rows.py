@@ -64,8 +64,8 @@ def power_law(
         )
     weight = torch.arange(min_length, longest + 1, dtype=torch.float64).pow(-alpha).cumsum(0)
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.rand(require_size("rows", rows), generator=generator, dtype=torch.float64) * weight[-1]
-    lengths = min_length + torch.searchsorted(weight, drawn, right=True).clamp(max=longest - min_length)
+    samples = torch.rand(require_size("rows", rows), generator=generator, dtype=torch.float64) * weight[-1]
+    lengths = min_length + torch.searchsorted(weight, samples, right=True).clamp(max=longest - min_length)
     return _random_rows(lengths, cols, seed + 1, dtype, device)
 
 
@@ -113,8 +113,8 @@ def _random_rows(lengths: Tensor, cols: int, seed: int, dtype: torch.dtype, devi
     row = torch.repeat_interleave(torch.arange(rows, device=device), lengths.to(device))
     # L sorted draws from cols - L + 1 columns become L distinct columns by adding k to the k-th.
     choices = cols - lengths.to(device)[row] + 1
-    drawn = torch.minimum((share * choices).long(), choices - 1)
-    drawn = torch.sort(row * max(cols, 1) + drawn).values - row * max(cols, 1)
-    col = drawn + torch.arange(count, device=device) - pointers[row]
+    samples = torch.minimum((share * choices).long(), choices - 1)
+    samples = torch.sort(row * max(cols, 1) + samples).values - row * max(cols, 1)
+    col = samples + torch.arange(count, device=device) - pointers[row]
     values = normal_values(count, seed + 1, dtype).to(device)
     return CSR(pointers.to(index), col.to(index), values, (rows, cols), validate=False)

@@ -36,8 +36,8 @@ def check_archive(stream: IO[bytes]) -> int:
         packed = sum(member.compress_size for member in members)
         check_claim("the arrays", unpacked, packed, growth=100)
         for member in members:
-            with archive.open(member) as opened:
-                _check_array(member, opened)
+            with archive.open(member) as stream_of_member:
+                _check_array(member, stream_of_member)
     return unpacked
 
 

@@ -115,26 +115,28 @@ def _expand_symmetry(half: Any, symmetry: str) -> Any:
     import scipy.sparse
 
     row, col, data = half.row, half.col, half.data
-    off = row != col  # off the diagonal
-    wrong = {"skew-symmetric": data != 0, "hermitian": data.imag != 0}.get(symmetry, np.zeros_like(off))
-    wrong = wrong & ~off
+    off_diagonal = row != col
+    wrong = {"skew-symmetric": data != 0, "hermitian": data.imag != 0}.get(
+        symmetry, np.zeros_like(off_diagonal)
+    )
+    wrong = wrong & ~off_diagonal
     if wrong.any():
         at = int(row[wrong][0]) + 1
         raise ValueError(f"entry ({at}, {at}) must be its own mirror image in a {symmetry} matrix")
     upper, lower = row < col, row > col
     size = half.shape[1]
-    twice = np.intersect1d(
+    repeated = np.intersect1d(
         col[upper].astype(np.int64) * size + row[upper], row[lower].astype(np.int64) * size + col[lower]
     )
-    if len(twice):
-        first, second = divmod(int(twice[0]), size)
+    if len(repeated):
+        first, second = divmod(int(repeated[0]), size)
         raise ValueError(
             f"both ({first + 1}, {second + 1}) and ({second + 1}, {first + 1}) are listed;"
             f" a {symmetry} matrix lists one of them (declare it general, or remove one)"
         )
-    image = data[off]
+    image = data[off_diagonal]
     image = -image if symmetry == "skew-symmetric" else image.conj() if symmetry == "hermitian" else image
-    parts = ((data, image), (row, col[off]), (col, row[off]))
+    parts = ((data, image), (row, col[off_diagonal]), (col, row[off_diagonal]))
     data, row, col = (np.concatenate(both) for both in parts)
     return scipy.sparse.coo_array((data, (row, col)), shape=half.shape)
 
@@ -185,18 +187,18 @@ def _read_header(stream: IO[bytes]) -> tuple[_Header, int]:
 def _check_text(stream: IO[bytes], header: _Header, above: int) -> int:
     # Return the bytes of the text; raise unless it matches the header.
     pattern = header.line_pattern
-    number, entries, length, rest, ended = above, 0, 0, b"", False
-    while not ended:
+    number, entries, length, rest, at_end = above, 0, 0, b"", False
+    while not at_end:
         piece = stream.read(_PIECE_BYTES)
-        ended = not piece
+        at_end = not piece
         length += len(piece)
         lines, newline, rest = (rest + piece).rpartition(b"\n")
-        text, rest = (rest, b"") if ended else (lines + newline, rest)
+        text, rest = (rest, b"") if at_end else (lines + newline, rest)
         if len(rest) > _LINE_BYTES:
             raise ValueError(f"line {number + text.count(newline) + 1} is longer than {_LINE_BYTES} bytes")
-        kept = _entry_lines(text, pattern, number)
+        entry_text = _entry_lines(text, pattern, number)
         number += text.count(b"\n")
-        entries += kept.count(b"\n") + (kept[-1:] not in (b"", b"\n"))
+        entries += entry_text.count(b"\n") + (entry_text[-1:] not in (b"", b"\n"))
         if entries > header.lines or number - above > 2 * header.lines + 1000:
             raise ValueError(f"the file has more lines than the {header.lines} that the header announces")
     if entries != header.lines:

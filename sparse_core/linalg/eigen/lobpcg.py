@@ -106,7 +106,7 @@ class _Scaling:
         if not (self.of_a or self.of_b):
             return result
         values = times_power(result.values, [self.of_a - self.of_b])
-        lost = not torch.equal(times_power(values, [self.of_b - self.of_a]), result.values)
+        inexact = not torch.equal(times_power(values, [self.of_b - self.of_a]), result.values)
 
         def scaled(norms: tuple[float, ...]) -> tuple[float, ...]:
             return tuple(scaled_number(norm, self.residual) for norm in norms)
@@ -115,11 +115,11 @@ class _Scaling:
             result,
             values=values,
             vectors=times_power(result.vectors, [-self.of_b // 2]),
-            converged=result.converged and not lost,
+            converged=result.converged and not inexact,
             residuals=tuple(map(scaled, result.residuals)),
             tolerance=tolerance,
             reason=f"breakdown: λ leaves the range of {values.dtype}: scale A or B"
-            if lost
+            if inexact
             else result.reason,
             true_residuals=scaled(result.true_residuals),
         )
@@ -204,8 +204,8 @@ class _EigenSolve:
         problem = self.problem
         space = problem.block(start)
         if not bool(torch.isfinite(space.of_a).all() & torch.isfinite(space.of_b).all()):
-            nothing = start.real.new_zeros(self.wanted)
-            return self._result(nothing, start[:, : self.wanted], "breakdown: a product is not finite")
+            zeros = start.real.new_zeros(self.wanted)
+            return self._result(zeros, start[:, : self.wanted], "breakdown: a product is not finite")
         values, weights, _ = problem.rayleigh_ritz(space, self.wanted)
         if len(values) < self.wanted:
             raise ValueError("x has dependent vectors, or vectors in the space of the constraints")
@@ -270,15 +270,15 @@ class _EigenSolve:
         block = self.problem.block(vectors)
         residual = torch.linalg.vector_norm(block.of_a - block.of_b * values, dim=0)
         norms = tuple(residual.tolist())
-        held = all(norm <= self.tolerance for norm in norms)
+        converged = all(norm <= self.tolerance for norm in norms)
         return EigenResult(
             values=values,
             vectors=vectors,
-            converged=held and reason in ("converged", "max_iterations"),
+            converged=converged and reason in ("converged", "max_iterations"),
             iterations=max(0, len(self.history) - 1),
             residuals=tuple(self.history),
             tolerance=self.tolerance,
-            reason="converged" if held and reason == "max_iterations" else reason,
+            reason="converged" if converged and reason == "max_iterations" else reason,
             true_residuals=norms,
         )
 
@@ -335,13 +335,13 @@ def _prepare(
             )
         if constraints.shape[1] + start.shape[1] > len(start):
             raise ValueError("x and constraints together have more vectors than rows")
-        held = usual_columns(constraints.detach().to(dtype))
-        dual = held if problem.apply_b is None else problem.apply_b(held)
-        gram = _hermitian(held.mH @ dual)
+        fixed = usual_columns(constraints.detach().to(dtype))
+        dual = fixed if problem.apply_b is None else problem.apply_b(fixed)
+        gram = _hermitian(fixed.mH @ dual)
         if not bool(torch.isfinite(gram).all()) or _orthonormal(gram).shape[1] < gram.shape[0]:
             raise ValueError("constraints must be finite and independent")
         weights = _orthonormal(gram)
-        problem.constraints = (dual @ weights, held @ weights)
+        problem.constraints = (dual @ weights, fixed @ weights)
         start = problem.constrain(start)
     return problem, start, _Scaling(of_a, of_b)
 

@@ -123,9 +123,9 @@ def ic0(matrix: CSR, *, shift: float | None = None, reorder: Reordering | None =
 def _build_plan(matrix: CSR, reorder: Reordering | None) -> _CholeskyPlan:
     plain = pattern_of(matrix)
     mirror = find(plain.keys, plain.col * plain.size + plain.row)
-    alone = (mirror < 0).nonzero()[:, 0]
-    if len(alone):
-        entry = int(alone[0])
+    unpaired = (mirror < 0).nonzero()[:, 0]
+    if len(unpaired):
+        entry = int(unpaired[0])
         raise ValueError(
             f"matrix is not symmetric: it stores ({int(plain.row[entry])}, {int(plain.col[entry])}) and not"
             " its mirror image: store both triangles, or use ilu0, which takes any matrix"

@@ -73,8 +73,8 @@ def _terms(pattern: Pattern, rows: UpperRows, entries: Tensor, far: Tensor) -> t
         far: column in the upper triangle of each of ``entries``.
     """
     below, keys = (pattern.col < pattern.row).nonzero()[:, 0], pattern.keys
-    nothing = below[:0]
-    targets, lefts, rights = [nothing], [nothing], [nothing]
+    empty = below[:0]
+    targets, lefts, rights = [empty], [empty], [empty]
     for left, place in products(pattern, below, rows):
         target = find(keys, pattern.row[left] * pattern.size + far[place])
         hit = (target >= 0).nonzero()[:, 0]

@@ -67,8 +67,8 @@ def pattern_of(matrix: CSR, permutation: Tensor | None = None) -> Pattern:
     """
     row, col = row_of_entry(matrix).to(torch.int64), matrix.col.to(torch.int64)
     if permutation is None:
-        everything = torch.arange(len(col), device=matrix.device)
-        return Pattern(matrix.row_ptr.to(torch.int64), row, col, everything)
+        all_entries = torch.arange(len(col), device=matrix.device)
+        return Pattern(matrix.row_ptr.to(torch.int64), row, col, all_entries)
     rank = torch.empty_like(permutation)
     rank[permutation] = torch.arange(len(permutation), device=matrix.device)
     keys, source = torch.sort(rank[row] * matrix.shape[0] + rank[col])

@@ -79,8 +79,8 @@ class BiconjugateGradientStabilised(Recurrence):
         self.norm.copy_(column_norms(self.residual))
         detail = torch.where(failure == int(Status.DENOMINATOR_VANISHED), denominator.abs(), rho.abs())
         self.progress.record(slot, self.norm, failure, detail)
-        for kept, new in ((self.rho, rho), (self.alpha, alpha), (self.omega, omega)):
-            kept.copy_(new)
+        for state, new in ((self.rho, rho), (self.alpha, alpha), (self.omega, omega)):
+            state.copy_(new)
 
     def _omega(self, image: Tensor, half: Tensor, half_norm: Tensor) -> Tensor:
         """Return the length of the minimising step; zero after half a step or without effect."""

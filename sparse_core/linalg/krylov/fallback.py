@@ -31,21 +31,21 @@ def finite_iterate(recurrence: Recurrence, norms: Tensor, start: Tensor | None) 
     """
     problem, x = recurrence.problem, recurrence.x
     finite = torch.isfinite(x).all(dim=0)
-    lost = ~finite | (~torch.isfinite(norms) & (recurrence.progress.count > 0))
-    if not lost.any():
+    overflowed = ~finite | (~torch.isfinite(norms) & (recurrence.progress.count > 0))
+    if not overflowed.any():
         return None
     last = x.clone()
     x.copy_(torch.zeros_like(x) if start is None else start)
     best = torch.where(torch.isfinite(x).all(dim=0), x, torch.zeros_like(x))
     smallest = safe_norms(problem.residual(best)).double()
     recurrence.progress.reset()
-    recurrence.begin(torch.ones_like(lost), problem.residual(x))
-    while (recurrence.progress.running & lost).any():
+    recurrence.begin(torch.ones_like(overflowed), problem.residual(x))
+    while (recurrence.progress.running & overflowed).any():
         recurrence.step(0)
         fresh = safe_norms(problem.residual(x)).double()
         # NaN compares false. Empty matrix columns hide non-finite x from the norm, so check x too.
         better = (fresh < smallest) & torch.isfinite(x).all(dim=0)
         smallest = torch.where(better, fresh, smallest)
         torch.where(better, x, best, out=best)
-    torch.where(lost, best, last, out=x)
-    return FiniteIterate(lost, torch.where(lost, smallest, norms))
+    torch.where(overflowed, best, last, out=x)
+    return FiniteIterate(overflowed, torch.where(overflowed, smallest, norms))

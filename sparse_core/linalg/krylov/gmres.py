@@ -50,18 +50,18 @@ class Arnoldi:
         """Add basis vector ``step + 1`` and column ``step`` of the Hessenberg matrix, without the host."""
         vector = self.basis[step]
         image = self.problem.apply(self.problem.correction(vector))
-        known = self.basis[: step + 1]
+        basis = self.basis[: step + 1]
         before = torch.linalg.vector_norm(image)
-        overlap = known.conj() @ image
-        image = image - overlap @ known
-        again = known.conj() @ image
-        image = image - again @ known
+        overlap = basis.conj() @ image
+        image = image - overlap @ basis
+        correction = basis.conj() @ image
+        image = image - correction @ basis
         after = torch.linalg.vector_norm(image)
         # In an exhausted space only rounding errors remain; mark it with zeros. NaN stays NaN.
         exhausted = after <= torch.finfo(image.dtype).eps * before
         after = torch.where(exhausted, torch.zeros_like(after), after)
         self.basis[step + 1] = torch.where(exhausted, torch.zeros_like(image), image / after)
-        self.columns[step, : step + 1] = overlap + again
+        self.columns[step, : step + 1] = overlap + correction
         self.columns[step, step + 1] = after
 
     def combine(self, weights: NDArray) -> Tensor:
@@ -157,9 +157,9 @@ class _ArnoldiSolve:
             norm = float(safe_norms(problem.b))
         scaled = problem.scaling.norm
         if not problem.scaling.identity:
-            self.x, norms, lost = problem.restore(self.x)
+            self.x, norms, overflowed = problem.restore(self.x)
             norm = float(norms)
-            if reason == "converged" and (bool(lost) or not norm <= self.tolerance):
+            if reason == "converged" and (bool(overflowed) or not norm <= self.tolerance):
                 reason = self._explain(Status.OUT_OF_RANGE)
         return SolveResult(
             x=self.x,
@@ -183,9 +183,9 @@ class _ArnoldiSolve:
         squares = LeastSquares(norm, self.size)
         self.arnoldi.begin(residual, norm)
         limit = min(self.size, self.problem.max_iterations - self.iterations)
-        predicted, exhausted, done = norm, False, 0
-        while done < limit and predicted > self.tolerance and not exhausted:
-            fresh = range(done, min(done + self.problem.check_every, limit))
+        predicted, exhausted, steps = norm, False, 0
+        while steps < limit and predicted > self.tolerance and not exhausted:
+            fresh = range(steps, min(steps + self.problem.check_every, limit))
             for step in fresh:
                 self.arnoldi.extend(step)
             columns = self.arnoldi.columns[fresh.start : fresh.stop].cpu().numpy()
@@ -194,11 +194,11 @@ class _ArnoldiSolve:
                     return float("nan"), False
                 predicted = squares.append(column[: step + 2])
                 self.history.append(predicted)
-                done, exhausted = step + 1, bool(column[step + 1] == 0)
+                steps, exhausted = step + 1, bool(column[step + 1] == 0)
                 if predicted <= self.tolerance or exhausted:
                     break
         self.squares = squares
-        self.x += self._correction(done)
+        self.x += self._correction(steps)
         return predicted, exhausted
 
     def _correction(self, directions: int) -> Tensor:

@@ -91,9 +91,9 @@ def run(recurrence: Recurrence) -> SolveResult:
     """Iterate until every right-hand side has converged or failed."""
     problem, progress = recurrence.problem, recurrence.progress
     chunk = Chunk(recurrence)
-    everything = torch.ones_like(progress.status, dtype=torch.bool)
+    all_columns = torch.ones_like(progress.status, dtype=torch.bool)
     start = None if problem.starts_at_zero else recurrence.x.clone()
-    recurrence.begin(everything, problem.b if start is None else problem.residual(start))
+    recurrence.begin(all_columns, problem.b if start is None else problem.residual(start))
     reading = progress.read()
     history = _History(len(reading.status))
     history.start(reading)
@@ -115,9 +115,9 @@ def run(recurrence: Recurrence) -> SolveResult:
         norms = fallback.norms
         _withdraw(reading, fallback.columns & ~(norms <= progress.tolerance))
     if not problem.scaling.identity:
-        solution, norms, lost = problem.restore(recurrence.x)
+        solution, norms, overflowed = problem.restore(recurrence.x)
         recurrence.x.copy_(solution)
-        _withdraw(reading, lost | ~(norms <= progress.tolerance), Status.OUT_OF_RANGE)
+        _withdraw(reading, overflowed | ~(norms <= progress.tolerance), Status.OUT_OF_RANGE)
     true_norms: list[float] = norms.reshape(-1).tolist()
     return _result(recurrence, reading, history, true_norms, chunk.execution)
 
@@ -161,13 +161,13 @@ class _Verification:
         if not short.any():
             return False
         hopeless = short & ~(self.norms <= WORTHWHILE * self.previous)
-        again = short & ~hopeless
+        restarting = short & ~hopeless
         self._give_up(hopeless)
-        self.previous.copy_(torch.where(again, self.norms, self.previous))
-        if not again.any():
+        self.previous.copy_(torch.where(restarting, self.norms, self.previous))
+        if not restarting.any():
             return False
         self.best = x.clone()
-        self.recurrence.begin(again, residual)
+        self.recurrence.begin(restarting, residual)
         return True
 
     def _give_up(self, columns: Tensor) -> None:

@@ -212,16 +212,19 @@ def lsqr(
         ValueError: shapes or devices that do not match, negative tolerances.
     """
     check_numbers(b, max_iterations, damp=damp, atol=atol, btol=btol, conlim=conlim)
-    apply, back, width = _products(matrix, b, adjoint, columns)
+    apply, apply_adjoint, width = _products(matrix, b, adjoint, columns)
     right, start = _sides(matrix, b, x0, width)
     limit = 2 * width if max_iterations is None else max_iterations
     rules = _Rules(atol, btol, conlim, limit, callback)
 
     def alone(side: Tensor, begin: Tensor) -> SolveResult:
         scaling = choose_scaling(
-            lambda usual: _magnitude(matrix, back, usual), side, begin if x0 is not None else None, floor=damp
+            lambda usual: _magnitude(matrix, apply_adjoint, usual),
+            side,
+            begin if x0 is not None else None,
+            floor=damp,
         )
-        products = _scaled_products(matrix, apply, back, scaling.matrix)
+        products = _scaled_products(matrix, apply, apply_adjoint, scaling.matrix)
         side, begin = scaling.right_side(side), scaling.start(begin)
         own = replace(rules, callback=_rescaled(callback, scaling))
         if damp:
@@ -248,14 +251,14 @@ def _restore(result: SolveResult, scaling: Scaling) -> SolveResult:
     if scaling.identity:
         return result
     y, x = result.x, scaling.solution(result.x)
-    lost = _norm(scaling.start(x) - y) > torch.finfo(x.dtype).eps * _norm(y)
+    overflowed = _norm(scaling.start(x) - y) > torch.finfo(x.dtype).eps * _norm(y)
     if not bool(torch.isfinite(x).all()):
-        x, lost = torch.zeros_like(x), True
-    wrong = result.converged and lost
+        x, overflowed = torch.zeros_like(x), True
+    wrong = result.converged and overflowed
     return replace(
         result,
         x=x,
-        converged=result.converged and not lost,
+        converged=result.converged and not overflowed,
         residuals=tuple(map(scaling.norm, result.residuals)),
         tolerance=scaling.norm(result.tolerance),
         reason=out_of_range(x.dtype) if wrong else result.reason,

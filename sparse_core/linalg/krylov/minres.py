@@ -97,17 +97,17 @@ class MinimalResidual(Recurrence):
         torch.sub(sine.square() * self.residual, (cosine * bound) * following, out=self.residual)
         self.progress.record(slot, column_norms(self.residual), failure, slope)
 
-        for kept, new in (
+        for state, new in (
             (self.before, self.now),
             (self.now, image),
             (self.towards, towards),
             (self.direction_before, self.direction),
             (self.direction, direction),
         ):
-            kept.copy_(new)
+            state.copy_(new)
         fresh = (rho, beta, cosine, sine, bar, epsilon, bound, size)
-        for kept, new in zip(now.values(), fresh, strict=True):
-            kept.copy_(new)
+        for state, new in zip(now.values(), fresh, strict=True):
+            state.copy_(new)
 
     def _failure(self, rho: Tensor, alpha: Tensor, least: Tensor) -> Tensor:
         """Return the ``Status`` that forbids a step, 0 where it is allowed."""

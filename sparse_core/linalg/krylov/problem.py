@@ -103,10 +103,10 @@ class LinearSystem:
             for columns that no finite ``x`` of this dtype solves, which are zero.
         """
         x = self.scaling.solution(y)
-        lost = ~torch.isfinite(x).all(dim=0)
-        x = torch.where(lost, torch.zeros_like(x), x)
+        overflowed = ~torch.isfinite(x).all(dim=0)
+        x = torch.where(overflowed, torch.zeros_like(x), x)
         # Use x, not y, because x may have lost digits to underflow.
-        return x, safe_norms(self.residual(self.scaling.start(x))).double(), lost
+        return x, safe_norms(self.residual(self.scaling.start(x))).double(), overflowed
 
     def correction(self, residual: Tensor) -> Tensor:
         """Apply the preconditioner; without one return the residual itself."""

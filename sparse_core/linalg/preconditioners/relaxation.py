@@ -121,8 +121,8 @@ class GaussSeidel(ApproximateSolver):
         forward = list(range(plan.order.colours))
         # Repeating a colour changes nothing, so the turning points run once.
         round_trip = forward + forward[-2::-1]
-        again = round_trip[1:] if symmetric else forward
-        self._visits = (round_trip if symmetric else forward) + again * (sweeps - 1)
+        backward = round_trip[1:] if symmetric else forward
+        self._visits = (round_trip if symmetric else forward) + backward * (sweeps - 1)
 
     def solve(self, b: Tensor) -> Tensor:
         """Return an approximate solution for ``b`` of shape (M,) or (M, N)."""

@@ -37,10 +37,10 @@ def traced_product(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: I
         untraced: Tensor = _untraced(matrix, dense, transpose, impl)
         return untraced
     rows, columns = matrix.shape
-    made: Tensor = sparse_product_op(
+    result: Tensor = sparse_product_op(
         matrix.values, matrix.row_ptr, matrix.col, dense, rows, columns, transpose, impl
     )
-    return made
+    return result
 
 
 @torch.compiler.disable(
@@ -73,8 +73,8 @@ def _(values: Tensor, *rest: Any) -> Tensor:
     _row_ptr, _col, dense, rows, columns, transpose, _impl = rest
     size = columns if transpose else rows
     shape = (size,) if dense.ndim == 1 else (*dense.shape[:-2], size, dense.shape[-1])
-    made: Tensor = dense.new_empty(shape, dtype=torch.promote_types(values.dtype, dense.dtype))
-    return made
+    result: Tensor = dense.new_empty(shape, dtype=torch.promote_types(values.dtype, dense.dtype))
+    return result
 
 
 @operator("sparse_product_of_values", gradient=False)
@@ -119,7 +119,7 @@ torch.library.register_autograd(sparse_product_op, _backward, setup_context=_set
 def _matrix(values: Tensor, row_ptr: Tensor, col: Tensor, shape: tuple[int, int]) -> CSR | BSR:
     """Rebuild the matrix, with the cached plans of its structure."""
     values = values.detach().resolve_conj().resolve_neg()
-    made = CSR(row_ptr, col, values, shape) if values.ndim == 1 else BSR(row_ptr, col, values, shape)
+    matrix = CSR(row_ptr, col, values, shape) if values.ndim == 1 else BSR(row_ptr, col, values, shape)
     key, versions = (id(row_ptr), id(col), shape), (row_ptr._version, col._version)
     known = _structures.get(key)
     if (
@@ -131,5 +131,5 @@ def _matrix(values: Tensor, row_ptr: Tensor, col: Tensor, shape: tuple[int, int]
         _structures[key] = known
         if len(_structures) > _KEPT:
             _structures.popitem(last=False)
-    made._structure_cache = known.plans
-    return made
+    matrix._structure_cache = known.plans
+    return matrix

@@ -41,9 +41,9 @@ def recorded(matrix: SparseMatrix, dense: Tensor, chosen: str, method: str = "au
         return _multiply(matrix, dense, chosen, method)
     values = tracked_values(matrix)
     # Without a gradient for the values, the matrix itself caches plans for the next call.
-    held = matrix if values is None else matrix.detach()
-    made: Tensor = _MatrixProduct.apply(values, dense, held, chosen, method)
-    return made
+    stored = matrix if values is None else matrix.detach()
+    result: Tensor = _MatrixProduct.apply(values, dense, stored, chosen, method)
+    return result
 
 
 def samples(pattern: Pattern, a: Tensor, b: Tensor, impl: Impl) -> Tensor:

@@ -103,5 +103,5 @@ class StreamScratch:
         return known
 
     def _make(self) -> tuple[tuple[int, ...], list[Tensor]]:
-        made = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in self._layouts]
-        return tuple(one.data_ptr() for one in made), made
+        buffers = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in self._layouts]
+        return tuple(one.data_ptr() for one in buffers), buffers

@@ -35,5 +35,5 @@ SDDMM: Op[torch.dtype, type] = Op(
 def sampled_values(pattern: Pattern, a: Tensor, b: Tensor, impl: str) -> Tensor:
     """Return the values of :func:`sddmm`, like ``pattern.values``, without gradients and checks."""
     chosen = SDDMM.choose(impl, pattern.device, torch.promote_types(a.dtype, b.dtype), type(pattern))
-    made: Tensor = SDDMM.load(chosen).sddmm(pattern, a.detach(), b.detach())
-    return made
+    values: Tensor = SDDMM.load(chosen).sddmm(pattern, a.detach(), b.detach())
+    return values

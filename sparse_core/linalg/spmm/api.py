@@ -24,5 +24,5 @@ def multiply(matrix: SparseMatrix, dense: Tensor, chosen: str) -> Tensor:
         from sparse_core.linalg.spmm import bsr_triton
 
         return apart(bsr_triton.spmm(matrix, side_by_side(dense)), dense)
-    made: Tensor = SPMM.load(chosen).spmm(as_csr(matrix), dense)
-    return made
+    result: Tensor = SPMM.load(chosen).spmm(as_csr(matrix), dense)
+    return result

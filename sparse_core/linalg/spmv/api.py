@@ -18,9 +18,9 @@ SPMV: Op[torch.dtype] = Op("spmv", __package__, *PRODUCT, gradient=True)
 def multiply(matrix: SparseMatrix, x: Tensor, chosen: str, method: str = "auto") -> Tensor:
     """Return ``matrix @ x`` by the chosen implementation, without gradients and checks."""
     implementation = SPMV.load(chosen)
-    made: Tensor
+    result: Tensor
     if chosen == "triton":
-        made = implementation.spmv(matrix, x, method=method)
+        result = implementation.spmv(matrix, x, method=method)
     else:
-        made = implementation.spmv(as_csr(matrix), x)
-    return made
+        result = implementation.spmv(as_csr(matrix), x)
+    return result

@@ -65,8 +65,8 @@ def level_schedule(row_ptr: Tensor, needs: Tensor, *, reverse: bool = False) -> 
     needed_ptr, waiting_node = pointers_from_rows(needed, size), node[by_need]
 
     ready = (level == 0).nonzero()[:, 0]
-    depth, done = 0, len(ready)
-    while done < size and depth < _NARROW + size // _NARROW:
+    depth, placed = 0, len(ready)
+    while placed < size and depth < _NARROW + size // _NARROW:
         depth += 1
         start = needed_ptr[ready]
         released = waiting_node[expand_segments(start, needed_ptr[ready + 1] - start)[1]]
@@ -74,8 +74,8 @@ def level_schedule(row_ptr: Tensor, needs: Tensor, *, reverse: bool = False) -> 
         waiting.index_add_(0, released, torch.full_like(released, -1))
         ready = torch.unique(released[waiting[released] == 0])
         level[ready] = depth
-        done += len(ready)
-    if done < size:
+        placed += len(ready)
+    if placed < size:
         level = _walk(row_ptr, needs, level, reverse)
         depth = int(level.max())
     order = torch.sort(level, stable=True).indices

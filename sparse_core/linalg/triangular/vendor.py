@@ -59,8 +59,8 @@ def _factors(triangle: Any) -> Any | None:
         options={"Equil": False},
     )
     natural = np.arange(triangle.shape[0])
-    kept = np.array_equal(factors.perm_r, natural) and np.array_equal(factors.perm_c, natural)
-    return factors if kept else None
+    natural_order = np.array_equal(factors.perm_r, natural) and np.array_equal(factors.perm_c, natural)
+    return factors if natural_order else None
 
 
 def _scipy_triangle(matrix: CSR, system: System, dtype: torch.dtype) -> Any:
@@ -68,11 +68,11 @@ def _scipy_triangle(matrix: CSR, system: System, dtype: torch.dtype) -> Any:
     if not system.unit_diagonal:
         check_diagonal(matrix)
     row, col = row_of_entry(matrix), matrix.col
-    kept = (col <= row) if system.lower else (col >= row)
+    inside = (col <= row) if system.lower else (col >= row)
     if system.unit_diagonal:
-        kept &= col != row
-    values = matrix.values.detach().to(dtype)[kept].numpy()
-    place = row[kept].numpy(), col[kept].numpy()
+        inside &= col != row
+    values = matrix.values.detach().to(dtype)[inside].numpy()
+    place = row[inside].numpy(), col[inside].numpy()
     triangle = scipy.sparse.coo_array((values, place), shape=matrix.shape)
     if system.unit_diagonal:
         # SuperLU needs stored ones.

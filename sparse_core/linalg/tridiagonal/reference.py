@@ -34,8 +34,8 @@ def solve(lower: Tensor, diagonal: Tensor, upper: Tensor, b: Tensor) -> Solution
 def _shift(rows: Tensor, distance: int, outside: float) -> Tensor:
     """Move row ``i - distance`` to row ``i``; fill with ``outside``."""
     size = rows.shape[1]
-    kept = max(size - abs(distance), 0)
-    filler = rows.new_full((rows.shape[0], size - kept, *rows.shape[2:]), outside)
+    rows_left = max(size - abs(distance), 0)
+    filler = rows.new_full((rows.shape[0], size - rows_left, *rows.shape[2:]), outside)
     if distance > 0:
-        return torch.cat([filler, rows[:, :kept]], dim=1)
-    return torch.cat([rows[:, size - kept :], filler], dim=1)
+        return torch.cat([filler, rows[:, :rows_left]], dim=1)
+    return torch.cat([rows[:, size - rows_left :], filler], dim=1)

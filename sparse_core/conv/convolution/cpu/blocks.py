@@ -231,9 +231,9 @@ def rows_product(
     size = rows_of_part(max(matrix.shape), rows.dtype)
 
     def compute(part: int) -> None:
-        made = _product(rows[part * size :][:size], matrix, out[part * size :][:size], bias)
+        result = _product(rows[part * size :][:size], matrix, out[part * size :][:size], bias)
         if relu:
-            relu_rows_(made)
+            relu_rows_(result)
 
     share_tasks(compute, -(-len(rows) // size))
     return out

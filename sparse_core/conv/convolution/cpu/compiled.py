@@ -132,11 +132,11 @@ def plan_reached(
     for size, wide in zip(kernel_size, shape, strict=True):
         taps, places = taps * size, places * wide
     reached = torch.empty((min(places, taps * len(cells)), cells.shape[1]), dtype=torch.int64)
-    made = library.plan_reached(
+    count = library.plan_reached(
         cells.data_ptr(), *cells.shape, numbers(*kernel_size), numbers(*stride), numbers(*padding),
         numbers(*shape), batch_size, reached.data_ptr(),
     )  # fmt: skip
-    return reached[:made]
+    return reached[:count]
 
 
 class PlannedBlocks(NamedTuple):
@@ -191,8 +191,8 @@ def plan_dilated(near: Tensor) -> tuple[Tensor, Tensor] | None:
     near = near.contiguous()
     wider = torch.empty_like(near)
     cells = torch.empty((near.numel(), 3), dtype=torch.int64)
-    made = library.plan_dilated(near.data_ptr(), *near.shape, wider.data_ptr(), cells.data_ptr())
-    return wider, cells[:made]
+    count = library.plan_dilated(near.data_ptr(), *near.shape, wider.data_ptr(), cells.data_ptr())
+    return wider, cells[:count]
 
 
 def plan_rows(
@@ -262,9 +262,9 @@ def plan_tiles(
     height, width = 1 << bits[0], 1 << bits[1]
     most = min(len(cells), batch_size * counts[0] * counts[1])
     reads = torch.empty((height + 2) * (width + 2) * most, dtype=torch.int32)
-    places, made = torch.empty(len(cells), dtype=torch.int32), numbers(0, 0)
+    places, tiles = torch.empty(len(cells), dtype=torch.int32), numbers(0, 0)
     library.plan_tiles(
         cells.data_ptr(), len(cells), batch_size, numbers(*counts), numbers(*bits), rows.data_ptr(),
-        numbers(*strides), origin, channels, most_read, reads.data_ptr(), places.data_ptr(), made,
+        numbers(*strides), origin, channels, most_read, reads.data_ptr(), places.data_ptr(), tiles,
     )  # fmt: skip
-    return PlannedTiles(reads, places, *made)
+    return PlannedTiles(reads, places, *tiles)

@@ -67,9 +67,9 @@ class CellKeys:
         place = np.searchsorted(self.keys, first)
         for step in range(length):
             # If this key was found, the lower bound of the next key is one further.
-            there = self._keys[place] == first + step
-            found[step] = np.where(there, self._rows[place], np.int32(-1))
-            place += there
+            is_active = self._keys[place] == first + step
+            found[step] = np.where(is_active, self._rows[place], np.int32(-1))
+            place += is_active
         return found
 
     def windows_of(self, corners: Keys, size: Sequence[int], shape: Sequence[int]) -> Rows:

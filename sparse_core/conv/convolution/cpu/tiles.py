@@ -3,9 +3,8 @@
 In float32 a tile is 2x4 output cells from 4x6 input cells, with 24 products per pair of channels instead of
 72: F(2x2, 3x3) along one axis and F(4x4, 3x3) along the other (Lavin and Gray, Fast Algorithms for
 Convolutional Neural Networks, CVPR 2016). The error is about 1e-6 of the largest value; larger tiles would
-lose
-more digits. In bfloat16 a tile is 2x2 cells, with 16 products instead of 36 and additions with factors of
-one. Tiles without active cells are skipped; others are computed whole. Inference only, without gradients.
+lose more digits. In bfloat16 a tile is 2x2 cells, with 16 products instead of 36 and additions with factors
+of one. Tiles without active cells are skipped; others are computed whole. Inference only, without gradients.
 """
 
 from __future__ import annotations
@@ -182,8 +181,8 @@ def tile_plan(
     corners += used % batch_stride // across * (tile.rows * strides[1])
     corners += used % across * (tile.columns * strides[2])
     window = itertools.product(range(tile.rows + 2), range(tile.columns + 2))
-    spread = torch.tensor([dy * strides[1] + dx * strides[2] for dy, dx in window])[:, None]
-    reads = [rows.index_select(0, (spread + part).view(-1)) for part in corners.split(size) if count]
+    window_offsets = torch.tensor([dy * strides[1] + dx * strides[2] for dy, dx in window])[:, None]
+    reads = [rows.index_select(0, (window_offsets + part).view(-1)) for part in corners.split(size) if count]
     number = numbers.index_select(0, keys)
     return TilePlan(tile, reads, _places(number, _place_in_tile(row, column, tile), count, size, tile), count)
 
@@ -273,7 +272,7 @@ def tile_convolution(
         for _ in range(threads)
     ]
     free = deque(memory)
-    made = pool.take(tile.made * plan.tiles, channels_out)
+    outputs = pool.take(tile.made * plan.tiles, channels_out)
     starts = list(
         itertools.accumulate((len(reads) // tile.reads * tile.made for reads in plan.reads), initial=0)
     )
@@ -288,7 +287,7 @@ def tile_convolution(
         products = shared.view(-1)[: len(reads) * channels_out].view(tile.reads, count, channels_out)
         torch.bmm(factors.view(tile.reads, count, channels_in), weight, out=products)
         products[tile.even].add_(bias)
-        result = made[starts[number] : starts[number + 1]].view(tile.made, -1)
+        result = outputs[starts[number] : starts[number + 1]].view(tile.made, -1)
         torch.mm(tile.makes_of, products.view(tile.reads, -1), out=result)
         free.append((shared, transformed))
 
@@ -298,12 +297,12 @@ def tile_convolution(
     def finish(part: int) -> None:
         places = plan.places[part * size :][:size]
         result = out[part * size :][: len(places)]
-        torch.index_select(made, 0, places, out=result)
+        torch.index_select(outputs, 0, places, out=result)
         if residual is not None:
             result.add_(residual[part * size :][: len(places)])
         if relu:
             relu_rows_(result)
 
     share_tasks(finish, -(-len(plan.places) // size))
-    pool.give(made, *itertools.chain.from_iterable(memory))
+    pool.give(outputs, *itertools.chain.from_iterable(memory))
     return out

@@ -233,20 +233,7 @@ def test_description(case: Masked) -> None:
     assert json.loads(json.dumps(found.to_json()))["nbytes"] == pattern.nbytes
     assert f"{found.pairs:,}" in str(found)
     assert f"{found.blocks:,} of {case.block_size} x {case.block_size}" in str(found)
-
-
-def test_description_reads_well() -> None:
-    pattern = from_block_mask(torch.eye(4, dtype=torch.bool), 16)
-    assert str(pattern.describe()).splitlines() == [
-        "BlockPattern 64 queries x 64 keys, shared by all heads, cpu",
-        "pairs       1,024, 25 % of all",
-        "blocks      4 of 16 x 16, 25 % of all",
-        "full        4 blocks, the others share 0 masks",
-        "used        100 % of the pairs in stored blocks",
-        "block rows  1 | 1 | 1 blocks (shortest, median, longest), 0 empty",
-        "bytes       52",
-    ]
-    assert "blocks=4" in repr(pattern)
+    assert f"blocks={found.blocks}" in repr(pattern)
 
 
 def sample() -> BlockPattern:
