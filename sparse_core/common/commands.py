@@ -45,7 +45,8 @@ def sleep_while_waiting() -> None:
 def declare(commands: Any, known: Mapping[str, Command], arguments: Sequence[str]) -> None:
     """Declare all commands by name, and the options of the called one.
 
-    Only the called command's module is imported, which takes seconds; ``--help`` imports none.
+    Modules of commands import their libraries, which takes seconds, so only the called one is imported. The
+    command ``completion`` imports all, because it needs the options of all commands.
 
     Args:
         commands: from ``argparse.ArgumentParser.add_subparsers``.
@@ -53,7 +54,7 @@ def declare(commands: Any, known: Mapping[str, Command], arguments: Sequence[str
     """
     called = next((word for word in arguments if not word.startswith("-")), None)
     for name, command in known.items():
-        if name == called:
+        if called in (name, "completion"):
             importlib.import_module(command.module).add_parser(_CommandParsers(commands, command.help))
         else:
             commands.add_parser(name, help=command.help)
