@@ -46,7 +46,7 @@ def scattered(shape: tuple[int, ...], seed: int) -> Tensor:
 
 
 def loss(result: AttentionResult, weight: Tensor) -> Tensor:
-    """Depends on the output and on lse where it is finite."""
+    """Return a loss of the output and of finite lse."""
     return (result.out * weight).sum() + result.lse[result.lse.isfinite()].sum()
 
 

@@ -52,7 +52,7 @@ def test_any_head_size(dim: int) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, in its compiler
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a warning of torch's compiler
 @pytest.mark.parametrize("dim", [5, 20, 72])
 @pytest.mark.parametrize("impl", ["triton", "vendor", "reference"])
 def test_any_head_size_on_a_gpu(cuda: torch.device, dim: int, impl: Any) -> None:

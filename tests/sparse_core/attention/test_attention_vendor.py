@@ -151,7 +151,7 @@ def test_unsupported_operands(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("block_size", range(16, 129, 16))
 def test_tiles_divide_blocks(block_size: int, dtype: torch.dtype) -> None:
-    """What the compiled kernels are told, which a CPU does not need; torch knows every option."""
+    """Check the tile options of compiled kernels, which torch must know."""
     pattern = local_window(384, 9, block_size)
     for dim, trained in itertools.product((16, 64, 256), (False, True)):
         found = vendor.KernelOptions.choose(pattern, dim, dtype, trained=trained)
@@ -174,12 +174,12 @@ def test_within_compiled_code() -> None:
     torch.testing.assert_close(attend(*operands), expected.out)
 
 
-# Torch's own, about its settings.
+# A warning of torch about its settings.
 _compiler_warns = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 
 
 def compare_on_gpu(operands: list[Tensor], pattern: BlockPattern, tolerance: float) -> None:
-    """Out, lse and gradients, with the reference in float64; twice the same to the bit."""
+    """Compare out, lse and gradients with the float64 reference, and two runs bit by bit."""
     pattern = pattern.to("cuda")
     half = [tensor.cuda().requires_grad_() for tensor in operands]
     exact = [tensor.detach().double().requires_grad_() for tensor in half]

@@ -254,7 +254,7 @@ def test_waits_for_nothing(cuda: torch.device) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, in its compiler
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a warning of torch's compiler
 @pytest.mark.parametrize("dropout_p", [0.0, 0.2])
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled(cuda: torch.device, backend: str, dropout_p: float) -> None:

@@ -38,7 +38,7 @@ SMALL = (
 def run(
     given_mask: Masked, impl: str, seed: int, *, lengths: bool = False, gradients: bool = True
 ) -> list[str]:
-    """Differences from attention row by row, of operands with some numbers that are not finite."""
+    """Return differences from attention computed row by row, for operands with non-finite numbers."""
     numbers, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     mask = given_mask.mask if given_mask.mask.ndim == 3 else given_mask.mask[None]
     queries, keys = mask.shape[1:]

@@ -1,4 +1,4 @@
-"""The public function: what it returns, and what it refuses."""
+"""Tests of the public function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns in which something stands; what the memory makes of them is tested with its tokens."""
+"""Tests of standing columns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_float32_in_any_order_equals_float64(step: float) -> None:
     rng = np.random.default_rng(3)
     points = rng.normal(0.0, [20.0, 20.0, 1.0], (4000, 3)).astype(np.float32)
     if step:
-        # Many are equal in some of their numbers, and some in all.
+        # Many points share coordinates, and some are equal.
         points = (np.round(points / step) * step).astype(np.float32)
     points[:5] = -0.0
     found = standing_columns(points)

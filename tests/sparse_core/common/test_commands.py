@@ -16,7 +16,7 @@ from sparse_core.common.commands import Command
 
 ROOT = Path(__file__).parents[3]
 TABLES = {"memory": memory.cli.commands.COMMANDS, "perception": perception.cli.commands.COMMANDS}
-#: What takes longer to import than telling what there is: together some seconds.
+#: Modules that take seconds to import.
 SLOW = {"torch", "numpy", "scipy", "matplotlib", "rich", "safetensors", "fastapi", "PIL"}
 
 

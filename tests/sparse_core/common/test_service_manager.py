@@ -1,4 +1,4 @@
-"""What systemd is told, over real sockets."""
+"""Tests of messages to systemd, over real sockets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparse_core.common.service_manager import ServiceManager
 
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[socket.socket]:
-    """Where systemd listens."""
+    """Return a socket in the place of systemd."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as found:
         found.bind(str(tmp_path / "notify"))
         found.settimeout(300)
@@ -23,7 +23,7 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def told(listener: socket.socket) -> list[str]:
-    """Datagrams that wait."""
+    """Return the received datagrams."""
     found = []
     listener.setblocking(False)
     while True:
@@ -39,7 +39,7 @@ def test_ready_alive_and_stopping(listener: socket.socket, tmp_path: Path) -> No
     assert manager.watchdog_s == 0.2
     manager.ready("scans of\nudp://:2368")
     for _ in range(50):
-        manager.alive()  # Within a quarter of the time it is told once.
+        manager.alive()  # At most one message per quarter of the interval.
     manager.status("9.9 scans/s")
     manager.stopping()
     manager.close()

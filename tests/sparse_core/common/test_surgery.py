@@ -1,4 +1,4 @@
-"""Changing models by rules: what occurs twice, names, states that differ."""
+"""Tests of model surgery: shared modules, names, states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How threads wait: programs choose it before torch is loaded, and importing a package changes nothing."""
+"""Tests of the waiting policy: programs set it before they import torch; imports do not change it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
-#: In torch's place: prints how threads would wait, and ends the program.
+#: Replacement of torch that prints the waiting policy and exits.
 PRINTS = "import os, sys; print({name: os.environ[name] for name in %r if name in os.environ}); sys.exit()"
-#: What importing must leave alone, before and after.
+#: State that an import must not change.
 UNCHANGED = """
 import os, sys
 def state():

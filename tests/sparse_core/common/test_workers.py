@@ -30,7 +30,7 @@ def test_torch_has_one_thread_in_every_task(count: int, threads: Callable[[int],
     seen: dict[int, int] = {}
 
     def task(number: int) -> None:
-        # Only an operation that could be divided makes torch look up the number.
+        # torch reads the number only for an operation that it can divide.
         torch.ones(1 << 17).mul_(2.0)
         seen[number] = torch.get_num_threads()
 

@@ -1,4 +1,4 @@
-"""Transposed convolution that makes cells: the dense one of torch, without its zeros."""
+"""Compare the generative transposed convolution with the dense one of torch."""
 
 from __future__ import annotations
 

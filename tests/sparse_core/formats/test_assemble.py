@@ -35,7 +35,7 @@ def test_cells_and_sums_match_a_loop_over_the_entries(case: Entries) -> None:
     assert made.values.dtype == case.values.dtype
     assert len(made.row_ptr) == case.shape[0] + 1
     assert cells_of(made) == list(expected)
-    # Exactly: the order of the sums is promised.
+    # Exactly equal, because the order of sums is documented.
     assert made.values.tolist() == list(expected.values())
 
 
@@ -49,7 +49,7 @@ def test_scipy_agrees(case: Entries, impl: str) -> None:
     assert made.col.tolist() == matrix.indices.tolist()
     assert made.row_ptr.dtype == made.col.dtype == case.row.dtype
     wide = torch.from_numpy(matrix.data).to(made.values.dtype)
-    # scipy adds in an order of its own: a few last bits, of sums that may cancel.
+    # scipy sums in another order.
     bound = 2e-2 if made.values.dtype in (torch.float16, torch.bfloat16) else 1e-5
     torch.testing.assert_close(made.values, wide, rtol=bound, atol=bound)
 
@@ -89,7 +89,7 @@ def test_long_runs_are_summed_in_pieces(lengths: list[int]) -> None:
 
     def in_pieces(run: Tensor) -> float:
         while len(run) > 1:
-            # One after the other: from Python 3.12 on sum() of floats compensates for rounding.
+            # Add one by one, because sum() of Python 3.12 compensates for rounding.
             sums = [reduce(add, piece.tolist()) for piece in run.split(PIECE)]
             run = torch.tensor(sums, dtype=torch.float64)
         return float(run)

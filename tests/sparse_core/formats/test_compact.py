@@ -14,7 +14,7 @@ WIDE = 400_000
 
 
 def decoded(matrix: CompactCSR) -> list[tuple[int, int, float]]:
-    """Entries by the rule in the documentation, one after the other."""
+    """Decode the entries one by one, by the documented rule."""
     found = []
     for row in range(matrix.shape[0]):
         cursor = max(0, row + matrix.anchor_offset)

@@ -224,7 +224,7 @@ def test_coo_names_array_and_position(
             torch.tensor(row), torch.tensor(col), torch.ones(2), (3, 4), is_coalesced=known, validate=validate
         )
 
-    assert build(False).nnz == 2  # Nobody looks.
+    assert build(False).nnz == 2  # Not checked.
     with pytest.raises(ValueError, match=message):
         build(True)
 

@@ -41,7 +41,7 @@ MATRICES = {
 
 
 def matrices(draw_dense: Callable[..., Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    if dtype != torch.float32:  # Structure does not depend on the type.
+    if dtype != torch.float32:  # The structure does not depend on the dtype.
         return {"scattered": draw_dense(*MATRICES["scattered"], dtype)}
     found = {name: draw_dense(*case, dtype) for name, case in MATRICES.items()}
     found["one dense row"] = found["scattered"].clone()

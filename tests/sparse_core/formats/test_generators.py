@@ -146,7 +146,7 @@ def test_power_law_lengths_follow_zipf() -> None:
     assert float((found - expected).abs().max()) < 0.012
     mean = float((expected * torch.arange(1, 101)).sum())
     assert abs(float(lengths.double().mean()) - mean) < 0.05 * mean
-    # Long rows lie anywhere.
+    # Long rows are not sorted to one end.
     assert 0.4 < float((lengths > 10).nonzero().double().mean()) / 20_000 < 0.6
 
 

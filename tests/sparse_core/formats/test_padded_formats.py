@@ -1,4 +1,4 @@
-"""ELL, SlicedELL, HYB, BSR and NM: where each entry is kept."""
+"""Tests of the storage of ELL, SlicedELL, HYB, BSR and NM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products by a launch plan have the bits of the ordinary way, or take the ordinary way."""
+"""Products by a launch plan give the bits of an ordinary call, or make an ordinary call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def matrix_of(kind: type[SparseMatrix], rows: int = 300) -> SparseMatrix:
 
 
 def ordinary(product: Product, matrix: SparseMatrix, dense: Tensor) -> Tensor:
-    """By name of the implementation, which has no plan."""
+    """Call the named implementation, which has no plan."""
     return product(matrix, dense, impl="triton")  # type: ignore[call-arg]
 
 
@@ -111,7 +111,7 @@ def test_scratch_memory_is_that_of_the_stream() -> None:
 
 
 def test_hyb_has_no_plan() -> None:
-    """A hybrid matrix adds two products, which no launch shows."""
+    """A HYB matrix adds two products outside of kernels."""
     matrix = arrow().to(HYB)
     for _ in range(4):
         x = torch.randn(5000, device="cuda")
@@ -150,7 +150,7 @@ def test_operands_that_do_not_fit_take_the_ordinary_way() -> None:
         spmv(matrix, x.cpu())
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # By torch itself, at the first jvp.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # A warning of torch at the first jvp.
 def test_gradients_transforms_and_autocast() -> None:
     matrix = matrix_of(CSR)
     x = torch.randn(300, device="cuda")
@@ -170,7 +170,7 @@ def test_gradients_transforms_and_autocast() -> None:
 
 
 def test_values_as_operand() -> None:
-    """The operand is then in two places of the launch."""
+    """The operand is two arguments of the launch."""
     matrix = matrix_of(CSR)
     square = CSR(matrix.row_ptr, matrix.col, matrix.values, (300, 1800))
     for _ in range(4):

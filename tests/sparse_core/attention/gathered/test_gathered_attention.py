@@ -128,7 +128,7 @@ def test_a_key_listed_twice_counts_twice() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_sums_in_float32(dtype: torch.dtype) -> None:
-    """Also the gradient of a key that very many queries read."""
+    """Also check the gradient of a key that many queries read."""
     generator = torch.Generator().manual_seed(0)
     q = torch.randn(1, 1, 4000, 16, generator=generator).to(dtype)
     v = torch.randn(1, 1, 2, 16, generator=generator).to(dtype).requires_grad_()

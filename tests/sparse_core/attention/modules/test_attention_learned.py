@@ -1,4 +1,4 @@
-"""The learned gate: its scores, what it selects, what it is taught, and that it learns."""
+"""Tests of the learned gate: scores, selection, loss and training."""
 
 from __future__ import annotations
 
@@ -240,9 +240,9 @@ def test_gradients_reach_the_gate_alone() -> None:
 
 
 def structured_operands(seed: int) -> tuple[Tensor, Tensor]:
-    """Keys of a block share a direction, on either side of it and with a strength of the block's own.
+    """Keys of a block share a direction, with both signs and a strength per block.
 
-    Their means say nothing of it, but the queries look for it.
+    Means of blocks do not show it, but the queries depend on it.
     """
     generator = torch.Generator().manual_seed(seed)
     batch, heads, length, dim, size = 2, 2, 256, 16, 16

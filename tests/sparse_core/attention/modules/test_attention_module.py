@@ -111,7 +111,7 @@ def test_equals_dense(
 
 @pytest.mark.parametrize("sparse", [True, False])
 def test_ragged_self_attention(sparse: bool) -> None:
-    """Each sequence gets what it gets alone, whatever the padding holds, and gradients stay finite."""
+    """Sequences do not depend on each other or on the padding, and gradients are finite."""
     pattern = functools.partial(local_window, window=5, block_size=16) if sparse else None
     module = SparseAttention(32, 2, pattern, dtype=torch.float64)
     lengths = torch.tensor([50, 17, 0])
@@ -141,7 +141,7 @@ def test_equals_torch_multihead(bias: bool, training: bool) -> None:
     module.set_pattern(None)
     torch.testing.assert_close(module(x), expected, rtol=1e-5, atol=1e-6)
     with torch.no_grad():
-        module.q.weight.zero_()  # a copy: torch's module does not change
+        module.q.weight.zero_()  # a copy
     assert torch.equal(multihead(x, x, x, need_weights=False)[0], expected)
 
 
@@ -199,7 +199,7 @@ def test_gradients_reach_every_parameter(pattern: Any) -> None:
     module = SparseAttention(64, 4, pattern, key_heads=2)
     x = random_rows(2, 50, 64).float().requires_grad_()
     module(x).square().sum().backward()
-    # A bias of the keys shifts all scores of a query alike, which the softmax does not see.
+    # A bias of the keys shifts all scores of a query equally and does not change the softmax.
     for name, parameter in module.named_parameters():
         assert parameter.grad is not None
         assert name == "k.bias" or bool((parameter.grad != 0).any()), name
@@ -417,7 +417,9 @@ def test_bad_inputs() -> None:
         module.gate_loss(x, memory)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's own, after a break
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor"
+)  # a warning of torch after a graph break
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -442,11 +444,11 @@ def test_compiles(pattern: Any) -> None:
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize("kind", ["window", "top_k", "learned"])
 def test_gpu_equals_reference(cuda: torch.device, kind: str, ragged: bool, key_heads: int) -> None:
-    """bfloat16: what the device runs by itself against plain torch, forward and backward."""
+    """In bfloat16, compare the default implementation with plain torch, forward and backward."""
     torch.manual_seed(0)
     length, dim = 1000, 256
     pattern: Any = {
-        "window": local_window(length, 100, 64),  # moved to the device by the module
+        "window": local_window(length, 100, 64),  # The module moves it to the device.
         "top_k": TopKBlocks(0.25),
         "learned": LearnedBlocks(4, 64, 0.25, key_heads=key_heads),
     }[kind]

@@ -1,4 +1,4 @@
-"""In the place of torch's MultiheadAttention: the same call, the same numbers."""
+"""Tests of the replacement for torch's MultiheadAttention."""
 
 from __future__ import annotations
 

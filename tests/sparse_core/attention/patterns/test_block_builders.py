@@ -31,7 +31,7 @@ def difference(length: int, key_length: int | None) -> np.ndarray:
 
 
 def check(pattern: BlockPattern, expected: np.ndarray) -> None:
-    """The pattern is the dense mask's, in its one form."""
+    """Check that the pattern equals that of the dense mask."""
     assert np.array_equal(pattern.validate().to_token_mask().numpy(), expected)
     assert pattern == from_token_mask(torch.from_numpy(expected), pattern.block_size)
 
@@ -157,7 +157,7 @@ def test_long_patterns_stay_small(
     pattern = build(length)
     assert len(pattern.token_masks) <= masks
     assert pattern.blocks <= blocks * pattern.block_rows
-    # The first and the last queries by the rules, far from any other length.
+    # Check the first and the last queries by the rules.
     head, row, column = pattern.coordinates()
     assert int(head.max()) == 0
     assert {0, pattern.block_rows - 1} <= set(row.tolist())

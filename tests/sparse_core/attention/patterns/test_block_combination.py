@@ -87,7 +87,7 @@ def test_causal_shares_one_mask() -> None:
     causal = full(64 * 20).causal()
     assert len(causal.token_masks) == 1
     assert causal.blocks == 20 * 21 // 2
-    # The first queries are left with nothing when there are fewer keys.
+    # With fewer keys, the first queries have no pairs.
     fewer = full(100, 16, key_length=30).causal()
     assert not fewer.to_token_mask()[:70].any()
     assert fewer.to_token_mask()[70, 0]

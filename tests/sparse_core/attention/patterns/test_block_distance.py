@@ -51,7 +51,7 @@ def test_pairs_within_the_radius(
 
 
 def test_the_boundary_is_included() -> None:
-    # A grid of whole numbers: distances of exactly the radius are everywhere, in boxes and in tokens.
+    # On an integer grid, many distances equal the radius, of boxes and of tokens.
     grid = np.stack(np.meshgrid(*[np.arange(6.0)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
     for radius in (0.0, 1.0, 2.0, 3.0, 5.0):
         pattern = from_distance(torch.from_numpy(grid).float(), radius=radius, block_size=16)

@@ -111,7 +111,7 @@ def test_assembling_sorts_cuts_and_drops() -> None:
         torch.tensor([0, 1, 1]),
         torch.cat([ones, beyond]),
     ).validate()
-    # All of the corner is there; row 5 is not in the last block row; the third is cut after 4 keys.
+    # The corner block is full; row 5 lies outside; the third block is cut after 4 keys.
     assert pattern.columns.tolist() == [1, 1]
     assert pattern.partial.tolist() == [0, -1]
     expected = torch.zeros(20, 20, dtype=torch.bool)
@@ -123,7 +123,7 @@ def test_assembling_sorts_cuts_and_drops() -> None:
 @given(count=st.integers(1, 40), kinds=st.integers(1, 5), seed=st.integers(0, 999))
 def test_equal_masks_share_a_number(count: int, kinds: int, seed: int) -> None:
     numbers = np.random.default_rng(seed)
-    # The kinds differ by few positions, which is where a fingerprint could fail.
+    # The masks differ in few positions, so that weak fingerprints would collide.
     stock = np.zeros((kinds, 256), dtype=bool)
     stock[np.arange(kinds), numbers.permutation(256)[:kinds]] = True
     chosen = numbers.integers(kinds, size=count)
@@ -172,7 +172,7 @@ def test_copies_make_their_own_plans() -> None:
     pattern.plans["order"] = object()
     turned = pattern.transposed()
     assert pattern.density > 0
-    # What is worked out again does not travel.
+    # Copies do not hold plans.
     assert pickle.dumps(pattern) == content
     for copied in (pickle.loads(pickle.dumps(pattern)), copy.deepcopy(pattern)):
         assert copied == pattern

@@ -62,7 +62,7 @@ class Model(nn.Module):
         hidden = self.content(x) + self.place.repeat_interleave(SIZE, 0)
         for layer in self.layers[:-1]:
             hidden = hidden + layer(hidden)
-        # Only what attention brings can tell.
+        # Only attention can bring the answer.
         return self.head(self.layers[-1](hidden))
 
 
@@ -101,7 +101,7 @@ def accuracy(model: Model) -> float:
 
 @pytest.mark.parametrize("measure", ["score", pytest.param("weight", marks=pytest.mark.slow)])
 def test_a_quarter_of_the_blocks_keeps_the_accuracy(measure: Any) -> None:
-    """And has the blocks that the task is about, whichever heads use them."""
+    """The pattern also has the blocks that the task needs, in any head."""
     torch.manual_seed(0)
     dense = Model()
     pruned = copy.deepcopy(dense)
@@ -115,7 +115,7 @@ def test_a_quarter_of_the_blocks_keeps_the_accuracy(measure: Any) -> None:
     assert bool(pattern.to_block_mask().any(dim=0)[torch.arange(BLOCKS), Model.sources].all())
     assert accuracy(dense) > 0.97
     assert accuracy(pruned) >= accuracy(dense) - 0.005
-    # Other blocks do not do.
+    # Other blocks are not sufficient.
     pruned.layers[0].pattern = local_window(LENGTH, 0, SIZE)
     assert accuracy(pruned) < 0.6
 
@@ -136,7 +136,7 @@ def test_layers_follow_the_schedule() -> None:
     assert reports[0].layers[2].density == 1.0
     assert [layer.pattern.block_density for layer in model.layers] == [0.5, 0.25, 0.75]
     first = reports[0].layers[0]
-    # From dense, what changes is what goes.
+    # From a dense pattern, all changes are removals.
     assert first.changed == pytest.approx(1 - first.density)
     assert pruner.report is reports[-1]
     lines = str(reports[0]).splitlines()
@@ -146,7 +146,7 @@ def test_layers_follow_the_schedule() -> None:
 
 
 def test_measures_what_the_function_does() -> None:
-    """Also where the layer gives lse; nothing is measured without gradients."""
+    """Also measure layers that return lse; measure nothing without gradients."""
     torch.manual_seed(0)
     pattern = local_window(LENGTH, 40, SIZE)
     model = Model(pattern=pattern, with_lse=True)

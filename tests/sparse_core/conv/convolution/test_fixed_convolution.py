@@ -100,7 +100,7 @@ def test_rows_of_the_residual_and_of_the_output_are_named() -> None:
         out_rows=out_rows,
     )  # fmt: skip
     assert found is out
-    # The third row is not to be written, the last is behind the count.
+    # The third row is not written; the last lies beyond the count.
     assert out[:, 1].tolist() == [4, 7, 7, 7, 7, 11, 7, 7, 17]
 
 

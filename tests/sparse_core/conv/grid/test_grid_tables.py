@@ -73,7 +73,7 @@ def test_tables_are_those_of_coordinates(
 def test_tables_of_every_cell(
     shape: tuple[int, ...], sizes: tuple[tuple[int, ...], ...], random_cells: RandomCells
 ) -> None:
-    """A table of all outputs holds the columns of the active ones; the others read nothing."""
+    """Check that a table of all outputs holds the columns of active ones, and -1 elsewhere."""
     coordinates = random_cells(shape, density=0.1)
     fine = grid_of(coordinates, shape, 1000)
     coarse = pyramid(fine.words[:, 0].contiguous(), shape, 2, [1000, 1000], [GridLevel(*sizes)])[1]

@@ -1,4 +1,4 @@
-"""The choice of a format: what it decides, why, and that following it keeps the matrix."""
+"""Tests of the choice of a format."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_even_rows_are_sliced_on_cuda(matrix: CSR) -> None:
     assert (choice.format, choice.options) == (SlicedELL, {"slice_height": 32})
     longest = int(matrix.row_lengths().max())
     assert f"to {longest} entries" in choice.reason
-    # Many columns go through CSR, whatever the rows are like.
+    # Products with many columns use CSR for any rows.
     assert on_cuda(matrix, "spmm").format is CSR
 
 

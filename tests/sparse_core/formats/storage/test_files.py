@@ -98,7 +98,7 @@ MARKET = {
 }
 
 
-#: What scipy's reader refuses or misreads, and what it must mean.
+#: Files that scipy refuses or misreads, and their meaning.
 UNUSUAL = {
     "fortran": (
         "coordinate real general\n2 2 3\n1 1 4.0D+02\n1 2 -1.5d-1\n2 2 +3",
@@ -280,7 +280,7 @@ def sound_files(folder: Path) -> list[Path]:
 
 
 def attack(folder: Path, count: int) -> None:
-    """Read mutations: the documented error, or a matrix with which everything can be done."""
+    """Check that a mutated file gives the documented error or a usable matrix."""
     for seed, file in enumerate(sound_files(folder)):
         sound, path = file.read_bytes(), folder / f"mutated{''.join(file.suffixes)}"
         pairs = [(sound, bytes)]

@@ -110,7 +110,7 @@ def test_constraints_exclude_known_vectors() -> None:
     assert rest.converged
     np.testing.assert_allclose(rest.values.numpy(), expected[2:4], atol=1e-8)
     assert float((first.vectors.mT @ rest.vectors).abs().max()) < 1e-8
-    # Also where the dense problem is solved instead.
+    # Also if a dense problem is solved instead.
     few = lobpcg(matrix, random(40, 9, seed=2), constraints=first.vectors)
     np.testing.assert_allclose(few.values.numpy(), expected[2:11], atol=1e-8)
 
@@ -172,7 +172,7 @@ def test_operands_that_do_not_match(
 @pytest.mark.parametrize("of_a", [-996, -600, 0, 600, 800])
 @pytest.mark.parametrize("of_b", [-400, 0, 400])
 def test_matrices_and_starts_of_any_size(of_a: int, of_b: int) -> None:
-    """Powers of two change no bit: the pairs are those of the problem of usual size."""
+    """Powers of two change no bit of the eigenpairs."""
     dense = generators.poisson_2d(5).to_dense().double()
     start, weights = random(25, 3, seed=0), torch.diag(torch.linspace(1, 2, 25, dtype=torch.float64))
     options: dict[str, Any] = {"largest": False, "max_iterations": 60}

@@ -1,4 +1,4 @@
-"""MINRES where conjugate gradients cannot go, against scipy's and against dense least squares."""
+"""Compare MINRES with scipy's and with dense least squares."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _pairs(norms: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ..
 
 
 def test_a_pure_neumann_problem_is_not_blown_up() -> None:
-    """Unnoticed, the constant grows without bound in the solution (here to 1e16)."""
+    """Without a check the constant in the solution grows without bound (here to 1e16)."""
     size = 300
     line = shifted_line(size, 0.0).tolil()
     line[0, 0] = line[-1, -1] = 1

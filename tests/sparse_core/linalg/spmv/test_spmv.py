@@ -132,7 +132,7 @@ def test_gradients_equal_finite_differences(name: str, transpose: bool, impl: An
     def product(values: Tensor, x: Tensor) -> Tensor:
         return spmv(matrix.with_values(values), x, transpose=transpose, impl=impl)
 
-    # Padding does not change the product, so its gradient is zero both ways.
+    # Padding does not change the product, so both gradients are zero.
     assert torch.autograd.gradcheck(product, (values, x), fast_mode=name != "CSR")
 
 
@@ -182,7 +182,7 @@ def test_transpose_is_planned_once_for_a_structure() -> None:
     assert matrix.transpose_order() is other.transpose_order()
     assert transposed(matrix) is transposed(matrix)
     assert torch.equal(transposed(other).to_dense(), 2 * DENSE.T)
-    # Plans of the transpose live on it, whatever the values.
+    # Plans of the transpose do not depend on the values.
     assert transposed(other)._structure_cache is transposed(matrix)._structure_cache
     matrix.values.mul_(3)
     assert torch.equal(transposed(matrix).to_dense(), 3 * DENSE.T)

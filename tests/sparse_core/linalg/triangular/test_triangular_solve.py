@@ -197,7 +197,7 @@ def test_levels_of_a_grid_and_of_a_long_chain() -> None:
     levels = level_schedule(pattern.row_ptr, pattern.col)
     sizes = torch.tensor(levels.bounds).diff().tolist()
     assert sizes == [1, 2, 3, 4, 5, 4, 3, 2, 1]
-    # Far deeper than what is peeled level by level.
+    # Deeper than the limit of level-by-level peeling.
     rows = 5000
     ptr = torch.cat([torch.zeros(1), torch.arange(rows)]).long()
     chain = level_schedule(ptr, torch.arange(rows - 1))

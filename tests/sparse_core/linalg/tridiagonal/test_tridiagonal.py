@@ -157,7 +157,7 @@ def test_zero_pivots(impl: Any) -> None:
 
 
 def test_only_the_vendor_exchanges_rows() -> None:
-    """[[0, 1], [1, 0]] is regular, but has no pivot without an exchange."""
+    """[[0, 1], [1, 0]] is regular but needs a row exchange."""
     one, zero = torch.ones(2), torch.zeros(2)
     b = torch.tensor([3.0, 5.0])
     assert tridiagonal_solve(one, zero, one, b, impl="vendor").tolist() == [5.0, 3.0]
@@ -167,7 +167,7 @@ def test_only_the_vendor_exchanges_rows() -> None:
 
 @every_implementation
 def test_long_positive_definite_system(impl: Any) -> None:
-    """Not dominant by a margin: the discrete Laplacian, whose solution is a parabola."""
+    """The discrete Laplacian, not strictly dominant, with a parabola as solution."""
     size = 1000
     off = -torch.ones(size, dtype=torch.float64)
     x = tridiagonal_solve(off, -2 * off, off, torch.ones(size, dtype=torch.float64), impl=impl)

@@ -1,4 +1,4 @@
-"""What C++ plans is what arrays plan, number by number."""
+"""Compare plans made in C++ with those made by array operations."""
 
 from __future__ import annotations
 

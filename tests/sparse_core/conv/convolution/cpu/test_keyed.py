@@ -15,13 +15,13 @@ from sparse_core.conv.convolution.cpu.levels import direct_level, strided_level
 from sparse_core.conv.convolution.cpu.tiles import TILE_MARGINS, TILE_SHAPES, keyed_tile_plan, tile_plan
 from sparse_core.conv.coordinates.common import linear_keys
 
-#: As many cells as there are keys for; nobody could have a map of them.
+#: As many cells as keys can number, too many for a map.
 ENDLESS = (1 << 18, 1 << 18)
 SHAPE, FRAMES = (53, 62), 2
 
 
 def some_cells(share: float, seed: int) -> Tensor:
-    """Away from borders, which a grid without end has not."""
+    """Return cells away from borders."""
     active = torch.rand((FRAMES, *SHAPE), generator=torch.Generator().manual_seed(seed)) < share
     active[:, :8], active[:, -8:], active[:, :, :8], active[:, :, -8:] = False, False, False, False
     return active.nonzero()
