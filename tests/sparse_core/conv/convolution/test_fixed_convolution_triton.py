@@ -134,7 +134,7 @@ def test_auto_on_cuda_is_triton_except_for_float64(cuda: torch.device, random_sp
     assert torch.equal(single, wanted)
     assert double.dtype == torch.float64
     torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-4)
-    with pytest.raises(ImplementationError, match="takes features and weight of one type"):
+    with pytest.raises(ImplementationError, match="features and weight of one type"):
         sparse_convolution(moved.features, weight, neighbours, impl="triton")
 
 

@@ -184,9 +184,9 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for size in (0, 7, 300, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
-        refused(path, build(), "damaged or no safetensors file")
+        refused(path, build(), "damaged, or not a safetensors file")
     path.write_bytes(b"\x00" * 64)
-    refused(path, build(), "damaged or no safetensors file")
+    refused(path, build(), "damaged, or not a safetensors file")
     save_file({"weight": torch.zeros(3)}, path)
     refused(path, build(), "format is None, not 'sparsight-compressed'")
     with pytest.raises(FileNotFoundError, match="no such file"):
