@@ -83,6 +83,8 @@ def run_command(program: str, options: Any, errors: tuple[type[Exception], ...])
         The exit status: that of the command; 1 if the reader of the output has ended, 2 after an error, 130
         or 143 after a signal.
     """
+    if options.command != "completion":
+        vars(options).pop("parser", None)  # Cannot be pickled for worker processes.
     try:
         status = int(options.run(options))
         sys.stdout.flush()  # Flush here, so that a full disk is reported as a command error.
