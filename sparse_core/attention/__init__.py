@@ -1,4 +1,4 @@
-"""Block-sparse attention: which queries attend to which keys, and attention that computes only that."""
+"""Block-sparse attention: patterns of blocks, and attention that computes only the blocks of a pattern."""
 
 from sparse_core.attention.api import sparse_attention
 from sparse_core.attention.gathered import gathered_attention

@@ -26,15 +26,15 @@ from sparse_core.kernels.op import Implementation, Op, by_torch, by_triton
 
 def _runs_kernels(kind: str, dtype: torch.dtype, scored: bool, plain: bool, pairs: int) -> str | None:
     if scored:
-        return "has no score_mod: take 'auto', 'vendor' or 'reference'"
-    return None if dtype in KERNEL_TYPES else f"takes float16, bfloat16 and float32, not {dtype}"
+        return "does not support score_mod: use 'auto', 'vendor' or 'reference'"
+    return None if dtype in KERNEL_TYPES else f"supports float16, bfloat16 and float32, not {dtype}"
 
 
 def _runs_flex(kind: str, dtype: torch.dtype, scored: bool, plain: bool, pairs: int) -> str | None:
     if not plain:
-        return "has neither dropout nor lengths: take 'auto' or 'reference', or one call a sequence"
+        return "supports neither dropout nor lengths: use 'auto' or 'reference', or call it per sequence"
     if kind == "cuda" and dtype == torch.float64:
-        return "has no float64 on a GPU: take 'reference'"
+        return "does not support float64 on a GPU: use 'reference'"
     return None if kind in ("cpu", "cuda") else f"needs CUDA or CPU tensors, got {kind}"
 
 
@@ -42,20 +42,21 @@ def _runs_tiles(kind: str, dtype: torch.dtype, scored: bool, plain: bool, pairs:
     if kind != "cpu":
         return f"needs CPU tensors, got {kind}"
     if scored or not plain:
-        return "has no score_mod, dropout or lengths: take 'auto' or 'reference'"
-    return None if pairs <= _PAIRS else f"holds the masks of up to {_PAIRS} pairs, the blocks have {pairs}"
+        return "supports no score_mod, dropout or lengths: use 'auto' or 'reference'"
+    if pairs > _MAX_MASK_PAIRS:
+        return f"supports blocks of up to {_MAX_MASK_PAIRS} pairs of tokens, not {pairs}: use 'reference'"
+    return None
 
 
-#: Pairs of stored blocks whose masks are held token by token, which takes up to a byte each.
-_PAIRS = 1 << 28
+#: Largest number of query-key pairs in stored blocks; a mask takes up to one byte per pair.
+_MAX_MASK_PAIRS = 1 << 28
 _KERNELS: Implementation[torch.dtype, bool, bool, int] = by_triton(
     needs="16 bits or float32; no score_mod; forward by cuda where that runs",
     supports=_runs_kernels,
     module=f"{__package__}.gpu.attention",
 )
-#: The case: the type of the operands, whether a function changes the scores, whether there is neither dropout
-#: nor a length of a sequence, and the pairs of stored blocks. The CUDA kernel checks the rest when its lists
-#: are made.
+#: The case: dtype of the operands, True with a score_mod, True without dropout and lengths, and the number of
+#: query-key pairs in stored blocks. The CUDA kernel checks the rest when it makes its lists.
 SPARSE_ATTENTION: Op[torch.dtype, bool, bool, int] = Op(
     "sparse_attention",
     __package__,
@@ -125,41 +126,44 @@ def sparse_attention(
     impl: AttentionImpl = "auto",
     return_lse: bool = False,
 ) -> Tensor | AttentionResult:
-    """``softmax(scale * q @ k.T) @ v`` over the keys that ``pattern`` allows; nothing else is computed.
+    """Return ``softmax(scale * q @ k.T) @ v`` over the keys that ``pattern`` allows.
 
-    A query without keys gives zeros, without a gradient. Results repeat to the bit.
+    Only the blocks of the pattern are computed. A query without keys returns zeros and has no gradient.
+    Results are bitwise reproducible.
 
     Args:
-        q: (batch, heads, query_length, dim) floating; dim from 1 to 256. Multiples of 8 from 16 on need no
-            copies with zeros behind.
+        q: (batch, heads, query_length, dim) floating; dim from 1 to 256. A dim that is not a multiple of 8,
+            or is below 16, costs a zero-padded copy of the operands.
         k: (batch, key_heads, key_length, dim); each key head serves heads / key_heads neighbouring heads.
-        v: as k.
-        pattern: for these lengths, with one head for all, as many as q, or one for each head of each sequence
-            of the batch (:func:`per_sequence`).
+        v: like k.
+        pattern: for these lengths. It has one head for all, as many heads as q, or one for each head of
+            each sequence of the batch (:func:`per_sequence`).
         scale: of the scores; 1 / sqrt(dim) by default.
-        dropout_p: share of the weights that is dropped, in [0, 1); the others grow by 1 / (1 - dropout_p).
-        seed: of the dropout, from 0 to 2^63 - 1; by default drawn from torch's generator. The choice depends
-            on seed, batch entry, head, query and key alone, see :mod:`sparse_core.attention.dropout`.
+        dropout_p: probability of dropping a weight, in [0, 1). The others are scaled by 1 / (1 - dropout_p).
+        seed: of the dropout, from 0 to 2^63 - 1; by default drawn from torch's generator. The dropout mask
+            depends only on seed, batch entry, head, query and key (:mod:`sparse_core.attention.dropout`).
         query_lengths, key_lengths: (batch,) int32 or int64, true lengths of sequences padded at the end.
-            Sequences behind each other in one, without padding, are a pattern: :func:`documents`.
+            For packed sequences without padding use the pattern :func:`documents`.
         score_mod: changes the scaled scores before the softmax: :func:`alibi`, :func:`relative_positions`,
-            :func:`soft_cap` or a function of yours (:mod:`sparse_core.attention.scores`). ``"auto"`` takes
-            FlexAttention for it on a GPU, where neither dropout nor lengths are given, else plain torch.
-        impl: ``"triton"`` for kernels on a GPU in float16, bfloat16 and float32. ``"auto"`` takes these
-            there, but forward a CUDA kernel where that takes the operands; ``"cuda"`` insists on it: Hopper,
-            16 bits, blocks of 64 or 128, dim 64 or 128, neither dropout nor lengths of sequences.
-            ``"cpu"`` gathers the keys of tiles of queries, on a CPU, where ``"auto"`` takes it without
-            score_mod, dropout and lengths. ``"vendor"`` is torch's FlexAttention, ``"reference"`` plain torch
-            on any device.
-        return_lse: also return the logarithm of the sum of exponentials.
+            :func:`soft_cap` or your own function (:mod:`sparse_core.attention.scores`). On a GPU ``"auto"``
+            then runs FlexAttention; with dropout or lengths it runs plain torch.
+        impl: ``"auto"`` chooses by device and operands; any other name runs that implementation or raises.
+
+            - ``"cuda"``: CUDA forward kernel for Hopper; 16 bits, blocks of 64 or 128, dim 64 or 128,
+              neither dropout nor lengths. On a GPU ``"auto"`` takes it where it supports the operands.
+            - ``"triton"``: GPU kernels for float16, bfloat16 and float32.
+            - ``"cpu"``: gathers the keys of tiles of queries; no score_mod, dropout or lengths.
+            - ``"vendor"``: torch's FlexAttention.
+            - ``"reference"``: plain torch on any device.
+        return_lse: also return the log-sum-exp of the scores.
 
     Returns:
         (batch, heads, query_length, dim) like q; with ``return_lse`` an :class:`AttentionResult`.
 
     Raises:
-        TypeError: dtypes do not fit, or ``pattern`` is none.
-        ValueError: shapes, lengths, devices or options do not fit.
-        ImplementationError: a named ``impl`` cannot run here.
+        TypeError: dtypes do not match, or ``pattern`` is not a BlockPattern.
+        ValueError: shapes, lengths, devices or options do not match.
+        ImplementationError: the named ``impl`` cannot run these operands.
     """
     options: dict[str, Any] = {
         "scale": scale,
@@ -171,14 +175,17 @@ def sparse_attention(
         "impl": impl,
         "return_lse": return_lse,
     }
-    given = seed is not None or query_lengths is not None or key_lengths is not None or score_mod is not None
-    if not (given or dropout_p or return_lse) and impl == "auto" and not torch.compiler.is_compiling():
-        return attend_by_plan(q, k, v, pattern, scale, lambda: _whole(q, k, v, pattern, **options).out)
-    result = _whole(q, k, v, pattern, **options)
+    has_options = (
+        seed is not None or query_lengths is not None or key_lengths is not None or score_mod is not None
+    )
+    defaults = not (has_options or dropout_p or return_lse) and impl == "auto"
+    if defaults and q.is_cuda and not torch.compiler.is_compiling():
+        return attend_by_plan(q, k, v, pattern, scale, lambda: _attend(q, k, v, pattern, **options).out)
+    result = _attend(q, k, v, pattern, **options)
     return result if return_lse else result.out
 
 
-def _whole(
+def _attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -189,15 +196,16 @@ def _whole(
     return_lse: bool,
     **given: Any,
 ) -> AttentionResult:
-    """Check the operands and options, choose an implementation, and run it."""
+    """Check the operands and options, choose an implementation and run it."""
     separate = q.ndim == 4 and isinstance(pattern, BlockPattern) and q.shape[0] > 1
     separate = separate and pattern.heads == q.shape[0] * q.shape[1]
     batch, heads, dim = q.shape[0], q.shape[1:2], q.shape[-1]
     if separate:
-        # Sequences with a pattern each stand beside each other like heads.
+        # Treat the sequences as heads of one batch entry, so that each has its own pattern.
         if any(given[name] is not None for name in ("score_mod", "query_lengths", "key_lengths")):
             raise ValueError(
-                "patterns for each sequence go with neither score_mod nor lengths: cut them to the lengths"
+                "patterns per sequence support neither score_mod nor lengths: build each pattern for the"
+                " length of its sequence"
             )
         q, k, v = (tensor.flatten(0, 1)[None] for tensor in (q, k, v))
     q, k, v = padded_dims(q, k, v)
@@ -205,9 +213,9 @@ def _whole(
     options = AttentionOptions(default_scale(scale, dim), impl=impl, wants_lse=return_lse, **given)
     options = check_options(options, pattern, shape, q.device)
     scored, pairs = options.score_mod is not None, pattern.blocks * pattern.block_size**2
-    name = _chosen(impl, q.device, q.dtype, scored, options.plain, pairs)
+    name = _choose(impl, q.device, q.dtype, scored, options.plain, pairs)
     if torch.compiler.is_compiling() and name in ("triton", "cuda"):
-        # An operator, which torch.compile keeps whole.
+        # torch.compile keeps an operator as one node.
         from sparse_core.attention.gpu.operators import attend
     else:
         attend = SPARSE_ATTENTION.load(name).attend
@@ -220,10 +228,10 @@ def _whole(
 
 
 @torch.compiler.assume_constant_result
-def _chosen(
+def _choose(
     impl: AttentionImpl, device: torch.device, dtype: torch.dtype, scored: bool, plain: bool, pairs: int
 ) -> str:
-    """The name of the implementation that runs; loads it, so that ``torch.compile`` traces no import."""
+    """Return the name of the implementation; load it now, because torch.compile cannot trace imports."""
     name = SPARSE_ATTENTION.choose(impl, device, dtype, scored, plain, pairs)
     SPARSE_ATTENTION.load(name)
     return name

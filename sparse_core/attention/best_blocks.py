@@ -1,4 +1,4 @@
-"""The blocks with the best scores, as a pattern."""
+"""Patterns of the blocks with the best scores."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from sparse_core.attention.patterns.pattern import BlockPattern
 
 @torch.no_grad()
 def best_blocks(scores: Tensor, grid: BlockGrid, keep: float, *, causal: bool = False) -> BlockPattern:
-    """For each block row the ``round(keep * blocks)`` blocks with the best scores.
+    """Keep the ``round(keep * blocks)`` best-scored blocks of each block row.
 
-    Of equal scores the lower column is kept; NaN is the lowest score. Nothing waits for the device, except
-    the first causal call for new lengths.
+    Ties keep the lower column; NaN is the lowest score. Only the first causal call for new lengths waits for
+    the device.
 
     Args:
         scores: (heads, block rows, block columns) floating.
         grid: heads, lengths and block size of the pattern.
         keep: share of the blocks that a row keeps, in (0, 1]; at least one block.
-        causal: drop keys after the query. The share is then that of the blocks which the row may see, and
-            those on the diagonal are always among the kept.
+        causal: drop keys after the query. ``keep`` is then a share of the visible blocks, and those on the
+            diagonal are always kept.
     """
-    # A radix sort would tell -0.0 from 0.0.
+    # Add 0.0, because a radix sort separates -0.0 from 0.0.
     scores = scores.nan_to_num(nan=torch.finfo(scores.dtype).min) + 0.0
     if causal:
         visible = visible_blocks(grid, causal, scores.device)
@@ -43,9 +43,9 @@ def best_blocks(scores: Tensor, grid: BlockGrid, keep: float, *, causal: bool = 
         row_ptr, lengths = rows.row_ptr, rows.lengths
     else:
         count = min(grid.columns, max(1, round(keep * grid.columns)))
-        # What is made while a graph is captured has its numbers in that graph only.
+        # Tensors made during graph capture are filled only when the graph runs, so they are not cached.
         capturing = scores.is_cuda and torch.cuda.is_current_stream_capturing()
-        common = (_equal_rows if capturing else _kept_equal_rows)(grid, count, scores.device)
+        common = (_equal_rows if capturing else _cached_equal_rows)(grid, count, scores.device)
         best = torch.sort(scores, dim=2, descending=True, stable=True).indices[:, :, :count]
         columns = torch.sort(best, dim=2).values.flatten()
         row_ptr, partial, masks, lengths = common
@@ -55,7 +55,7 @@ def best_blocks(scores: Tensor, grid: BlockGrid, keep: float, *, causal: bool = 
 
 
 def blocks_seen(grid: BlockGrid, causal: bool, device: torch.device) -> Tensor:
-    """(block rows, block columns) bool: whether a query of the row may attend to a key of the column."""
+    """Return (block rows, block columns) bool: True if a query of the row may see a key of the column."""
     column = torch.arange(0, grid.key_length, grid.block_size, device=device)
     if not causal:
         return torch.ones((grid.rows, len(column)), dtype=torch.bool, device=device)
@@ -65,33 +65,33 @@ def blocks_seen(grid: BlockGrid, causal: bool, device: torch.device) -> Tensor:
 
 
 class VisibleBlocks(NamedTuple):
-    """What blocks a grid has before any is chosen."""
+    """Blocks of a grid before any is chosen."""
 
-    seen: Tensor  # (block rows, block columns) bool, may be kept
-    crossed: Tensor  # (block rows, block columns) bool, on the diagonal: must be kept
+    seen: Tensor  # (block rows, block columns) bool, True if a row may keep it
+    crossed: Tensor  # (block rows, block columns) bool, True on the diagonal, which is always kept
     partial: Tensor  # (block rows, block columns) int32, mask of each block
     masks: Tensor  # (masks, block_size, block_size) bool
 
 
 @lru_cache(maxsize=64)
 def visible_blocks(grid: BlockGrid, causal: bool, device: torch.device) -> VisibleBlocks:
-    """The blocks of a grid; made once for its lengths."""
-    # Tensors made in inference mode could not be used in training later.
+    """Return the blocks of a grid, cached."""
+    # Tensors made in inference mode cannot take part in autograd later.
     with torch.inference_mode(False):
-        everything = full(grid.query_length, grid.block_size, key_length=grid.key_length, device=device)
-        everything = everything.causal() if causal else everything
+        all_blocks = full(grid.query_length, grid.block_size, key_length=grid.key_length, device=device)
+        all_blocks = all_blocks.causal() if causal else all_blocks
         partial = torch.full((grid.rows, grid.columns), FULL, dtype=torch.int32, device=device)
-        partial[everything.coordinates()[1:]] = everything.partial
-        return VisibleBlocks(everything.to_block_mask(), partial != FULL, partial, everything.token_masks)
+        partial[all_blocks.coordinates()[1:]] = all_blocks.partial
+        return VisibleBlocks(all_blocks.to_block_mask(), partial != FULL, partial, all_blocks.token_masks)
 
 
 class _CausalRows(NamedTuple):
-    """What is known of the rows before the scores are."""
+    """Sizes of the rows of a causal pattern, which do not depend on the scores."""
 
     row_ptr: Tensor  # (heads, block rows + 1) int32
     kept: Tensor  # (block rows,) int64, blocks that a row keeps
-    widest: int  # the largest of these
-    entry: Tensor  # (blocks,) int64 place among (heads, block rows, widest)
+    widest: int  # the largest of ``kept``
+    entry: Tensor  # (blocks,) int64 position in (heads, block rows, widest)
     row: Tensor  # (blocks,) int64
     lengths: Tensor  # (heads * block rows,) int64 on the CPU
 
@@ -101,8 +101,8 @@ def _causal_rows(grid: BlockGrid, keep: float, device: torch.device) -> _CausalR
     with torch.inference_mode(False):
         visible = visible_blocks(grid, True, device)
         seen = visible.seen.sum(dim=1)
-        wanted = (keep * seen.double()).round().long().clamp(min=1)
-        count = wanted.maximum(visible.crossed.sum(dim=1)).minimum(seen)
+        blocks_per_row = (keep * seen.double()).round().long().clamp(min=1)
+        count = blocks_per_row.maximum(visible.crossed.sum(dim=1)).minimum(seen)
         widest = int(count.max())
         kept = torch.arange(widest, device=device) < count[:, None]
         entry = kept.expand(grid.heads, -1, -1).flatten().nonzero()[:, 0]
@@ -113,14 +113,14 @@ def _causal_rows(grid: BlockGrid, keep: float, device: torch.device) -> _CausalR
 
 
 def row_offsets(lengths: Tensor, grid: BlockGrid) -> Tensor:
-    """(heads, block rows + 1) int32 ``row_ptr`` of rows of (heads * block rows,) blocks."""
+    """Return ``row_ptr`` (heads, block rows + 1) int32 for rows of (heads * block rows,) blocks."""
     ends = lengths.cumsum(0).reshape(grid.heads, grid.rows)
     starts = torch.cat([ends.new_zeros(1), ends[:-1, -1]])
     return torch.cat([starts[:, None], ends], dim=1).int()
 
 
 class _EqualRows(NamedTuple):
-    """What patterns have in common whose rows all have equally many full blocks."""
+    """Parts that patterns share whose rows all have equally many full blocks."""
 
     row_ptr: Tensor
     partial: Tensor
@@ -139,4 +139,4 @@ def _equal_rows(grid: BlockGrid, count: int, device: torch.device) -> _EqualRows
     )
 
 
-_kept_equal_rows = lru_cache(maxsize=64)(_equal_rows)
+_cached_equal_rows = lru_cache(maxsize=64)(_equal_rows)

@@ -1,9 +1,9 @@
-"""Block-sparse attention on a CPU: tiles of queries, and for each the keys that any of them attends to.
+"""Block-sparse attention on a CPU: gather the keys that a tile of queries attends to.
 
 A block of a scattered pattern, such as a radius in space, has many keys that none of its queries attends to.
-They are left out: the keys of a tile are gathered token by token, and tiles with about as many are one call
-of torch's ``scaled_dot_product_attention``, which holds no scores. That multiplies masked values by 0, which
-is NaN for values that are not finite: such operands and gradients go through products without masked pairs.
+They are skipped: keys are gathered token by token. Tiles with a similar number of keys share one call of
+torch's ``scaled_dot_product_attention``, which holds no scores. That function multiplies masked values by 0,
+which gives NaN for non-finite values, so non-finite operands and gradients take masked products instead.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from sparse_core.attention.operands import (
 )
 from sparse_core.attention.patterns.pattern import BlockPattern
 
-#: Queries of a tile, where a pattern has masks: few share more of their keys, many read each key less often.
+#: Queries of a tile if a pattern has masks: small tiles share more keys, large ones read keys less often.
 _TILE = 32
-#: Numbers of keys and values that are gathered at once, which a cache holds, and that are kept for backward.
+#: Gathered numbers per chunk, so that a cache holds them, and the most that are kept for the backward pass.
 _GATHERED, _KEPT = 1 << 18, 1 << 25
-#: Keys of a tile are rounded up to a multiple of this share of the power of two below, so that calls are few.
+#: The number of keys of a tile is rounded up to 1/8 of the power of two below, so that few calls are needed.
 _ROUNDING = 8
 #: Eight bytes of True.
 _ALL = 0x0101010101010101
@@ -44,23 +44,24 @@ _ALL = 0x0101010101010101
 def attend(
     q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, shape: AttentionShape, options: AttentionOptions
 ) -> AttentionResult:
-    """Compute the public function of operands and options that were checked.
+    """Compute attention for checked operands and options, in float32 (float64 for float64).
 
-    Arithmetic is in float32 (float64 for float64). ``lse`` takes another pass over the scores; it is NaN
-    unless the options want it.
+    ``lse`` takes another pass over the scores; it is NaN unless the options want it.
     """
     dtype, scale, wants_lse = arithmetic_dtype(q.dtype), options.scale, options.wants_lse
     with torch.autocast("cpu", enabled=False):
         if pattern.heads == 1:
-            parts = [_shared(q.to(dtype), k.to(dtype), v.to(dtype), _prepared(pattern, 0), scale, wants_lse)]
+            parts = [
+                _attend_heads(q.to(dtype), k.to(dtype), v.to(dtype), _plan_for(pattern, 0), scale, wants_lse)
+            ]
         else:
             of_heads = ((head, head // shape.group) for head in range(shape.heads))
             parts = [
-                _shared(
+                _attend_heads(
                     q[:, [head]].to(dtype),
                     k[:, [key_head]].to(dtype),
                     v[:, [key_head]].to(dtype),
-                    _prepared(pattern, head),
+                    _plan_for(pattern, head),
                     scale,
                     wants_lse,
                 )
@@ -73,7 +74,7 @@ def attend(
 
 
 class _Tiles(NamedTuple):
-    """Tiles with about as many keys.
+    """Tiles with a similar number of keys.
 
     Attributes:
         tile: (n,) int64.
@@ -87,13 +88,13 @@ class _Tiles(NamedTuple):
 
 
 class _TilePlan(NamedTuple):
-    """What one head of a pattern is prepared to once.
+    """Tiles of one head of a pattern.
 
     Attributes:
-        rows: queries of a tile.
-        tiles: that there are.
-        groups: of those with keys.
-        place: (tiles,) where each is among the joined groups; behind them all for those without keys.
+        rows: queries per tile.
+        tiles: number of all tiles.
+        groups: tiles with keys.
+        place: (tiles,) position in the concatenated groups; one past the end for tiles without keys.
     """
 
     rows: int
@@ -102,10 +103,10 @@ class _TilePlan(NamedTuple):
     place: Tensor
 
 
-def _shared(
+def _attend_heads(
     q: Tensor, k: Tensor, v: Tensor, plan: _TilePlan, scale: float, wants_lse: bool
 ) -> AttentionResult:
-    """Attention where all heads have one pattern."""
+    """Compute attention of heads that share one pattern."""
     batch, heads, length, dim = q.shape
     group = heads // k.shape[1]
     # Tokens first, so that a key is gathered for all heads at once.
@@ -137,18 +138,18 @@ def _shared(
             )
             outs.append(out)
             lses.append(lse)
-    # Tiles without keys; the sums of nothing are for gradients, which are zero.
-    nothing = sum(tensor[:, :0].sum() for tensor in by_token)
-    outs.append(q.new_zeros(1, leading, plan.rows, dim) + nothing)
-    out = _joined(outs, plan)[:, :length].reshape(batch, heads, length, dim)
+    # Output of tiles without keys. The empty sums connect it to the operands, with zero gradients.
+    zero = sum(tensor[:, :0].sum() for tensor in by_token)
+    outs.append(q.new_zeros(1, leading, plan.rows, dim) + zero)
+    out = _join_tiles(outs, plan)[:, :length].reshape(batch, heads, length, dim)
     if not wants_lse:
         return AttentionResult(out, out)
     lses.append(q.new_full((1, leading, plan.rows, 1), -math.inf))
-    return AttentionResult(out, _joined(lses, plan)[:, :length].reshape(batch, heads, length))
+    return AttentionResult(out, _join_tiles(lses, plan)[:, :length].reshape(batch, heads, length))
 
 
-def _joined(parts: list[Tensor], plan: _TilePlan) -> Tensor:
-    """(tiles, leading, rows, n) of all groups as (leading, tiles * rows, n)."""
+def _join_tiles(parts: list[Tensor], plan: _TilePlan) -> Tensor:
+    """Reorder (tiles, leading, rows, n) of all groups to (leading, tiles * rows, n)."""
     joined = torch.cat(parts)[None].flatten(2)
     leading, rows, last = parts[-1].shape[1:]
     ordered = take(joined, plan.place).reshape(plan.tiles, leading, rows, last)
@@ -165,33 +166,35 @@ def _attend(
     wants_lse: bool,
     guarded: int | None,
 ) -> tuple[Tensor, Tensor]:
-    """Out (n, leading, rows, dim) and lse (n, leading, rows, 1) of some tiles.
+    """Return out (n, leading, rows, dim) and lse (n, leading, rows, 1) of some tiles.
 
-    ``guarded``: None where all operands are finite, else the queries that there are.
+    ``guarded``: None if all operands are finite, else the number of queries.
     """
-    count, held = tiles.key.shape
+    count, width = tiles.key.shape
     leading, dim = keys.shape[2:]
     q = take(queries, tiles.tile).reshape(count, rows, leading, dim).transpose(1, 2)
     index = tiles.key.flatten()
-    k, v = (take(table, index).reshape(count, held, leading, dim).transpose(1, 2) for table in (keys, values))
+    k, v = (
+        take(table, index).reshape(count, width, leading, dim).transpose(1, 2) for table in (keys, values)
+    )
     if guarded is not None:
-        # Rows that fill up the last tile attend to nothing.
+        # Padding rows of the last tile attend to nothing.
         exists = tiles.tile[:, None] * rows + torch.arange(rows) < guarded
-        allowed = exists[:, None, :, None].expand(count, 1, rows, held)
+        allowed = exists[:, None, :, None].expand(count, 1, rows, width)
         allowed = allowed if tiles.allowed is None else allowed & tiles.allowed
         weights, total, lse = masked_softmax(masked_scores(q, k, allowed) * scale, allowed)
         return weighted_sum(weights, v, allowed) / total, lse[..., None]
     out = functional.scaled_dot_product_attention(q, k, v, attn_mask=tiles.allowed, scale=scale)
     if tiles.allowed is not None and torch.is_grad_enabled():
-        out = _Gate.apply(out, q, k, v, tiles.allowed, scale)
+        out = _FiniteGradients.apply(out, q, k, v, tiles.allowed, scale)
     if not wants_lse:
         return out, out
     scores = masked_scores(q, k, tiles.allowed) * scale
     return out, masked_softmax(scores, tiles.allowed).lse[..., None]
 
 
-class _Gate(torch.autograd.Function):
-    """``out`` as it is; backward, gradients that are not finite do not go through torch's attention."""
+class _FiniteGradients(torch.autograd.Function):
+    """Identity whose backward pass keeps non-finite gradients out of torch's attention."""
 
     generate_vmap_rule = True
 
@@ -220,14 +223,14 @@ class _Gate(torch.autograd.Function):
         return torch.zeros_like(gradient), of_q, of_k, of_v, None, None
 
 
-def _prepared(pattern: BlockPattern, head: int) -> _TilePlan:
-    """The plan for a head of the pattern, kept on it."""
-    known = pattern.plans.get(("cpu", head))
-    if not isinstance(known, _TilePlan):
-        # What inference mode makes cannot be used for gradients later.
+def _plan_for(pattern: BlockPattern, head: int) -> _TilePlan:
+    """Return the plan for a head of the pattern; make it at the first call."""
+    plan = pattern.plans.get(("cpu", head))
+    if not isinstance(plan, _TilePlan):
+        # Tensors made in inference mode cannot take part in autograd later.
         with torch.inference_mode(False), torch.no_grad():
-            known = pattern.plans["cpu", head] = _make_plan(pattern, head)
-    return known
+            plan = pattern.plans["cpu", head] = _make_plan(pattern, head)
+    return plan
 
 
 def _make_plan(pattern: BlockPattern, head: int) -> _TilePlan:
@@ -239,10 +242,10 @@ def _make_plan(pattern: BlockPattern, head: int) -> _TilePlan:
     column = pattern.columns[stored].long()
     row = torch.repeat_interleave(torch.arange(pattern.block_rows), row_ptr.diff())
     mask = pattern.partial[stored].long()
-    # By key and query within a block, the queries of a tile behind each other.
+    # Masks ordered (mask, part, key, query of the tile).
     table = torch.cat([pattern.token_masks, pattern.token_masks.new_ones(1, size, size)]).transpose(1, 2)
     table = table.reshape(-1, size, parts, rows).transpose(1, 2).contiguous()
-    # Eight queries at a time.
+    # An int64 tests eight queries at once.
     used = table.view(torch.int64).any(dim=3)[mask]
     used &= (column[:, None] * size + torch.arange(size) < pattern.key_length)[:, None]
     block, part, place = used.nonzero().unbind(dim=1)
@@ -252,35 +255,34 @@ def _make_plan(pattern: BlockPattern, head: int) -> _TilePlan:
         block, part, place = block[order], part[order], place[order]
     key = column[block] * size + place
     entry = (mask[block] % len(table) * parts + part) * size + place
-    return _grouped(rows, tiles, tile, key, table.reshape(-1, rows), entry)
+    return _group_tiles(rows, tiles, tile, key, table.reshape(-1, rows), entry)
 
 
-def _grouped(rows: int, tiles: int, tile: Tensor, key: Tensor, bits: Tensor, entry: Tensor) -> _TilePlan:
-    """The plan of a list of keys by rising tile.
+def _group_tiles(rows: int, tiles: int, tile: Tensor, key: Tensor, bits: Tensor, entry: Tensor) -> _TilePlan:
+    """Group tiles with a similar number of keys.
 
     Args:
-        rows, tiles: of the plan.
-        tile, key: (pairs,).
-        bits: (entries, rows) bool, which queries of a tile attend to a key.
-        entry: (pairs,) of ``bits``.
+        tile, key: (pairs,), sorted by tile.
+        bits: (entries, rows) bool, True where a query of a tile attends to a key.
+        entry: (pairs,) rows of ``bits``.
     """
     counts = torch.bincount(tile, minlength=tiles)
     starts = counts.cumsum(0) - counts
     step = (2 ** counts.clamp(min=1).log2().floor().long() // _ROUNDING).clamp(min=_TILE)
-    held = -(-counts // step) * step
-    groups, place, done = [], torch.full((tiles,), -1), 0
-    for width in held.unique().tolist():
+    widths = -(-counts // step) * step
+    groups, place, placed_tiles = [], torch.full((tiles,), -1), 0
+    for width in widths.unique().tolist():
         if not width:
             continue
-        members = (held == width).nonzero()[:, 0]
+        members = (widths == width).nonzero()[:, 0]
         width = min(width, int(counts[members].max()))
-        behind = torch.arange(width)
-        exists = behind < counts[members, None]
-        pair = (starts[members, None] + behind).clamp(max=len(key) - 1)
+        slot = torch.arange(width)
+        exists = slot < counts[members, None]
+        pair = (starts[members, None] + slot).clamp(max=len(key) - 1)
         allowed = bits[entry[pair]].masked_fill_(~exists[..., None], False)
         whole = bool((allowed.view(torch.int64) == _ALL).all())
-        shown = None if whole else allowed.transpose(1, 2).contiguous()[:, None]
-        groups.append(_Tiles(members, key[pair], shown))
-        place[members] = torch.arange(done, done + len(members))
-        done += len(members)
-    return _TilePlan(rows, tiles, groups, place.masked_fill(place < 0, done))
+        mask = None if whole else allowed.transpose(1, 2).contiguous()[:, None]
+        groups.append(_Tiles(members, key[pair], mask))
+        place[members] = torch.arange(placed_tiles, placed_tiles + len(members))
+        placed_tiles += len(members)
+    return _TilePlan(rows, tiles, groups, place.masked_fill(place < 0, placed_tiles))

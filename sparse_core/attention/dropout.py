@@ -1,8 +1,8 @@
-"""Which attention weights dropout keeps: a hash of the seed and the position, the same for every path.
+"""Dropout mask of attention: a hash of the seed and the position, the same in every implementation.
 
-Nothing is stored between forward and backward, and the result depends on neither the order of the work nor
-the block size. The mixing function is the 32-bit finaliser of MurmurHash3 (Appleby 2011); every step is an
-exact 32-bit unsigned operation, so a kernel finds the same bits.
+Nothing is stored between forward and backward, and the mask depends on neither the order of the work nor the
+block size. The mixing function is the 32-bit finaliser of MurmurHash3 (Appleby 2011). Every step is an exact
+32-bit unsigned operation, so that kernels compute the same bits.
 """
 
 from __future__ import annotations
@@ -28,18 +28,15 @@ def mix(words: Words) -> Words:
 
 
 def drawn_seed() -> int:
-    """A seed from torch's generator of the CPU."""
+    """Draw a seed from torch's CPU generator."""
     return int(torch.randint(2**63 - 1, ()))
 
 
 def row_states(seed: int, batch: int, heads: int, query_length: int, device: torch.device | str) -> Tensor:
-    """Two 32-bit words for every query.
+    """Return two 32-bit words per query: (batch, heads, query_length, 2) int64.
 
     For each of two starts, ``state = mix((state * 0x9E3779B9 + word) mod 2^32)`` over the low and the high
     word of the seed, ``batch_index * heads + head``, and the query's position.
-
-    Returns:
-        (batch, heads, query_length, 2) int64.
     """
     stream = torch.arange(batch * heads, device=device).reshape(batch, heads, 1)
     query = torch.arange(query_length, device=device)
@@ -51,7 +48,7 @@ def row_states(seed: int, batch: int, heads: int, query_length: int, device: tor
 
 
 def starting_words(seed: int) -> tuple[int, int]:
-    """The two states after the words of the seed, from which those of all queries go on."""
+    """Return the two states after hashing the seed, from which the states of all queries follow."""
     first, second = _STARTS
     for word in (seed & _WORD, seed >> 32):
         first = mix((first * _GOLDEN + word) & _WORD)
@@ -60,12 +57,11 @@ def starting_words(seed: int) -> tuple[int, int]:
 
 
 def kept_weights(states: Tensor, keys: Tensor, dropout_p: float) -> Tensor:
-    """Whether each weight is kept: ``mix(mix(key * 0x9E3779B9 + first) ^ second) >= round(p * 2^32)``.
+    """Return the mask ``mix(mix(key * 0x9E3779B9 + first) ^ second) >= round(p * 2^32)``, True where kept.
 
     Args:
         states: (..., 2) from :func:`row_states`.
         keys: (keys,) or (..., keys) int64 positions of keys; broadcasts with ``states[..., :1]``.
-        dropout_p: share that is dropped.
 
     Returns:
         (..., keys) bool.

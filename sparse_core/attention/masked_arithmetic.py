@@ -1,11 +1,9 @@
-"""Products and softmax in which masked pairs contribute nothing, whatever the operands hold there.
+"""Products and softmax in which masked pairs contribute nothing, even NaN and infinities.
 
-A weight of 0 removes a finite number, but 0 * NaN and 0 * inf are NaN: in a tile that a mask cuts, a key
-would spoil rows that may not attend to it. The products here leave such pairs out, forward and backward. On
-a CPU they look for numbers that are not finite first, and compute an ordinary product if there are none. On
-other devices and in compiled code, looking would wait, so they always compute what both cases need.
-
-Large intermediates are computed in chunks, which the backward pass computes again (:func:`run_chunk`).
+A weight of 0 removes a finite number, but 0 * NaN and 0 * inf are NaN, and would spoil rows that may not
+attend to that key. These products leave masked pairs out, forward and backward. On a CPU they compute an
+ordinary product if all numbers are finite. On other devices and in compiled code that check would wait for
+the device, so both cases are always computed.
 """
 
 from __future__ import annotations
@@ -21,16 +19,16 @@ from sparse_core.kernels import torch_internals
 
 Result = TypeVar("Result")
 
-#: Scores that a chunk of work may hold, which bounds the memory at any length: on a CPU what its cache holds,
-#: on a GPU what keeps it busy.
+#: Most scores of a chunk, which bounds the memory: on a CPU they fit in its cache, on a GPU they keep it
+#: busy.
 CHUNK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 24}
 
-#: Up to so many scores are kept for the backward pass; beyond, each chunk is computed again.
+#: Most scores that are kept for the backward pass; with more, it recomputes each chunk.
 KEPT_SCORES = 1 << 24
 
 
 class MaskedSoftmax(NamedTuple):
-    """A softmax before the division, which is cheaper after the product with the values.
+    """Softmax before the division, which is cheaper after the product with the values.
 
     Attributes:
         weights: (..., keys), zero where a key is not allowed.
@@ -44,16 +42,15 @@ class MaskedSoftmax(NamedTuple):
 
 
 def masked_softmax(scores: Tensor, allowed: Tensor | None) -> MaskedSoftmax:
-    """Softmax over the last dimension where ``allowed``; rows without any give zeros and no gradient.
+    """Compute the softmax of scores (..., keys) over the allowed keys.
 
-    Args:
-        scores: (..., keys); keys may be 0.
-        allowed: bool that broadcasts to ``scores``, or None for all.
+    ``allowed`` is bool and broadcasts to the scores; None allows all. Rows without keys give zeros and no
+    gradient.
     """
     if allowed is not None:
         scores = scores.masked_fill(~allowed, float("-inf"))
     if scores.shape[-1]:
-        # The largest score cancels, so its gradient does too. A NaN would spread to weights of masked keys.
+        # The largest score cancels, so it needs no gradient. A NaN would spread to weights of masked keys.
         largest = scores.detach().amax(dim=-1, keepdim=True)
         largest = torch.where(largest > float("-inf"), largest, 0.0)
     else:
@@ -67,21 +64,16 @@ def masked_softmax(scores: Tensor, allowed: Tensor | None) -> MaskedSoftmax:
 
 
 def run_chunk(function: Callable[..., Result], *arguments: Any, recompute: bool) -> Result:
-    """``function(*arguments)``; with ``recompute``, backward computes it again and nothing of it is kept."""
+    """Return ``function(*arguments)``; with ``recompute``, the backward pass computes it again."""
     if recompute and torch.is_grad_enabled():
-        # Nothing here draws random numbers.
+        # No chunk draws random numbers.
         found: Result = checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
         return found
     return function(*arguments)
 
 
 def zero_padding(rows: Tensor, lengths: Tensor | None) -> Tensor:
-    """Zeros in place of the padding, whatever it holds; without ``lengths`` the same tensor.
-
-    Args:
-        rows: (batch, ..., length, width).
-        lengths: (batch,) int64, on the same device.
-    """
+    """Zero rows (batch, ..., length, width) beyond ``lengths`` (batch,) int64; None changes nothing."""
     if lengths is None:
         return rows
     exists = torch.arange(rows.shape[-2], device=rows.device) < lengths[:, None]
@@ -90,21 +82,18 @@ def zero_padding(rows: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def take(table: Tensor, index: Tensor) -> Tensor:
-    """``table[:, index]`` for a flat ``index``, with a gradient that repeats to the bit on every device."""
-    # On a CPU the gradient of indexing is added up by several threads, on a GPU that of index_select.
+    """Return ``table[:, index]`` for a flat ``index``; its gradient is bitwise reproducible."""
+    # On a CPU several threads sum the gradient of indexing; on a GPU, that of index_select.
     return table[:, index] if table.is_cuda else table.index_select(1, index)
 
 
 def masked_scores(q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-    """``q @ k.mT``; gradients of masked pairs are left out.
+    """Return ``q @ k.mT`` (..., rows, keys), without gradients of masked pairs, whose scores are arbitrary.
 
     Args:
         q: (..., rows, dim) floating.
         k: (..., keys, dim).
         allowed: bool that broadcasts to the scores, or None for all.
-
-    Returns:
-        (..., rows, keys), with any number at masked pairs.
     """
     if allowed is None:
         return q @ k.mT
@@ -113,15 +102,12 @@ def masked_scores(q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
 
 
 def weighted_sum(weights: Tensor, table: Tensor, allowed: Tensor | None) -> Tensor:
-    """``weights @ table`` over the allowed pairs alone.
+    """Return ``weights @ table`` (..., rows, dim) over the allowed pairs only.
 
     Args:
         weights: (..., rows, keys) floating, 0 at masked pairs.
         table: (..., keys, dim).
         allowed: bool that broadcasts to ``weights``, or None for all.
-
-    Returns:
-        (..., rows, dim).
     """
     if allowed is None:
         return weights @ table
@@ -130,19 +116,18 @@ def weighted_sum(weights: Tensor, table: Tensor, allowed: Tensor | None) -> Tens
 
 
 def all_finite(*tensors: Tensor) -> bool:
-    """True if all numbers are known to be finite; never waits for a device, so that False is not sure.
+    """True if all numbers are known to be finite; False if the check would wait for a device.
 
-    Args:
-        tensors: floating. Numbers whose sum overflows count as not finite.
+    Numbers whose sum overflows count as not finite.
     """
-    # Under transforms of torch.func a tensor may stand for many.
+    # Under transforms of torch.func a tensor may be a batch of tensors.
     if torch.compiler.is_compiling() or torch_internals.transforms_active():
         return False
     return all(tensor.device.type == "cpu" and bool(tensor.sum().isfinite()) for tensor in tensors)
 
 
 class _OperandContext:
-    """Keep the operands and the mask for both kinds of derivative."""
+    """Save the operands and the mask for both derivative modes."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
@@ -169,13 +154,13 @@ class _Scores(_OperandContext, torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[Tensor, int]:
-        return masked_scores(*_batched(in_dims, *tensors)), 0
+        return masked_scores(*_move_batch_first(in_dims, *tensors)), 0
 
 
 class _WeightedSum(_OperandContext, torch.autograd.Function):
     @staticmethod
     def forward(weights: Tensor, table: Tensor, allowed: Tensor) -> Tensor:
-        return weights @ table if all_finite(table) else _guarded(weights, table, allowed)
+        return weights @ table if all_finite(table) else _sum_non_finite(weights, table, allowed)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -193,23 +178,23 @@ class _WeightedSum(_OperandContext, torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[Tensor, int]:
-        return weighted_sum(*_batched(in_dims, *tensors)), 0
+        return weighted_sum(*_move_batch_first(in_dims, *tensors)), 0
 
 
 def _tangent(product: Callable[..., Tensor], ctx: Any, tangents: tuple[Tensor, ...]) -> Tensor:
-    """The product rule for two operands under one mask."""
+    """Apply the product rule to two operands under one mask."""
     first, second, allowed = ctx.saved_tensors
     return product(tangents[0], second, allowed) + product(first, tangents[1], allowed)
 
 
-def _guarded(weights: Tensor, table: Tensor, allowed: Tensor) -> Tensor:
-    """The sum as IEEE 754 has it over the allowed pairs: infinities by their signs, 0 * inf as NaN."""
+def _sum_non_finite(weights: Tensor, table: Tensor, allowed: Tensor) -> Tensor:
+    """Sum the allowed pairs as IEEE 754 demands: infinities by their signs, 0 * inf as NaN."""
     dtype = weights.dtype
     bad = ~table.isfinite()
     infinite = torch.where(table.isinf(), table.sign(), 0.0)
     sign = weights.sign().nan_to_num(0.0)
     found = weights @ table.masked_fill(bad, 0.0)
-    # Counts: pairs that give an infinity, positive less negative ones, and pairs with a number not finite.
+    # Counts: infinite products, positive minus negative ones, and products with a non-finite number.
     crossed, net = sign.abs() @ infinite.abs(), sign @ infinite
     reached = allowed.expand(weights.shape).to(dtype) @ bad.to(dtype)
     found = torch.where(crossed + net > 0.5, found + torch.inf, found)
@@ -217,8 +202,8 @@ def _guarded(weights: Tensor, table: Tensor, allowed: Tensor) -> Tensor:
     return torch.where(reached - crossed > 0.5, torch.nan, found)
 
 
-def _batched(in_dims: tuple[int | None, ...], *tensors: Tensor) -> list[Tensor]:
-    """Tensors with the mapped dimension first, and dimensions of 1 so that the others still broadcast."""
+def _move_batch_first(in_dims: tuple[int | None, ...], *tensors: Tensor) -> list[Tensor]:
+    """Move the mapped dimension first, and insert dimensions of 1 so that the others still broadcast."""
     inner = max(one.ndim - (dim is not None) for one, dim in zip(tensors, in_dims, strict=True))
     found = []
     for one, dim in zip(tensors, in_dims, strict=True):

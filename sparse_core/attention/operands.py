@@ -1,4 +1,4 @@
-"""The operands and options of attention, and their checks before any arithmetic."""
+"""Operands and options of attention, and their checks."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.scores import ScoreFunction
 
 AttentionImpl = Literal["auto", "reference", "triton", "cuda", "cpu", "vendor"]
-"""``"cuda"``: forward by a CUDA kernel for Hopper, backward by Triton; ``"cpu"``: keys gathered for tiles of
-queries; the others as everywhere."""
+"""``"cuda"``: CUDA forward kernel for Hopper, Triton backward; ``"cpu"``: keys gathered for tiles of queries;
+the other names as in every op."""
 
-#: What the Triton kernels take.
+#: Types that the Triton kernels support.
 KERNEL_TYPES = (torch.float16, torch.bfloat16, torch.float32)
 SMALLEST_DIM, LARGEST_DIM, DIM_STEP = 16, 256, 8
 
 
 class AttentionResult(NamedTuple):
-    """What attention found.
+    """Output of attention.
 
     Attributes:
         out: (batch, heads, query_length, dim), of the type of the queries; zeros for queries without keys.
-        lse: (batch, heads, query_length) natural logarithm of the sum of the exponentials of the scores,
-            float32 (float64 for float64); minus infinity for queries without keys.
+        lse: (batch, heads, query_length) natural log-sum-exp of the scores, float32 (float64 for float64);
+            minus infinity for queries without keys.
     """
 
     out: Tensor
@@ -51,16 +51,12 @@ class AttentionShape:
 
 
 class AttentionOptions(NamedTuple):
-    """The options of a call.
+    """Options of one call, named as in :func:`sparse_attention`.
 
     Attributes:
-        scale: of the scores.
-        dropout_p: share of the weights that is dropped.
         seed: of the dropout; ``None`` to draw one.
         query_lengths, key_lengths: (batch,) int64 or ``None``.
-        score_mod: changes the scaled scores before the softmax.
-        impl: the implementation that the caller named, or ``"auto"``.
-        wants_lse: False if the caller does not use the logarithms of the sums.
+        wants_lse: False if the caller does not use ``lse``.
     """
 
     scale: float
@@ -74,15 +70,14 @@ class AttentionOptions(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """True if there is neither dropout nor a length of a sequence."""
+        """True without dropout and sequence lengths."""
         return not self.dropout_p and self.query_lengths is None and self.key_lengths is None
 
 
 def padded_dims(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Operands with zeros behind each row, so that any dim from 1 to 256 is one that attention takes.
+    """Return the operands with dim zero-padded to a supported one; scores do not change.
 
-    Scores are those of the rows themselves; results have zeros behind them. What does not fit together is
-    left to :func:`check_operands`.
+    Operands that do not match are returned unchanged, for :func:`check_operands` to refuse.
     """
     dim = q.shape[-1]
     more = max(SMALLEST_DIM, -(-dim // DIM_STEP) * DIM_STEP) - dim
@@ -93,15 +88,11 @@ def padded_dims(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor
 
 
 def check_queries_and_keys(q: Tensor, k: Tensor) -> AttentionShape:
-    """Raise unless ``q`` and ``k`` fit together.
+    """Return the sizes; raise ``TypeError`` or ``ValueError`` unless ``q`` and ``k`` match.
 
     Args:
         q: (batch, heads, query_length, dim) floating.
         k: (batch, key_heads, key_length, dim), of the type and device of q; key_heads divides heads.
-
-    Raises:
-        TypeError: not floating, or different types.
-        ValueError: shapes or devices do not fit.
     """
     for name, tensor in (("q", q), ("k", k)):
         if tensor.ndim != 4:
@@ -111,12 +102,12 @@ def check_queries_and_keys(q: Tensor, k: Tensor) -> AttentionShape:
             )
         if not tensor.is_floating_point():
             raise TypeError(f"{name} must be floating point, got {tensor.dtype}")
-    _check_like("k", k, "q", q)
+    _check_like_q("k", k, q)
     batch, heads, query_length, dim = q.shape
     if k.shape[0] != batch or k.shape[3] != dim:
         raise ValueError(
             f"k must have batch {batch} and dim {dim} like q, got shape {tuple(k.shape)}"
-            f" beside {tuple(q.shape)}"
+            f" for q of shape {tuple(q.shape)}"
         )
     key_heads = k.shape[1]
     if not heads or not key_heads or heads % key_heads:
@@ -125,7 +116,7 @@ def check_queries_and_keys(q: Tensor, k: Tensor) -> AttentionShape:
 
 
 def check_operands(q: Tensor, k: Tensor, v: Tensor) -> AttentionShape:
-    """As :func:`check_queries_and_keys`; ``v`` must be like ``k``, and dim one that attention takes."""
+    """Return the sizes; also check that ``v`` matches ``k`` and that dim is supported."""
     shape = check_queries_and_keys(q, k)
     dim = shape.dim
     if not SMALLEST_DIM <= dim <= LARGEST_DIM or dim % DIM_STEP:
@@ -134,21 +125,16 @@ def check_operands(q: Tensor, k: Tensor, v: Tensor) -> AttentionShape:
         )
     if v.shape != k.shape:
         raise ValueError(f"v must have the shape of k {tuple(k.shape)}, got {tuple(v.shape)}")
-    _check_like("v", v, "q", q)
+    _check_like_q("v", v, q)
     return shape
 
 
 def check_pattern(pattern: BlockPattern, shape: AttentionShape, device: torch.device) -> None:
-    """Raise unless ``pattern`` is for these heads and lengths, on this device.
-
-    Raises:
-        TypeError: not a pattern.
-        ValueError: heads, lengths or device do not fit.
-    """
+    """Raise ``TypeError`` or ``ValueError`` unless the pattern has these heads, lengths and device."""
     if not isinstance(pattern, BlockPattern):
         raise TypeError(
             f"pattern must be a BlockPattern, got {type(pattern).__name__}:"
-            " from_token_mask makes one of a dense mask"
+            " convert a dense mask with from_token_mask"
         )
     if pattern.heads not in (1, shape.heads):
         raise ValueError(
@@ -168,14 +154,10 @@ def check_pattern(pattern: BlockPattern, shape: AttentionShape, device: torch.de
 def check_ragged(
     lengths: Tensor | None, batch: int, limit: int, device: torch.device, *, name: str
 ) -> Tensor | None:
-    """The lengths (batch,) of the sequences of a padded batch as int64, or None.
+    """Return the lengths (batch,) of padded sequences as int64, or None.
 
-    The range is looked at on a CPU only, because on a GPU that waits for the device; there, larger lengths
-    are as good as ``limit`` and negative ones as good as 0.
-
-    Raises:
-        TypeError: not an int32 or int64 tensor.
-        ValueError: shape, device or range do not fit.
+    The range is checked only on a CPU, because on a GPU that waits for the device. There, larger lengths
+    count as ``limit`` and negative ones as 0.
     """
     if lengths is None:
         return None
@@ -183,9 +165,9 @@ def check_ragged(
         found = lengths.dtype if isinstance(lengths, Tensor) else type(lengths).__name__
         raise TypeError(f"{name} must be an int32 or int64 tensor, got {found}")
     if tuple(lengths.shape) != (batch,):
-        raise ValueError(f"{name} must have shape ({batch},), one a sequence, got {tuple(lengths.shape)}")
+        raise ValueError(f"{name} must have shape ({batch},), one per sequence, got {tuple(lengths.shape)}")
     if lengths.device != device:
-        raise ValueError(f"{name} is on {lengths.device} but q is on {device}")
+        raise ValueError(f"{name} is on {lengths.device} but q is on {device}: move it to q.device")
     if device.type == "cpu":
         wrong = ((lengths < 0) | (lengths > limit)).nonzero()
         if len(wrong):
@@ -195,7 +177,7 @@ def check_ragged(
 
 
 def check_dropout(dropout_p: float, seed: int | None) -> None:
-    """Raise unless ``dropout_p`` is in [0, 1) and ``seed`` is nothing or from 0 to 2^63 - 1."""
+    """Raise ``ValueError`` unless ``dropout_p`` is in [0, 1) and ``seed`` is None or from 0 to 2^63 - 1."""
     if not 0.0 <= dropout_p < 1.0:
         raise ValueError(f"dropout_p must be at least 0 and below 1, got {dropout_p}")
     if seed is not None and not 0 <= seed < 1 << 63:
@@ -211,7 +193,7 @@ def check_share(name: str, share: float) -> None:
 def check_options(
     options: AttentionOptions, pattern: BlockPattern, shape: AttentionShape, device: torch.device
 ) -> AttentionOptions:
-    """The options with lengths of int64, after all checks of them and of the pattern."""
+    """Check the options and the pattern; return the options with int64 lengths."""
     check_pattern(pattern, shape, device)
     check_dropout(options.dropout_p, options.seed)
     queries, keys = options.query_lengths, options.key_lengths
@@ -221,19 +203,17 @@ def check_options(
 
 
 def default_scale(scale: float | None, dim: int) -> float:
-    """``scale``, or 1 / sqrt(dim)."""
+    """Return ``scale``, or 1 / sqrt(dim) for None."""
     return dim**-0.5 if scale is None else float(scale)
 
 
 def arithmetic_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type that scores and sums have: float64 for float64, otherwise float32."""
+    """Return the type of scores and sums: float64 for float64, else float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def _check_like(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
-    if tensor.dtype != other.dtype:
-        raise TypeError(
-            f"{name} is {tensor.dtype} but {other_name} is {other.dtype}: give both the same dtype"
-        )
-    if tensor.device != other.device:
-        raise ValueError(f"{name} is on {tensor.device} but {other_name} is on {other.device}")
+def _check_like_q(name: str, tensor: Tensor, q: Tensor) -> None:
+    if tensor.dtype != q.dtype:
+        raise TypeError(f"{name} is {tensor.dtype} but q is {q.dtype}: give both the same dtype")
+    if tensor.device != q.device:
+        raise ValueError(f"{name} is on {tensor.device} but q is on {q.device}: move them to one device")

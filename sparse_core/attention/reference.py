@@ -32,17 +32,14 @@ from sparse_core.attention.scores import ScoreFunction
 def attend(
     q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, shape: AttentionShape, options: AttentionOptions
 ) -> AttentionResult:
-    """Compute the public function of operands and options that were checked.
+    """Compute attention for checked operands and options.
 
-    Scores, softmax and sums are float32 (float64 for float64), whatever the type of the operands. Block rows
-    with equally many blocks are computed together, in chunks of bounded memory; where the scores are many,
-    backward computes them again instead of keeping them. Gradients of ``out`` and ``lse`` are those of
-    autograd; queries without keys have zero gradients. Results repeat to the bit.
+    Arithmetic is float32 (float64 for float64). Block rows with equally many blocks are computed together,
+    in chunks of bounded memory. For many scores, the backward pass recomputes each chunk.
 
-    The first call with a pattern on a GPU waits for the device, to prepare an index that is kept on the
-    pattern. ``lse`` is without dropout. Padding behind the lengths of sequences may hold anything, NaN too;
-    the pattern stays where it is: a causal one remains aligned at the padded ends. A row depends on the keys
-    that it may attend to alone: NaN and infinities elsewhere do not reach it.
+    On a GPU the first call with a pattern waits for the device, to make an index that stays on the pattern.
+    ``lse`` ignores dropout. Padding may hold any value: NaN and infinities reach only rows that attend to
+    them. A causal pattern stays aligned at the padded ends.
     """
     queries, keys, seed = options.query_lengths, options.key_lengths, options.seed
     if options.dropout_p and seed is None:
@@ -65,7 +62,7 @@ def attend(
 
 
 class _BlockOperands(NamedTuple):
-    """Everything a chunk reads, in the order of :class:`_Layout`."""
+    """Operands of a chunk, in the order of :class:`_Layout`."""
 
     q: Tensor  # (leading, query units, rows, dim), times the scale
     k: Tensor  # (leading, key units, block size, dim)
@@ -78,10 +75,10 @@ class _BlockOperands(NamedTuple):
 
 
 class _Layout:
-    """How heads and block rows are laid out for batched products.
+    """Order of heads and block rows for batched products.
 
-    With a shared pattern, the heads that share a key head stand below each other in one unit, and a unit is
-    a block row. With a pattern per head, a unit is a block row of one head.
+    With a shared pattern, a unit is a block row that stacks the heads of one key head. With a pattern per
+    head, a unit is a block row of one head.
     """
 
     def __init__(self, shape: AttentionShape, pattern: BlockPattern) -> None:
@@ -89,7 +86,7 @@ class _Layout:
         self.size = pattern.block_size
         self.block_rows, self.block_columns = pattern.block_rows, pattern.block_columns
         self.shared = pattern.heads == 1 and shape.heads > 1
-        #: Heads that stand below each other in a unit.
+        #: Heads that a unit stacks.
         self.stacked = shape.group if self.shared else 1
         self.leading = shape.batch * (shape.key_heads if self.shared else 1)
 
@@ -121,16 +118,16 @@ class _Layout:
         return rows.reshape(self.leading, units, self.size, rows.shape[-1])
 
     def key_units(self, unit: Tensor, column: Tensor) -> Tensor:
-        """Where the key blocks (n, blocks) of query units (n,) are."""
+        """Return the units of the key blocks ``column`` (n, blocks) that query units (n,) read."""
         if self.shared:
             return column
         key_head = unit // self.block_rows // self.shape.group
         return key_head[:, None] * self.block_columns + column
 
-    def changed(self, scores: Tensor, score_mod: ScoreFunction, unit: Tensor, keys: Tensor) -> Tensor:
-        """Scores (leading, n, rows, keys) of units (n,) after ``score_mod``.
+    def apply_score_mod(self, scores: Tensor, score_mod: ScoreFunction, unit: Tensor, keys: Tensor) -> Tensor:
+        """Apply ``score_mod`` to scores (leading, n, rows, keys) of units (n,).
 
-        Queries and keys that fill up blocks count as the last ones; nothing is made of their scores.
+        Padding counts as the last query or key; its scores are not used.
         """
         shape, device = self.shape, scores.device
         leading = torch.arange(self.leading, device=device)[:, None, None, None]
@@ -151,11 +148,11 @@ class _Layout:
         )
 
     def per_sequence(self, lengths: Tensor) -> Tensor:
-        """(batch,) to (leading,)."""
+        """Repeat lengths (batch,) to (leading,)."""
         return lengths.repeat_interleave(self.leading // max(1, self.shape.batch))
 
     def row_states(self, seed: int, device: torch.device) -> Tensor:
-        """Dropout's words for every query, in the order of :meth:`query_blocks`."""
+        """Return dropout's words for every query, in the order of :meth:`query_blocks`."""
         shape = self.shape
         return self.query_blocks(row_states(seed, shape.batch, shape.heads, shape.query_length, device))
 
@@ -173,21 +170,21 @@ class _BlockRows(NamedTuple):
 
 
 class _BlockRowPlan(NamedTuple):
-    """What a pattern is prepared to once."""
+    """Index of a pattern, made once."""
 
     groups: list[_BlockRows]
-    place: Tensor  # (units,) where a unit is among the joined groups
-    masks: Tensor | None  # those of the pattern and a full one; None without partial blocks
+    place: Tensor  # (units,) position of a unit in the concatenated groups
+    masks: Tensor | None  # masks of the pattern, then a full one; None without partial blocks
 
 
-def _prepared(pattern: BlockPattern, heads: int) -> _BlockRowPlan:
-    """The plan for ``heads`` of the pattern, kept on it."""
-    known = pattern.plans.get(("reference", heads))
-    if not isinstance(known, _BlockRowPlan):
-        # What inference mode makes cannot be used for gradients later.
+def _plan_for(pattern: BlockPattern, heads: int) -> _BlockRowPlan:
+    """Return the plan for ``heads`` of the pattern; make it at the first call."""
+    plan = pattern.plans.get(("reference", heads))
+    if not isinstance(plan, _BlockRowPlan):
+        # Tensors made in inference mode cannot take part in autograd later.
         with torch.inference_mode(False), torch.no_grad():
-            known = pattern.plans["reference", heads] = _make_plan(pattern, heads)
-    return known
+            plan = pattern.plans["reference", heads] = _make_plan(pattern, heads)
+    return plan
 
 
 def _make_plan(pattern: BlockPattern, heads: int) -> _BlockRowPlan:
@@ -206,8 +203,8 @@ def _make_plan(pattern: BlockPattern, heads: int) -> _BlockRowPlan:
 
 
 def _attend(operands: _BlockOperands, pattern: BlockPattern, layout: _Layout) -> tuple[Tensor, Tensor]:
-    """Out (batch, heads, query_length, dim) and lse of all units."""
-    plan = _prepared(pattern, 1 if layout.shared else layout.shape.heads)
+    """Return out (batch, heads, query_length, dim) and lse of all units."""
+    plan = _plan_for(pattern, 1 if layout.shared else layout.shape.heads)
     block_scores = layout.leading * layout.stacked * layout.size**2
     recompute = sum(rows.column.numel() for rows in plan.groups) * block_scores > KEPT_SCORES
     chunk_scores = CHUNK_SCORES["cuda" if operands.q.is_cuda else "cpu"]
@@ -218,7 +215,7 @@ def _attend(operands: _BlockOperands, pattern: BlockPattern, layout: _Layout) ->
             out, lse = run_chunk(_attend_rows, operands, rows, plan.masks, layout, recompute=recompute)
             outs.append(out)
             lses.append(lse[..., None])
-    # Each unit is there once, so the order of the sums in these gradients does not matter.
+    # Each unit occurs once, so these gradients have no sums whose order could matter.
     out, lse = (torch.cat(parts, dim=1).index_select(1, plan.place) for parts in (outs, lses))
     return layout.from_query_blocks(out), layout.from_query_blocks(lse).squeeze(-1)
 
@@ -226,17 +223,17 @@ def _attend(operands: _BlockOperands, pattern: BlockPattern, layout: _Layout) ->
 def _attend_rows(
     operands: _BlockOperands, rows: _BlockRows, masks: Tensor | None, layout: _Layout
 ) -> tuple[Tensor, Tensor]:
-    """Out (leading, n, rows, dim) and lse (leading, n, rows) of some units."""
+    """Return out (leading, n, rows, dim) and lse (leading, n, rows) of some units."""
     units, blocks = rows.column.shape
     index = layout.key_units(rows.unit, rows.column).flatten()
     shape = (layout.leading, units, blocks * layout.size, layout.shape.dim)
     k, v = (take(table, index).reshape(shape) for table in (operands.k, operands.v))
     place = torch.arange(layout.size, device=k.device)
     keys = (rows.column[..., None] * layout.size + place).flatten(1)
-    allowed = _allowed(operands, rows, keys, masks, layout)
+    allowed = _mask_for(operands, rows, keys, masks, layout)
     scores = masked_scores(take(operands.q, rows.unit), k, allowed)
     if operands.score_mod is not None:
-        scores = layout.changed(scores, operands.score_mod, rows.unit, keys)
+        scores = layout.apply_score_mod(scores, operands.score_mod, rows.unit, keys)
     weights, total, lse = masked_softmax(scores, allowed)
     if operands.states is not None:
         kept = kept_weights(take(operands.states, rows.unit), keys[:, None, :], operands.dropout_p)
@@ -244,10 +241,10 @@ def _attend_rows(
     return weighted_sum(weights, v, allowed) / total, lse
 
 
-def _allowed(
+def _mask_for(
     operands: _BlockOperands, rows: _BlockRows, keys: Tensor, masks: Tensor | None, layout: _Layout
 ) -> Tensor | None:
-    """Bool that broadcasts to the scores (leading, n, rows, keys), or None when everything is allowed."""
+    """Return a bool mask that broadcasts to the scores (leading, n, rows, keys); None allows all."""
     allowed = None
     if masks is not None:
         tokens = masks[rows.mask].transpose(1, 2).flatten(2)
@@ -259,7 +256,7 @@ def _allowed(
         exists = keys[:, None, :] < operands.key_lengths[:, None, None, None]
         allowed = exists if allowed is None else allowed & exists
     if operands.query_lengths is not None or layout.shape.query_length % layout.size:
-        # Rows that fill up the last block attend to nothing either.
+        # Padding rows of the last block attend to nothing.
         row = torch.arange(layout.stacked * layout.size, device=keys.device) % layout.size
         query = ((rows.unit % layout.block_rows)[:, None] * layout.size + row)[..., None]
         exists = query < layout.shape.query_length

@@ -1,8 +1,7 @@
 """Functions that change scores before the softmax: ALiBi, relative positions, a soft cap, or your own.
 
-Such a function is called with the scaled scores and the numbers of batch entry, head, query and key: tensors
-of int64 that broadcast to the scores. It works element by element. FlexAttention calls its ``score_mod``
-likewise, so that one function serves both.
+The function gets the scaled scores and the indices of batch entry, head, query and key, int64 tensors that
+broadcast to the scores. It works elementwise. FlexAttention has the same ``score_mod`` signature.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def alibi(heads: int, *, device: torch.device | str | None = None) -> ScoreFunction:
-    """Each token of distance lowers a score by a slope of the head (Press et al. 2022).
+    """Return a function that lowers each score by distance times a slope of the head (Press et al. 2022).
 
     Args:
-        heads: query heads; for a power of two the slopes are 2^(-8/heads), its square, and so on, for other
-            numbers those that the paper's code gives.
+        heads: query heads. For a power of two the slopes are the powers of 2^(-8/heads); for other numbers
+            those of the paper's code.
         device: of the operands.
 
     Raises:
@@ -41,11 +40,11 @@ def alibi(heads: int, *, device: torch.device | str | None = None) -> ScoreFunct
 
 
 def relative_positions(table: Tensor) -> ScoreFunction:
-    """A learned number for each head and distance is added (Raffel et al. 2020, without their buckets).
+    """Return a function that adds a learned bias per head and distance (Raffel et al. 2020, without buckets).
 
     Args:
         table: (heads, 2 * reach + 1) floating: column ``reach + key - query``; beyond ``reach`` the outermost
-            columns count. Gradients reach it with ``impl="reference"``.
+            columns apply. It gets gradients with ``impl="reference"``.
 
     Raises:
         ValueError: another shape.
@@ -61,7 +60,7 @@ def relative_positions(table: Tensor) -> ScoreFunction:
 
 
 def soft_cap(limit: float) -> ScoreFunction:
-    """``limit * tanh(scores / limit)``, as in Gemma 2 (Gemma Team 2024).
+    """Return a function that computes ``limit * tanh(scores / limit)``, as in Gemma 2 (Gemma Team 2024).
 
     Raises:
         ValueError: a limit that is not positive.

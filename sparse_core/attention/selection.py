@@ -1,10 +1,9 @@
-"""Patterns chosen from the queries and keys themselves, by scores of pooled blocks.
+"""Patterns chosen from queries and keys by the scores of pooled blocks.
 
-Pooling queries and keys to one vector a block and keeping the best-scored blocks is the selection of
-"Quest" (Tang et al. 2024) and "SeerAttention" (Gao et al. 2024) without their learned or bounding parts;
-keeping what reaches a share of the probability is the rule of top-p sampling (Holtzman et al. 2020). Causal
-patterns always keep the blocks on the diagonal, as "MoBA" does (Lu et al. 2025): without them the first
-queries of a block row could be left with no key at all.
+Mean queries and keys per block are scored, and the best blocks kept, as in "Quest" (Tang et al. 2024) and
+"SeerAttention" (Gao et al. 2024), without their learned or bounding parts. :func:`dynamic_blocks` uses the
+rule of top-p sampling (Holtzman et al. 2020). Causal patterns always keep the blocks on the diagonal, as
+"MoBA" does (Lu et al. 2025), so that every query has a key.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from sparse_core.attention.operands import (
 from sparse_core.attention.patterns.grid import BlockGrid
 from sparse_core.attention.patterns.pattern import BlockPattern
 
-# Probabilities are added up as whole multiples of 2^-40, so that the order of the sum does not matter.
+# Probabilities are summed as integers, in units of 2^-40: the order of the sum does not matter.
 _UNITS = 1 << 40
 
 
@@ -33,31 +32,30 @@ _UNITS = 1 << 40
 def top_k_blocks(
     q: Tensor, k: Tensor, keep: float, *, block_size: int = 64, causal: bool = False
 ) -> BlockPattern:
-    """For each block row the ``round(keep * blocks)`` key blocks whose mean scores best with the mean query.
+    """Keep the ``round(keep * blocks)`` key blocks per block row whose mean keys best match its mean query.
 
-    Of equal scores the lower column is kept. A pattern belongs to a head, not to a batch entry: scores are
-    averaged over the batch. The selection is not differentiated: gradients of the attention are those for a
-    fixed pattern. Nothing waits for the device, except the first causal call for new lengths.
+    Ties keep the lower column. Scores are averaged over the batch. The selection has no gradient: attention
+    has the gradients of a fixed pattern. Only the first causal call for new lengths waits for the device.
 
     Args:
         q: (batch, heads, query_length, dim) floating.
         k: (batch, key_heads, key_length, dim); each key head serves heads / key_heads neighbouring heads.
         keep: share of the blocks that a row keeps, in (0, 1]; at least one block.
         block_size: tokens along a side of a block, a multiple of 16 from 16 to 128.
-        causal: drop keys after the query, with the sequences aligned at their ends. The share is then that
-            of the blocks which the row may see, and those on the diagonal are always among the kept.
+        causal: drop keys after the query, with the sequences aligned at their ends. ``keep`` is then a share
+            of the visible blocks, and those on the diagonal are always kept.
 
     Returns:
         A pattern with ``heads`` heads.
 
     Raises:
         TypeError: q or k is not floating, or their types differ.
-        ValueError: shapes, devices or block size do not fit, or ``keep`` is outside (0, 1].
+        ValueError: shapes, devices or block size do not match, or ``keep`` is outside (0, 1].
     """
     check_share("keep", keep)
-    shape, grid = _checked(q, k, block_size)
+    shape, grid = _check(q, k, block_size)
     dtype = arithmetic_dtype(q.dtype)
-    scores = _scores(_pooled(q, block_size, dtype), _pooled(k, block_size, dtype), shape).mean(dim=0)
+    scores = _score(_pool(q, block_size, dtype), _pool(k, block_size, dtype), shape).mean(dim=0)
     return best_blocks(scores, grid, keep, causal=causal)
 
 
@@ -72,12 +70,12 @@ def dynamic_blocks(
     scale: float | None = None,
     score_dtype: torch.dtype = torch.bfloat16,
 ) -> BlockPattern:
-    """For each block row the fewest key blocks whose estimated probabilities reach ``mass``.
+    """Keep the fewest key blocks per block row whose estimated probabilities reach ``mass``.
 
-    The estimate is the softmax, over the blocks of a row, of the scores of mean queries and mean keys, which
-    are multiplied in low precision; a block counts as often as it has keys. Probabilities are averaged over
-    the batch. Of equal ones the lower column is kept, and the result repeats to the bit. The selection is
-    not differentiated. How many blocks are kept is known only afterwards, so this waits for the device once.
+    The estimate multiplies mean queries and mean keys in low precision and takes the softmax over the blocks
+    of a row, each weighted by its number of keys. Probabilities are averaged over the batch. Ties keep the
+    lower column, and the result is bitwise reproducible. The selection has no gradient. Each call waits for
+    the device once, because the number of blocks is not known before.
 
     Args:
         q: (batch, heads, query_length, dim) floating.
@@ -93,21 +91,21 @@ def dynamic_blocks(
 
     Raises:
         TypeError: q or k is not floating, their types differ, or ``score_dtype`` is not floating.
-        ValueError: shapes, devices or block size do not fit, or ``mass`` is outside (0, 1].
+        ValueError: shapes, devices or block size do not match, or ``mass`` is outside (0, 1].
     """
     check_share("mass", mass)
     if not score_dtype.is_floating_point:
         raise TypeError(f"score_dtype must be floating point, got {score_dtype}")
-    shape, grid = _checked(q, k, block_size)
+    shape, grid = _check(q, k, block_size)
     dtype = arithmetic_dtype(q.dtype)
-    q_means, k_means = (_pooled(tensor, block_size, dtype).to(score_dtype) for tensor in (q, k))
-    scores = _scores(q_means, k_means, shape).to(dtype) * default_scale(scale, shape.dim)
+    q_means, k_means = (_pool(tensor, block_size, dtype).to(score_dtype) for tensor in (q, k))
+    scores = _score(q_means, k_means, shape).to(dtype) * default_scale(scale, shape.dim)
     keys = grid.key_length - torch.arange(0, grid.key_length, block_size, device=q.device)
     visible = visible_blocks(grid, causal, q.device)
     scores = (scores + keys.clamp(max=block_size).to(dtype).log()).masked_fill(~visible.seen, -math.inf)
     probability = torch.softmax(scores, dim=3).mean(dim=0).nan_to_num(0.0)
     units = (probability * _UNITS).round().long().clamp(min=1).masked_fill(~visible.seen, 0)
-    # Those on the diagonal come first, whatever their probability.
+    # Blocks on the diagonal sort first, because they are always kept.
     order = torch.sort(units + visible.crossed * 2 * _UNITS, dim=2, descending=True, stable=True).indices
     ordered = units.gather(2, order)
     before = ordered.cumsum(dim=2) - ordered
@@ -118,7 +116,7 @@ def dynamic_blocks(
     return BlockPattern.on(grid, row_ptr, column.int(), visible.partial[row, column], visible.masks)
 
 
-def _checked(q: Tensor, k: Tensor, block_size: int) -> tuple[AttentionShape, BlockGrid]:
+def _check(q: Tensor, k: Tensor, block_size: int) -> tuple[AttentionShape, BlockGrid]:
     shape = check_queries_and_keys(q, k)
     if not shape.batch:
         raise ValueError(f"q must have at least one batch entry to select by, got shape {tuple(q.shape)}")
@@ -127,8 +125,8 @@ def _checked(q: Tensor, k: Tensor, block_size: int) -> tuple[AttentionShape, Blo
     return shape, grid
 
 
-def _pooled(rows: Tensor, block_size: int, dtype: torch.dtype) -> Tensor:
-    """Means over blocks: (batch, heads, length, dim) to (batch, heads, blocks, dim)."""
+def _pool(rows: Tensor, block_size: int, dtype: torch.dtype) -> Tensor:
+    """Average rows over blocks: (batch, heads, length, dim) to (batch, heads, blocks, dim)."""
     whole, rest = divmod(rows.shape[2], block_size)
     blocks = rows[:, :, : whole * block_size].unflatten(2, (whole, block_size))
     means: Tensor = blocks.sum(dim=3, dtype=dtype) / block_size
@@ -138,8 +136,8 @@ def _pooled(rows: Tensor, block_size: int, dtype: torch.dtype) -> Tensor:
     return torch.cat([means, last], dim=2)
 
 
-def _scores(q: Tensor, k: Tensor, shape: AttentionShape) -> Tensor:
-    """(batch, heads, block rows, block columns) products of pooled queries and keys."""
+def _score(q: Tensor, k: Tensor, shape: AttentionShape) -> Tensor:
+    """Multiply pooled queries and keys: (batch, heads, block rows, block columns)."""
     with torch.autocast(q.device.type, enabled=False):
         grouped = q.reshape(shape.batch, shape.key_heads, shape.group, *q.shape[2:])
         return (grouped @ k.unsqueeze(2).mT).flatten(1, 2)

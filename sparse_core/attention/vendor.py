@@ -15,37 +15,35 @@ from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.scores import ScoreFunction
 from sparse_core.errors import ImplementationError
 
-#: Scores that may be held at once where nothing is compiled, which is on a CPU.
+#: Most scores held at once on a CPU, where FlexAttention is not compiled.
 MATERIALISED_SCORES = 1 << 25
 
-# Recompilations for new sizes that are allowed; torch's default of 8 is soon used up.
+# Recompilations for new sizes; torch's default of 8 is too few for patterns of many sizes.
 _RECOMPILATIONS = 256
 
-# For tiles of queries, keys and values, of the memory that a block of threads shares on an A100.
+# Shared memory of an A100 for tiles of queries, keys and values.
 _SHARED_BYTES = 160_000
 
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, shape: AttentionShape, options: AttentionOptions
 ) -> AttentionResult:
-    """Compute the public function of operands and options that were checked, by FlexAttention.
+    """Compute attention for checked operands and options by FlexAttention.
 
-    On a GPU it is compiled once for each combination of sizes, types and options, and differentiable in
-    ``out`` and ``lse``. On a CPU it runs as plain torch operations that hold all scores of queries and keys
-    at once, without gradients: good for tests, up to ``MATERIALISED_SCORES``. Short queries go through the
-    same kernel as long ones, not through FlexAttention's one for decoding.
+    On a GPU it is compiled once per combination of sizes, types and options; ``out`` and ``lse`` are
+    differentiable. For blocks below 128 in 16 bits, the first training call searches tiles for the backward
+    pass; for blocks that are no multiple of 32 it tries all tiles, which is slow. Short queries use the same
+    kernel as long ones.
 
-    FlexAttention's backward chooses tiles for blocks of 128. For smaller blocks of 16-bit numbers, tiles are
-    found by trying several, and for blocks that are no multiple of 32 by trying all it knows, which makes the
-    first call slow.
+    On a CPU it runs as plain torch operations that hold all scores, up to ``MATERIALISED_SCORES``, without
+    gradients.
 
-    FlexAttention multiplies masked values by 0, which is NaN for values that are not finite. On a CPU these
-    are kept apart, so that only queries that may attend to them get NaN or an infinity. On a GPU that is not
-    done: there NaN or an infinity in ``v``, and in any operand of the backward pass, can reach queries and
-    keys of the same block.
+    FlexAttention multiplies masked values by 0, which is NaN for non-finite values. On a CPU this is
+    corrected. On a GPU, NaN or infinities in ``v`` and in backward operands can reach queries and keys of the
+    same block.
 
-    There is no dropout, and there are no lengths of sequences: FlexAttention skips the masks of full blocks,
-    so that each sequence would need its own lists.
+    Dropout and lengths are not supported: FlexAttention skips the masks of full blocks, so that each sequence
+    would need its own lists.
 
     Raises:
         ImplementationError: gradients on a CPU, or too many scores there.
@@ -56,10 +54,10 @@ def attend(
     if not shape.batch:
         return AttentionResult(q * 1.0, q.new_zeros(q.shape[:3], dtype=arithmetic_dtype(q.dtype)))
     if not trained:
-        # On a CPU it refuses operands that could have gradients, even where none are recorded.
+        # On a CPU FlexAttention refuses operands that require gradients, even under torch.no_grad.
         q, k, v = q.detach(), k.detach(), v.detach()
     tiles = KernelOptions.choose(pattern, shape.dim, q.dtype, trained=trained)
-    arguments = (prepared(pattern), options.scale, shape.group > 1, tiles.kernel, options.score_mod)
+    arguments = (block_mask(pattern), options.scale, shape.group > 1, tiles.kernel, options.score_mod)
     with torch.autocast(q.device.type, enabled=False):
         if torch.compiler.is_compiling():
             out, lse = _attend(q, k, v, *arguments)
@@ -69,42 +67,42 @@ def attend(
                 if q.is_cuda or all_finite(v):
                     out, lse = attend(q, k, v, *arguments)
                 else:
-                    out, lse = _guarded(attend, q, k, v, arguments)
+                    out, lse = _attend_non_finite(attend, q, k, v, arguments)
     return AttentionResult(out, lse.to(arithmetic_dtype(q.dtype)))
 
 
-def _guarded(
+def _attend_non_finite(
     attend: Any, q: Tensor, k: Tensor, v: Tensor, arguments: tuple[Any, ...]
 ) -> tuple[Tensor, Tensor]:
-    """Out and lse where some values are not finite: these reach only queries that may attend to them."""
+    """Return out and lse for non-finite values: these reach only queries that may attend to them."""
     out, lse = attend(q, k, v.nan_to_num(0.0, 0.0, 0.0), *arguments)
 
     def shares(chosen: Tensor, *, equal: bool = False) -> Tensor:
-        """Weights of the chosen values, (batch, heads, query_length, dim); all alike if ``equal``."""
+        """Attend to the mask ``chosen`` (batch, heads, query_length, dim), equally if ``equal``."""
         scores = (torch.zeros_like(q), torch.zeros_like(k)) if equal else (q, k)
         found: Tensor = attend(*scores, chosen.to(v.dtype), *arguments)[0]
         return found
 
     for sign in (1.0, -1.0):
         out = torch.where(shares(v == sign * torch.inf) > 0, out + sign * torch.inf, out)
-    # An infinity of which the weight is 0 gives NaN too.
+    # An infinity with weight 0 also gives NaN.
     reached = shares(~v.isfinite(), equal=True) > 0
     return torch.where(reached & ((shares(v.isnan(), equal=True) > 0) | out.isfinite()), torch.nan, out), lse
 
 
-def prepared(pattern: BlockPattern) -> Any:
-    """The pattern as FlexAttention's ``BlockMask``, made once and kept on the pattern.
+def block_mask(pattern: BlockPattern) -> Any:
+    """Return the pattern as FlexAttention's ``BlockMask``; make it at the first call.
 
-    Blocks that the end of a sequence cuts go to its partial ones, as its own ``create_block_mask`` has it.
+    Blocks that cross the end of a sequence count as partial, as in ``create_block_mask``.
     """
     key = ("vendor", pattern.heads)
-    known = pattern.plans.get(key)
-    if known is None:
-        known = pattern.plans[key] = _block_mask(pattern)
-    return known
+    cached = pattern.plans.get(key)
+    if cached is None:
+        cached = pattern.plans[key] = _make_block_mask(pattern)
+    return cached
 
 
-def _block_mask(pattern: BlockPattern) -> Any:
+def _make_block_mask(pattern: BlockPattern) -> Any:
     from torch.nn.attention.flex_attention import BlockMask
 
     table, masks = _numbered_masks(pattern)
@@ -121,12 +119,12 @@ def _block_mask(pattern: BlockPattern) -> Any:
     )
 
 
-# Masks that every pattern has: four by the edge that cuts a block (BlockGrid.edges), and one without a pair.
+# Masks of every pattern: four by the edge that a block crosses (BlockGrid.edges), and an empty one.
 _WHOLE, _NOTHING, _FIRST = 0, 4, 5
 
 
 def _numbered_masks(pattern: BlockPattern) -> tuple[Tensor, Tensor]:
-    """(heads, block rows, block columns) int32 number of each block's mask, and the masks."""
+    """Return the mask index of each block, (heads, block rows, block columns) int32, and the masks."""
     head, row, column = pattern.coordinates()
     number = torch.where(
         pattern.partial == FULL, pattern.grid.edges(row, column).int(), pattern.partial + _FIRST
@@ -147,18 +145,18 @@ class _Lists(NamedTuple):
     """Block columns of each block row; int32."""
 
     counts: Tensor  # (1, heads, block rows)
-    columns: Tensor  # (1, heads, block rows, block columns), rising, then those that do not count
+    columns: Tensor  # (1, heads, block rows, block columns), stored ones ascending, then the others
 
 
 def _lists(stored: Tensor) -> _Lists:
-    """From bool (heads, block rows, block columns)."""
+    """Make lists from bool (heads, block rows, block columns)."""
     counts = stored.sum(dim=2, dtype=torch.int32)
     columns = torch.sort(stored.to(torch.uint8), dim=2, descending=True, stable=True).indices
     return _Lists(counts[None].contiguous(), columns.int()[None].contiguous())
 
 
 def _mask_mod(table: Tensor, masks: Tensor, size: int) -> Any:
-    """The function that tells FlexAttention whether a pair counts."""
+    """Return FlexAttention's ``mask_mod`` for the numbered masks."""
     if table.shape[0] == 1:
         shared = table[0].contiguous()
 
@@ -174,11 +172,11 @@ def _mask_mod(table: Tensor, masks: Tensor, size: int) -> Any:
 
 
 class KernelOptions(NamedTuple):
-    """What FlexAttention is told about tiles.
+    """FlexAttention's tile settings.
 
     Attributes:
-        kernel: its ``kernel_options``.
-        search: "" for its own choice, "max_autotune" to try several, "exhaustive" to try all.
+        kernel: ``kernel_options``.
+        search: "" for FlexAttention's choice, "max_autotune" to try several, "exhaustive" to try all.
     """
 
     kernel: dict[str, Any]
@@ -186,17 +184,18 @@ class KernelOptions(NamedTuple):
 
     @classmethod
     def choose(cls, pattern: BlockPattern, dim: int, dtype: torch.dtype, *, trained: bool) -> KernelOptions:
-        """Tiles are powers of two and must divide a block.
+        """Choose tiles: powers of two that divide a block.
 
-        In the forward pass they can be named. The backward pass looks at its own choice, which is made for
-        blocks of 128 (of 16 for float32), before it looks at names.
+        The forward pass accepts explicit tiles. The backward pass first checks its own choice, made for
+        blocks of 128 (of 16 for float32), and then the explicit ones.
         """
         size = pattern.block_size
         tile = size & -size
-        # The kernel for decoding has other demands on block sizes.
+        # The decoding kernel supports other block sizes.
         kernel: dict[str, Any] = {"FORCE_USE_FLEX_ATTENTION": True}
         if pattern.query_length % size or pattern.key_length % size:
-            # It assumes whole tiles where lengths are multiples of 128, which blocks of 96 do not fill.
+            # FlexAttention assumes whole tiles if lengths are multiples of 128; blocks of 96 do not fill
+            # these.
             kernel["IS_DIVISIBLE"] = False
         search = ""
         if trained and size < 128 and dtype != torch.float32:
@@ -210,7 +209,7 @@ class KernelOptions(NamedTuple):
 
 
 def _check_scores(shape: AttentionShape, trained: bool) -> None:
-    """Raise unless FlexAttention can do it on a CPU."""
+    """Raise ``ImplementationError`` unless FlexAttention supports this on a CPU."""
     if trained:
         raise ImplementationError(
             "impl='vendor' has no gradients on a CPU: use impl='reference', or torch.no_grad()"
@@ -225,7 +224,7 @@ def _check_scores(shape: AttentionShape, trained: bool) -> None:
 
 @cache
 def compiled(device: str, search: str) -> Any:
-    """FlexAttention, compiled; on a CPU only traced, because the compiled kernel there gives no lse."""
+    """Compile FlexAttention; on a CPU only trace it, because the compiled kernel there returns no lse."""
     settings: dict[str, Any] = {"fullgraph": True, "dynamic": False}
     if device == "cpu":
         return torch.compile(_attend, backend="eager", **settings)
@@ -247,7 +246,7 @@ def _attend(
     kernel: dict[str, Any],
     score_mod: ScoreFunction | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Out and lse, whichever way this version of torch returns them."""
+    """Return out and lse in either API version of torch."""
     from torch.nn.attention import flex_attention as library
 
     arguments: dict[str, Any] = {

@@ -1,1 +1,1 @@
-"""Helpers that know nothing about sparsity: files, tables, commands, services, threads, model surgery."""
+"""Helpers without sparsity: files, tables, commands, services, threads, model surgery."""

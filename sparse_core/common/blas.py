@@ -1,7 +1,7 @@
-"""The threads of numpy's products.
+"""Number of threads of numpy's matrix products.
 
-They wait for each other by spinning, which costs most where other programs want the cores, and numpy has no
-call that says how many there are to be. Its wheels and most distributions bring OpenBLAS, which has one.
+These threads wait by spinning, which is costly if other programs use the cores. numpy cannot set their
+number, but OpenBLAS can, which numpy's wheels and most distributions use.
 """
 
 from __future__ import annotations
@@ -10,17 +10,13 @@ import ctypes
 import importlib
 from typing import Any
 
-#: Where numpy's products are, by its version; and what OpenBLAS's calls are named, in wheels and elsewhere.
+#: Modules that hold numpy's products, by version, and names of OpenBLAS's functions, in wheels and elsewhere.
 _MODULES = ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath")
 _NAMES = ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_", "openblas_{}_num_threads")
 
 
 def set_threads(count: int) -> bool:
-    """Let products of numpy take at most so many threads from now on, in the whole process.
-
-    Returns:
-        Whether the library is one that can be told.
-    """
+    """Limit the threads of numpy's products in the whole process; return False if the library cannot."""
     call = _call("set")
     if call is not None:
         call(count)
@@ -28,16 +24,16 @@ def set_threads(count: int) -> bool:
 
 
 def threads() -> int | None:
-    """How many they take at most; ``None`` where the library does not tell."""
+    """Return the maximum number of threads, or None if the library cannot report it."""
     call = _call("get")
     return None if call is None else int(call())
 
 
 def _call(what: str) -> Any:
-    """One of the library's calls, or ``None``."""
+    """Return a function of the library, or None."""
     for module in _MODULES:
         try:
-            # The names of libraries that this one needs are found in it too.
+            # A lookup also searches the libraries that this module links to.
             library = ctypes.CDLL(str(importlib.import_module(module).__file__))
         except (ImportError, OSError):
             continue

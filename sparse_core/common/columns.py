@@ -1,4 +1,4 @@
-"""What stands on the ground in a point cloud, column by column, in numpy: perception and memory share it."""
+"""Columns of a point cloud with objects above the ground, in numpy; shared by perception and memory."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-#: Metres above the lowest point of a column that are its ground.
+#: Thickness of the ground above the lowest point of a column, in metres.
 _GROUND_M = 0.25
-#: So many cells are counted, of more the values are sorted.
+#: Most cells to count; with more, values are sorted instead.
 _FEW_CELLS = 1 << 20
 
 
 class Columns(NamedTuple):
-    """Columns of space in which something stands, the nearest first.
+    """Columns of space with points above the ground, nearest first.
 
     Attributes:
-        boxes: (N, 7) float32: mean of the points above the ground (x, y, z), twice their standard deviations
-            along their main horizontal axis and across it, the height of the column (metres), and the
-            direction of that axis in [0, pi) (radians); in the frame of the points.
-        scores: (N,) float32 from 0 to 1, rising with the number of points.
+        boxes: (N, 7) float32 in the frame of the points: mean of the points above the ground (x, y, z);
+            twice their standard deviations along and across their main horizontal axis; the height of the
+            column (metres); the direction of that axis in [0, pi) (radians).
+        scores: (N,) float32 from 0 to 1, increasing with the number of points.
     """
 
     boxes: NDArray[np.float32]
@@ -36,15 +36,15 @@ def standing_columns(
     least_points: int = 3,
     most: int = 96,
 ) -> Columns:
-    """The columns of a point cloud that are not flat.
+    """Return the columns of a point cloud that are not flat.
 
     Args:
-        points: (N, 3) or more columns, metres, z up; their order means nothing.
+        points: (N, 3) or more columns, metres, z up, in any order.
         cell_m: side of a column.
-        range_m: columns centred farther away are left out.
-        least_height_m: a column whose points extend less is ground.
+        range_m: largest distance of a column's centre.
+        least_height_m: a column of smaller vertical extent is ground.
         least_points: fewest points above the ground.
-        most: columns; the nearest are kept.
+        most: largest number of columns; the nearest are kept.
 
     Raises:
         ValueError: points of another shape or not finite, or a size that is not positive.
@@ -57,12 +57,12 @@ def standing_columns(
     places = np.ascontiguousarray(given[:, :3].T)
     if not np.isfinite(places).all():
         raise ValueError("points must be finite")
-    # Cells whose middle is in range: none is farther than this. One number each, in the order of their rows.
+    # Number the cells within reach, row by row.
     reach = int(range_m / cell_m) + 2
     row, line = np.floor(np.divide(places[:2], cell_m, dtype=np.float64))
     inside = np.flatnonzero(np.hypot((row + 0.5) * cell_m, (line + 0.5) * cell_m) <= range_m)
     place = (row[inside].astype(np.int64) + reach) * (2 * reach + 1) + line[inside].astype(np.int64) + reach
-    column = _numbered(place, (2 * reach + 1) ** 2)
+    column = _rank_values(place, (2 * reach + 1) ** 2)
     z = places[2, inside].astype(np.float64)
     count = int(column.max()) + 1 if len(column) else 0
     low, high = np.full(count, np.inf), np.full(count, -np.inf)
@@ -70,8 +70,8 @@ def standing_columns(
     np.maximum.at(high, column, z)
     above = np.flatnonzero(z > low[column] + _GROUND_M)
     standing, column = places[:, inside[above]], column[above]
-    # Sorted by place, so that sums do not depend on the order in which points came.
-    order = _by_place(standing)
+    # Sort by position, so that sums do not depend on the order of the points.
+    order = _order_by_position(standing)
     cloud, column = standing[:, order].T.astype(np.float64), column[order]
     number = np.bincount(column, minlength=count)
     kept = np.flatnonzero((high - low >= least_height_m) & (number >= least_points))
@@ -81,18 +81,18 @@ def standing_columns(
     return Columns(boxes[nearest].astype(np.float32), scores[nearest].astype(np.float32))
 
 
-def _numbered(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """(N,) which of the distinct values each is, the least first; none is ``most`` or more."""
+def _rank_values(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Return the rank (N,) of each value among the distinct values, all below ``most``."""
     if most <= _FEW_CELLS:
         return (np.cumsum(np.bincount(values, minlength=1) > 0) - 1)[values]
     return np.unique(values, return_inverse=True)[1].reshape(-1)
 
 
-def _by_place(points: NDArray[Any]) -> NDArray[np.int64]:
-    """(N,) order of (3, N) points: by z, where equal by y, then by x."""
+def _order_by_position(points: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the order (N,) of points (3, N) by z, then y, then x."""
     if points.dtype != np.float32:
         return np.lexsort(points)
-    # Of 32 bits two keys fit into one number, and one sort does.
+    # Two 32-bit keys fit into one number, so one sort suffices.
     bits = (points + np.float32(0.0)).view(np.uint32)
     x, y, z = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
     key = z.astype(np.uint64) << np.uint64(32) | y
@@ -110,7 +110,7 @@ def _boxes(
     number: NDArray[np.int64],
     height: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """(columns, 7) boxes around the points of each column, by their first and second moments."""
+    """Return boxes (columns, 7) around the points of each column, from their first and second moments."""
     count, total = len(number), np.maximum(number, 1)
     mean = np.stack([np.bincount(column, cloud[:, k], count) / total for k in range(3)], axis=1)
     offset = cloud[:, :2] - mean[column, :2]

@@ -1,4 +1,4 @@
-"""Programs of many commands: a command's module is imported when that command is called."""
+"""Programs with subcommands: only the called command's module is imported."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from sparse_core.common.files import describe_file_error, write_failure
 from sparse_core.common.interruption import Interrupted
 
-#: Variables by which users choose how threads wait: of OpenMP, of GNU's library, of LLVM's and Intel's.
+#: Variables of the waiting policy: OpenMP's own, GNU's, LLVM's and Intel's.
 _WAIT_CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
-#: GNU's library spins 1,000 rounds, about 20 microseconds, before a thread sleeps. Others sleep at once.
+#: A thread of GNU's library spins 1,000 rounds (about 20 microseconds), then sleeps. Others sleep at once.
 _SLEEP_SOON = {"GOMP_SPINCOUNT": "1000", "OMP_WAIT_POLICY": "passive"}
 
 
@@ -23,8 +23,8 @@ class Command(NamedTuple):
     """One command of a program.
 
     Attributes:
-        module: whose ``add_parser(commands)`` declares it with ``commands.add_parser(name)``.
-        help: a sentence or more.
+        module: defines ``add_parser(commands)``, which calls ``commands.add_parser(name)``.
+        help: one or more sentences.
     """
 
     module: str
@@ -32,37 +32,36 @@ class Command(NamedTuple):
 
 
 def sleep_while_waiting() -> None:
-    """Let the OpenMP threads of torch sleep soon while they wait for each other.
+    """Let OpenMP threads of torch sleep soon while they wait for each other.
 
-    By default they spin for some milliseconds, and take a core from the thread they wait for. Only programs
-    call this, before torch is loaded: OpenMP reads the environment once, when torch loads it. Importing a
-    package changes nothing. Does nothing if torch is loaded, or if the environment has a choice.
+    By default they spin for some milliseconds and block a core. Programs call this before they import torch,
+    because OpenMP reads the environment only once. Does nothing if torch is loaded or the environment already
+    has a policy.
     """
     if "torch" not in sys.modules and not any(name in os.environ for name in _WAIT_CHOICES):
         os.environ.update(_SLEEP_SOON)
 
 
 def declare(commands: Any, known: Mapping[str, Command], arguments: Sequence[str]) -> None:
-    """Declare all commands by name, and the arguments of the called one.
+    """Declare all commands by name, and the options of the called one.
 
-    Modules of commands import their libraries, which takes seconds, so ``--help`` imports none of them. The
-    command ``completion`` needs the arguments of all commands.
+    Modules of commands import their libraries, which takes seconds, so only the called one is imported. The
+    command ``completion`` imports all, because it needs the options of all commands.
 
     Args:
-        commands: of ``argparse.ArgumentParser.add_subparsers``.
-        known: the commands by name.
-        arguments: of the program; the first that is no option names the command.
+        commands: from ``argparse.ArgumentParser.add_subparsers``.
+        arguments: of the program; the first one that is not an option names the command.
     """
     called = next((word for word in arguments if not word.startswith("-")), None)
     for name, command in known.items():
         if called in (name, "completion"):
-            importlib.import_module(command.module).add_parser(_Described(commands, command.help))
+            importlib.import_module(command.module).add_parser(_CommandParsers(commands, command.help))
         else:
             commands.add_parser(name, help=command.help)
 
 
-class _Described:
-    """Subparsers that give the called command its help, which its module need not import."""
+class _CommandParsers:
+    """Subparsers that add the help of the called command."""
 
     def __init__(self, commands: Any, help_text: str) -> None:
         self._commands, self._help = commands, help_text
@@ -73,23 +72,24 @@ class _Described:
 
 
 def run_command(program: str, options: Any, errors: tuple[type[Exception], ...]) -> int:
-    """Run the command that was called and print its error as one line.
+    """Run the called command and print its error as one line.
 
     Args:
-        program: its name, which begins the line.
-        options: of the command; ``options.run`` is called with them.
-        errors: that the user can act on; others are raised.
+        program: its name, at the start of the line.
+        options: of the command; ``options.run(options)`` runs it.
+        errors: types that the user can fix; others are raised.
 
     Returns:
-        The exit status: of the command; 1 if nobody reads its output, 2 after an error, 130 or 143 after a
-        signal.
+        The exit status: that of the command; 1 if the reader of the output has ended, 2 after an error, 130
+        or 143 after a signal.
     """
+    if options.command != "completion":
+        vars(options).pop("parser", None)  # Cannot be pickled for worker processes.
     try:
         status = int(options.run(options))
-        sys.stdout.flush()  # Here, where a full disk behind it gets its line.
+        sys.stdout.flush()  # Flush here, so that a full disk is reported as a command error.
         return status
     except BrokenPipeError:
-        # The reader of the output has ended.
         _discard_output()
         return 1
     except errors as error:
@@ -107,16 +107,15 @@ def run_command(program: str, options: Any, errors: tuple[type[Exception], ...])
 
 
 def _discard_output() -> None:
-    """Write nothing more to the standard output, not even at exit."""
+    """Discard further standard output, also at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def failure(error: Exception, options: Any = None) -> str:
-    """Return the line that a program prints when a command fails.
+    """Return the line to print when a command fails.
 
     Args:
-        error: of the command.
-        options: of the command. One that has ``--resume`` resumes what it writes to ``options.out``.
+        options: of the command; with ``--resume`` the message offers it for files in ``options.out``.
     """
     failed = write_failure(error) or error
     if not isinstance(failed, OSError):
@@ -133,10 +132,10 @@ def failure(error: Exception, options: Any = None) -> str:
 
 @contextmanager
 def reported_file_errors(program: str) -> Iterator[None]:
-    """End a program with one line where a file fails, for programs without further commands.
+    """End a program without subcommands with one line after a file error.
 
     Args:
-        program: its name, which begins the line.
+        program: its name, at the start of the line.
 
     Raises:
         SystemExit: with the line, and exit status 1.

@@ -14,7 +14,7 @@ SHELLS = ("bash", "zsh", "tcsh")
 
 
 def add_parser(commands: Any) -> None:
-    """Declare the command; ``options.parser`` is the parser of the program with all its commands."""
+    """Declare the command; it needs ``options.parser``, the parser of the program with all commands."""
     parser = commands.add_parser("completion")
     parser.add_argument("shell", choices=SHELLS, help="shell that reads the script")
     parser.set_defaults(run=_run)

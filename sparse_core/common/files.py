@@ -1,4 +1,4 @@
-"""Files that are replaced only when complete, and safetensors files of this library's own kinds."""
+"""Atomic replacement of files, errors of writes, and safetensors files of this library's formats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from torch import Tensor  # Takes seconds to load, which who replaces other files does without.
+    from torch import Tensor  # Not imported at run time, because it takes seconds.
 
 
 #: Messages about a failed write, by the system's reason.
@@ -30,19 +30,19 @@ _WRITE_FAILURES = {
     ),
     errno.EROFS: "{place} is on a read-only file system. Write to another folder.",
 }
-#: Further reasons for which a write to an open file fails.
+#: Other error codes of a write to an open file.
 _OTHER_FAILURES = {errno.EIO, errno.EACCES, errno.EPERM, errno.ESTALE}
 _PROBE = bytes(1 << 20)
 
 
 def cache_folder() -> Path:
-    """``sparsight`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    """Return ``sparsight`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
     named = os.environ.get("XDG_CACHE_HOME")
     if named:
         return Path(named) / "sparsight"
     try:
         return Path.home() / ".cache" / "sparsight"
-    except RuntimeError:  # a user without a home, as in some containers
+    except RuntimeError:  # The user has no home, as in some containers.
         return Path(tempfile.gettempdir()) / "sparsight"
 
 
@@ -56,10 +56,9 @@ def sync(path: Path) -> None:
 
 
 def is_special(file: Path) -> bool:
-    """Return True for devices, pipes and sockets: no file can replace them, and reading them may never end.
+    """True for devices, pipes and sockets: files cannot replace them, and reading may never end.
 
-    Args:
-        file: to look at; a link is followed. One that does not exist is not special.
+    Links are followed; a missing file is not special.
     """
     try:
         mode = file.stat().st_mode
@@ -70,19 +69,18 @@ def is_special(file: Path) -> bool:
 
 @contextmanager
 def replacing(file: Path, *, private: bool = False, durable: bool = True) -> Iterator[Path]:
-    """Write a temporary file and rename it, so that a failure leaves what was there.
+    """Write a temporary file and rename it, so that a failure keeps the old file.
 
-    A link is followed. A device or pipe, such as ``/dev/stdout``, is written directly.
+    Links are followed. A device or pipe, such as ``/dev/stdout``, is written directly.
 
     Args:
-        file: the target.
-        private: keep the file to its user.
-        durable: sync before the rename, so that the file also survives a power failure. False for files
-            that a run writes by the thousand, such as pictures of frames.
+        private: make the file readable only by its user.
+        durable: sync before the rename, so that the file survives a power failure. Use False for thousands of
+            files, such as pictures of frames.
 
     Yields:
-        The path to write to. It takes the target's place at the end of the ``with`` block, and is removed
-        when the block raises.
+        The path to write to. It replaces the target at the end of the ``with`` block, and is removed if the
+        block raises.
 
     Raises:
         OSError: the write failed; ``filename`` is the target.
@@ -104,9 +102,9 @@ def replacing(file: Path, *, private: bool = False, durable: bool = True) -> Ite
         with naming(file, temporary):
             yield temporary
             if not private:
-                # mkstemp makes files for one user only; give this one the rights of any other new file.
+                # mkstemp makes private files; give this one the usual permissions.
                 temporary.chmod(0o666 & ~_mask())
-            # Before it gets its name: else the power may fail between the two, and leave it empty.
+            # Sync before the rename; otherwise a power failure could leave an empty file.
             if durable:
                 sync(temporary)
             temporary.replace(target)
@@ -119,46 +117,42 @@ def replacing(file: Path, *, private: bool = False, durable: bool = True) -> Ite
 
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
-    """Fill a temporary folder and rename it, so that a failure leaves what was there.
+    """Fill a temporary folder and rename it, so that a failure keeps the old folder.
 
     Args:
-        folder: the target; one that is there is replaced.
+        folder: the target, replaced if it exists.
 
     Yields:
-        The folder to write to. It takes the target's place at the end of the ``with`` block, and is removed
-        when the block raises.
+        The folder to write to. It replaces the target at the end of the ``with`` block, and is removed if the
+        block raises.
 
     Raises:
         OSError: a write failed; ``filename`` is the target, or the file's place in it.
     """
     _check_place(folder, folder, is_folder=True)
     try:
-        made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=_prefix(folder)))
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=_prefix(folder)))
     except OSError as error:
         error.filename = str(folder)
         raise
     try:
-        with naming(folder, made):
-            yield made
-            made.chmod(0o777 & ~_mask())
+        with naming(folder, temporary):
+            yield temporary
+            temporary.chmod(0o777 & ~_mask())
             if folder.exists():
                 old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{_prefix(folder)}old."))
                 folder.replace(old / folder.name)
-                made.replace(folder)
+                temporary.replace(folder)
                 shutil.rmtree(old)
             else:
-                made.replace(folder)
+                temporary.replace(folder)
     except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
 def save_torch(file: Path, state: Any) -> None:
-    """Replace a file by the output of ``torch.save``, written to memory first: torch hides why a write fails.
-
-    Args:
-        file: the target.
-        state: to save.
+    """Replace a file by the output of ``torch.save``, via memory, because torch hides why a write fails.
 
     Raises:
         OSError: the write failed; ``filename`` is the target.
@@ -173,11 +167,6 @@ def save_torch(file: Path, state: Any) -> None:
 def write_file(file: Path, content: bytes | memoryview | str, *, durable: bool = True) -> None:
     """Replace a file by new bytes, or by text in UTF-8; see :func:`replacing`.
 
-    Args:
-        file: the target.
-        content: of the file.
-        durable: as of :func:`replacing`.
-
     Raises:
         OSError: the write failed; ``filename`` is the target.
     """
@@ -186,11 +175,11 @@ def write_file(file: Path, content: bytes | memoryview | str, *, durable: bool =
 
 
 class GrowingFile:
-    """A file that grows by whole pieces, such as lines; each is with the system once it is written.
+    """Unbuffered file to which whole pieces, such as lines, are appended.
 
     Args:
         file: to write; its folder must exist.
-        keep: bytes to keep of a file that is there; the rest is cut off.
+        keep: bytes of an existing file to keep; the rest is cut off.
 
     Raises:
         OSError: the file cannot be written; ``filename`` is the file.
@@ -199,17 +188,17 @@ class GrowingFile:
     def __init__(self, file: Path, *, keep: int = 0) -> None:
         self._file, self._size = file, keep
         with naming(file):
-            # Without a buffer: a piece that failed must not be written again when the file is closed.
+            # Unbuffered, so that closing does not write a failed piece again.
             self._stream = file.open("r+b" if keep else "wb", buffering=0)
             if keep:
                 self._stream.truncate(keep)
                 self._stream.seek(keep)
 
     def write(self, piece: bytes | str) -> int:
-        """Add a piece as a whole, or nothing of it; returns its bytes.
+        """Append a whole piece, or nothing of it; return its bytes.
 
         Raises:
-            OSError: there is no room; the file ends with the piece before.
+            OSError: no space; the file ends with the previous piece.
         """
         content = piece.encode() if isinstance(piece, str) else bytes(piece)
         left = memoryview(content)
@@ -218,7 +207,7 @@ class GrowingFile:
                 while left:
                     left = left[self._stream.write(left) :]
         except BaseException:
-            with contextlib.suppress(OSError):  # A pipe keeps what it took.
+            with contextlib.suppress(OSError):  # A pipe cannot be truncated.
                 self._stream.truncate(self._size)
                 self._stream.seek(self._size)
             raise
@@ -230,7 +219,7 @@ class GrowingFile:
         return self._size
 
     def flush(self) -> None:
-        """Do nothing: every piece is with the system already."""
+        """Do nothing, because writes are unbuffered."""
 
     @property
     def closed(self) -> bool:
@@ -245,12 +234,12 @@ class GrowingFile:
 
 @contextmanager
 def naming(file: Path, temporary: Path | None = None) -> Iterator[None]:
-    """Name a file in the errors of writing it, which the system leaves out once a file is open.
+    """Add the file to write errors, which the system leaves out once a file is open.
 
     Args:
         file: the target, as the user knows it.
-        temporary: path that is written in its place; an error that names it, or a file in it, names the
-            target. Libraries that report a failed write in words of their own are translated too.
+        temporary: path written in its place; errors that name it, or a file in it, name the target instead.
+            Errors of libraries with their own messages are converted too.
 
     Raises:
         OSError: of the ``with`` block, with ``filename``.
@@ -258,14 +247,14 @@ def naming(file: Path, temporary: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if type(error) is OSError and error.errno is None:  # numpy gives no reason.
+        if type(error) is OSError and error.errno is None:  # numpy sets no errno.
             code = _failed_write(error, temporary)
             reason = str(error) if code is None else os.strerror(code)
             raise OSError(code or errno.EIO, reason, str(file)) from error
         _name(error, file, temporary)
         raise
     except Exception as error:
-        # safetensors and torch raise types of their own.
+        # safetensors and torch raise other types.
         if type(error).__name__ != "SafetensorError" and type(error) is not RuntimeError:
             raise
         code = _failed_write(error, temporary)
@@ -275,11 +264,7 @@ def naming(file: Path, temporary: Path | None = None) -> Iterator[None]:
 
 
 def write_failure(error: BaseException) -> OSError | None:
-    """Return the failed write behind an error: the disk is full, read-only or limits the size.
-
-    Args:
-        error: that error, or one that was raised from it.
-    """
+    """Return the failed write that caused an error (disk full, read-only or size limit), or None."""
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, OSError) and found.errno in _WRITE_FAILURES:
@@ -289,33 +274,32 @@ def write_failure(error: BaseException) -> OSError | None:
 
 
 def describe_file_error(error: OSError, *, resume: bool = False) -> str:
-    """Say which file failed and what to do.
+    """Return a message with the failed file and a fix.
 
     Args:
-        error: of the system; its own words name neither the reason nor the way out.
-        resume: True if the command resumes with ``--resume``.
+        resume: True if the command supports ``--resume``.
     """
     named = error.filename2 if error.filename2 is not None else error.filename
-    known = _WRITE_FAILURES.get(error.errno or 0)
-    if known is not None:
+    reason = _WRITE_FAILURES.get(error.errno or 0)
+    if reason is not None:
         place = "the output" if named is None else os.fsdecode(named)
-        return known.format(place=place, rerun="rerun with --resume" if resume else "rerun")
+        return reason.format(place=place, rerun="rerun with --resume" if resume else "rerun")
     if named is None:
         return str(error)
     place = os.fsdecode(named)
     if isinstance(error, FileExistsError | NotADirectoryError):
-        return f"{place}: there is a file where a folder is needed; name another folder"
+        return f"{place}: there is a file where a folder is needed; use another folder"
     if isinstance(error, IsADirectoryError):
-        return f"{place}: there is a folder where a file is needed; name another file"
+        return f"{place}: there is a folder where a file is needed; use another file"
     if isinstance(error, PermissionError):
-        return f"{place}: no permission; name another place, or change its rights"
+        return f"{place}: no permission; use another path, or change its permissions"
     if isinstance(error, FileNotFoundError):
         return f"{place}: no such file or folder; check the path"
     return f"{place}: {error.strerror or error}"
 
 
 def _check_place(file: Path, target: Path, *, is_folder: bool = False) -> None:
-    """Refuse a target whose folder is missing, or that is a folder itself."""
+    """Raise if the target's folder is missing, or if the target is a folder."""
     if not target.parent.exists():
         reason = f"the folder {target.parent} does not exist (create it first)"
         missing = FileNotFoundError(f"{file}: {reason}")
@@ -328,19 +312,19 @@ def _check_place(file: Path, target: Path, *, is_folder: bool = False) -> None:
 
 
 def _prefix(target: Path) -> str:
-    """Return how the names of temporary files begin; a name has at most 255 bytes."""
+    """Return the prefix of temporary names, short enough for names of 255 bytes."""
     return f".{target.name[:50]}."
 
 
 def _mask() -> int:
-    """Return the rights that new files of this process lack."""
+    """Return the process's umask."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
 
 
 def _name(error: OSError, file: Path, temporary: Path | None) -> None:
-    # Copies name their source first, renames the temporary file.
+    # A copy or rename names two files; filename2 is the written one.
     named = error.filename2 if error.filename2 is not None else error.filename
     if named is None:
         if error.errno in _WRITE_FAILURES or error.errno in _OTHER_FAILURES:
@@ -353,16 +337,16 @@ def _name(error: OSError, file: Path, temporary: Path | None) -> None:
 
 
 def _failed_write(error: Exception, temporary: Path | None) -> int | None:
-    """Return the system's reason for an error of a library that does not give it; None if there is none."""
-    said = re.search(r"os error (\d+)", str(error))
-    if said is not None:
-        return int(said[1])
+    """Return the errno behind a library's error, or None."""
+    code = re.search(r"os error (\d+)", str(error))
+    if code is not None:
+        return int(code[1])
     if temporary is None or not temporary.is_file():
         return None
-    # The library knows only that the write failed. A write of our own returns the reason.
+    # The library reports no reason, so repeat the write here.
     try:
         with temporary.open("ab", buffering=0) as stream:
-            # The second write fails where the first was cut short.
+            # If the first write is short, the second one fails.
             stream.write(_PROBE)
             stream.write(_PROBE)
             os.fsync(stream.fileno())
@@ -372,7 +356,7 @@ def _failed_write(error: Exception, temporary: Path | None) -> int | None:
 
 
 class TensorFile(NamedTuple):
-    """What a safetensors file holds.
+    """Content of a safetensors file.
 
     Attributes:
         header: the metadata.
@@ -383,7 +367,7 @@ class TensorFile(NamedTuple):
     tensors: dict[str, Tensor]
 
     def object(self, field: str) -> dict[str, Any]:
-        """A field of the header that is a JSON object.
+        """Return a header field that is a JSON object.
 
         Raises:
             ValueError: missing, not JSON or not an object; names the field.
@@ -400,14 +384,11 @@ class TensorFile(NamedTuple):
 def write_tensors(
     path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *, kind: str, version: str, **header: str
 ) -> Path:
-    """Write what :func:`read_tensors` reads; an existing file is replaced only once the new one is complete.
+    """Write a file for :func:`read_tensors`; an existing file stays until the new one is complete.
 
     Args:
-        path: of the file.
-        tensors: by name; copied where they are not on the CPU, not contiguous or part of a larger memory.
+        tensors: by name; copied if not on the CPU, not contiguous or part of a larger buffer.
         kind: ``format`` of the header.
-        version: of the format.
-        header: its other fields.
 
     Returns:
         The path written.
@@ -425,7 +406,7 @@ def write_tensors(
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """On the CPU with memory of its own: views into a larger buffer would be refused as shared."""
+    """Copy to the CPU with its own memory; safetensors rejects views of a shared buffer."""
     plain = tensor.detach().cpu().contiguous()
     return plain if plain.untyped_storage().nbytes() == plain.nbytes else plain.clone()
 
@@ -433,14 +414,13 @@ def _plain(tensor: Tensor) -> Tensor:
 def read_tensors(
     file: Path, *, kind: str, version: str, writer: str, older: Mapping[str, str] | None = None
 ) -> TensorFile:
-    """Read a safetensors file whose header names its kind and version.
+    """Read a safetensors file after checking the kind and version in its header.
 
     Args:
-        file: to read.
-        kind: what ``format`` must be in the header.
-        version: what ``version`` must be.
-        writer: the function that writes such files, for the error.
-        older: other kinds that are read too, with their versions.
+        kind: required ``format`` of the header.
+        version: required ``version``.
+        writer: function that writes such files, for the error.
+        older: other accepted kinds, with their versions.
 
     Raises:
         FileNotFoundError: no such file.
@@ -456,7 +436,7 @@ def read_tensors(
             header = stored.metadata() or {}
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise ValueError(f"{file}: damaged or no safetensors file ({error}); write it again") from error
+        raise ValueError(f"{file}: damaged, or not a safetensors file ({error}); write it again") from error
     accepted = {kind: version, **(older or {})}
     if header.get("format") not in accepted:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Signals that ask a training to stop: it finishes its step, saves, and says how to resume."""
+"""Stop signals of a training: it finishes its step, saves, and prints how to resume."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from contextlib import contextmanager
 from types import FrameType
 
 _Handler = Callable[[int, FrameType | None], None]
-#: Ctrl-C, and what service managers, batch systems and containers send.
+#: Signals of Ctrl-C, and of service managers, batch systems and containers.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(KeyboardInterrupt):
-    """A computation stopped because of a signal; the message says what was saved and how to resume.
+    """A computation stopped by a signal; the message names what was saved and how to resume.
 
     Args:
-        message: for the user.
-        signal_number: of the signal; None stands for SIGTERM that another process received.
+        signal_number: of the signal; None is SIGTERM received by another process.
     """
 
     def __init__(self, message: str, signal_number: int | None) -> None:
@@ -27,29 +26,29 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def exit_status(self) -> int:
-        """Exit status of a program that ends for this signal: 130 or 143."""
+        """Exit status of a program ended by this signal: 130 or 143."""
         return 128 + int(self.signal_number)
 
 
 class StopRequest:
-    """The first signal that came since :func:`stop_requests` began.
+    """First signal since :func:`stop_requests` began.
 
     Attributes:
-        signal_number: of it; None while none came.
+        signal_number: None without a signal.
     """
 
     signal_number: int | None = None
 
     def __bool__(self) -> bool:
-        """Return True if a signal came."""
+        """True after a signal."""
         return self.signal_number is not None
 
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Note SIGINT and SIGTERM instead of ending the process; a second signal raises KeyboardInterrupt.
+    """Record SIGINT and SIGTERM instead of ending the process; a second signal raises KeyboardInterrupt.
 
-    In threads other than the main one, which cannot handle signals, nothing is noted.
+    Outside the main thread, which alone can handle signals, this does nothing.
     """
     request = StopRequest()
 
@@ -58,7 +57,7 @@ def stop_requests() -> Iterator[StopRequest]:
             raise KeyboardInterrupt
         request.signal_number = number
 
-    with _handled(note):
+    with _handle_signals(note):
         yield request
 
 
@@ -67,19 +66,19 @@ def interruptible(message: Callable[[], str]) -> Iterator[None]:
     """Raise :class:`Interrupted` at once on SIGINT and SIGTERM.
 
     Args:
-        message: called when a signal comes; returns what was saved and how to resume.
+        message: called on a signal; returns what was saved and how to resume.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Interrupted(message(), number)
 
-    with _handled(stop):
+    with _handle_signals(stop):
         yield
 
 
 @contextmanager
-def _handled(handler: _Handler) -> Iterator[None]:
-    """Handle both signals, and restore what handled them before."""
+def _handle_signals(handler: _Handler) -> Iterator[None]:
+    """Handle both signals, and restore the previous handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -88,11 +87,11 @@ def _handled(handler: _Handler) -> Iterator[None]:
         yield
     finally:
         for number, previous in before.items():
-            # None: a handler that Python did not install, which it cannot restore either.
+            # None is a handler that Python did not install and cannot restore.
             signal.signal(number, signal.SIG_DFL if previous is None else previous)
 
 
 def ignore_stop_signals() -> None:
-    """Leave stopping to the parent process: Ctrl-C reaches the workers of a training too."""
+    """Ignore stop signals in worker processes; Ctrl-C also reaches their parent, which stops them."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)

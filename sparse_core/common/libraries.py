@@ -1,4 +1,4 @@
-"""Libraries that may be absent."""
+"""Optional libraries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 
 @cache
 def module_available(name: str) -> bool:
-    """Whether ``name`` can be imported, without importing it."""
+    """True if ``name`` can be imported; does not import it."""
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
@@ -16,5 +16,5 @@ def module_available(name: str) -> bool:
 
 
 def missing(name: str, hint: str) -> str:
-    """Why an implementation cannot run without the library ``name``."""
+    """Return why an implementation needs the missing library ``name``."""
     return f"needs {name}, which is not installed: {hint}"

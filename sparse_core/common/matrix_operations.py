@@ -1,7 +1,7 @@
-"""What matrices do by modules that stand above them in the order of imports.
+"""Registry of operations that matrices call but must not import.
 
 The formats must not import conversions, algebra or :mod:`sparse_core.linalg`, which import the formats
-(docs/decisions/0004-layout.md). Who has such a function registers it here when it is imported.
+(docs/decisions/0004-layout.md). These modules register their functions here when they are imported.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torch import Tensor  # Not loaded here: the package's root imports this, and torch takes seconds.
+    from torch import Tensor  # Not imported at run time, because the package's root imports this module.
 
 
 class MatrixOperations:
-    """Functions that the methods of ``sparse_core.formats.SparseMatrix`` call; ``Any`` is a matrix.
+    """Functions that methods of ``sparse_core.formats.SparseMatrix`` call; ``Any`` is a matrix.
 
     Attributes:
-        matmul: ``left @ right``, of which one at least is a matrix; ``NotImplemented`` where the other is
-            neither that nor a tensor.
+        matmul: ``left @ right``, at least one of which is a matrix; ``NotImplemented`` for other types.
         add, multiply, at_entries, take_rows, diagonal: of :mod:`sparse_core.formats.algebra`.
         from_dense, from_scipy, from_torch: of :mod:`sparse_core.formats.convert`.
         describe: of :mod:`sparse_core.formats.summary.describe`.

@@ -1,11 +1,11 @@
-"""ISO 8601 as people and programs write it, the same on every Python."""
+"""ISO 8601 dates and times, parsed equally on every Python version."""
 
 from __future__ import annotations
 
 import re
 from datetime import datetime
 
-_WRITTEN = re.compile(
+_ISO_8601 = re.compile(
     r"(?P<day>\d{4}-\d\d-\d\d)[T ](?P<clock>\d\d:\d\d)(?P<seconds>:\d\d(?:[.,](?P<fraction>\d+))?)?"
     r"(?:(?P<utc>[Zz])|(?P<hours>[+-]\d\d):?(?P<minutes>\d\d)?)?",
     re.ASCII,
@@ -13,16 +13,16 @@ _WRITTEN = re.compile(
 
 
 def parse_moment(text: str) -> datetime:
-    """A date and time; without a zone where none is written.
+    """Parse a date and time; the result has a zone only if the text has one.
 
-    ``datetime.fromisoformat`` of Python 3.10 knows neither ``Z`` nor zones without a colon nor fractions of
-    other lengths than three and six digits. What is finer than microseconds is cut off.
+    ``datetime.fromisoformat`` of Python 3.10 rejects ``Z``, zones without a colon, and fractions without
+    exactly three or six digits. Digits beyond microseconds are dropped.
 
     Raises:
-        ValueError: no date and time.
-        TypeError: no text.
+        ValueError: not a date and time.
+        TypeError: not a string.
     """
-    found = _WRITTEN.fullmatch(text)
+    found = _ISO_8601.fullmatch(text)
     if found is None:
         return datetime.fromisoformat(text)
     parts = f"{found['day']}T{found['clock']}{(found['seconds'] or '')[:3]}"

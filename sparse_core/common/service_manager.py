@@ -1,7 +1,7 @@
-"""What systemd is told of a service: ready, alive, ending (sd_notify, without its library).
+"""Status messages to systemd: ready, alive, stopping (sd_notify, without its library).
 
-Follows sd_notify(3) and sd_watchdog_enabled(3): datagrams to the socket that ``$NOTIFY_SOCKET`` names.
-Outside of a service nothing is sent.
+Follows sd_notify(3) and sd_watchdog_enabled(3): datagrams to the socket in ``$NOTIFY_SOCKET``. Outside a
+service nothing is sent.
 """
 
 from __future__ import annotations
@@ -13,63 +13,63 @@ import threading
 import time
 from collections.abc import Mapping
 
-#: Signs of life in the time after which systemd takes a service for dead.
+#: Watchdog messages per watchdog interval.
 _PULSES = 4
 
 
 class ServiceManager:
-    """Tells the service manager how this process is; any thread may.
+    """Sender of status messages to the service manager; thread-safe.
 
     Args:
-        environment: that says where to, by default that of the process.
+        environment: variables, by default those of the process.
 
     Attributes:
-        watchdog_s: seconds within which a sign of life is expected; ``None`` where none is.
+        watchdog_s: interval of the watchdog in seconds; ``None`` without one.
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        known = os.environ if environment is None else environment
-        name = known.get("NOTIFY_SOCKET", "")
-        # A name that begins with @ is one of Linux' abstract sockets.
+        variables = os.environ if environment is None else environment
+        name = variables.get("NOTIFY_SOCKET", "")
+        # @ marks an abstract socket of Linux.
         self._address = "\0" + name[1:] if name.startswith("@") else name
-        self._sending = threading.Lock()
+        self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         if name.startswith(("/", "@")) and hasattr(socket, "AF_UNIX"):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.watchdog_s = _watchdog_s(known) if self._socket is not None else None
-        self._told_s = -float("inf")
+        self.watchdog_s = _watchdog_s(variables) if self._socket is not None else None
+        self._last_pulse_s = -float("inf")
 
     def ready(self, status: str = "") -> None:
-        """The service has begun to work."""
+        """Report that the service has started."""
         self._send("READY=1", status)
 
     def status(self, status: str) -> None:
-        """A line for ``systemctl status``."""
+        """Set the line for ``systemctl status``."""
         self._send("", status)
 
     def alive(self) -> None:
-        """A sign of life; may be called as often as one likes, and only by what shows that work goes on."""
+        """Report progress to the watchdog; may be called often, but only when work proceeds."""
         now_s = time.monotonic()
-        if self.watchdog_s is not None and now_s - self._told_s >= self.watchdog_s / _PULSES:
-            self._told_s = now_s
-            self._send("WATCHDOG=1", "")
+        if self.watchdog_s is not None and now_s - self._last_pulse_s >= self.watchdog_s / _PULSES:
+            self._last_pulse_s = now_s
+            self._send("WATCHDOG=1")
 
-    def stopping(self, status: str = "") -> None:
-        """The service is about to end."""
-        self._send("STOPPING=1", status)
+    def stopping(self) -> None:
+        """Report that the service is about to stop."""
+        self._send("STOPPING=1")
 
     def close(self) -> None:
-        """Tell nothing more."""
-        with self._sending:
+        """Close the socket; later messages are dropped."""
+        with self._lock:
             if self._socket is not None:
                 self._socket.close()
                 self._socket = None
 
-    def _send(self, message: str, status: str) -> None:
+    def _send(self, message: str, status: str = "") -> None:
         lines = [message, f"STATUS={' '.join(status.split())}" if status else ""]
         text = "\n".join(line for line in lines if line)
-        with self._sending:
-            # A manager that does not listen is no reason for the work to end.
+        with self._lock:
+            # Ignore errors, so that the service works without a listening manager.
             if self._socket is not None and text:
                 with contextlib.suppress(OSError):
                     self._socket.sendto(text.encode(), socket.MSG_DONTWAIT, self._address)
@@ -80,5 +80,5 @@ def _watchdog_s(known: Mapping[str, str]) -> float | None:
     if not (microseconds.isascii() and microseconds.isdigit()) or int(microseconds) == 0:
         return None
     if process and process != str(os.getpid()):
-        return None  # Meant for another process of the service.
+        return None  # The watchdog watches another process of the service.
     return int(microseconds) / 1e6

@@ -1,9 +1,8 @@
-"""Changing a model by rules: which layers are meant, putting others in their places, states that fit.
+"""Changes of a model: choose layers, replace modules, compare states.
 
-Weights that occur twice follow one rule. A module with several names is taken once, under the first, and
-replaced under all of them. A weight that several modules hold is changed in place once, under the first; a
-layer whose replacement could not hold it is left as it is and reported; a replacement that can
-(:func:`share_weight`) does. Nothing is ever untied silently.
+A module with several names is taken once, under the first, and replaced under all of them. A weight shared by
+several modules is changed in place once, under the first. If a replacement cannot share a tied weight
+(:func:`share_weight`), the layer is skipped and reported; weights are never untied silently.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Select = Callable[[str, nn.Module], bool] | str | None
 """A function of dotted name and module, a regular expression for the name (``re.search``), or all layers."""
 
 Rule = Callable[[str, nn.Module], str | None]
-"""Why a layer of this dotted name is left out; ``None`` where it is taken."""
+"""Returns why a layer of this dotted name is skipped; ``None`` if it is chosen."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,8 @@ class Selection:
     """Layers in the order of ``model.named_modules()``.
 
     Attributes:
-        layers: the chosen modules by dotted name (``""`` where the model itself is the layer).
-        skipped: why each other module with a weight of two or more dimensions is left out.
+        layers: the chosen modules by dotted name (``""`` if the model itself is the layer).
+        skipped: reason for each other module with a weight of two or more dimensions.
     """
 
     layers: dict[str, nn.Module]
@@ -41,7 +40,7 @@ class Owner(NamedTuple):
     """A module that holds a parameter.
 
     Attributes:
-        name: dotted name of the module; of the layer where the parameter belongs to its parametrisation.
+        name: dotted name of the module, or of the layer whose parametrisation holds the parameter.
         module: that module.
         key: the parameter's name in it.
     """
@@ -60,22 +59,22 @@ def choose_layers(
     replacing: bool = False,
     nothing: str = "no layer matches any pattern",
 ) -> Selection:
-    """The layers of a model with a floating-point weight that can be changed.
+    """Choose the layers of a model with a floating-point weight that can be changed.
 
-    A module that has several names is taken once, under the first. A weight that several modules share is
-    taken once too, and not at all where one of them is of another type, such as an embedding.
+    A module with several names is taken once, under the first. A weight shared by several modules is taken
+    once too, but not if one of them has another type, such as an embedding.
 
     Args:
         model: any module; it is not changed.
-        types: classes to look for; subclasses count.
+        types: classes to choose; subclasses count.
         select: which layers, see :data:`Select`.
-        rule: asked of layers whose weight has a shape.
-        replacing: other modules take the layers' places, which would lose hooks and untie weights.
-        nothing: how the error begins when there is none.
+        rule: further condition for layers whose weight has a shape.
+        replacing: the layers will be replaced, which would lose hooks and untie weights.
+        nothing: start of the error if no layer is chosen.
 
     Raises:
-        TypeError: ``select`` is something else.
-        ValueError: nothing is left, or not a regular expression.
+        TypeError: ``select`` has another type.
+        ValueError: no layer is chosen, or not a regular expression.
     """
     chosen = selector(select)
     held = owners(model)
@@ -84,16 +83,16 @@ def choose_layers(
     for name, module in model.named_modules():
         if not isinstance(module, types):
             if _has_matrix(module):
-                skipped[name] = _another_kind(module, types)
+                skipped[name] = _why_other_type(module, types)
             continue
         if not chosen(name, module):
             reason: str | None = "not selected"
         else:
             reason = (
-                _without_weight(module)
+                _why_no_weight(module)
                 or (rule(name, module) if rule is not None else None)
-                or _tied(name, held[id(weight_parameter(module))], types, replacing)
-                or (_hooked(module) if replacing else None)
+                or _why_tied(name, held[id(weight_parameter(module))], types, replacing)
+                or (_why_hooked(module) if replacing else None)
             )
         if reason is None:
             layers[name] = module
@@ -106,10 +105,10 @@ def choose_layers(
 
 
 def selector(select: Select) -> Callable[[str, nn.Module], bool]:
-    """``select`` as a function of dotted name and module.
+    """Return ``select`` as a function of dotted name and module.
 
     Raises:
-        TypeError: something else than :data:`Select`.
+        TypeError: not a :data:`Select`.
         ValueError: not a regular expression.
     """
     if select is None:
@@ -128,50 +127,48 @@ def selector(select: Select) -> Callable[[str, nn.Module], bool]:
 
 
 def check_names(model: nn.Module, given: object, what: str) -> None:
-    """Raise ``ValueError`` where a mapping, ``what`` in the error, names a layer that the model lacks."""
+    """Raise ``ValueError`` if a mapping (named ``what`` in the error) has a layer that the model lacks."""
     if isinstance(given, Mapping):
-        known = {name for name, _ in model.named_modules(remove_duplicate=False)}
-        unknown = [str(name) for name in given if name not in known]
+        names = {name for name, _ in model.named_modules(remove_duplicate=False)}
+        unknown = [str(name) for name in given if name not in names]
         if unknown:
             raise ValueError(f"{what} names layers that the model does not have: {', '.join(unknown)}")
 
 
 def weight_name(module: nn.Module) -> str:
-    """The attribute that holds the weight matrix of a layer."""
+    """Return the attribute that holds the weight matrix of a layer."""
     return "in_proj_weight" if isinstance(module, nn.MultiheadAttention) else "weight"
 
 
 def own_weight(module: nn.Module) -> Tensor:
-    """The weight as the module has it."""
+    """Return the weight attribute of the module."""
     return cast(Tensor, getattr(module, weight_name(module)))
 
 
 def weight_parameter(module: nn.Module) -> Tensor:
-    """The tensor that is trained as the layer's weight, also where that is parametrised.
-
-    That is ``module.weight``, or ``in_proj_weight`` of ``nn.MultiheadAttention``.
+    """Return the trained tensor of the layer's weight, also if it is parametrised.
 
     Raises:
-        ValueError: there is not one such tensor, as with weight normalisation.
+        ValueError: there is not exactly one such tensor, as with weight normalisation.
     """
     found = _trained_weight(module)
     if found is None:
-        raise ValueError(f"a {type(module).__name__} has no weight of its own: {_computed(module)}")
+        raise ValueError(f"{type(module).__name__} has no weight parameter: {_why_computed(module)}")
     return found
 
 
 def is_parametrised(module: nn.Module) -> bool:
-    """Whether ``torch.nn.utils.parametrize`` computes the layer's weight, so that it cannot be written to."""
+    """True if ``torch.nn.utils.parametrize`` computes the layer's weight, which is then read-only."""
     return parametrize.is_parametrized(module, weight_name(module))
 
 
 def parametrisations(module: nn.Module) -> parametrize.ParametrizationList:
-    """What computes the weight of a layer for which :func:`is_parametrised` holds."""
+    """Return the parametrisations of a layer's weight, see :func:`is_parametrised`."""
     return cast(parametrize.ParametrizationList, getattr(module.parametrizations, weight_name(module)))
 
 
 def owners(model: nn.Module) -> dict[int, list[Owner]]:
-    """Modules that hold each parameter, by its identity; a parametrised weight belongs to its layer."""
+    """Return the modules that hold each parameter, by its id; a parametrised weight belongs to its layer."""
     found: dict[int, list[Owner]] = {}
     for name, module in model.named_modules():
         if not isinstance(module, parametrize.ParametrizationList):
@@ -181,7 +178,7 @@ def owners(model: nn.Module) -> dict[int, list[Owner]]:
 
 
 def replace_modules(model: nn.Module, replacements: Mapping[nn.Module, nn.Module]) -> nn.Module:
-    """Exchange modules under all their names; returns the new root."""
+    """Replace modules under all their names; return the new root."""
     if model in replacements:
         return replacements[model]
     for parent in list(model.modules()):
@@ -192,7 +189,7 @@ def replace_modules(model: nn.Module, replacements: Mapping[nn.Module, nn.Module
 
 
 def share_weight(layer: nn.Module, first: nn.Module) -> None:
-    """Make a layer hold the parameters and buffers of another of its class, except for the bias."""
+    """Make a layer share the parameters and buffers of another of its class, except the bias."""
     for key, value in [*first._parameters.items(), *first._buffers.items()]:
         if key != "bias":
             if isinstance(value, nn.Parameter) and key in layer._buffers:
@@ -203,12 +200,11 @@ def share_weight(layer: nn.Module, first: nn.Module) -> None:
 def state_difference(
     expected: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]], *, owner: str = "the model"
 ) -> str | None:
-    """What differs between the names and shapes of two states, in words; ``None`` where nothing does.
+    """Describe the difference between the names and shapes of two states; None if they match.
 
     Args:
         expected: shapes by name, see :func:`shapes_of`.
-        found: likewise.
-        owner: of what is expected, for the text.
+        owner: of the expected state, for the text.
     """
     missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
     if missing or extra:
@@ -223,7 +219,7 @@ def state_difference(
 
 
 def shapes_of(state: Mapping[str, object]) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors in a state dict, by name."""
+    """Return the shapes of the tensors in a state dict, by name."""
     return {name: tuple(value.shape) for name, value in state.items() if isinstance(value, Tensor)}
 
 
@@ -231,11 +227,11 @@ def _first(names: list[str]) -> str:
     return f" (first: {names[0]!r})" if names else ""
 
 
-def _without_weight(module: nn.Module) -> str | None:
-    """Why a layer has no weight that can be changed."""
+def _why_no_weight(module: nn.Module) -> str | None:
+    """Return why a layer has no weight that can be changed."""
     weight = _trained_weight(module)
     if weight is None:
-        return _computed(module)
+        return _why_computed(module)
     if torch.nn.parameter.is_lazy(weight):
         return "its weight has no shape yet: run the model once"
     if not weight.is_floating_point():
@@ -243,7 +239,7 @@ def _without_weight(module: nn.Module) -> str | None:
     return None if weight.numel() else f"its weight of shape {tuple(weight.shape)} is empty"
 
 
-def _tied(
+def _why_tied(
     name: str, sharing: Sequence[Owner], types: tuple[type[nn.Module], ...], replacing: bool
 ) -> str | None:
     for other in sharing:
@@ -254,36 +250,36 @@ def _tied(
     return f"tied: its weight is also that of {sharing[1].name!r}" if replacing and sharing[1:] else None
 
 
-def _hooked(module: nn.Module) -> str | None:
+def _why_hooked(module: nn.Module) -> str | None:
     hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
     return "it has hooks, which would be lost: remove them first" if hooks else None
 
 
 def _trained_weight(module: nn.Module) -> Tensor | None:
-    """``None`` where the weight is computed from several tensors, or by a hook before each call."""
+    """Return the trained weight; None if several tensors, or a hook before each call, compute it."""
     if is_parametrised(module):
         return getattr(parametrisations(module), "original", None)
     return module._parameters.get(weight_name(module))
 
 
-def _computed(module: nn.Module) -> str:
+def _why_computed(module: nn.Module) -> str:
     if is_parametrised(module):
         kinds = ", ".join(type(one).__name__.strip("_") for one in parametrisations(module))
         how = "torch.nn.utils.parametrize.remove_parametrizations"
-        return f"its weight is computed from several tensors ({kinds}): {how} makes it one"
+        return f"its weight is computed from several tensors ({kinds}): merge them with {how}"
     if isinstance(module, nn.MultiheadAttention):
         return "its kdim or vdim differs: queries, keys and values have a matrix each (q_proj_weight, …)"
     return (
-        "its weight is no parameter, but computed by a hook (weight_norm, spectral_norm or prune of"
-        " torch.nn.utils): their remove functions make it one"
+        "a hook computes its weight (weight_norm, spectral_norm or prune of torch.nn.utils): call the hook's"
+        " remove function"
     )
 
 
 def _parameters(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    held = dict(module._parameters)
+    parameters = dict(module._parameters)
     if is_parametrised(module):
-        held.update(parametrisations(module)._parameters)
-    return ((key, parameter) for key, parameter in held.items() if parameter is not None)
+        parameters.update(parametrisations(module)._parameters)
+    return ((key, parameter) for key, parameter in parameters.items() if parameter is not None)
 
 
 def _has_matrix(module: nn.Module) -> bool:
@@ -292,8 +288,8 @@ def _has_matrix(module: nn.Module) -> bool:
     )
 
 
-def _another_kind(module: nn.Module, types: tuple[type[nn.Module], ...]) -> str:
-    """Why a module with matrices is left out; names the matrices where there is not just one ``weight``."""
+def _why_other_type(module: nn.Module, types: tuple[type[nn.Module], ...]) -> str:
+    """Return why a module with matrices is skipped; names matrices other than ``weight``."""
     reason = f"{type(module).__name__} is not among {_names(types)}"
     matrices = {
         name: tuple(value.shape)

@@ -1,8 +1,7 @@
 """Results as tables for people and as JSON for programs.
 
-A result is a dataclass with meaning, derived from :class:`Report`: its fields and the properties that it
-names are its JSON, and :meth:`Report.tables` says what is printed of it. Cells are values; how they look is
-decided here: text to the left and numbers to the right.
+A result is a dataclass derived from :class:`Report`: its fields and ``derived`` properties are its JSON, and
+:meth:`Report.tables` its printed form. Cells hold values; tables format them, text left and numbers right.
 """
 
 from __future__ import annotations
@@ -21,21 +20,18 @@ Column = str | Callable[[Any], object]
 
 
 class Number(str):
-    """The text of a number, which tables put to the right."""
+    """Text of a number, which tables align right."""
 
     __slots__ = ()
 
 
 class Table:
-    """Rows under heads.
+    """Rows under column heads.
 
     Args:
-        heads: names of the columns.
         rows: cells, see :func:`cell`; every row as long as the heads.
-        title: above the table.
-        right: heads of columns of text that stand to the right all the same.
-        note: below the table.
-        ends: numbers of the rows that end a section: a terminal shows a line under them.
+        right: heads of text columns to align right.
+        ends: numbers of rows that end a section; a terminal draws a line below them.
 
     Raises:
         ValueError: a row of another length.
@@ -71,15 +67,12 @@ class Table:
         totals: Sequence[Mapping[str, object]] = (),
         title: str = "",
     ) -> Table:
-        """A row for each item.
+        """Make a row per item.
 
         Args:
-            items: objects of one kind.
-            columns: what is shown under each head.
-            totals: rows behind these, values by head, shown as the items' are.
-            title: above the table.
+            totals: rows below these, values by head, formatted like the items'.
         """
-        rows = [[_shown(item, column) for column in columns.values()] for item in items]
+        rows = [[_format_item(item, column) for column in columns.values()] for item in items]
         for total in totals:
             rows.append([cell(total.get(head, ""), _format_of(column)) for head, column in columns.items()])
         return cls(list(columns), rows, title=title)
@@ -96,37 +89,37 @@ class Table:
         return "\n".join([*lines, self.note] if self.note else lines)
 
     def __rich__(self) -> RichTable:
-        """The table as ``rich`` prints it on a terminal."""
+        """Return the table for ``rich`` on a terminal."""
         from rich.markup import escape
         from rich.table import Table as RichTable
 
-        made = RichTable(title=escape(self.title) or None, caption=escape(self.note) or None)
-        made.title_justify = made.caption_justify = "left"
-        made.header_style = "bold"
+        table = RichTable(title=escape(self.title) or None, caption=escape(self.note) or None)
+        table.title_justify = table.caption_justify = "left"
+        table.header_style = "bold"
         for head, numeric in zip(self.heads, self.numeric, strict=True):
-            made.add_column(escape(head), justify="right" if numeric else "left", overflow="fold")
+            table.add_column(escape(head), justify="right" if numeric else "left", overflow="fold")
         for place, row in enumerate(self.rows):
-            made.add_row(*map(escape, row), end_section=place in self.ends)
-        return made
+            table.add_row(*map(escape, row), end_section=place in self.ends)
+        return table
 
 
 class Report:
-    """Base of dataclasses that are results: printed as tables, written as JSON.
+    """Base class of results: printed as tables, written as JSON.
 
     Attributes:
-        derived: properties that JSON has beside the fields; fields that ``repr`` leaves out it has not.
+        derived: properties to include in JSON; fields with ``repr=False`` are left out.
     """
 
     derived: ClassVar[tuple[str, ...]] = ()
 
     def tables(self) -> Sequence[Table | str]:
-        """What is printed, one below the other; text stands as it is."""
+        """Return the tables and texts to print, in order."""
         names = [each.name for each in fields(self) if each.repr]  # type: ignore[arg-type]
         rows = [(name.replace("_", " "), getattr(self, name)) for name in (*names, *self.derived)]
         return [Table(("", "value"), rows, right=("value",))]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers, strings, lists and dicts; ``None`` for what is not finite."""
+        """Return plain numbers, strings, lists and dicts; None for non-finite numbers."""
         found: dict[str, Any] = plain(self)
         return found
 
@@ -135,22 +128,22 @@ class Report:
 
 
 def left_out(reasons: Mapping[str, str]) -> Table | str:
-    """Layers by dotted name and why each was left out; nothing where there are none."""
+    """Return a table of skipped layers and reasons, or an empty text."""
     rows = [(name or "(model)", reason) for name, reason in reasons.items()]
     return Table(("layer", "reason"), rows, title="left out:") if rows else ""
 
 
 def share_saved(before: int, after: int) -> str:
-    """Share of the bytes that is saved; empty where there were none."""
+    """Return the saved share of the bytes; empty if there were none."""
     return cell(1 - after / before, ".1%") if before else ""
 
 
 def cell(value: object, spec: str = "") -> str:
-    """A value as tables show it.
+    """Format a value for a table.
 
     Args:
-        value: text; a number; ``None`` or NaN, a dash; sizes such as ``(16, 8)``, ``16x8``.
-        spec: of a number; without it thousands have commas and floats four digits.
+        value: text; a number; ``None`` or NaN, shown as a dash; sizes such as ``(16, 8)``, shown as ``16x8``.
+        spec: format of a number; by default commas for thousands and four digits for floats.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | None):
         if isinstance(value, tuple | list):
@@ -163,10 +156,10 @@ def cell(value: object, spec: str = "") -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value in types that ``json`` writes.
+    """Convert a value to types that ``json`` writes.
 
-    Dataclasses and named tuples become dicts, with their ``derived`` properties, unless they have a text of
-    their own, such as patterns, which is taken then. Tensors and arrays become lists.
+    Dataclasses and named tuples become dicts with their ``derived`` properties; those with their own
+    ``__str__``, such as patterns, become that text. Tensors and arrays become lists.
     """
     if isinstance(value, str | bool | int | None):
         return value
@@ -190,7 +183,7 @@ def _is_numeric(cells: Sequence[str]) -> bool:
     return bool(cells) and all(isinstance(text, Number) for text in cells if text) and any(cells)
 
 
-def _shown(item: object, column: Column) -> str:
+def _format_item(item: object, column: Column) -> str:
     if not isinstance(column, str):
         return cell(column(item))
     return cell(getattr(item, column.partition(":")[0]), _format_of(column))

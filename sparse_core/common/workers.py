@@ -1,10 +1,9 @@
-"""Worker threads whose results do not depend on how many of them there are.
+"""Worker threads whose results do not depend on their number.
 
-A BLAS library splits one product between its threads, and rounds differently for each number of threads: it
-chooses other blocks of the sum, or another kernel for the rows that remain. Vectorised functions do the same
-at the ends of each thread's share. So here torch never splits an operation. The caller divides its work into
-tasks whose sizes do not depend on the number of threads, and each task runs on one worker thread in which
-torch uses a single thread. Workers sleep while they wait, so they take no core from other programs.
+A BLAS library splits one product between its threads, and rounding depends on the split. The same holds for
+vectorised functions at the ends of each thread's share. So torch never splits an operation here. The caller
+divides its work into tasks of fixed sizes, and each task runs on one worker thread in which torch uses a
+single thread. Waiting workers sleep, so they take no core from other programs.
 """
 
 from __future__ import annotations
@@ -28,15 +27,12 @@ Result = TypeVar("Result")
 def run_on_worker(call: Callable[[], Result], threads: int | None = None) -> Result:
     """Run a call in a thread in which torch uses a single thread, and wait for it.
 
-    The call sees the caller's modes of torch (gradients, inference, autocast on a CPU) and context variables.
+    The call sees the caller's torch modes (gradients, inference, autocast on a CPU) and context variables.
 
     Args:
-        call: what to run. :func:`share_tasks` within it uses up to ``threads`` threads.
-        threads: how many; None: as many as torch uses in the calling thread. A call from a worker runs at
-            once, with the threads that it has already.
-
-    Returns:
-        What the call returns.
+        call: to run. :func:`share_tasks` within it uses up to ``threads`` threads.
+        threads: limit; None is torch's number in the calling thread. A call from a worker runs at once, with
+            that worker's threads.
 
     Raises:
         Exception: whatever the call raises.
@@ -54,7 +50,7 @@ def run_on_worker(call: Callable[[], Result], threads: int | None = None) -> Res
         results, error = [], None
         _local.helpers = helpers
         try:
-            with modes.entered():
+            with modes.enter():
                 results.append(context.run(call))
         except BaseException as raised:  # The caller raises it.
             error = raised
@@ -72,15 +68,14 @@ def run_on_worker(call: Callable[[], Result], threads: int | None = None) -> Res
 def share_tasks(task: Callable[[int], None], count: int) -> None:
     """Run ``task(0)`` to ``task(count - 1)``, each in one thread, and wait for all.
 
-    Which thread runs a task, and when, depends on what else the machine does. Tasks must not depend on it:
-    each writes to its own memory. A task that shares tasks runs these itself, one after the other.
+    Threads and order vary, so tasks must be independent: each writes to its own memory. A task that shares
+    tasks runs these itself, one by one.
 
     Args:
-        task: given a number from 0; without gradients.
-        count: how many tasks there are.
+        task: called with its number, without gradients.
 
     Raises:
-        Exception: the first error of a task; tasks that did not start by then are left out.
+        Exception: the first error of a task; later tasks are skipped.
     """
     helpers = _local.helpers
     if count and helpers is None and torch.get_num_threads() > 1:
@@ -97,24 +92,24 @@ def share_tasks(task: Callable[[int], None], count: int) -> None:
 
 
 def is_shareable(values: Tensor) -> bool:
-    """True if work on a tensor is divided into tasks: on a CPU, without gradients, and not traced."""
+    """True if work on a tensor can be shared: on a CPU, without gradients, and not traced."""
     return values.device.type == "cpu" and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
 def sharing_threads() -> int:
-    """Return how many threads :func:`share_tasks` uses here at most."""
+    """Return the most threads that :func:`share_tasks` uses here."""
     helpers = _local.helpers
     return torch.get_num_threads() if helpers is None else 1 + len(helpers)
 
 
 class _Local(threading.local):
-    """Of each thread: the workers that help it; None in a thread that is no worker."""
+    """Helper workers of the current thread; None outside workers."""
 
-    helpers: list[_Worker] | None = None
+    helpers: list[_WorkerThread] | None = None
 
 
-class _Worker(threading.Thread):
-    """A thread in which torch uses one thread. It sleeps until it gets a job."""
+class _WorkerThread(threading.Thread):
+    """Thread in which torch uses one thread; it sleeps until it gets a job."""
 
     def __init__(self) -> None:
         super().__init__(name="sparsight-worker", daemon=True)
@@ -122,7 +117,7 @@ class _Worker(threading.Thread):
         self.ready = threading.Event()
 
     def run(self) -> None:
-        # The first question sets the number of all threads; only what is set after it holds.
+        # The first query resets the number of threads, so set it afterwards.
         torch.get_num_threads()
         torch.set_num_threads(1)
         _local.helpers = []
@@ -132,15 +127,15 @@ class _Worker(threading.Thread):
 
 
 class _Modes:
-    """The modes of torch in the thread that makes this: each thread has its own."""
+    """Torch modes of the current thread, for use in another one."""
 
     def __init__(self) -> None:
         self.gradients, self.inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         self.autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
 
     @contextmanager
-    def entered(self) -> Iterator[None]:
-        """The same modes in this thread."""
+    def enter(self) -> Iterator[None]:
+        """Enter these modes."""
         with ExitStack() as stack:
             stack.enter_context(torch.inference_mode(self.inference))
             stack.enter_context(torch.set_grad_enabled(self.gradients))
@@ -168,7 +163,7 @@ class _SharedJob:
         finally:
             _local.helpers = helpers
             with self._changed:
-                # A helper that was not awake in time finds nothing to do, and nobody waits for it.
+                # Helpers that wake up later find nothing to do, so do not wait for them.
                 self._closed = True
                 while self._active:
                     self._changed.wait()
@@ -176,13 +171,13 @@ class _SharedJob:
             raise self._error
 
     def help(self) -> None:
-        """Run tasks until none is left; on a worker."""
+        """Run tasks on a worker until none is left."""
         with self._changed:
             if self._closed:
                 return
             self._active += 1
         try:
-            with self._modes.entered():
+            with self._modes.enter():
                 self._work()
         finally:
             with self._changed:
@@ -197,8 +192,8 @@ class _SharedJob:
                 self._error = error
 
 
-def _take_workers(count: int) -> list[_Worker]:
-    """Idle workers, or new ones."""
+def _take_workers(count: int) -> list[_WorkerThread]:
+    """Return idle workers, or new ones."""
     workers = []
     for _ in range(count):
         try:
@@ -208,10 +203,10 @@ def _take_workers(count: int) -> list[_Worker]:
     return workers
 
 
-def _new_worker() -> _Worker:
-    # A thread that sets its own number of threads also sets that of threads which have not asked for theirs.
+def _new_worker() -> _WorkerThread:
+    # The worker's set_num_threads also affects threads that have not queried their number: restore it.
     threads = torch.get_num_threads()
-    worker = _Worker()
+    worker = _WorkerThread()
     worker.start()
     worker.ready.wait()
     torch.set_num_threads(threads)
@@ -219,7 +214,7 @@ def _new_worker() -> _Worker:
 
 
 _local = _Local()
-_idle: deque[_Worker] = deque()
+_idle: deque[_WorkerThread] = deque()
 if hasattr(os, "register_at_fork"):
-    # Threads do not follow into a forked process.
+    # A forked process has no worker threads.
     os.register_at_fork(after_in_child=_idle.clear)

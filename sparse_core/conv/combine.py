@@ -1,4 +1,4 @@
-"""Sparse tensors joined: sums and concatenated channels, also of different sets of cells."""
+"""Sums and concatenation of sparse tensors, also with different cells."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from sparse_core.conv.tensor import SparseTensor, sums
 
 
 def add(first: SparseTensor, second: SparseTensor) -> SparseTensor:
-    """Sums where both are active, the features of the one there is elsewhere.
+    """Add two tensors; a cell that is active in one only keeps its features.
 
     Args:
-        first, second: of one grid, batch size and number of channels. On the same cells nothing is looked up.
+        first, second: of one grid, batch size and number of channels. Equal cells need no look-up.
 
     Raises:
         ValueError: grids, batch sizes or channels that differ.
     """
     if first.features.shape[1] != second.features.shape[1]:
         raise ValueError(
-            f"sums need as many channels, got {first.features.shape[1]} and {second.features.shape[1]}"
+            f"cannot add {first.features.shape[1]} and {second.features.shape[1]} channels: use equal numbers"
         )
     if _same_cells(first, second):
         return first.with_features(first.features + second.features)
     table = _union([first, second])
-    features = _on(first, table) + _on(second, table)
+    features = _features_at(first, table) + _features_at(second, table)
     return SparseTensor.from_table(features, table, first.batch_size)
 
 
 def cat(tensors: Sequence[SparseTensor]) -> SparseTensor:
-    """Channels side by side, at every cell where one of the tensors is active; zeros for those that are not.
+    """Concatenate channels at every cell that is active in a tensor; inactive ones give zeros.
 
     Args:
-        tensors: at least one, all of one grid and batch size. On the same cells nothing is looked up.
+        tensors: at least one, all of one grid and batch size. Equal cells need no look-up.
 
     Raises:
         ValueError: no tensor, or grids or batch sizes that differ.
@@ -47,7 +47,7 @@ def cat(tensors: Sequence[SparseTensor]) -> SparseTensor:
     if all(_same_cells(first, other) for other in others):
         return first.with_features(torch.cat([tensor.features for tensor in tensors], 1))
     table = _union(tensors)
-    features = torch.cat([_on(tensor, table) for tensor in tensors], 1)
+    features = torch.cat([_features_at(tensor, table) for tensor in tensors], 1)
     return SparseTensor.from_table(features, table, first.batch_size)
 
 
@@ -67,11 +67,11 @@ def _union(tensors: Sequence[SparseTensor]) -> CoordinateTable:
     return build_table(cells, tensors[0].spatial_shape)
 
 
-def _on(tensor: SparseTensor, table: CoordinateTable) -> Tensor:
-    """Features at the cells of a larger table, zeros where there are none."""
+def _features_at(tensor: SparseTensor, table: CoordinateTable) -> Tensor:
+    """Return features at the cells of a larger table, zeros for missing ones."""
     own = tensor if "table" in tensor.cache else tensor.sorted_rows()
     rows = own.table().lookup_keys(table.keys)
-    # -1 reads the row of zeros behind all.
+    # -1 reads the last row, which is zero.
     return F.pad(own.features, (0, 0, 0, 1))[rows]
 
 

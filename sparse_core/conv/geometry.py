@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-#: Frames that linear keys have room for, see ``sparse_core.conv.coordinates``.
+#: Most frames that linear keys can number, see ``sparse_core.conv.coordinates``.
 MOST_FRAMES = 2**20
 
 
 def taps(kernel_size: Sequence[int]) -> list[tuple[int, ...]]:
-    """Taps of a kernel in row-major order, each from 0 to size - 1 per axis."""
+    """Return the taps of a kernel in row-major order, each from 0 to size - 1 per axis."""
     return list(itertools.product(*(range(size) for size in kernel_size)))
 
 
@@ -24,12 +24,12 @@ def output_shape(
     padding: Sequence[int],
     dilation: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
-    """Grid of a strided convolution, as in ``torch.nn.functional.conv2d``."""
-    apart = [1] * len(spatial_shape) if dilation is None else dilation
+    """Return the grid of a strided convolution, as in ``torch.nn.functional.conv2d``."""
+    dilations = [1] * len(spatial_shape) if dilation is None else dilation
     return tuple(
         (size + 2 * pad - gap * (kernel - 1) - 1) // step + 1
         for size, kernel, step, pad, gap in zip(
-            spatial_shape, kernel_size, stride, padding, apart, strict=True
+            spatial_shape, kernel_size, stride, padding, dilations, strict=True
         )
     )
 
@@ -42,7 +42,7 @@ def transposed_shape(
     dilation: Sequence[int],
     output_padding: Sequence[int],
 ) -> tuple[int, ...]:
-    """Grid of a transposed convolution, as in ``torch.nn.functional.conv_transpose2d``."""
+    """Return the grid of a transposed convolution, as in ``torch.nn.functional.conv_transpose2d``."""
     return tuple(
         (size - 1) * step - 2 * pad + gap * (kernel - 1) + more + 1
         for size, kernel, step, pad, gap, more in zip(
@@ -52,11 +52,10 @@ def transposed_shape(
 
 
 def own_cells(coordinates: Tensor, stride: Sequence[int], shape: Sequence[int]) -> Tensor:
-    """The stride-sized cell that holds each cell; the last one of an axis also takes what lies beyond it.
+    """Return the stride-sized cell of each cell; the last one of an axis also takes cells beyond it.
 
     Args:
         coordinates: (N, 1 + D) integer ``(batch, *spatial)``.
-        stride: cells of a cell.
         shape: of the grid of stride-sized cells.
 
     Returns:

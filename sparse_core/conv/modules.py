@@ -19,7 +19,7 @@ from sparse_core.kernels.op import Impl
 
 
 class _SparseConvolution(nn.Module):
-    """Common part of the layers below; ``weight`` is (C_out, *kernel, C_in / groups), as in spconv 2."""
+    """Base class of the layers; ``weight`` is (C_out, *kernel, C_in / groups), as in spconv 2."""
 
     dimensions = 2
     submanifold = False
@@ -56,14 +56,14 @@ class _SparseConvolution(nn.Module):
         nn.init.normal_(self.weight, std=math.sqrt(2.0 / fan_in))
 
     def forward(self, inputs: SparseTensor) -> SparseTensor:
-        """(M, C_in) features at M cells to (M', C_out) at M' cells."""
+        """Map features (M, C_in) at M cells to (M', C_out) at M' cells."""
         if self.impl == "vendor":
             return self._forward_vendor(inputs)
         table, outputs = self.tables(inputs)
         return inputs.at_cells(self._convolve(inputs.features, table), outputs)
 
     def tables(self, inputs: SparseTensor) -> tuple[NeighbourTable, CoordinateTable]:
-        """Cached neighbours of this layer over an input's cells, and the table of its outputs."""
+        """Return the cached neighbours of this layer for the input's cells, and the table of its outputs."""
         if self.submanifold:
             return inputs.submanifold_table(self.kernel_size, self.dilation), inputs.table()
         return inputs.strided_table(
@@ -79,9 +79,9 @@ class _SparseConvolution(nn.Module):
         from sparse_core.conv.convolution import vendor
 
         if not self.dilating:
-            raise ImplementationError("spconv's strided layers always dilate; use impl='reference'")
+            raise ImplementationError("spconv does not support dilating=False: use impl='reference'")
         if self.groups > 1:
-            raise ImplementationError("spconv has no groups; use impl='reference' or 'triton'")
+            raise ImplementationError("spconv does not support groups: use impl='reference' or 'triton'")
         layer = self.__dict__.get("_vendor_layer")
         on_cpu = not inputs.features.is_cuda
         if layer is None or layer.weight is not self.weight or self.__dict__["_vendor_on_cpu"] != on_cpu:
@@ -94,7 +94,7 @@ class _SparseConvolution(nn.Module):
                 submanifold=self.submanifold,
                 on_cpu=on_cpu,
             )
-            # Kept out of the module tree: it shares this module's weight.
+            # Not a submodule, because it shares this module's weight.
             self.__dict__["_vendor_layer"], self.__dict__["_vendor_on_cpu"] = layer, on_cpu
         layer.train(self.training)
         output = vendor.run_layer(layer, inputs)
@@ -115,11 +115,7 @@ class _SparseConvolution(nn.Module):
 
 
 def per_axis(value: int | Sequence[int], dimensions: int, name: str) -> tuple[int, ...]:
-    """One value for every axis, or one each.
-
-    Raises:
-        ValueError: another number of values.
-    """
+    """Return one value per axis."""
     values = (value,) * dimensions if isinstance(value, int) else tuple(int(entry) for entry in value)
     if len(values) != dimensions:
         raise ValueError(f"{name} needs {dimensions} entries, got {values}")
@@ -127,13 +123,13 @@ def per_axis(value: int | Sequence[int], dimensions: int, name: str) -> tuple[in
 
 
 class SubmanifoldConv2d(_SparseConvolution):
-    """2-D submanifold convolution: the active set stays as it is (Graham et al., CVPR 2018).
+    """2-D submanifold convolution, which keeps the set of active cells (Graham et al., CVPR 2018).
 
     Args:
         in_channels, out_channels: feature widths.
         kernel_size: odd, one value or (ky, kx).
         dilation: cells from one tap to the next.
-        groups: parts of the channels that are convolved on their own, one after the other.
+        groups: number of channel groups, convolved separately.
         bias: learn a bias.
         impl: ``"reference"``, ``"triton"``, ``"vendor"`` (spconv; Native algorithm on a CPU) or ``"auto"``:
             Triton for CUDA tensors of float16, bfloat16 and float32.
@@ -154,14 +150,14 @@ class SubmanifoldConv2d(_SparseConvolution):
     ) -> None:
         sizes = per_axis(kernel_size, self.dimensions, "kernel_size")
         if any(size % 2 == 0 for size in sizes):
-            raise ValueError(f"a submanifold kernel has odd sizes, got {sizes}")
-        apart = per_axis(dilation, self.dimensions, "dilation")
+            raise ValueError(f"a submanifold kernel must have odd sizes, got {sizes}")
+        dilations = per_axis(dilation, self.dimensions, "dilation")
         super().__init__(
             in_channels,
             out_channels,
             sizes,
-            padding=[size // 2 * gap for size, gap in zip(sizes, apart, strict=True)],
-            dilation=apart,
+            padding=[size // 2 * gap for size, gap in zip(sizes, dilations, strict=True)],
+            dilation=dilations,
             groups=groups,
             bias=bias,
             impl=impl,
@@ -193,15 +189,14 @@ class SparseConv3d(SparseConv2d):
 
 
 class SparseInverseConv2d(_SparseConvolution):
-    """2-D inverse convolution: back onto the cells that a strided layer came from.
+    """2-D inverse convolution: back to the input cells of a strided layer.
 
-    Each pair of the strided layer is read the other way round: input cell n gets the sum over its taps k of
-    ``weight[k] @ features[m]``, where m is the output cell that read n through tap k. The kernel is not
-    mirrored; spconv's layer of this name does the same. It is the transposed convolution of the strided one,
-    read at those cells.
+    Input cell n gets the sum over its taps k of ``weight[k] @ features[m]``, where output cell m read n
+    through tap k. The kernel is not mirrored, as in spconv's layer of this name. It is the transposed
+    convolution of the strided one, evaluated at those cells.
 
     Args:
-        in_channels, out_channels: feature widths; those of the strided layer swapped, as a rule.
+        in_channels, out_channels: feature widths, usually those of the strided layer swapped.
         kernel_size, stride, padding, dilation, dilating: of the strided layer.
         groups: as in ``torch.nn.Conv2d``.
         bias: learn a bias.
@@ -209,20 +204,20 @@ class SparseInverseConv2d(_SparseConvolution):
     """
 
     def forward(self, inputs: SparseTensor, target: SparseTensor | None = None) -> SparseTensor:
-        """(M, C_in) features at the cells of a strided layer's output to (N, C_out) at its input's cells.
+        """Map features (M, C_in) at a strided layer's output cells to (N, C_out) at its input cells.
 
         Args:
             inputs: at the output cells of the strided layer.
             target: at its input cells; its features are not read.
 
         Raises:
-            ValueError: no ``target``, or ``inputs`` has other cells than a strided layer makes of it.
+            ValueError: no ``target``, or ``inputs`` has other cells than the strided layer makes of it.
             ImplementationError: ``impl="vendor"``.
         """
         if target is None:
-            raise ValueError("an inverse convolution needs the tensor that the strided layer read as target")
+            raise ValueError("target is missing: pass the input tensor of the strided layer")
         if self.impl == "vendor":
-            raise ImplementationError("spconv keeps the maps of its strided layers to itself; use 'triton'")
+            raise ImplementationError("inverse layers do not support impl='vendor': use 'triton'")
         table, outputs = self.tables(target)
         same = inputs.coordinates is outputs.coordinates
         if inputs.spatial_shape != outputs.spatial_shape or not (
@@ -237,10 +232,10 @@ class SparseInverseConv2d(_SparseConvolution):
 
 
 class SparseConvTranspose2d(_SparseConvolution):
-    """2-D transposed convolution that makes cells: every cell that an input reaches becomes active.
+    """2-D transposed convolution that activates every cell that an input reaches.
 
-    It computes what ``torch.nn.ConvTranspose2d`` does, without its zeros (generative transposed convolution,
-    Gwak, Choy and Savarese, ECCV 2020). To come back onto known cells, see :class:`SparseInverseConv2d`.
+    It computes the nonzero part of ``torch.nn.ConvTranspose2d`` (generative transposed convolution, Gwak,
+    Choy and Savarese, ECCV 2020). To return to known cells, see :class:`SparseInverseConv2d`.
 
     Args:
         in_channels, out_channels: feature widths.
@@ -277,17 +272,17 @@ class SparseConvTranspose2d(_SparseConvolution):
         self.output_padding = per_axis(output_padding, self.dimensions, "output_padding")
 
     def tables(self, inputs: SparseTensor) -> tuple[NeighbourTable, CoordinateTable]:
-        """Cached neighbours of this layer over an input's cells, and the table of its outputs."""
+        """Return the cached neighbours of this layer for the input's cells, and the table of its outputs."""
         return inputs.transposed_table(
             self.kernel_size, self.stride, self.padding, self.output_padding, self.dilation
         )
 
     def _forward_vendor(self, inputs: SparseTensor) -> SparseTensor:
-        raise ImplementationError("transposed layers have no 'vendor' implementation; use 'reference'")
+        raise ImplementationError("transposed layers do not support impl='vendor': use 'reference'")
 
 
 class SparseConvTranspose3d(SparseConvTranspose2d):
-    """3-D transposed convolution that makes cells, see :class:`SparseConvTranspose2d`."""
+    """3-D transposed convolution, see :class:`SparseConvTranspose2d`."""
 
     dimensions = 3
 

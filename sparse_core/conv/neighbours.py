@@ -19,36 +19,36 @@ from sparse_core.kernels.op import Impl
 def submanifold_table(
     table: CoordinateTable, kernel_size: Sequence[int], dilation: Sequence[int] | None = None
 ) -> NeighbourTable:
-    """Neighbours of a submanifold convolution: outputs are the inputs.
+    """Return the neighbours of a submanifold convolution, whose outputs are its inputs.
 
     Args:
         table: active coordinates, M rows.
         kernel_size: odd sizes, one per spatial axis, at most 9.
-        dilation: cells from one tap to the next, one per spatial axis; None: 1.
+        dilation: cells from one tap to the next, one per spatial axis; None is 1.
 
     Raises:
         ValueError: an even or too large kernel size, or a dilation below 1.
     """
     dilation = _check_kernel(kernel_size, len(table.spatial_shape), dilation)
     if any(size % 2 == 0 for size in kernel_size):
-        raise ValueError(f"a submanifold kernel has odd sizes, got {tuple(kernel_size)}")
+        raise ValueError(f"a submanifold kernel must have odd sizes, got {tuple(kernel_size)}")
     if all(size == 1 for size in kernel_size):
         itself = torch.arange(len(table), device=table.keys.device)[None]
         return NeighbourTable(itself, itself)
     if any(step > 1 for step in dilation):
         rows = _dilated_rows(table, kernel_size, dilation)
     else:
-        # Taps along the last axis have consecutive keys: one search serves a whole line of the kernel.
+        # Taps along the last axis have consecutive keys, so one search finds a whole line of the kernel.
         *leading, width = kernel_size
         first = key_offsets([*leading, 1], [size // 2 for size in kernel_size], table.spatial_shape)
         keys = torch.tensor(first, device=table.keys.device)[:, None] + table.keys
         rows = table.lookup_runs(keys, width).transpose(1, 2).flatten(0, 1)
-    # Tap k of row m reads n exactly when the mirrored tap of row n reads m.
+    # Tap k of row m reads n exactly if the mirrored tap of row n reads m.
     return NeighbourTable(rows, rows.flip(0))
 
 
 def _dilated_rows(table: CoordinateTable, kernel_size: Sequence[int], dilation: Sequence[int]) -> Tensor:
-    """(K, M) rows under taps that are apart: they reach further than keys outside the grid go."""
+    """Return rows (K, M) under dilated taps, which may exceed the margin of the keys."""
     cells, device = table.coordinates.long(), table.keys.device
     centre = torch.tensor([size // 2 for size in kernel_size], device=device)
     shape, step = (torch.tensor(sizes, device=device) for sizes in (table.spatial_shape, dilation))
@@ -56,7 +56,7 @@ def _dilated_rows(table: CoordinateTable, kernel_size: Sequence[int], dilation: 
     for tap in taps(kernel_size):
         place = cells[:, 1:] + (torch.tensor(tap, device=device) - centre) * step
         inside = ((place >= 0) & (place < shape)).all(1)
-        # Any cell stands for those outside, whose answer is not used.
+        # Cells outside look up any valid cell; their result is not used.
         place = torch.where(inside[:, None], place, 0)
         lines.append(torch.where(inside, table.lookup(torch.cat([cells[:, :1], place], 1)), -1))
     return torch.stack(lines)
@@ -72,18 +72,18 @@ def strided_table(
     dilating: bool = True,
     impl: Impl = "auto",
 ) -> tuple[NeighbourTable, CoordinateTable]:
-    """Neighbours of a strided convolution, and the table of its outputs.
+    """Return the neighbours of a strided convolution, and the table of its outputs.
 
     Args:
         table: active input coordinates, N rows.
         kernel_size, stride, padding, dilation: one per spatial axis, as in ``torch.nn.functional.conv2d``.
-        dilating: an output is active where any input lies under its window (the usual definition);
-            False: only where an input lies in its own stride-sized cell, which keeps the set small (the
-            last cell of an axis also takes what lies beyond it).
-        impl: how the output table is built.
+        dilating: True activates an output if any input lies under its window (the usual definition). False
+            requires an input in the output's own stride-sized cell, which keeps the set small; the last cell
+            of an axis also takes inputs beyond it.
+        impl: of the output table.
 
     Raises:
-        ValueError: sizes that do not fit the grid.
+        ValueError: sizes that do not match the grid.
     """
     dilation = _check_kernel(kernel_size, len(table.spatial_shape), dilation)
     _check_steps(stride, padding, len(table.spatial_shape))
@@ -117,16 +117,16 @@ def transposed_table(
     output_padding: Sequence[int] | None = None,
     impl: Impl = "auto",
 ) -> tuple[NeighbourTable, CoordinateTable]:
-    """Neighbours of a transposed convolution that makes cells: all cells that an input reaches are outputs.
+    """Return the neighbours of a transposed convolution, whose outputs are all cells that an input reaches.
 
     Args:
         table: active input coordinates, N rows.
         kernel_size, stride, padding, dilation, output_padding: one per spatial axis, as in
             ``torch.nn.functional.conv_transpose2d``.
-        impl: how the output table is built.
+        impl: of the output table.
 
     Raises:
-        ValueError: sizes that do not fit the grid.
+        ValueError: sizes that do not match the grid.
     """
     dimensions = len(table.spatial_shape)
     dilation = _check_kernel(kernel_size, dimensions, dilation)
@@ -148,7 +148,7 @@ def transposed_table(
 
 
 class _Pairs(NamedTuple):
-    """Inputs and the outputs inside the grid that may read them, in the order of inputs, then taps.
+    """Pairs of inputs and outputs inside the grid, in the order of inputs, then taps.
 
     Attributes:
         keys: (P,) int64 linear key of the output.
@@ -167,10 +167,10 @@ def _reached_cells(
     shape: tuple[int, ...],
     reached: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]],
 ) -> _Pairs:
-    """Keys are sums over the axes, so each axis is worked out alone, on (N, taps of the axis) elements.
+    """List the pairs: keys are sums over the axes, so each axis is computed alone on (N, taps) elements.
 
     Args:
-        reached: of an axis, (N, 1) cells and (taps,) taps: the output cells, and which of them there are.
+        reached: from an axis, (N, 1) cells and (taps,) taps to the output cells, and True for valid ones.
     """
     device = table.keys.device
     batch_stride, *strides = key_strides(shape)
@@ -189,7 +189,7 @@ def _reached_cells(
 def _table_of_pairs(
     pairs: _Pairs, output_rows: Tensor, inputs: int, outputs: int, kernel_size: Sequence[int]
 ) -> NeighbourTable:
-    """Both directions; each (tap, input) and each (tap, output) has at most one pair."""
+    """Build both directions; each (tap, input) and each (tap, output) has at most one pair."""
     count = math.prod(kernel_size)
     rows = output_rows.new_full((count * outputs,), -1)
     rows.scatter_(0, pairs.taps * outputs + output_rows, pairs.inputs)
@@ -201,11 +201,11 @@ def _table_of_pairs(
 def _check_kernel(
     kernel_size: Sequence[int], dimensions: int, dilation: Sequence[int] | None
 ) -> Sequence[int]:
-    """The dilation, 1 where it is None."""
+    """Return the dilation, 1 if it is None."""
     if len(kernel_size) != dimensions:
         raise ValueError(f"kernel_size needs {dimensions} entries, got {tuple(kernel_size)}")
     if any(size < 1 or size > 2 * MARGIN + 1 for size in kernel_size):
-        raise ValueError(f"kernel sizes go from 1 to {2 * MARGIN + 1}, got {tuple(kernel_size)}")
+        raise ValueError(f"kernel sizes must be from 1 to {2 * MARGIN + 1}, got {tuple(kernel_size)}")
     dilation = [1] * dimensions if dilation is None else dilation
     if len(dilation) != dimensions or min(dilation) < 1:
         raise ValueError(f"dilation needs {dimensions} entries of at least 1, got {tuple(dilation)}")
@@ -221,4 +221,4 @@ def _check_steps(stride: Sequence[int], padding: Sequence[int], dimensions: int)
 
 def _check_shape(shape: tuple[int, ...], kernel_size: Sequence[int], table: CoordinateTable) -> None:
     if min(shape) < 1:
-        raise ValueError(f"kernel {tuple(kernel_size)} does not fit a grid of {table.spatial_shape}")
+        raise ValueError(f"kernel {tuple(kernel_size)} is larger than the grid of {table.spatial_shape}")

@@ -1,4 +1,4 @@
-"""Pooling of sparse maps: over the active cells of a window, or of a whole frame."""
+"""Pooling of sparse maps over the active cells of a window or of a whole frame."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class _SparsePool(nn.Module):
         self.dilation = per_axis(dilation, self.dimensions, "dilation")
 
     def forward(self, inputs: SparseTensor) -> SparseTensor:
-        """(M, C) features at M cells to (M', C) at every window that holds an active cell."""
+        """Map features (M, C) at M cells to (M', C) at every window that holds an active cell."""
         table, outputs = inputs.strided_table(
             self.kernel_size, self.stride, self.padding, dilation=self.dilation
         )
         return inputs.at_cells(self.pooled(inputs.features, table), outputs)
 
     def pooled(self, features: Tensor, table: NeighbourTable) -> Tensor:
-        """(N, C) input rows to (M, C) output rows."""
+        """Map input rows (N, C) to output rows (M, C)."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -50,15 +50,15 @@ class _SparsePool(nn.Module):
 
 
 class SparseMaxPool2d(_SparsePool):
-    """2-D maximum of the active cells of each window; empty cells take no part, not even as zeros.
+    """2-D maximum of the active cells of each window; empty cells are ignored.
 
     Args:
-        kernel_size, stride, padding, dilation: as in ``torch.nn.MaxPool2d``; the stride is the kernel size by
-            default.
+        kernel_size, stride, padding, dilation: as in ``torch.nn.MaxPool2d``; the stride defaults to the
+            kernel size.
     """
 
     def pooled(self, features: Tensor, table: NeighbourTable) -> Tensor:
-        """(N, C) input rows to (M, C) output rows."""
+        """Map input rows (N, C) to output rows (M, C)."""
         result, _ = _Maximum.apply(features, table.rows, table.inverse)
         assert isinstance(result, Tensor)
         return result
@@ -71,15 +71,15 @@ class SparseMaxPool3d(SparseMaxPool2d):
 
 
 class SparseAvgPool2d(_SparsePool):
-    """2-D mean of the active cells of each window; empty cells do not count.
+    """2-D mean of the active cells of each window; empty cells are ignored.
 
     Args:
-        kernel_size, stride, padding, dilation: as in ``torch.nn.AvgPool2d``; the stride is the kernel size by
-            default.
+        kernel_size, stride, padding, dilation: as in ``torch.nn.AvgPool2d``; the stride defaults to the
+            kernel size.
     """
 
     def pooled(self, features: Tensor, table: NeighbourTable) -> Tensor:
-        """(N, C) input rows to (M, C) output rows."""
+        """Map input rows (N, C) to output rows (M, C)."""
         total = _Sum.apply(features, table.rows, table.inverse)
         assert isinstance(total, Tensor)
         count = (table.rows >= 0).sum(0)[:, None]
@@ -93,14 +93,14 @@ class SparseAvgPool3d(SparseAvgPool2d):
 
 
 def global_pool(inputs: SparseTensor, reduce: Literal["mean", "max", "sum"] = "mean") -> Tensor:
-    """(B, C) features of each frame, over its active cells; zeros for a frame without one.
+    """Pool the active cells of each frame to (B, C); zeros for an empty frame.
 
     Args:
         inputs: of B frames.
-        reduce: how.
+        reduce: ``"mean"``, ``"max"`` or ``"sum"``.
 
     Raises:
-        ValueError: another way.
+        ValueError: another ``reduce``.
     """
     if reduce not in ("mean", "max", "sum"):
         raise ValueError(f"reduce must be 'mean', 'max' or 'sum', got {reduce!r}")
@@ -127,7 +127,7 @@ class _Sum(torch.autograd.Function):
     def forward(features: Tensor, rows: Tensor, inverse: Tensor) -> Tensor:
         padded = F.pad(features, (0, 0, 0, 1))
         total = features.new_zeros((rows.shape[1], features.shape[1]))
-        # -1 reads the row behind all.
+        # -1 reads the last row, which is zero.
         for line in rows:
             total = total + padded[line]
         return total
@@ -143,7 +143,7 @@ class _Sum(torch.autograd.Function):
 
 
 class _Maximum(torch.autograd.Function):
-    """Maximum of the rows under all taps; of equal ones the first tap gets the gradient.
+    """Maximum of the rows under all taps; among equal ones the first tap gets the gradient.
 
     The gradient is a gather of the incoming one, which autograd follows.
     """
@@ -155,14 +155,14 @@ class _Maximum(torch.autograd.Function):
         padded = F.pad(features, (0, 0, 0, 1), value=-torch.inf)
         best = padded[rows[0]]
         chosen = torch.zeros(best.shape, dtype=torch.int16, device=best.device)
-        nothing = rows[0, :, None] < 0
+        is_empty = rows[0, :, None] < 0
         for tap in range(1, len(rows)):
             other = padded[rows[tap]]
             # NaN wins, as in torch.
             takes = (other > best) | (other.isnan() & ~best.isnan())
-            # The first active tap is taken whatever it holds.
-            takes |= nothing
-            nothing = nothing & (rows[tap, :, None] < 0)
+            # Always take the first active tap.
+            takes |= is_empty
+            is_empty = is_empty & (rows[tap, :, None] < 0)
             best = torch.where(takes, other, best)
             chosen = torch.where(takes, tap, chosen)
         return best, chosen
@@ -175,9 +175,9 @@ class _Maximum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
         chosen, inverse = ctx.saved_tensors
-        # Behind the last output stands one that chose no tap.
-        padded, taken = F.pad(grad, (0, 0, 0, 1)), F.pad(chosen, (0, 0, 0, 1), value=-1)
+        # Missing outputs read a padding row with tap -1, which matches no tap.
+        padded, winners = F.pad(grad, (0, 0, 0, 1)), F.pad(chosen, (0, 0, 0, 1), value=-1)
         total = grad.new_zeros((inverse.shape[1], grad.shape[1]))
         for tap, read in enumerate(inverse):
-            total = total + torch.where(taken[read] == tap, padded[read], 0.0)
+            total = total + torch.where(winners[read] == tap, padded[read], 0.0)
         return total, None, None

@@ -1,8 +1,8 @@
-"""Tables of neighbours: which input row each tap of each output row reads.
+"""Tables of neighbours: the input row that each tap of each output row reads.
 
-One layout serves every implementation, on every device: (taps, rows), taps row-major, -1 where there is no
-input. Tables of fixed capacity (:mod:`sparse_core.conv.grid`) and of levels on a CPU
-(:mod:`sparse_core.conv.convolution.cpu`) are such tensors too, without the way back.
+Every implementation on every device uses one layout: (taps, rows), taps row-major, -1 for no input. Tables of
+fixed capacity (:mod:`sparse_core.conv.grid`) and of levels on a CPU (:mod:`sparse_core.conv.convolution.cpu`)
+have the same layout, without the inverse.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class NeighbourTable:
-    """Pairs of input and output rows of one sparse convolution, read from either side.
+    """Pairs of input and output rows of one sparse convolution, in both directions.
 
-    Holding both directions makes the forward and the gradient gathers followed by one matrix product: no
-    atomics, so the result is the same to the bit in every run. A table is made once per level of a network
-    and shared by its layers.
+    With both directions, forward and gradient are gathers and one matrix product without atomics, so results
+    are bitwise reproducible. The layers of a level share one table.
 
     Attributes:
-        rows: (K, M) int64: input row under tap k of output row m, -1 where none is active.
-        inverse: (K, N) int64: output row that reads input row n through tap k, -1 where none does.
+        rows: (K, M) int64: input row under tap k of output row m, -1 if none is active.
+        inverse: (K, N) int64: output row that reads input row n through tap k, -1 if none does.
     """
 
     rows: Tensor
@@ -37,25 +36,24 @@ class NeighbourTable:
 
     @cached_property
     def reversed(self) -> NeighbourTable:
-        """Inputs and outputs exchanged: what gradients and inverse convolutions read."""
+        """Table with inputs and outputs exchanged, for gradients and inverse convolutions."""
         return NeighbourTable(self.inverse, self.rows)
 
     @cached_property
     def gathered(self) -> Tensor:
-        """(M, K) of :func:`gather_rows`, worked out once for all layers."""
+        """Result (M, K) of :func:`gather_rows`, cached for all layers."""
         return gather_rows(self.rows, self.inverse.shape[1])
 
 
 def gather_rows(rows: Tensor, inputs: int) -> Tensor:
-    """Rows to gather side by side, from features with a row of zeros behind them.
+    """Return rows to gather side by side from features with a row of zeros at the end.
 
     Args:
         rows: (K, M) integer rows of a table; -1, or any other number outside of [0, inputs), is missing.
-        inputs: N, rows of the features.
 
     Returns:
-        (M, K) contiguous, of the table's type: rows in [0, N]; N where there is no input.
+        (M, K) contiguous, of the table's type: rows in [0, N]; N for a missing input.
     """
-    # Filling by a mask takes four times as long on a CPU.
+    # masked_fill would take four times as long on a CPU.
     side_by_side = torch.stack(tuple(rows.clamp(-1, inputs)), 1)
     return side_by_side.add_(side_by_side < 0, alpha=inputs + 1)

@@ -1,4 +1,4 @@
-"""A batch of sparse maps: features at active coordinates."""
+"""Batch of sparse maps: features at active coordinates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparse_core.conv.table import NeighbourTable
 from sparse_core.kernels.op import Impl
 
 _Made = TypeVar("_Made")
-#: Functions of torch that look at each row of features, or at all rows as a batch norm does.
+#: Functions of torch that work on each row of features, or on all rows as a batch norm does.
 ROW_FUNCTIONS: tuple[Callable[..., Any], ...] = (
     F.batch_norm,
     F.dropout,
@@ -38,32 +38,33 @@ ROW_FUNCTIONS: tuple[Callable[..., Any], ...] = (
 )
 
 
-class _Sums:
-    """What adds tensors imports this module, and says here what it is when it is imported."""
+class _SumRegistry:
+    """Registry of the addition of tensors, whose module imports this one."""
 
     add: Callable[[SparseTensor, SparseTensor], SparseTensor]
 
 
-sums = _Sums()
+sums = _SumRegistry()
 
 
 @dataclass(frozen=True, eq=False)
 class SparseTensor:
-    """Features at the active cells of a batch of grids. Frames may differ in how many cells are active.
+    """Features at the active cells of a batch of grids; frames may have different numbers of active cells.
 
-    Norms, activations and linear layers of torch take it as it is (``nn.Sequential(SubmanifoldConv2d(4, 8),
-    nn.BatchNorm1d(8), nn.ReLU())``): they work on the features, and empty cells stay empty.
+    Norms, activations and linear layers of torch accept it
+    (``nn.Sequential(SubmanifoldConv2d(4, 8), nn.BatchNorm1d(8), nn.ReLU())``). They work on the features, and
+    empty cells stay empty.
 
     Attributes:
         features: (M, C) floating point.
         coordinates: (M, 1 + D) int32 ``(batch, *spatial)``, distinct.
         spatial_shape: D sizes of the grid in cells.
-        batch_size: number of frames; frames without an active cell count too.
+        batch_size: number of frames, including empty ones.
         cache: tables of this set of coordinates, shared by every tensor on it.
 
     Raises:
-        ValueError: features and coordinates of other shapes, or a cell outside the grid or the batch. Tensors
-            made from others, and :meth:`from_table`, need not look at every cell for that.
+        ValueError: features and coordinates of other shapes, or a cell outside the grid or the batch.
+            Tensors made from others, and :meth:`from_table`, skip the check of the cells.
     """
 
     features: Tensor
@@ -90,25 +91,25 @@ class SparseTensor:
 
     @classmethod
     def from_table(cls, features: Tensor, table: CoordinateTable, batch_size: int) -> SparseTensor:
-        """Features (M, C) in the row order of ``table``.
+        """Make a tensor with features (M, C) in the row order of ``table``.
 
         Raises:
             ValueError: a cell of a frame beyond the batch.
         """
         last = table.coordinates[-1:, 0].tolist()
         if last and last[0] >= batch_size:
-            raise ValueError(f"a batch of {batch_size} frames has no cell of frame {last[0]}")
+            raise ValueError(f"batch_size is {batch_size}, but the table has a cell of frame {last[0]}")
         return cls(features, table.coordinates, table.spatial_shape, batch_size, {"table": table})
 
     def __len__(self) -> int:
         return len(self.features)
 
     def with_features(self, features: Tensor) -> SparseTensor:
-        """The same coordinates and cached maps under other features."""
+        """Return other features at the same coordinates, with the cached maps."""
         return replace(self, features=features)
 
     def at_cells(self, features: Tensor, table: CoordinateTable) -> SparseTensor:
-        """Features (M', C) at the cells of a table that was made from this tensor's."""
+        """Return features (M', C) at the cells of a table that was made from this tensor's."""
         if table is self.cache.get("table"):
             return self.with_features(features)
         return SparseTensor(
@@ -117,16 +118,16 @@ class SparseTensor:
 
     @property
     def device(self) -> torch.device:
-        """Of the features."""
+        """Device of the features."""
         return self.features.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the features."""
+        """Type of the features."""
         return self.features.dtype
 
     def to(self, *args: Any, **kwargs: Any) -> SparseTensor:
-        """Features as ``torch.Tensor.to`` makes them, and the coordinates on their device."""
+        """Convert the features like ``torch.Tensor.to``, and move the coordinates to their device."""
         features = self.features.to(*args, **kwargs)
         if features.device == self.coordinates.device:
             return self.with_features(features)
@@ -134,23 +135,23 @@ class SparseTensor:
         return SparseTensor(features, coordinates, self.spatial_shape, self.batch_size, {"checked": True})
 
     def half(self) -> SparseTensor:
-        """Features in float16."""
+        """Convert the features to float16."""
         return self.to(torch.float16)
 
     def float(self) -> SparseTensor:
-        """Features in float32."""
+        """Convert the features to float32."""
         return self.to(torch.float32)
 
     def double(self) -> SparseTensor:
-        """Features in float64."""
+        """Convert the features to float64."""
         return self.to(torch.float64)
 
     def dim(self) -> int:
-        """2: features are (M, C), which is what layers of torch ask for."""
+        """Return 2, the dimensions of the features, for layers of torch."""
         return 2
 
     def __add__(self, other: SparseTensor) -> SparseTensor:
-        """Sums where both are active, the one there is elsewhere; grids and channels must agree."""
+        """Add where both are active; otherwise keep the active one. Grids and channels must match."""
         if not isinstance(other, SparseTensor):
             return NotImplemented
         return sums.add(self, other)
@@ -163,41 +164,41 @@ class SparseTensor:
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> SparseTensor:
-        """What makes :data:`ROW_FUNCTIONS` take a sparse tensor as their first argument."""
+        """Apply :data:`ROW_FUNCTIONS` to the features."""
         kwargs = dict(kwargs or {})
-        given = args[0] if args else kwargs.get("input")
+        tensor = args[0] if args else kwargs.get("input")
         rest = [*args[1:], *(value for name, value in kwargs.items() if name != "input")]
         if (
             function not in ROW_FUNCTIONS
-            or not isinstance(given, cls)
+            or not isinstance(tensor, cls)
             or any(isinstance(x, cls) for x in rest)
         ):
             name = getattr(function, "__name__", str(function))
             raise TypeError(
-                f"{name} takes no SparseTensor here: apply it to the features, as in"
+                f"{name} does not support a SparseTensor here: apply it to the features, as in"
                 " tensor.with_features(function(tensor.features))"
             )
         if args:
-            return given.with_features(function(given.features, *args[1:], **kwargs))
-        return given.with_features(function(**{**kwargs, "input": given.features}))
+            return tensor.with_features(function(tensor.features, *args[1:], **kwargs))
+        return tensor.with_features(function(**{**kwargs, "input": tensor.features}))
 
     def table(self) -> CoordinateTable:
-        """Table whose rows are this tensor's rows.
+        """Return the table whose rows are this tensor's rows.
 
         Raises:
-            ValueError: the coordinates are not in key order, so their rows would not be the table's.
+            ValueError: the coordinates are not in key order.
         """
         if "table" not in self.cache:
             table = build_table(self.coordinates, self.spatial_shape)
             if len(table) != len(self) or not torch.equal(table.coordinates, self.coordinates.int()):
-                raise ValueError("coordinates must be distinct and in key order; see sorted_rows()")
+                raise ValueError("coordinates must be distinct and in key order: use sorted_rows()")
             self.cache["table"] = table
         table = self.cache["table"]
         assert isinstance(table, CoordinateTable)
         return table
 
     def sorted_rows(self) -> SparseTensor:
-        """The same cells in key order."""
+        """Return the same cells in key order."""
         table = build_table(self.coordinates, self.spatial_shape)
         if len(table) != len(self):
             raise ValueError("coordinates must be distinct")
@@ -207,11 +208,11 @@ class SparseTensor:
     def submanifold_table(
         self, kernel_size: Sequence[int], dilation: Sequence[int] | None = None
     ) -> NeighbourTable:
-        """Cached neighbours of a submanifold convolution over these coordinates."""
-        apart = _ones_or(dilation, kernel_size)
+        """Return cached neighbours of a submanifold convolution over these coordinates."""
+        dilations = _ones_or(dilation, kernel_size)
         return self._cached(
-            ("submanifold", tuple(kernel_size), apart),
-            lambda: submanifold_table(self.table(), kernel_size, apart),
+            ("submanifold", tuple(kernel_size), dilations),
+            lambda: submanifold_table(self.table(), kernel_size, dilations),
         )
 
     def strided_table(
@@ -224,12 +225,12 @@ class SparseTensor:
         dilating: bool = True,
         impl: Impl = "auto",
     ) -> tuple[NeighbourTable, CoordinateTable]:
-        """Cached neighbours of a strided convolution and the table of its outputs."""
-        apart = _ones_or(dilation, kernel_size)
+        """Return cached neighbours of a strided convolution and the table of its outputs."""
+        dilations = _ones_or(dilation, kernel_size)
         return self._cached(
-            ("strided", tuple(kernel_size), tuple(stride), tuple(padding), apart, dilating),
+            ("strided", tuple(kernel_size), tuple(stride), tuple(padding), dilations, dilating),
             lambda: strided_table(
-                self.table(), kernel_size, stride, padding, dilation=apart, dilating=dilating, impl=impl
+                self.table(), kernel_size, stride, padding, dilation=dilations, dilating=dilating, impl=impl
             ),
         )
 
@@ -241,13 +242,13 @@ class SparseTensor:
         output_padding: Sequence[int],
         dilation: Sequence[int] | None = None,
     ) -> tuple[NeighbourTable, CoordinateTable]:
-        """Cached neighbours of a transposed convolution and the table of the cells it makes."""
-        apart = _ones_or(dilation, kernel_size)
+        """Return cached neighbours of a transposed convolution and the table of its output cells."""
+        dilations = _ones_or(dilation, kernel_size)
         sizes = tuple(kernel_size), tuple(stride), tuple(padding), tuple(output_padding)
         return self._cached(
-            ("transposed", *sizes, apart),
+            ("transposed", *sizes, dilations),
             lambda: transposed_table(
-                self.table(), kernel_size, stride, padding, dilation=apart, output_padding=output_padding
+                self.table(), kernel_size, stride, padding, dilation=dilations, output_padding=output_padding
             ),
         )
 
@@ -258,10 +259,10 @@ class SparseTensor:
         return found
 
     def to_dense(self, *, channels_last: bool = False) -> Tensor:
-        """(B, C, *spatial) with zeros where nothing is active.
+        """Return (B, C, *spatial) with zeros at inactive cells.
 
         Args:
-            channels_last: lay the result out in memory with channels last (4-D tensors only).
+            channels_last: use the channels-last memory format (4-D tensors only).
         """
         canvas = self.features.new_zeros((self.batch_size, *self.spatial_shape, self.features.shape[1]))
         canvas = canvas.index_put(tuple(self.coordinates.long().unbind(1)), self.features)

@@ -1,6 +1,6 @@
-"""Sparse matrices: validated containers, conversions between them, to torch, scipy and dense."""
+"""Sparse matrices: validated formats, and conversions between them and torch, scipy and dense matrices."""
 
-# describe registers itself, as convert (which files imports) and algebra do.
+# Importing describe, convert (through files) and algebra registers their operations.
 import sparse_core.formats.summary.describe  # noqa: F401
 from sparse_core.formats.algebra import hstack, kron, tril, triu, vstack
 from sparse_core.formats.assemble import Assembled, assemble_csr

@@ -1,6 +1,6 @@
-"""Sums, products entry by entry, rows, diagonals, triangles and stacks: all formats through CSR.
+"""Sums, elementwise products, rows, diagonals, triangles and stacks, for all formats through CSR.
 
-Every result repeats to the bit on every device, and gradients reach the values of all operands.
+Results are bitwise reproducible on every device, and gradients reach the values of all operands.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from sparse_core.formats.indexing import (
 
 
 def add(a: SparseMatrix, b: SparseMatrix) -> CSR:
-    """``a + b``: an entry wherever either has one, in the promoted type."""
+    """Return ``a + b`` in the promoted type, with an entry wherever either has one."""
     _check_same_shape(a, b)
-    return _assembled([a, b], [(0, 0), (0, 0)], a.shape)
+    return _sum_at_corners([a, b], [(0, 0), (0, 0)], a.shape)
 
 
 def multiply(a: SparseMatrix, b: SparseMatrix) -> CSR:
-    """Product entry by entry: an entry wherever both have one, in the promoted type."""
+    """Return the elementwise product in the promoted type, with an entry wherever both have one."""
     _check_same_shape(a, b)
     left, right = a.to(CSR), b.to(CSR)
     row = torch.cat([left.row_indices().long(), right.row_indices().long()])
     col = torch.cat([left.col.long(), right.col.long()])
-    # Two stable sorts: a linear key of row and column could overflow 64 bits. Equal places of a come first.
+    # Two stable sorts: a linear key of row and column could overflow 64 bits. At equal places a comes first.
     order = torch.argsort(col, stable=True)
     order = order[torch.argsort(row[order], stable=True)]
     row, col = row[order], col[order]
@@ -47,19 +47,21 @@ def multiply(a: SparseMatrix, b: SparseMatrix) -> CSR:
 
 
 def at_entries(matrix: SparseMatrix, dense: Tensor, operation: Callable[[Tensor, Tensor], Tensor]) -> CSR:
-    """``operation(values, dense)`` at the entries of ``matrix``, to whose shape ``dense`` is broadcast."""
+    """Return ``operation(values, dense)`` at the entries of ``matrix``; ``dense`` broadcasts to its shape."""
     csr = matrix.to(CSR)
     try:
-        spread = torch.broadcast_to(dense, csr.shape)
+        full = torch.broadcast_to(dense, csr.shape)
     except RuntimeError:
-        raise ValueError(f"a {csr.shape} matrix does not go with shape {tuple(dense.shape)}") from None
+        raise ValueError(
+            f"the tensor must broadcast to the matrix's shape {csr.shape}, got {tuple(dense.shape)}"
+        ) from None
     if dense.device != csr.device:
         raise ValueError(f"the tensor is on {dense.device} and the matrix on {csr.device}: move one with .to")
-    return csr.with_values(operation(csr.values, spread[csr.row_indices().long(), csr.col.long()]))
+    return csr.with_values(operation(csr.values, full[csr.row_indices().long(), csr.col.long()]))
 
 
 def take_rows(matrix: SparseMatrix, rows: Tensor) -> CSR:
-    """Rows in the order asked for; (count,) int64 inside the matrix, repeats allowed."""
+    """Return the given rows in order; (count,) int64 inside the matrix, repeats allowed."""
     csr = matrix.to(CSR)
     lengths = csr.row_lengths().long().index_select(0, rows)
     row_ptr = pointers_from_lengths(lengths, torch.int64)
@@ -67,72 +69,74 @@ def take_rows(matrix: SparseMatrix, rows: Tensor) -> CSR:
     places = torch.repeat_interleave(first, lengths)
     places += torch.arange(len(places), device=csr.device)
     dtype = index_dtype_for(len(rows), csr.shape[1], len(places))
-    # Indexing, whose gradient adds what repeated rows bring in a fixed order.
+    # The gradient of indexing sums repeated rows in a fixed order.
     values, shape = csr.values[places], (len(rows), csr.shape[1])
     return CSR(row_ptr.to(dtype), csr.col.index_select(0, places).to(dtype), values, shape, validate=False)
 
 
 def diagonal(matrix: SparseMatrix, k: int) -> Tensor:
-    """(length,) the k-th diagonal, 0 where nothing is stored."""
+    """Return the k-th diagonal (length,), 0 where nothing is stored."""
     csr, (rows, columns) = matrix.to(CSR), matrix.shape
     length = max(0, min(rows + min(k, 0), columns - max(k, 0)))
     row = csr.row_indices().long()
-    on = (csr.col - row == k).nonzero().squeeze(1)
-    return scatter_values(csr.values.index_select(0, on), row.index_select(0, on) + min(k, 0), length)
+    entries = (csr.col - row == k).nonzero().squeeze(1)
+    return scatter_values(
+        csr.values.index_select(0, entries), row.index_select(0, entries) + min(k, 0), length
+    )
 
 
 def tril(matrix: SparseMatrix, k: int = 0) -> CSR:
-    """Lower triangle: the entries on and below the k-th diagonal, as CSR.
+    """Return the lower triangle as CSR: the entries on and below the k-th diagonal.
 
     Args:
         matrix: any format.
         k: 0 is the main diagonal, a positive number lies above it.
     """
-    return _where(matrix, lambda above: above <= k)
+    return _keep_diagonals(matrix, lambda above: above <= k)
 
 
 def triu(matrix: SparseMatrix, k: int = 0) -> CSR:
-    """Upper triangle: the entries on and above the k-th diagonal, as CSR.
+    """Return the upper triangle as CSR: the entries on and above the k-th diagonal.
 
     Args:
         matrix: any format.
         k: 0 is the main diagonal, a positive number lies above it.
     """
-    return _where(matrix, lambda above: above >= k)
+    return _keep_diagonals(matrix, lambda above: above >= k)
 
 
 def vstack(matrices: Sequence[SparseMatrix]) -> CSR:
-    """Matrices one below the other, as CSR of the promoted type.
+    """Stack matrices vertically, as CSR of the promoted type.
 
     Args:
         matrices: at least one, of any formats, on one device, with the same number of columns.
 
     Raises:
-        TypeError: something that is no sparse matrix.
-        ValueError: none, or columns or devices that differ.
+        TypeError: not a sparse matrix.
+        ValueError: no matrix, or columns or devices that differ.
     """
-    columns = _common(matrices, axis=1)
+    columns = _common_size(matrices, axis=1)
     *tops, rows = accumulate((matrix.shape[0] for matrix in matrices), initial=0)
-    return _assembled(matrices, [(top, 0) for top in tops], (rows, columns), is_coalesced=True)
+    return _sum_at_corners(matrices, [(top, 0) for top in tops], (rows, columns), is_coalesced=True)
 
 
 def hstack(matrices: Sequence[SparseMatrix]) -> CSR:
-    """Matrices side by side, as CSR of the promoted type.
+    """Stack matrices horizontally, as CSR of the promoted type.
 
     Args:
         matrices: at least one, of any formats, on one device, with the same number of rows.
 
     Raises:
-        TypeError: something that is no sparse matrix.
-        ValueError: none, or rows or devices that differ.
+        TypeError: not a sparse matrix.
+        ValueError: no matrix, or rows or devices that differ.
     """
-    rows = _common(matrices, axis=0)
+    rows = _common_size(matrices, axis=0)
     *lefts, columns = accumulate((matrix.shape[1] for matrix in matrices), initial=0)
-    return _assembled(matrices, [(0, left) for left in lefts], (rows, columns))
+    return _sum_at_corners(matrices, [(0, left) for left in lefts], (rows, columns))
 
 
 def kron(a: SparseMatrix, b: SparseMatrix) -> CSR:
-    """Kronecker product as CSR: ``b`` times every entry of ``a``, in the promoted type.
+    """Return the Kronecker product as CSR of the promoted type.
 
     Args:
         a: (M, N), any format.
@@ -142,7 +146,7 @@ def kron(a: SparseMatrix, b: SparseMatrix) -> CSR:
         (M P, N Q), with an entry for every pair of entries.
 
     Raises:
-        TypeError: an operand that is no sparse matrix.
+        TypeError: an operand is not a sparse matrix.
         ValueError: devices that differ.
     """
     _check_matrices([a, b])
@@ -155,14 +159,14 @@ def kron(a: SparseMatrix, b: SparseMatrix) -> CSR:
     return COO(row, col, values, shape, validate=False).to(CSR)
 
 
-def _assembled(
+def _sum_at_corners(
     matrices: Sequence[SparseMatrix],
     corners: Sequence[tuple[int, int]],
     shape: tuple[int, int],
     *,
     is_coalesced: bool | None = None,
 ) -> CSR:
-    # The sum of matrices, each with its upper left corner at its place in a matrix of ``shape``.
+    # Sum matrices in a matrix of ``shape``, each with its upper left corner at a given position.
     parts = [matrix.to(CSR) for matrix in matrices]
     dtype = reduce(torch.promote_types, (part.dtype for part in parts))
     moved = list(zip(parts, corners, strict=True))
@@ -172,8 +176,8 @@ def _assembled(
     return COO(row, col, values, shape, is_coalesced=is_coalesced, validate=False).to(CSR)
 
 
-def _where(matrix: SparseMatrix, keep: Callable[[Tensor], Tensor]) -> CSR:
-    # The entries whose distance above the main diagonal is to be kept.
+def _keep_diagonals(matrix: SparseMatrix, keep: Callable[[Tensor], Tensor]) -> CSR:
+    # Keep entries by their distance above the main diagonal.
     _check_matrices([matrix])
     csr = matrix.to(CSR)
     row = csr.row_indices()
@@ -202,8 +206,7 @@ def _check_matrices(matrices: Sequence[SparseMatrix]) -> None:
             )
 
 
-def _common(matrices: Sequence[SparseMatrix], *, axis: int) -> int:
-    # The size that all have along ``axis``.
+def _common_size(matrices: Sequence[SparseMatrix], *, axis: int) -> int:
     _check_matrices(matrices)
     sizes = {matrix.shape[axis] for matrix in matrices}
     if len(sizes) != 1:

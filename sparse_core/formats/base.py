@@ -1,4 +1,4 @@
-"""What every sparse container shares: shape, values, caches, conversions and operators."""
+"""Base class of all sparse matrices: shape, values, caches, conversions and operators."""
 
 from __future__ import annotations
 
@@ -23,77 +23,79 @@ Matrix = TypeVar("Matrix", bound="SparseMatrix")
 
 
 def index_dtype_for(*sizes: int) -> torch.dtype:
-    """``torch.int32`` when every size (a dimension, or a number of entries) fits it, else ``torch.int64``."""
+    """Return ``torch.int32`` if every size (a dimension or an entry count) fits, else ``torch.int64``."""
     return torch.int32 if max(sizes, default=0) <= torch.iinfo(torch.int32).max else torch.int64
 
 
 class SparseMatrix(Operators):
     """A sparse matrix of ``shape[0]`` rows and ``shape[1]`` columns.
 
-    The structure (shape and index tensors) is fixed at construction. Values may be exchanged with
-    :meth:`with_values`, which keeps the structure and everything cached on it. Gradients flow from
-    ``values`` through :meth:`to_dense`, :meth:`to`, ``.T`` and products.
+    The structure (shape and index tensors) is fixed at construction. :meth:`with_values` replaces the values
+    and keeps the structure with its caches. Gradients flow from ``values`` through :meth:`to_dense`,
+    :meth:`to`, ``.T`` and products. Constructors keep their arguments as attributes. They raise ``TypeError``
+    for wrong dtypes, and ``ValueError`` for wrong shapes or devices, or a wrong element.
 
     Attributes:
         shape: rows, columns.
-        values: stored values; float16, bfloat16, float32, float64, complex64 or complex128. Its layout
-            is the format's own.
+        values: stored values; float16, bfloat16, float32, float64, complex64 or complex128. Their layout
+            depends on the format.
     """
 
     shape: tuple[int, int]
     values: Tensor
     _structure_cache: dict[str, Any]
     _values_cache: dict[str, tuple[tuple[Tensor, ...], tuple[int, ...], Any]]
-    #: Launch plans of products, by the layout of the dense operand: sparse_core.linalg.products.launch_plans.
+    #: Launch plans of products by the layout of the dense operand, see
+    #: sparse_core.linalg.products.launch_plans.
     _plans: PlanCache
 
     def __init__(self, shape: tuple[int, int]) -> None:
-        """Set what all formats have; called by the constructors of the formats."""
+        """Set the attributes of all formats."""
         self.shape = check_shape(shape)
         self._structure_cache = {}
         self._values_cache = {}
         self._plans = PlanCache()
 
-    # Each format defines these.
+    # Abstract methods of a format.
 
     @property
     @abstractmethod
     def nnz(self) -> int:
-        """Stored entries, explicit zeros among them; padding is not counted."""
+        """Number of stored entries, including explicit zeros but not padding."""
 
     @property
     @abstractmethod
     def T(self) -> Self:
-        """The transposed matrix, in the same format."""
+        """Transposed matrix in the same format."""
 
     @classmethod
     @abstractmethod
     def from_csr(cls, csr: Any, **options: Any) -> Self:
-        """Convert from CSR; the options are the format's own."""
+        """Convert from CSR, with options of the format."""
 
     @abstractmethod
     def row_lengths(self) -> Tensor:
-        """(M,) integer, stored entries of each row."""
+        """Return the stored entries of each row, (M,) integer."""
 
     @abstractmethod
     def validate(self) -> None:
-        """Check everything, element by element.
+        """Check every element.
 
-        Constructors do so unless they are told ``validate=False``: the caller then vouches for the elements,
-        and a wrong one may give a wrong result or end the process. The arrays are read, so that a CUDA device
-        is waited for; constructors leave the check out where nothing can be read: on the meta device, inside
-        ``torch.compile`` and while a CUDA graph is captured.
+        Constructors call this unless ``validate=False``. Then the caller guarantees valid elements: a wrong
+        one may give a wrong result or crash the process. The check reads the arrays and therefore waits for a
+        CUDA device. Constructors skip it where nothing can be read: on the meta device, inside
+        ``torch.compile`` and during CUDA graph capture.
 
         Raises:
-            ValueError: names the array, the position and what is wrong there.
+            ValueError: names the array, the position and the error.
         """
 
     @abstractmethod
     def _index_tensors(self) -> dict[str, Tensor]:
-        """Index tensors by attribute name; the first tells ``index_dtype``."""
+        """Return index tensors by attribute name; the first one defines ``index_dtype``."""
 
     def _check(self, validate: bool) -> None:
-        # The last step of every constructor.
+        # Every constructor ends with this call.
         if validate and can_read(next(iter(self._index_tensors().values()))):
             self.validate()
 
@@ -116,18 +118,18 @@ class SparseMatrix(Operators):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors that make up the matrix; cached plans are not counted."""
+        """Size of all tensors of the matrix in bytes, without cached plans."""
         return sum(tensor.nbytes for tensor in (*self._index_tensors().values(), *self._value_tensors()))
 
     @property
     def sparsity(self) -> float:
-        """Share of positions without a stored entry; 1.0 when the matrix has no positions."""
+        """Share of positions without a stored entry; 1.0 for a matrix without positions."""
         rows, columns = self.shape
         return 1.0 - self.nnz / (rows * columns) if rows and columns else 1.0
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients are recorded for the values."""
+        """True if gradients are recorded for the values."""
         return any(tensor.requires_grad for tensor in self._value_tensors())
 
     def __len__(self) -> int:
@@ -135,7 +137,7 @@ class SparseMatrix(Operators):
 
     def __repr__(self) -> str:
         rows, columns = self.shape
-        # Counting may have to wait for the device; a repr must not.
+        # Counting may wait for the device, which a repr must not do.
         count = self.nnz if not self.values.is_cuda or self._nnz_known() else "?"
         dtype = str(self.dtype).removeprefix("torch.")
         return f"{type(self).__name__}({rows}x{columns}, nnz={count}, {dtype}, {self.device})"
@@ -143,10 +145,10 @@ class SparseMatrix(Operators):
     def _nnz_known(self) -> bool:
         return True
 
-    # Same structure, other values.
+    # Values.
 
     def with_values(self, values: Tensor) -> Self:
-        """The same structure with other values.
+        """Return the same structure with other values.
 
         Args:
             values: same shape and device as ``self.values``; may have another dtype and require grad.
@@ -166,13 +168,15 @@ class SparseMatrix(Operators):
                 f" got {tuple(values.shape)}"
             )
         if values.device != current.device:
-            raise ValueError(f"values are on {values.device}, the structure is on {current.device}")
+            raise ValueError(
+                f"values are on {values.device} but the structure is on {current.device}: move one with .to"
+            )
         clone = self._clone()
         clone._set_values(values)
         return clone
 
     def detach(self) -> Self:
-        """The same matrix without its gradient history (the values share memory)."""
+        """Return the matrix without its gradient history; the values share memory."""
         return self.with_values(self.values.detach())
 
     def _clone(self) -> Self:
@@ -199,26 +203,26 @@ class SparseMatrix(Operators):
     # Caches.
 
     def cached(self, key: str, build: Callable[[], Plan]) -> Plan:
-        """What ``build`` returned the first time it was asked for under ``key``.
+        """Return the cached result of ``build`` for ``key``.
 
-        For work plans that depend on the structure alone: they are shared by all matrices made with
-        :meth:`with_values`, so ``build`` must not read the values.
+        For plans that depend only on the structure: all matrices made with :meth:`with_values` share them, so
+        ``build`` must not read the values.
         """
         if key not in self._structure_cache:
-            # What is made in inference mode could not be used for gradients later.
+            # Tensors made in inference mode cannot take part in autograd later.
             with torch.inference_mode(False):
                 self._structure_cache[key] = build()
         found: Plan = self._structure_cache[key]
         return found
 
     def cached_values(self, key: str, build: Callable[[], Plan]) -> Plan:
-        """Like :meth:`cached` for plans that depend on the values too.
+        """Like :meth:`cached`, for plans that also depend on the values.
 
-        The plan is built again when ``values`` is another tensor or was changed in place.
+        It builds the plan again when ``values`` is another tensor or was changed in place.
         """
         tensors = self._value_tensors()
         if any(tensor.is_inference() for tensor in tensors):
-            return build()  # Inference tensors do not record changes, so nothing may be kept.
+            return build()  # Inference tensors do not record changes, so a cache could be stale.
         versions = tuple(tensor._version for tensor in tensors)
         entry = self._values_cache.get(key)
         if entry is not None and entry[1] == versions and all(map(operator.is_, entry[0], tensors)):
@@ -241,10 +245,10 @@ class SparseMatrix(Operators):
 
     @classmethod
     def from_dense(cls, dense: Tensor, **options: Any) -> Self:
-        """Store the nonzero entries of a dense matrix (NaN is one).
+        """Store the nonzero entries (including NaN) of a dense matrix.
 
         Args:
-            dense: (M, N) floating point or complex; a tensor, or what ``torch.as_tensor`` accepts.
+            dense: (M, N) floating point or complex; a tensor, or an argument of ``torch.as_tensor``.
             options: options of the format.
         """
         return cls.from_csr(operations.from_dense(dense), **options)
@@ -267,12 +271,14 @@ class SparseMatrix(Operators):
             TypeError: not a sparse matrix.
         """
         if not isinstance(coo, SparseMatrix):
-            raise TypeError(f"expected a COO matrix, got {type(coo).__name__} (from_dense takes a tensor)")
+            raise TypeError(
+                f"expected a COO matrix, got {type(coo).__name__}: convert tensors with from_dense"
+            )
         return cls._from_matrix(coo, options)
 
     @classmethod
     def _from_matrix(cls, matrix: SparseMatrix, options: dict[str, Any]) -> Self:
-        # The same format without options keeps what it has: block size, order, duplicates.
+        # Without options, a matrix of this format keeps its block size, order and duplicates.
         if isinstance(matrix, cls) and not options:
             return matrix
         return cls.from_csr(matrix._to_csr(), **options)
@@ -284,21 +290,21 @@ class SparseMatrix(Operators):
     def to(self, target: torch.device | torch.dtype | str) -> Self: ...
 
     def to(self, target: Any, **options: Any) -> Any:
-        """Another format, device or dtype.
+        """Convert to another format, device or dtype.
 
         Args:
             target: a format class, a device (or its name), or a dtype for the values.
-            options: options of the target format, e.g. ``block_size`` for BSR. Without options a matrix
-                that has the format already is returned as it is.
+            options: options of the target format, for example ``block_size`` for BSR. Without options, a
+                matrix that already has the format is returned unchanged.
 
         Raises:
-            TypeError: ``target`` is none of these, or an option is not the format's.
-            ValueError: the matrix does not fit the format.
+            TypeError: ``target`` is none of these, or the format has no such option.
+            ValueError: the format cannot hold the matrix.
         """
         if isinstance(target, type) and issubclass(target, SparseMatrix):
             return target._from_matrix(self, options)
         if options:
-            raise TypeError(f"options {sorted(options)} go with a format class, not with {target!r}")
+            raise TypeError(f"options {sorted(options)} need a format class as target, got {target!r}")
         if isinstance(target, torch.dtype):
             return self if target == self.dtype else self.with_values(self.values.to(target))
         if isinstance(target, str | torch.device):
@@ -308,35 +314,35 @@ class SparseMatrix(Operators):
         raise TypeError(f"expected a format class, a device or a dtype, got {target!r}")
 
     def to_dense(self) -> Tensor:
-        """(M, N) tensor on the same device; positions without an entry are 0."""
+        """Return a dense (M, N) tensor on the same device."""
         dense: Tensor = self._to_csr().to_dense()
         return dense
 
     def to_scipy(self) -> Any:
-        """A ``scipy.sparse`` array: ``coo_array``, ``bsr_array`` (see :class:`BSR`) or ``csr_array``.
+        """Convert to a ``scipy.sparse`` array: ``coo_array``, ``bsr_array`` or ``csr_array``.
 
         NaN and explicit zeros are kept; float16 and bfloat16, which scipy lacks, become float32.
         """
         return self._to_csr().to_scipy()
 
     def to_torch(self) -> Tensor:
-        """A torch sparse tensor: COO, CSR or BSR (see :class:`BSR`) as they are, else CSR."""
+        """Convert to a torch sparse tensor: COO, CSR or BSR for these formats, else CSR."""
         tensor: Tensor = self._to_csr().to_torch()
         return tensor
 
     def describe(self) -> Description:
-        """Sparsity, row lengths, bytes in each format and the recommended one; ``str()`` prints them."""
+        """Measure sparsity, row lengths and bytes per format, and recommend one; ``str()`` gives a table."""
         description: Description = operations.describe(self)
         return description
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Products with tensors as ``torch.compile`` looks for them; else as if this method did not exist."""
+        """Dispatch ``@`` with tensors under ``torch.compile``; otherwise change nothing."""
         if torch.compiler.is_compiling() and getattr(func, "__name__", "") in ("matmul", "__rmatmul__"):
-            from sparse_core.formats.tracing import reversed_product_is_told
+            from sparse_core.formats.tracing import register_reversed_matmul
 
-            reversed_product_is_told()
-            # Reversed, the operands come in the order in which the method of a tensor takes them.
+            register_reversed_matmul()
+            # __rmatmul__ gets its operands in the order of the tensor's method.
             first, second = args if func.__name__ == "matmul" else (args[1], args[0])
             return first.__matmul__(second) if isinstance(first, cls) else second.__rmatmul__(first)
         with torch_internals.ignore_subclasses():

@@ -9,11 +9,7 @@ from sparse_core.formats.indexing import expand_pointers, rank_within_rows
 
 
 def block_dimensions(block_size: int | tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns of a block.
-
-    Raises:
-        ValueError: not one or two numbers of at least 1.
-    """
+    """Return rows and columns of a block."""
     given = (block_size, block_size) if isinstance(block_size, int) else block_size
     sizes = tuple(int(size) for size in given)
     if len(sizes) != 2 or min(sizes) < 1:
@@ -22,26 +18,19 @@ def block_dimensions(block_size: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def block_keys(row: Tensor, col: Tensor, block_size: tuple[int, int], block_columns: int) -> Tensor:
-    """Number of the block that holds each entry, counted row by row: (nnz,) int64.
+    """Return the index of each entry's block, counted row by row: (nnz,) int64.
 
     Args:
         row: (nnz,) int64.
         col: (nnz,) integer.
         block_size: rows and columns of a block.
-        block_columns: blocks side by side in the matrix.
     """
     keys = torch.div(row, block_size[0], rounding_mode="floor") * block_columns
     return keys.add_(torch.div(col, block_size[1], rounding_mode="floor"))
 
 
 def scalar_places(row_ptr: Tensor, col: Tensor, block_size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Row (blocks, r, 1) and column (blocks, 1, c) of every scalar of every block, int64.
-
-    Args:
-        row_ptr: (block rows + 1,) pointers.
-        col: (blocks,) block columns.
-        block_size: rows and columns of a block.
-    """
+    """Return row (blocks, r, 1) and column (blocks, 1, c) of every scalar of every block, int64."""
     r, c = block_size
     block_row = expand_pointers(row_ptr, len(col)).long()
     row = (block_row * r)[:, None, None] + torch.arange(r, device=col.device)[:, None]
@@ -52,13 +41,7 @@ def scalar_places(row_ptr: Tensor, col: Tensor, block_size: tuple[int, int]) -> 
 def entries_by_row(
     row_ptr: Tensor, col: Tensor, block_size: tuple[int, int], shape: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
-    """Scalars of blocks in the order of CSR.
-
-    Args:
-        row_ptr: (block rows + 1,) pointers.
-        col: (blocks,) block columns.
-        block_size: rows and columns of a block.
-        shape: of the matrix; scalars outside are left out.
+    """Return the scalars of blocks in the order of CSR; scalars outside ``shape`` are dropped.
 
     Returns:
         (nnz,) int64 flat positions in (blocks, r, c), sorted by row and column; (nnz,) int64 row of each.
@@ -67,7 +50,7 @@ def entries_by_row(
     block_row = expand_pointers(row_ptr, len(col)).long()
     first = row_ptr.long().index_select(0, block_row)
     in_row = row_ptr.diff().long().index_select(0, block_row)
-    # A block row of k blocks is r lines of k * c scalars, so every place is known without a sort.
+    # A block row of k blocks is r lines of k * c scalars, so no sort is needed.
     start = first * (r * c) + rank_within_rows(row_ptr, block_row) * c
     line = torch.arange(r, device=col.device)[:, None] * (in_row * c)[:, None, None]
     target = (start[:, None, None] + line + torch.arange(c, device=col.device)).reshape(-1)

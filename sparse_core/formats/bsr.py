@@ -26,9 +26,9 @@ from sparse_core.formats.validation import (
     check_rising,
     check_size,
     check_values_dtype,
-    checked_dense,
     element,
     first_true,
+    require_dense,
     row_finder,
 )
 
@@ -36,23 +36,16 @@ from sparse_core.formats.validation import (
 class BSR(SparseMatrix):
     """Block sparse rows: block row b holds blocks ``row_ptr[b]`` to ``row_ptr[b + 1] - 1``.
 
-    The shape need not be a multiple of the block size: blocks at the lower and right edge are filled with
-    zeros outside the matrix. Within a block zeros cannot be told from absent entries: every scalar of a
-    stored block that lies inside the matrix counts as an entry, and conversions keep it.
+    The shape need not be a multiple of the block size; blocks that cross the edge are zero outside the
+    matrix. Every scalar of a stored block that lies inside the matrix counts as an entry, zeros included, and
+    conversions keep it.
 
     Args:
-        row_ptr: (block rows + 1,) int32 or int64, from 0 to the number of blocks, never falling.
-        col: (blocks,) of the same type, block columns, rising strictly within a block row.
+        row_ptr: (block rows + 1,) int32 or int64, ascending from 0 to the number of blocks.
+        col: (blocks,) of the same type, block columns, strictly ascending within a block row.
         values: (blocks, r, c) floating point or complex; r x c is the block size.
         shape: rows, columns.
-        validate: check every element; see :meth:`SparseMatrix.validate` for what False promises.
-
-    Attributes:
-        row_ptr, col, values, shape: as given.
-
-    Raises:
-        TypeError: wrong dtypes.
-        ValueError: wrong shapes or devices, or a wrong element.
+        validate: check every element; see :meth:`SparseMatrix.validate`.
     """
 
     def __init__(
@@ -72,7 +65,7 @@ class BSR(SparseMatrix):
                 f" got {tuple(values.shape)}"
             )
         check_indices((*self.shape, len(values)), values.device, row_ptr=row_ptr, col=col)
-        check_size("col", col, (len(values),), "one block column a block")
+        check_size("col", col, (len(values),), "one block column per block")
         self.row_ptr = row_ptr
         self.col = col
         self.values = values
@@ -93,12 +86,12 @@ class BSR(SparseMatrix):
 
     @property
     def is_ragged(self) -> bool:
-        """Whether the shape is not a multiple of the block size."""
+        """True if the shape is not a multiple of the block size."""
         return self.shape[0] % self.block_size[0] != 0 or self.shape[1] % self.block_size[1] != 0
 
     @property
     def nnz(self) -> int:
-        """Scalars of stored blocks that lie inside the matrix."""
+        """Number of scalars of stored blocks inside the matrix."""
         return (
             self.cached("nnz", lambda: int(self.row_lengths().sum()))
             if self.is_ragged
@@ -110,7 +103,7 @@ class BSR(SparseMatrix):
 
     @property
     def T(self) -> BSR:
-        """The transposed matrix: blocks are transposed and sorted; the order is worked out once."""
+        """Transposed matrix: transposed and sorted blocks, in an order that is cached."""
         row_ptr, col, order, cache = self.cached("transpose", self._plan_transpose)
         values = self.values.index_select(0, order).transpose(1, 2).contiguous()
         transposed = BSR(row_ptr, col, values, (self.shape[1], self.shape[0]), validate=False)
@@ -123,7 +116,7 @@ class BSR(SparseMatrix):
         return pointers_from_rows(col, self.block_shape[1]), block_row, order, {}
 
     def row_lengths(self) -> Tensor:
-        """(M,) int64, scalars of stored blocks inside the matrix, by row."""
+        """Return the scalars of stored blocks inside the matrix, by row, (M,) int64."""
         width = (self.shape[1] - self.col.long() * self.block_size[1]).clamp(max=self.block_size[1])
         block_row = expand_pointers(self.row_ptr, len(self.col)).long()
         lengths = torch.zeros(self.block_shape[0], dtype=torch.int64, device=self.device)
@@ -131,11 +124,7 @@ class BSR(SparseMatrix):
         return lengths.repeat_interleave(self.block_size[0])[: self.shape[0]]
 
     def validate(self) -> None:
-        """Check pointers, block columns and that edge blocks are zero outside the matrix.
-
-        Raises:
-            ValueError: names array and position.
-        """
+        """Check pointers, block columns, and that edge blocks are zero outside the matrix."""
         check_pointers("row_ptr", self.row_ptr, len(self.col))
         check_range("col", self.col, self.block_shape[1], row_finder(self.row_ptr))
         check_rising("col", self.col, self.row_ptr, "BSR.from_coo sorts and sums duplicates", "block row")
@@ -156,7 +145,6 @@ class BSR(SparseMatrix):
         return self._outside() if self.is_ragged else None
 
     def _edges_are_zero(self) -> bool:
-        # Whether blocks at the lower and right edge hold nothing outside the matrix.
         (r, c), (rows, columns) = self.block_size, self.shape
         values = self.values.detach()
         if rows % r and bool(values[int(self.row_ptr[-2]) :, rows % r :].ne(0).any()):
@@ -166,7 +154,7 @@ class BSR(SparseMatrix):
 
     @classmethod
     def from_csr(cls, csr: CSR, *, block_size: int | tuple[int, int] = 16) -> Self:  # type: ignore[override]
-        """Convert from CSR: every block that holds an entry is stored.
+        """Convert from CSR: store every block that holds an entry.
 
         Args:
             csr: the matrix.
@@ -199,7 +187,7 @@ class BSR(SparseMatrix):
             dense: (M, N) floating point or complex.
             block_size: rows and columns of a block, or one number for both.
         """
-        dense = checked_dense(dense)
+        dense = require_dense(dense)
         r, c = block_dimensions(block_size)
         rows, columns = dense.shape
         grid = (ceil_div(rows, r), ceil_div(columns, c))
@@ -211,7 +199,7 @@ class BSR(SparseMatrix):
 
     @staticmethod
     def planned_nbytes(csr: CSR, *, block_size: int | tuple[int, int] = 16) -> int:
-        """Bytes that ``from_csr`` with the same options would take, without converting."""
+        """Return the bytes of :meth:`from_csr` with the same options, without converting."""
         r, c = block_dimensions(block_size)
         keys = block_keys(csr.row_indices().long(), csr.col, (r, c), ceil_div(csr.shape[1], c))
         blocks = len(torch.unique(keys))
@@ -220,7 +208,7 @@ class BSR(SparseMatrix):
         return (pointers + blocks) * index + blocks * r * c * csr.dtype.itemsize
 
     def to_dense(self) -> Tensor:
-        """(M, N) tensor; what edge blocks hold outside the matrix is left out."""
+        """Return a dense (M, N) tensor."""
         (r, c), (rows, columns) = self.block_size, self.shape
         grid = self.block_shape
         places = expand_pointers(self.row_ptr.long(), len(self.col)) * grid[1] + self.col
@@ -229,7 +217,7 @@ class BSR(SparseMatrix):
         return dense[:rows, :columns].contiguous()
 
     def to_scipy(self) -> Any:
-        """A ``scipy.sparse.bsr_array``; a ``csr_array`` when the shape is no multiple of the block size.
+        """Convert to ``scipy.sparse.bsr_array``, or ``csr_array`` if the matrix is ragged.
 
         Half types become float32.
         """
@@ -241,7 +229,7 @@ class BSR(SparseMatrix):
         return scipy.sparse.bsr_array(parts, shape=self.shape, blocksize=self.block_size)
 
     def to_torch(self) -> Tensor:
-        """A ``torch.sparse_bsr`` tensor, or CSR when the shape is not a multiple of the block size."""
+        """Convert to ``torch.sparse_bsr``, or CSR if the matrix is ragged."""
         if self.is_ragged:
             return super().to_torch()
         with warnings.catch_warnings():

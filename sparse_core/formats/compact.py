@@ -1,4 +1,4 @@
-"""CompactCSR: 4 bytes a nonzero, a 16-bit column gap and a half-precision value."""
+"""CompactCSR: 4 bytes per nonzero, a 16-bit column gap and a half-precision value."""
 
 from __future__ import annotations
 
@@ -28,27 +28,20 @@ _NEGATIVE_ZERO = -32768
 
 
 class CompactCSR(SparseMatrix):
-    """CSR with column gaps in 16 bits and half-precision values, for work that waits for memory.
+    """CSR with 16-bit column gaps and half-precision values, for memory-bound products.
 
-    Row r starts with the cursor at column ``max(0, r + anchor_offset)``; every stored entry moves it on by
-    its gap (the bits of ``delta``, unsigned) and lies there. ``anchor_offset`` lets banded matrices start
-    close to their first entry. A gap above 65535 is bridged by fillers: gap 65535 and the value -0.0, which
-    only fillers have. Fillers move the cursor; they are not entries and are never multiplied.
+    Row r starts with a cursor at column ``max(0, r + anchor_offset)``. Every stored entry moves the cursor by
+    its gap (the unsigned bits of ``delta``) and lies there. ``anchor_offset`` lets rows of banded matrices
+    start near their first entry. Fillers bridge gaps above 65535: they have gap 65535 and the value -0.0,
+    which no entry has. Fillers are not entries and are never multiplied.
 
     Args:
-        row_ptr: (M + 1,) int32 or int64, from 0 to stored, never falling.
+        row_ptr: (M + 1,) int32 or int64, ascending from 0 to stored.
         delta: (stored,) int16 whose bits are an unsigned gap.
         values: (stored,) float16 or bfloat16.
         shape: rows, columns.
         anchor_offset: column minus row where the cursor starts.
-        validate: check every element; see :meth:`SparseMatrix.validate` for what False promises.
-
-    Attributes:
-        row_ptr, delta, values, shape, anchor_offset: as given.
-
-    Raises:
-        TypeError: wrong dtypes.
-        ValueError: wrong shapes or devices, or a wrong element.
+        validate: check every element; see :meth:`SparseMatrix.validate`.
     """
 
     def __init__(
@@ -69,7 +62,7 @@ class CompactCSR(SparseMatrix):
         if delta.device != values.device:
             raise ValueError(f"delta is on {delta.device} but values are on {values.device}")
         check_vector("values", values)
-        check_size("delta", delta, (len(values),), "one gap a value")
+        check_size("delta", delta, (len(values),), "one gap per value")
         check_size("row_ptr", row_ptr, (self.shape[0] + 1,), "rows + 1")
         self.row_ptr = row_ptr
         self.delta = delta
@@ -79,25 +72,25 @@ class CompactCSR(SparseMatrix):
 
     @property
     def fillers(self) -> int:
-        """Stored places that only bridge a wide gap."""
+        """Number of fillers."""
         return self.cached("fillers", lambda: int(self._filler_mask().sum()))
 
     @property
     def nnz(self) -> int:
-        """Stored entries; fillers are not counted (they are found once; waits for a CUDA device then)."""
+        """Number of stored entries without fillers; the first count waits for a CUDA device."""
         return len(self.delta) - self.fillers
 
     def _nnz_known(self) -> bool:
         return "fillers" in self._structure_cache
 
     def _filler_mask(self) -> Tensor:
-        # Of the structure, although it is read off the values: with_values keeps fillers where they are.
+        # Part of the structure although stored in the values, because with_values keeps the fillers.
         return self.cached("filler_mask", lambda: is_negative_zero(self.values))
 
     def with_values(self, values: Tensor) -> Self:
-        """The same structure with other values.
+        """Return the same structure with other values.
 
-        Fillers stay fillers whatever ``values`` holds in their places, and -0.0 elsewhere becomes 0.0.
+        Fillers stay fillers and their new values are ignored; -0.0 elsewhere becomes 0.0.
 
         Args:
             values: (stored,) float16 or bfloat16, on the same device; may require grad.
@@ -118,11 +111,11 @@ class CompactCSR(SparseMatrix):
 
     @property
     def T(self) -> CompactCSR:
-        """The transposed matrix, packed anew."""
+        """Transposed matrix, packed again."""
         return CompactCSR.from_csr(self._to_csr().T, dtype=self.dtype)
 
     def row_lengths(self) -> Tensor:
-        """(M,) of the index type, stored entries of each row without fillers."""
+        """Return the stored entries of each row without fillers, (M,) of the index type."""
         lengths = self.row_ptr.diff()
         if not self.fillers:
             return lengths
@@ -130,11 +123,7 @@ class CompactCSR(SparseMatrix):
         return lengths.index_add(0, rows, -self._filler_mask().to(lengths.dtype))
 
     def validate(self) -> None:
-        """Check pointers, fillers and that columns lie inside the matrix and rise within a row.
-
-        Raises:
-            ValueError: names array and position.
-        """
+        """Check pointers and fillers, and that columns are inside the matrix and ascend within a row."""
         check_pointers("row_ptr", self.row_ptr, len(self.delta))
         filler = self._filler_mask()
         at = first_true(filler & (self.delta != -1))
@@ -153,24 +142,24 @@ class CompactCSR(SparseMatrix):
         check_rising("column of entry", column, pointers, "CompactCSR.from_coo sorts and sums duplicates")
 
     def _columns_are_sound(self) -> bool:
-        # Whether every row ends inside the matrix and moves on with each entry after its first. A filler
-        # where no entry follows, or an entry right behind one, needs the closer look of validate().
+        # Fast check: every row ends inside the matrix and every gap after its first entry is positive.
+        # Otherwise validate() checks each column, because fillers can make valid rows fail here.
         ends = self.row_ptr.long()
         stands = torch.nn.functional.pad(self.delta == 0, (0, 1)).index_fill_(0, ends, False)
-        travelled = (self.delta.int() & LARGEST_GAP).cumsum(0, dtype=torch.int64)
-        travelled = torch.nn.functional.pad(travelled, (1, 0)).index_select(0, ends).diff()
+        position = (self.delta.int() & LARGEST_GAP).cumsum(0, dtype=torch.int64)
+        position = torch.nn.functional.pad(position, (1, 0)).index_select(0, ends).diff()
         start = (torch.arange(self.shape[0], device=self.device) + self.anchor_offset).clamp(min=0)
-        beyond = (start + travelled >= self.shape[1]) & (ends.diff() > 0)
+        beyond = (start + position >= self.shape[1]) & (ends.diff() > 0)
         return not bool(stands.any()) and not bool(beyond.any())
 
     def _columns(self) -> tuple[Tensor, Tensor]:
-        # Cursor after each stored place (int64) and row of each.
+        # Cursor after each stored element (int64), and its row.
         rows = expand_pointers(self.row_ptr.long(), len(self.delta))
         gaps = self.delta.long() & LARGEST_GAP
-        travelled = torch.nn.functional.pad(gaps.cumsum(0), (1, 0))
-        before = travelled.index_select(0, self.row_ptr[:-1].long()).index_select(0, rows)
+        position = torch.nn.functional.pad(gaps.cumsum(0), (1, 0))
+        before = position.index_select(0, self.row_ptr[:-1].long()).index_select(0, rows)
         start = (rows + self.anchor_offset).clamp(min=0)
-        return start + travelled[1:] - before, rows
+        return start + position[1:] - before, rows
 
     @classmethod
     def from_csr(cls, csr: CSR, *, dtype: torch.dtype = torch.float16) -> Self:  # type: ignore[override]
@@ -182,12 +171,12 @@ class CompactCSR(SparseMatrix):
 
         Raises:
             TypeError: complex values, or another dtype.
-            ValueError: a finite value that ``dtype`` cannot hold.
+            ValueError: a finite value overflows ``dtype``.
         """
         values = _round_values(csr, dtype)
         anchor, gaps = _gaps(csr)
         fillers = _fillers_before(gaps)
-        # Fillers come right before the entry whose gap they bridge.
+        # Fillers precede the entry whose gap they bridge.
         places = torch.arange(csr.nnz, device=csr.device) + fillers.cumsum(0)
         added = torch.nn.functional.pad(fillers.cumsum(0), (1, 0))
         stored = csr.nnz + int(added[-1])
@@ -201,11 +190,7 @@ class CompactCSR(SparseMatrix):
 
     @staticmethod
     def planned_nbytes(csr: CSR) -> int:
-        """Bytes that ``from_csr`` would take, without converting.
-
-        Raises:
-            TypeError: complex values.
-        """
+        """Return the bytes of :meth:`from_csr`, without converting."""
         _check_real(csr)
         stored = csr.nnz + int(_fillers_before(_gaps(csr)[1]).sum())
         return (csr.shape[0] + 1) * index_dtype_for(*csr.shape, stored).itemsize + stored * 4
@@ -227,12 +212,12 @@ class CompactCSR(SparseMatrix):
 
 @without_autocast
 def _fill(fillers: Tensor, places: Tensor, values: Tensor) -> Tensor:
-    # Autocast on a CPU would refuse float16.
+    # Autocast on a CPU rejects float16.
     return fillers.index_copy(0, places, values)
 
 
 def is_negative_zero(values: Tensor) -> Tensor:
-    """Whether each half-precision value has the bits of -0.0."""
+    """Return True for each half-precision value with the bits of -0.0."""
     return values.detach().contiguous().view(torch.int16) == _NEGATIVE_ZERO
 
 
@@ -263,7 +248,7 @@ def _round_values(csr: CSR, dtype: torch.dtype) -> Tensor:
 
 
 def _gaps(csr: CSR) -> tuple[int, Tensor]:
-    # anchor_offset, and how far each entry is from the one before it or, if first, from the row's start.
+    # anchor_offset, and the gap of each entry to the one before it or to the row's start.
     rows, col = csr.row_indices().long(), csr.col.long()
     if csr.nnz == 0:
         return 0, col

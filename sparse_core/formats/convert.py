@@ -1,4 +1,4 @@
-"""From dense tensors, scipy and torch. Between formats CSR is the hub."""
+"""Conversions from dense tensors, scipy and torch."""
 
 from __future__ import annotations
 
@@ -12,25 +12,21 @@ from sparse_core.common.matrix_operations import operations
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
 from sparse_core.formats.blocks import scalar_places
 from sparse_core.formats.bsr import BSR
-from sparse_core.formats.coo import COO, entries_rise
+from sparse_core.formats.coo import COO, are_sorted
 from sparse_core.formats.csr import CSR
 from sparse_core.formats.indexing import expand_pointers, narrow, pointers_from_rows
-from sparse_core.formats.validation import can_read, check_pointers, check_size, checked_dense, rises
+from sparse_core.formats.validation import can_read, check_pointers, check_size, require_dense, rises
 
 
 def csr_from_dense(dense: Any) -> CSR:
-    """CSR of the nonzero entries of a dense matrix, NaN among them.
+    """Convert the nonzero entries (including NaN) of a dense matrix to CSR.
 
     Args:
-        dense: (M, N) tensor, or what ``torch.as_tensor`` accepts.
-
-    Raises:
-        TypeError: integer or bool values.
-        ValueError: not two-dimensional.
+        dense: (M, N) tensor, or an argument of ``torch.as_tensor``.
     """
-    dense = checked_dense(dense)
+    dense = require_dense(dense)
     rows, columns = dense.shape
-    # Flat positions are sorted by (row, column) already.
+    # Flat positions are sorted by (row, column).
     flat = dense.reshape(-1)
     places = flat.detach().ne(0).nonzero().squeeze(1)
     dtype = index_dtype_for(rows, columns, len(places))
@@ -41,10 +37,10 @@ def csr_from_dense(dense: Any) -> CSR:
 
 
 def from_torch(tensor: Tensor) -> SparseMatrix:
-    """The format that is closest to the layout of a 2-D torch tensor, on its device.
+    """Convert a 2-D torch tensor to the format closest to its layout, on its device.
 
-    COO gives COO (duplicates stay; they are summed when the tensor requires grad, as torch then shows only
-    coalesced values), CSR and CSC give CSR, BSR and BSC give BSR, a strided tensor gives CSR.
+    COO becomes COO, CSR and CSC become CSR, BSR and BSC become BSR, and a strided tensor becomes CSR.
+    Duplicates of COO stay, unless the tensor requires grad: torch exposes only its coalesced values.
 
     Raises:
         TypeError: not a tensor, integer values, or another layout.
@@ -64,7 +60,7 @@ def from_torch(tensor: Tensor) -> SparseMatrix:
         return _from_torch_coo(tensor)
     by_row = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
     if not by_row and tensor.layout not in (torch.sparse_csc, torch.sparse_bsc):
-        raise TypeError(f"tensors of layout {tensor.layout} cannot be converted")
+        raise TypeError(f"layout {tensor.layout} is not supported: use tensor.to_dense()")
     pointers = tensor.crow_indices() if by_row else tensor.ccol_indices()
     indices = tensor.col_indices() if by_row else tensor.row_indices()
     values = tensor.values()
@@ -82,24 +78,24 @@ def _from_torch_coo(tensor: Tensor) -> COO:
     shape = (tensor.shape[0], tensor.shape[1])
     indices = tensor._indices()
     row, col = narrow(indices, index_dtype_for(*shape, indices.shape[1]))
-    # torch takes anybody's word for is_coalesced and for indices that are inside.
-    known = True if tensor.is_coalesced() and (not can_read(row) or entries_rise(row, col)) else None
+    # torch checks neither is_coalesced nor the range of indices.
+    coalesced = True if tensor.is_coalesced() and (not can_read(row) or are_sorted(row, col)) else None
     if tensor.requires_grad and not tensor.is_coalesced():
-        COO(row, col, tensor._values().detach(), shape)  # Summing up cells outside would write outside.
-        tensor, known = tensor.coalesce(), True
+        COO(row, col, tensor._values().detach(), shape)  # Check indices, as coalesce would write outside.
+        tensor, coalesced = tensor.coalesce(), True
         row, col = narrow(tensor._indices(), index_dtype_for(*shape, len(tensor.values())))
     values = tensor.values() if tensor.is_coalesced() else tensor._values()
-    return COO(row.contiguous(), col.contiguous(), values, shape, is_coalesced=known)
+    return COO(row.contiguous(), col.contiguous(), values, shape, is_coalesced=coalesced)
 
 
 def from_scipy(matrix: Any) -> SparseMatrix:
-    """The format that is closest to that of a scipy sparse matrix, on the CPU; memory is not shared.
+    """Convert a scipy sparse matrix to the closest format, on the CPU, without sharing memory.
 
-    BSR gives BSR and CSR gives CSR where columns rise within each row (they are looked at: scipy's own flag
-    does not notice changes in place), everything else gives COO.
+    BSR becomes BSR and CSR becomes CSR if columns ascend within each row; everything else becomes COO. The
+    order is checked, because scipy's own flag misses changes in place.
 
     Raises:
-        TypeError: not a scipy sparse matrix, or values of a type that is not stored.
+        TypeError: not a scipy sparse matrix, or values of an unsupported type.
         ValueError: not two-dimensional, or indices outside the matrix; names array and position.
     """
     import scipy.sparse
@@ -119,12 +115,12 @@ def from_scipy(matrix: Any) -> SparseMatrix:
 
 
 def _from_compressed(matrix: Any) -> SparseMatrix:
-    # Nothing of scipy's is called that would follow pointers and indices: they may be wrong.
+    # Call no scipy function that follows pointers and indices, because they may be wrong.
     rows, columns = (int(size) for size in matrix.shape)
     values = _values_from_numpy(matrix.data)
     dtype = index_dtype_for(rows, columns, values.numel())
     pointers, indices = (_indices_from_numpy(part, dtype) for part in (matrix.indptr, matrix.indices))
-    # scipy may hold room for more entries than the pointers count.
+    # scipy may allocate more entries than the pointers count.
     stored = min(max(int(pointers[-1]) if len(pointers) else 0, 0), len(indices), len(values))
     indices, values = indices[:stored], values[:stored]
     block = tuple(values.shape[1:]) if matrix.format == "bsr" else (1, 1)
@@ -146,7 +142,7 @@ def _values_from_numpy(data: Any) -> Tensor:
     array = np.asarray(data)
     if array.dtype.kind not in "fc" or array.dtype.itemsize > (16 if array.dtype.kind == "c" else 8):
         raise TypeError(
-            f"values of scipy dtype {array.dtype} are not stored: convert with matrix.astype('float64')"
+            f"values of scipy dtype {array.dtype} are not supported: convert with matrix.astype('float64')"
             " (or float32, complex64, complex128)"
         )
     return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))

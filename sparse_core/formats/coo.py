@@ -1,4 +1,4 @@
-"""COO: one row and one column index for each entry, in any order, duplicates allowed."""
+"""COO: one row and one column index per entry, in any order, duplicates allowed."""
 
 from __future__ import annotations
 
@@ -23,22 +23,15 @@ from sparse_core.formats.validation import (
 
 
 class COO(SparseMatrix):
-    """Coordinates: entry i is ``values[i]`` at (``row[i]``, ``col[i]``); entries of one place add up.
+    """Coordinates: entry i is ``values[i]`` at (``row[i]``, ``col[i]``); duplicates add up.
 
     Args:
         row, col: (nnz,) int32 or int64, both of one type.
         values: (nnz,) floating point or complex.
         shape: rows, columns.
-        is_coalesced: True when the entries are known to be sorted by (row, col) without duplicates,
-            False when they are known not to be, None when unknown.
-        validate: check every element; see :meth:`SparseMatrix.validate` for what False promises.
-
-    Attributes:
-        row, col, values, shape, is_coalesced: as given.
-
-    Raises:
-        TypeError: wrong dtypes.
-        ValueError: wrong shapes or devices, or a wrong element.
+        is_coalesced: True if the entries are sorted by (row, col) without duplicates, False if not, None if
+            unknown.
+        validate: check every element; see :meth:`SparseMatrix.validate`.
     """
 
     def __init__(
@@ -56,7 +49,7 @@ class COO(SparseMatrix):
         check_indices(self.shape, values.device, row=row, col=col)
         check_vector("values", values)
         for name, array in (("row", row), ("col", col)):
-            check_size(name, array, (len(values),), "one index a value")
+            check_size(name, array, (len(values),), "one index per value")
         self.row = row
         self.col = col
         self.values = values
@@ -65,12 +58,12 @@ class COO(SparseMatrix):
 
     @property
     def nnz(self) -> int:
-        """Stored entries; duplicates count each."""
+        """Number of stored entries, including duplicates."""
         return len(self.row)
 
     @property
     def T(self) -> Self:
-        """The transposed matrix: row and column change places, the order of the entries stays."""
+        """Transposed matrix; the order of the entries stays."""
         clone = self._clone()
         clone._structure_cache = {}
         clone.shape = (self.shape[1], self.shape[0])
@@ -79,15 +72,11 @@ class COO(SparseMatrix):
         return clone
 
     def row_lengths(self) -> Tensor:
-        """(M,) int64, stored entries of each row, duplicates counted."""
+        """Return the stored entries of each row, including duplicates, (M,) int64."""
         return torch.bincount(self.row, minlength=self.shape[0])
 
     def validate(self) -> None:
-        """Check that indices are inside ``shape`` and that ``is_coalesced=True`` is true.
-
-        Raises:
-            ValueError: names array and position.
-        """
+        """Check that indices are inside ``shape`` and that ``is_coalesced=True`` is correct."""
         check_range("row", self.row, self.shape[0])
         check_range("col", self.col, self.shape[1], lambda at: int(self.row[at]))
         if not self.is_coalesced:
@@ -101,7 +90,7 @@ class COO(SparseMatrix):
             )
 
     def coalesce(self) -> COO:
-        """Sort by (row, col) and sum duplicates, always in input order, on any device.
+        """Sort by (row, col) and sum duplicates in input order, on any device.
 
         Half types are summed in float32 and rounded once. Zeros and NaN are kept.
         """
@@ -111,12 +100,12 @@ class COO(SparseMatrix):
         return COO(csr.row_indices(), csr.col, csr.values, self.shape, is_coalesced=True, validate=False)
 
     def sort(self, by: Literal["row", "morton"] = "row") -> COO:
-        """The same entries in another order; duplicates stay, in input order.
+        """Return the same entries in another order; duplicates stay, in input order.
 
         Args:
-            by: ``"row"``: by (row, col). ``"morton"``: along the Z curve, whose code interleaves the
-                bits of row (higher) and column (G. M. Morton, 1966), so that entries that are close in
-                the matrix are close in memory.
+            by: ``"row"`` sorts by (row, col). ``"morton"`` sorts along the Z curve (G. M. Morton, 1966),
+                whose code interleaves the bits of row (higher) and column, so that nearby entries are close
+                in memory.
 
         Raises:
             ValueError: another name, or ``"morton"`` with a dimension above 2^31.
@@ -132,7 +121,7 @@ class COO(SparseMatrix):
         else:
             raise ValueError(f'by must be "row" or "morton", got {by!r}')
         values = self.values.index_select(0, order)
-        # After a sort by row it is still unknown whether duplicates remain.
+        # Duplicates may remain, so is_coalesced stays unknown.
         return COO(self.row[order], self.col[order], values, self.shape, validate=False)
 
     @classmethod
@@ -146,19 +135,19 @@ class COO(SparseMatrix):
 
     @staticmethod
     def planned_nbytes(csr: CSR) -> int:
-        """Bytes that ``from_csr`` would take, without converting."""
+        """Return the bytes of :meth:`from_csr`, without converting."""
         index = index_dtype_for(csr.nnz, *csr.shape).itemsize
         return csr.nnz * (2 * index + csr.dtype.itemsize)
 
     def to_dense(self) -> Tensor:
-        """(M, N) tensor; duplicates are summed as in :meth:`coalesce`."""
+        """Return a dense (M, N) tensor; duplicates are summed as in :meth:`coalesce`."""
         matrix = self.coalesce()
         rows, columns = self.shape
         places = matrix.row.long() * columns + matrix.col
         return scatter_values(matrix.values, places, rows * columns).reshape(rows, columns)
 
     def to_scipy(self) -> Any:
-        """A ``scipy.sparse.coo_array``; duplicates, NaN and zeros stay, half types become float32."""
+        """Convert to ``scipy.sparse.coo_array``, with duplicates; half types become float32."""
         import scipy.sparse
 
         parts = (to_numpy(self.values), (to_numpy(self.row), to_numpy(self.col)))
@@ -167,25 +156,25 @@ class COO(SparseMatrix):
         return array
 
     def to_torch(self) -> Tensor:
-        """A ``torch.sparse_coo`` tensor; duplicates stay."""
+        """Convert to ``torch.sparse_coo``; duplicates stay."""
         indices = torch.stack([self.row, self.col]).long()
-        known = True if self.is_coalesced else None
+        coalesced = True if self.is_coalesced else None
         return torch.sparse_coo_tensor(
-            indices, self.values, self.shape, is_coalesced=known, check_invariants=False
+            indices, self.values, self.shape, is_coalesced=coalesced, check_invariants=False
         )
 
     def _to_csr(self) -> CSR:
         if self.is_coalesced:
             row_ptr, col = self.cached("csr", self._compress)
             return CSR(row_ptr, col, self.values, self.shape, validate=False)
-        row, col = self._narrowed()
+        row, col = self._narrow_indices()
         return CSR(*assemble_csr(row, col, self.values, self.shape), self.shape, validate=False)
 
     def _compress(self) -> tuple[Tensor, Tensor]:
-        row, col = self._narrowed()
+        row, col = self._narrow_indices()
         return pointers_from_rows(row, self.shape[0]), col
 
-    def _narrowed(self) -> tuple[Tensor, Tensor]:
+    def _narrow_indices(self) -> tuple[Tensor, Tensor]:
         dtype = index_dtype_for(self.nnz, *self.shape)
         return narrow(self.row, dtype), narrow(self.col, dtype)
 
@@ -194,29 +183,25 @@ class COO(SparseMatrix):
 
 
 def _not_after(row: Tensor, col: Tensor) -> Tensor:
-    # (nnz - 1,) whether entry i + 1 does not come after entry i by (row, col).
+    # (nnz - 1,) bool, True where entry i + 1 does not come after entry i by (row, col).
     same = row[1:] == row[:-1]
     return (row[1:] < row[:-1]).logical_or_(same.logical_and_(col[1:] <= col[:-1]))
 
 
-def entries_rise(row: Tensor, col: Tensor) -> bool:
-    """Whether entries rise by (row, col), which leaves no duplicates."""
+def are_sorted(row: Tensor, col: Tensor) -> bool:
+    """True if entries are sorted by (row, col) without duplicates."""
     return not bool(_not_after(row, col).any())
 
 
 def morton_codes(row: Tensor, col: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Place of each (row, col) along the Z curve: (nnz,) int64, row bits above column bits.
-
-    Raises:
-        ValueError: a dimension above 2^31, whose codes would not fit 64 bits.
-    """
+    """Return the position of each (row, col) along the Z curve: (nnz,) int64, row bits above column bits."""
     if max(shape) > 2**31:
-        raise ValueError(f"a Morton code holds 31 bits a dimension; shape {shape} needs more")
+        raise ValueError(f"Morton order supports dimensions up to 2^31, got shape {shape}")
     return (_spread_bits(row.long()) << 1) | _spread_bits(col.long())
 
 
 def _spread_bits(numbers: Tensor) -> Tensor:
-    # Moves bit i to bit 2 i, halving the distance at every step.
+    # Move bit i to bit 2 i, halving the distance at every step.
     for shift, mask in (
         (16, 0x0000FFFF0000FFFF),
         (8, 0x00FF00FF00FF00FF),

@@ -1,4 +1,4 @@
-"""CSR: the entries of each row side by side, columns rising; the hub of all conversions."""
+"""CSR: the entries of each row in sequence, columns ascending; all conversions go through it."""
 
 from __future__ import annotations
 
@@ -27,18 +27,11 @@ class CSR(SparseMatrix):
     """Compressed sparse rows: row r holds entries ``row_ptr[r]`` to ``row_ptr[r + 1] - 1``.
 
     Args:
-        row_ptr: (M + 1,) int32 or int64, from 0 to nnz, never falling.
-        col: (nnz,) of the same type, rising strictly within a row.
+        row_ptr: (M + 1,) int32 or int64, ascending from 0 to nnz.
+        col: (nnz,) of the same type, strictly ascending within a row.
         values: (nnz,) floating point or complex.
         shape: rows, columns.
-        validate: check every element; see :meth:`SparseMatrix.validate` for what False promises.
-
-    Attributes:
-        row_ptr, col, values, shape: as given.
-
-    Raises:
-        TypeError: wrong dtypes.
-        ValueError: wrong shapes or devices, more entries than the index type can count, or a wrong element.
+        validate: check every element; see :meth:`SparseMatrix.validate`.
     """
 
     def __init__(
@@ -54,7 +47,7 @@ class CSR(SparseMatrix):
         check_values_dtype(values)
         check_indices((*self.shape, values.numel()), values.device, row_ptr=row_ptr, col=col)
         check_vector("values", values)
-        check_size("col", col, (len(values),), "one column a value")
+        check_size("col", col, (len(values),), "one column per value")
         check_size("row_ptr", row_ptr, (self.shape[0] + 1,), "rows + 1")
         self.row_ptr = row_ptr
         self.col = col
@@ -63,12 +56,12 @@ class CSR(SparseMatrix):
 
     @property
     def nnz(self) -> int:
-        """Stored entries, explicit zeros among them."""
+        """Number of stored entries, including explicit zeros."""
         return len(self.col)
 
     @property
     def T(self) -> CSR:
-        """The transposed matrix as CSR. The order is worked out once per structure."""
+        """Transposed matrix as CSR; its order is cached per structure."""
         row_ptr, col, order, cache = self.cached("transpose", self._plan_transpose)
         values = self.values.index_select(0, order)
         transposed = CSR(row_ptr, col, values, (self.shape[1], self.shape[0]), validate=False)
@@ -76,7 +69,7 @@ class CSR(SparseMatrix):
         return transposed
 
     def transpose_order(self) -> Tensor:
-        """(nnz,) of the index type, entry of this matrix that each entry of ``.T`` comes from."""
+        """Return the entry of this matrix for each entry of ``.T``, (nnz,) of the index type."""
         return self.cached("transpose", self._plan_transpose)[2]
 
     def _plan_transpose(self) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
@@ -86,25 +79,21 @@ class CSR(SparseMatrix):
         return row_ptr, rows, order.to(self.index_dtype), {}
 
     def row_lengths(self) -> Tensor:
-        """(M,) of the index type, stored entries of each row."""
+        """Return the stored entries of each row, (M,) of the index type."""
         return self.row_ptr.diff()
 
     def row_indices(self) -> Tensor:
-        """(nnz,) of the index type, row of each entry; kept for the structure."""
+        """Return the row of each entry, (nnz,) of the index type; cached."""
         return self.cached("row_indices", lambda: expand_pointers(self.row_ptr, self.nnz))
 
     def validate(self) -> None:
-        """Check that ``row_ptr`` never falls and that columns are inside ``shape`` and rise within rows.
-
-        Raises:
-            ValueError: names array and position.
-        """
+        """Check that ``row_ptr`` ascends and that columns are inside ``shape`` and ascend within rows."""
         check_pointers("row_ptr", self.row_ptr, self.nnz)
         check_range("col", self.col, self.shape[1], row_finder(self.row_ptr))
         check_rising("col", self.col, self.row_ptr, "CSR.from_coo sorts and sums duplicates")
 
     def without_zeros(self) -> CSR:
-        """The matrix without entries whose value is 0 (NaN stays); the structure depends on the values."""
+        """Drop entries of value 0 (NaN stays)."""
         kept = self.values.detach().ne(0).nonzero().squeeze(1)
         rows = self.row_indices().index_select(0, kept)
         row_ptr = pointers_from_rows(rows, self.shape[0])
@@ -113,7 +102,7 @@ class CSR(SparseMatrix):
 
     @classmethod
     def from_csr(cls, csr: CSR, **options: Any) -> Self:
-        """The matrix itself; takes no options."""
+        """Return the matrix itself; takes no options."""
         if options:
             raise TypeError(f"{cls.__name__} takes no options, got {sorted(options)}")
         if isinstance(csr, cls):
@@ -122,27 +111,27 @@ class CSR(SparseMatrix):
 
     @staticmethod
     def planned_nbytes(csr: CSR) -> int:
-        """Bytes of the matrix with indices as narrow as they can be."""
+        """Return the bytes of the matrix with the narrowest indices."""
         index = index_dtype_for(csr.nnz, *csr.shape).itemsize
         return (csr.shape[0] + 1 + csr.nnz) * index + csr.nnz * csr.dtype.itemsize
 
     def to_dense(self) -> Tensor:
-        """(M, N) tensor; positions without an entry are 0."""
+        """Return a dense (M, N) tensor."""
         rows, columns = self.shape
         places = expand_pointers(self.row_ptr.long(), self.nnz) * columns + self.col
         return scatter_values(self.values, places, rows * columns).reshape(rows, columns)
 
     def to_scipy(self) -> Any:
-        """A ``scipy.sparse.csr_array`` with the same entries; half types become float32."""
+        """Convert to ``scipy.sparse.csr_array``; half types become float32."""
         import scipy.sparse
 
         parts = (to_numpy(self.values), to_numpy(self.col), to_numpy(self.row_ptr))
         return scipy.sparse.csr_array(parts, shape=self.shape)
 
     def to_torch(self) -> Tensor:
-        """A ``torch.sparse_csr`` tensor that shares memory with this matrix."""
+        """Convert to ``torch.sparse_csr``; shares memory."""
         with warnings.catch_warnings():
-            # torch says once that its CSR is a beta; here the caller asked for it by name.
+            # torch warns once that its CSR support is in beta.
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
             return torch.sparse_csr_tensor(
                 self.row_ptr, self.col, self.values, size=self.shape, check_invariants=False

@@ -1,4 +1,4 @@
-"""What a sparse matrix looks like, in numbers."""
+"""Measurements of a sparse matrix."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RowLengths:
-    """Distribution of the stored entries of a row; zeros for a matrix without rows.
+    """Distribution of the stored entries per row; zeros for a matrix without rows.
 
     Attributes:
-        shortest, lower_quartile, median, upper_quartile, longest: lengths that occur.
+        shortest, lower_quartile, median, upper_quartile, longest: entries per row.
         mean: average length.
         empty: rows without an entry.
-        gini: how unevenly entries are spread over the rows: 0 all rows are equally long, towards 1 a few
-            rows hold everything (Gini, 1912).
+        gini: inequality of the row lengths (Gini, 1912): 0 if all are equal, near 1 if a few rows hold
+            everything.
     """
 
     shortest: int
@@ -30,21 +30,21 @@ class RowLengths:
 
 @dataclass(frozen=True)
 class Description:
-    """Numbers about one matrix; ``str()`` gives a table.
+    """Measurements of one matrix; ``str()`` gives a table.
 
     Attributes:
-        format: name of the matrix's own format.
+        format: name of the matrix's format.
         shape: rows, columns.
         dtype, device: names of the values' type and the device.
         nnz: stored entries.
         nbytes: bytes of the matrix as it is.
         sparsity: share of positions without an entry.
-        row_lengths: their distribution.
+        row_lengths: distribution of entries per row.
         diagonals: diagonals that hold an entry.
-        format_nbytes: bytes in each format, None where the matrix does not fit.
-        misfits: why it does not fit, by format.
+        format_nbytes: bytes in each format, None if the format cannot hold the matrix.
+        misfits: why it cannot, by format.
         choice: name of the recommended format for products with a vector.
-        reason: why.
+        reason: for the choice.
     """
 
     format: str
@@ -62,7 +62,7 @@ class Description:
     reason: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, strings, lists and dicts, ready for JSON."""
+        """Return plain numbers, strings, lists and dicts for JSON."""
         return {**asdict(self), "shape": list(self.shape)}
 
     def __str__(self) -> str:

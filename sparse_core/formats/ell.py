@@ -30,22 +30,15 @@ from sparse_core.formats.validation import (
 class ELL(SparseMatrix):
     """Padded rows: entry k of row r is ``values[k, r]`` at column ``col[k, r]``.
 
-    Column-major, so that neighbouring GPU threads that take a row each read neighbouring memory. Entries
+    Column-major, so that neighbouring GPU threads, one per row, read neighbouring memory. Entries
     ``k >= lengths[r]`` are padding (column 0, value 0) and are never used, not even multiplied.
 
     Args:
-        col: (width, M) int32 or int64, rising strictly along a row's ``lengths[r]`` entries.
+        col: (width, M) int32 or int64, strictly ascending along a row's ``lengths[r]`` entries.
         values: (width, M) floating point or complex.
         lengths: (M,) int32, entries of each row, at most ``width``.
         shape: rows, columns.
-        validate: check every element; see :meth:`SparseMatrix.validate` for what False promises.
-
-    Attributes:
-        col, values, lengths, shape: as given.
-
-    Raises:
-        TypeError: wrong dtypes.
-        ValueError: wrong shapes or devices, or a wrong element.
+        validate: check every element; see :meth:`SparseMatrix.validate`.
     """
 
     def __init__(
@@ -64,7 +57,7 @@ class ELL(SparseMatrix):
         if values.ndim != 2:
             raise ValueError(f"values must have shape (width, rows), got {tuple(values.shape)}")
         check_size("values", values, (len(values), self.shape[0]), "width x rows")
-        check_size("col", col, tuple(values.shape), "one column a value")
+        check_size("col", col, tuple(values.shape), "one column per value")
         self.col = col
         self.values = values
         self.lengths = lengths
@@ -72,12 +65,12 @@ class ELL(SparseMatrix):
 
     @property
     def width(self) -> int:
-        """Entries that each row has room for."""
+        """Capacity of each row in entries."""
         return len(self.values)
 
     @property
     def nnz(self) -> int:
-        """Stored entries without padding (counted once; waits for a CUDA device then)."""
+        """Number of stored entries without padding; the first count waits for a CUDA device."""
         return self.cached("nnz", lambda: int(self.lengths.sum()))
 
     def _nnz_known(self) -> bool:
@@ -85,21 +78,17 @@ class ELL(SparseMatrix):
 
     @property
     def T(self) -> ELL:
-        """The transposed matrix, as wide as its longest row."""
+        """Transposed matrix, as wide as its longest row."""
         return ELL.from_csr(self._to_csr().T)
 
     def row_lengths(self) -> Tensor:
-        """(M,) int32, stored entries of each row."""
+        """Return the stored entries of each row, (M,) int32."""
         return self.lengths
 
     def validate(self) -> None:
-        """Check lengths, columns (in range, rising) and that padding is zero.
-
-        Raises:
-            ValueError: names array and position.
-        """
+        """Check lengths, columns (range and order) and that padding is zero."""
         check_range("lengths", self.lengths, self.width + 1)
-        # Padding may stand at column 0 even where no column is.
+        # Padding has column 0 even in a matrix without columns.
         check_range("col", self.col, self.shape[1] if self.nnz else max(self.shape[1], 1))
         padding = self._padding()
         at = first_true((self.col[1:] <= self.col[:-1]).logical_and_(~padding[1:]))
@@ -119,7 +108,7 @@ class ELL(SparseMatrix):
 
         Args:
             csr: the matrix.
-            width: room for each row; by default the length of the longest.
+            width: capacity of each row; by default the length of the longest.
 
         Raises:
             ValueError: a row is longer than ``width``.
@@ -141,7 +130,7 @@ class ELL(SparseMatrix):
 
     @staticmethod
     def planned_nbytes(csr: CSR) -> int:
-        """Bytes that ``from_csr`` would take, without converting."""
+        """Return the bytes of :meth:`from_csr`, without converting."""
         rows = csr.shape[0]
         width = int(csr.row_lengths().max()) if rows else 0
         return rows * width * (index_dtype_for(*csr.shape).itemsize + csr.dtype.itemsize) + rows * 4

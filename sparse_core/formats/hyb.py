@@ -1,4 +1,4 @@
-"""HYB: an ELL wide enough for most rows, and a COO for what is left over."""
+"""HYB: an ELL that is wide enough for most rows, and a COO for the rest."""
 
 from __future__ import annotations
 
@@ -16,24 +16,16 @@ from sparse_core.formats.indexing import concatenate, narrow, pointers_from_rows
 
 
 class HYB(SparseMatrix):
-    """The sum of an ELL and a COO (Bell and Garland, 2009).
+    """Sum of an ELL and a COO (Bell and Garland, 2009).
 
-    ``from_*`` put the first entries of each row into the ELL, as many as 95 % of the rows have at most
-    (option ``quantile``), and the rest into the COO. Parts given to the constructor may overlap: what
-    both hold at one place adds up.
+    ``from_*`` choose the ELL's width so that 95 % of the rows fit (option ``quantile``), and store the other
+    entries in the COO. Parts given to the constructor may overlap; overlapping entries add up.
 
     Args:
         ell: the regular part.
         coo: the rest; same dtype and device.
         shape: rows, columns of both.
-        validate: check every element; see :meth:`SparseMatrix.validate` for what False promises.
-
-    Attributes:
-        ell, coo, shape: as given.
-
-    Raises:
-        TypeError: other types, or dtypes that differ.
-        ValueError: shapes or devices differ, or a wrong element.
+        validate: check every element; see :meth:`SparseMatrix.validate`.
     """
 
     def __init__(self, ell: ELL, coo: COO, shape: tuple[int, int], *, validate: bool = True) -> None:
@@ -55,9 +47,9 @@ class HYB(SparseMatrix):
 
     @property
     def values(self) -> Tensor:  # type: ignore[override]
-        """(width * M + nnz of the COO,) values of the ELL, padding among them, and then those of the COO.
+        """Values of the ELL including padding, then those of the COO, (width * M + nnz of the COO,).
 
-        A copy: change values with :meth:`with_values`.
+        This is a copy: change values with :meth:`with_values`.
         """
         return concatenate(self.ell.values.reshape(-1), self.coo.values)
 
@@ -84,7 +76,7 @@ class HYB(SparseMatrix):
 
     @property
     def nnz(self) -> int:
-        """Stored entries of both parts, padding not counted."""
+        """Number of stored entries of both parts, without padding."""
         return self.ell.nnz + self.coo.nnz
 
     def _nnz_known(self) -> bool:
@@ -92,19 +84,15 @@ class HYB(SparseMatrix):
 
     @property
     def T(self) -> HYB:
-        """The transposed matrix, divided anew with the default quantile."""
+        """Transposed matrix, split again with the default quantile."""
         return HYB.from_csr(self._to_csr().T)
 
     def row_lengths(self) -> Tensor:
-        """(M,) int64, stored entries of each row."""
+        """Return the stored entries of each row, (M,) int64."""
         return self.ell.row_lengths() + self.coo.row_lengths()
 
     def validate(self) -> None:
-        """Check both parts.
-
-        Raises:
-            ValueError: names array and position.
-        """
+        """Check both parts."""
         for name, part in (("ell", self.ell), ("coo", self.coo)):
             try:
                 part.validate()
@@ -140,7 +128,7 @@ class HYB(SparseMatrix):
 
     @staticmethod
     def planned_nbytes(csr: CSR, *, quantile: float = 0.95) -> int:
-        """Bytes that ``from_csr`` with the same options would take, without converting."""
+        """Return the bytes of :meth:`from_csr` with the same options, without converting."""
         rows = csr.shape[0]
         lengths = csr.row_lengths().long()
         width = _width(lengths, quantile)
@@ -174,5 +162,5 @@ def _width(lengths: Tensor, quantile: float) -> int:
     if not 0 <= quantile <= 1:
         raise ValueError(f"quantile must lie between 0 and 1, got {quantile}")
     rows = len(lengths)
-    covered = math.ceil(quantile * rows)
-    return int(torch.sort(lengths).values[covered - 1]) if covered else 0
+    rows_inside = math.ceil(quantile * rows)
+    return int(torch.sort(lengths).values[rows_inside - 1]) if rows_inside else 0

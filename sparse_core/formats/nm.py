@@ -13,33 +13,25 @@ from sparse_core.formats.validation import (
     check_range,
     check_size,
     check_values_dtype,
-    checked_dense,
     first_true,
+    require_dense,
 )
 
 
 class NM(SparseMatrix):
     """Packed N:M sparsity: ``values[r, g, s]`` lies in row r, column ``g * m + index[r, g, s]``.
 
-    Every group of m neighbouring columns of a row has exactly n slots. A slot that holds nothing has the
-    value 0 and a position that is still free, so it cannot be told from an entry of value 0: all slots
-    inside the matrix count as entries, and conversions keep them. The last group may reach beyond the
-    matrix; slots there are never used.
+    Every group of m neighbouring columns of a row has exactly n slots. An empty slot has the value 0 and any
+    free position, so it looks like an entry of value 0: all slots inside the matrix count as entries, and
+    conversions keep them. The last group may extend beyond the matrix; slots there are never used.
 
     Args:
         values: (M, G, n) floating point or complex, G = ceil(columns / m).
-        index: (M, G, n) uint8, position within the group, 0..m - 1, rising strictly.
+        index: (M, G, n) uint8, position within the group, 0..m - 1, strictly ascending.
         shape: rows, columns.
-        n: slots of a group.
-        m: columns of a group, at most 256.
-        validate: check every element; see :meth:`SparseMatrix.validate` for what False promises.
-
-    Attributes:
-        values, index, shape, n, m: as given.
-
-    Raises:
-        TypeError: wrong dtypes.
-        ValueError: wrong sizes or devices, or a wrong element.
+        n: slots per group.
+        m: columns per group, at most 256.
+        validate: check every element; see :meth:`SparseMatrix.validate`.
     """
 
     def __init__(
@@ -70,12 +62,12 @@ class NM(SparseMatrix):
 
     @property
     def groups(self) -> int:
-        """Groups of a row."""
+        """Groups per row."""
         return self.index.shape[1]
 
     @property
     def index_dtype(self) -> torch.dtype:
-        """Type of the row and column indices that conversions give; ``index`` itself is uint8."""
+        """Index type of conversions; ``index`` itself is uint8."""
         return index_dtype_for(*self.shape, self.index.numel())
 
     @property
@@ -84,7 +76,7 @@ class NM(SparseMatrix):
 
     @property
     def nnz(self) -> int:
-        """Slots inside the matrix (counted once; waits for a CUDA device when the last group is partial)."""
+        """Number of slots inside the matrix; the first count may wait for a CUDA device."""
         if not self._is_partial:
             return self.index.numel()
         return self.cached("nnz", lambda: int(self._inside().sum()))
@@ -93,7 +85,6 @@ class NM(SparseMatrix):
         return not self._is_partial or "nnz" in self._structure_cache
 
     def _columns(self) -> Tensor:
-        # (M, G, n) int64, column of each slot.
         start = torch.arange(self.groups, device=self.device)[:, None] * self.m
         return start + self.index
 
@@ -105,11 +96,11 @@ class NM(SparseMatrix):
 
     @property
     def T(self) -> NM:
-        """The transposed matrix with the same n and m; slots of value 0 are left out first.
+        """Transposed matrix with the same n and m, without slots of value 0.
 
         Raises:
-            ValueError: a group of the transposed matrix has more than n nonzeros, which is the usual case:
-                N:M sparsity is a property of rows. ``x.to(CSR).T`` always works.
+            ValueError: a group of the transposed matrix has more than n nonzeros, which is usual, because N:M
+                sparsity is a property of rows. ``x.to(CSR).T`` always works.
         """
         try:
             return NM.from_csr(self._to_csr().without_zeros().T, n=self.n, m=self.m)
@@ -118,28 +109,24 @@ class NM(SparseMatrix):
             raise ValueError(message) from None
 
     def row_lengths(self) -> Tensor:
-        """(M,) int64, slots of each row inside the matrix."""
+        """Return the slots of each row inside the matrix, (M,) int64."""
         return self._inside().sum(dim=(1, 2))
 
     def validate(self) -> None:
-        """Check positions (in range, rising) and that slots outside the matrix are zero.
-
-        Raises:
-            ValueError: names array and position.
-        """
+        """Check positions (range and order) and that slots outside the matrix are zero."""
         check_range("index", self.index, self.m)
         at = first_true(self.index[..., 1:] <= self.index[..., :-1]) if self.n > 1 else None
         if at is not None:
             group, slot = divmod(at, self.n - 1)
             row, group = divmod(group, self.groups)
-            here, before = int(self.index[row, group, slot + 1]), int(self.index[row, group, slot])
+            current, before = int(self.index[row, group, slot + 1]), int(self.index[row, group, slot])
             raise ValueError(
-                f"index[{row}, {group}, {slot + 1}] = {here} comes after {before}:"
+                f"index[{row}, {group}, {slot + 1}] = {current} comes after {before}:"
                 " positions must rise within a group"
             )
         if not self._is_partial:
             return
-        # Only the last group reaches beyond the matrix.
+        # Only the last group can extend beyond the matrix.
         values = self.values.detach()[:, -1]
         at = first_true((self.index[:, -1] >= self.shape[1] % self.m) & (values != 0))
         if at is not None:
@@ -155,8 +142,8 @@ class NM(SparseMatrix):
 
         Args:
             csr: the matrix.
-            n: slots of a group.
-            m: columns of a group.
+            n: slots per group.
+            m: columns per group.
 
         Raises:
             ValueError: a group has more than n entries; names row and group.
@@ -175,18 +162,18 @@ class NM(SparseMatrix):
 
     @classmethod
     def from_dense(cls, dense: Tensor, *, n: int = 2, m: int = 4) -> Self:  # type: ignore[override]
-        """Pack a dense matrix that has at most n nonzeros (NaN is one) in each group of m columns.
+        """Pack a dense matrix with at most n nonzeros (including NaN) in each group of m columns.
 
         Args:
             dense: (M, N) floating point or complex.
-            n: slots of a group.
-            m: columns of a group.
+            n: slots per group.
+            m: columns per group.
 
         Raises:
             ValueError: a group has more nonzeros; names row and group.
         """
         check_pattern(n, m)
-        dense = checked_dense(dense)
+        dense = require_dense(dense)
         rows, columns = dense.shape
         groups = ceil_div(columns, m)
         padding = groups * m - columns
@@ -197,15 +184,11 @@ class NM(SparseMatrix):
 
     @staticmethod
     def planned_nbytes(csr: CSR, *, n: int = 2, m: int = 4) -> int:
-        """Bytes that ``from_csr`` with the same options would take, without converting.
-
-        Raises:
-            ValueError: a group has more than n entries; names row and group.
-        """
+        """Return the bytes of :meth:`from_csr` with the same options, without converting."""
         check_pattern(n, m)
         rows, groups = csr.shape[0], ceil_div(csr.shape[1], m)
         keys = csr.row_indices().long() * groups + torch.div(csr.col, m, rounding_mode="floor")
-        # Entries are sorted, so a group with more than n of them has the same key n places further on.
+        # Entries are sorted, so a group with more than n of them repeats its key n places later.
         at = first_true(keys[n:] == keys[:-n])
         if at is not None:
             row, group = divmod(int(keys[at]), groups)
@@ -213,7 +196,7 @@ class NM(SparseMatrix):
         return rows * groups * n * (csr.dtype.itemsize + 1)
 
     def to_dense(self) -> Tensor:
-        """(M, N) tensor; slots outside the matrix are left out."""
+        """Return a dense (M, N) tensor."""
         rows, columns = self.shape
         padded = torch.zeros((rows, self.groups, self.m), dtype=self.dtype, device=self.device)
         dense = padded.scatter(2, self.index.long(), self.values)
@@ -240,8 +223,8 @@ def check_pattern(n: int, m: int) -> None:
 
 
 def _choose_slots(used: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    # (M, G, n) uint8 positions: the used ones and the lowest free ones to make n; and (M, G, m) the slot of
-    # each position that was chosen.
+    # (M, G, n) uint8 positions, the used ones filled up with the lowest free ones; and (M, G, m) slot of
+    # each.
     rows, groups, m = used.shape
     count = used.sum(dim=2)
     at = first_true(count > n)

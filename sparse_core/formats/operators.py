@@ -1,4 +1,4 @@
-"""Operators of the matrices: products, sums, scaling, selection of rows and columns."""
+"""Operators of sparse matrices: products, sums, scaling, selection of rows and columns."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from sparse_core.common.matrix_operations import operations
 
 
 class Operators(ABC):
-    """What ``@ + - * /`` and ``[]`` mean.
+    """Operators ``@ + - * /`` and ``[]`` of sparse matrices.
 
-    ``*`` and ``/`` work entry by entry, ``@`` is the matrix product. Scaling keeps the format and the
-    structure; sums and products of two matrices, and rows that are taken, are CSR. With a dense tensor a sum
-    is dense and a product sparse.
+    ``*`` and ``/`` are elementwise, ``@`` is the matrix product. Scaling keeps the format and the structure.
+    Sums and products of two matrices, and selected rows, are CSR. With a dense tensor, a sum is dense and an
+    elementwise product sparse.
     """
 
     shape: tuple[int, int]
     values: Tensor
-    #: numpy leaves operators to the matrix.
+    #: Makes numpy arrays defer to the operators of the matrix.
     __array_ufunc__ = None
 
     @abstractmethod
     def _to_csr(self) -> Any:
-        """This matrix as CSR, differentiable in ``values``."""
+        """Return this matrix as CSR, differentiable in ``values``."""
 
     @abstractmethod
     def to_dense(self) -> Tensor:
-        """(M, N) tensor."""
+        """Return a dense (M, N) tensor."""
 
     @abstractmethod
     def with_values(self, values: Tensor) -> Self:
-        """The same structure with other values."""
+        """Return the same structure with other values."""
 
     def _padding(self) -> Tensor | None:
-        # Which values are padding (bool, like ``values``), which must stay 0; None: none are.
+        # True for each value that is padding and must stay 0; None without padding.
         return None
 
     # Matrix products.
@@ -66,8 +66,8 @@ class Operators(ABC):
             return NotImplemented
         if other != 0:
             raise ValueError(
-                f"a sum with {other} has no zeros left: use matrix.to_dense() + {other}, or change the"
-                " stored values with matrix.with_values(matrix.values + number)"
+                f"adding {other} would make the matrix dense: use matrix.to_dense() + {other}, or change"
+                " the stored values with matrix.with_values(matrix.values + number)"
             )
         return self
 
@@ -85,7 +85,7 @@ class Operators(ABC):
     def __neg__(self) -> Self:
         return self.with_values(-self.values)
 
-    # Products and quotients entry by entry.
+    # Elementwise products and quotients.
 
     def __mul__(self, other: Any) -> Any:
         _refuse_arrays(other)
@@ -109,33 +109,28 @@ class Operators(ABC):
 
     def _scaled(self, operation: Callable[[Tensor, Any], Tensor], number: Any) -> Self:
         values = operation(self.values, number)
-        # 0 times infinity is NaN, and who knows what a tensor holds.
+        # 0 times infinity is NaN, and a tensor may hold infinity.
         plain = not isinstance(number, Tensor) and number != 0 and math.isfinite(abs(number))
         padding = None if plain else self._padding()
         return self.with_values(values if padding is None else values.masked_fill(padding, 0))
 
     def conj(self) -> Self:
-        """The complex conjugate, in the same format; a real matrix itself."""
+        """Return the complex conjugate in the same format; a real matrix returns itself."""
         if not self.values.is_complex():
             return self
         return self.with_values(self.values.conj().resolve_conj())
 
-    # Parts.
+    # Selection.
 
     def __getitem__(self, key: Any) -> Any:
-        """Rows, or rows and columns.
+        """Select rows, or rows and columns; waits for a CUDA device.
 
         Args:
             key: an integer (a dense row (N,)), a slice, or a tensor or list of integers or booleans; or two
-                of these for rows and columns, not both tensors (``matrix[rows][:, columns]`` takes both).
-                A CUDA device is waited for.
+                of these for rows and columns. Use ``matrix[rows][:, columns]`` for two lists.
 
         Returns:
-            CSR; a dense tensor where a row or column is named by an integer, with both its one number.
-
-        Raises:
-            IndexError: outside the matrix.
-            TypeError: something else.
+            CSR; a dense vector for an integer row or column, a scalar tensor for both.
         """
         if not isinstance(key, tuple):
             key = (key, slice(None))
@@ -147,9 +142,9 @@ class Operators(ABC):
         found = self._to_csr()
         rows, columns = key
         if rows != slice(None) if isinstance(rows, slice) else True:
-            found = operations.take_rows(found, _chosen(rows, self.shape[0], found.device))
+            found = operations.take_rows(found, _to_indices(rows, self.shape[0], found.device))
         if columns != slice(None) if isinstance(columns, slice) else True:
-            found = operations.take_rows(found.T, _chosen(columns, self.shape[1], found.device)).T
+            found = operations.take_rows(found.T, _to_indices(columns, self.shape[1], found.device)).T
         named = [_is_integer(rows), _is_integer(columns)]
         if not any(named):
             return found
@@ -157,20 +152,18 @@ class Operators(ABC):
         return dense.reshape(()) if all(named) else dense.reshape(-1)
 
     def diagonal(self, k: int = 0) -> Tensor:
-        """The k-th diagonal (k > 0: above the main one) as a dense vector; 0 where nothing is stored."""
+        """Return the k-th diagonal (k > 0: above the main one) as a dense vector."""
         return operations.diagonal(self, k)
 
     def sum(self, axis: int | None = None) -> Tensor:
-        """Sum of all entries, or along an axis.
+        """Sum all entries, or along an axis.
 
         Args:
-            axis: None: all, shape (); 0: of each column, (N,); 1: of each row, (M,); or counted from the end.
+            axis: None for all, shape (); 0 for each column, (N,); 1 for each row, (M,); negative from the
+                end.
 
         Returns:
             Dense, in the type of the values; half precision is summed in float32.
-
-        Raises:
-            ValueError: another axis.
         """
         if axis is None:
             return self._to_csr().values.sum()  # type: ignore[no-any-return]
@@ -183,11 +176,10 @@ class Operators(ABC):
 
 
 def _refuse_arrays(other: object) -> None:
-    """Raise ``TypeError`` for numpy arrays, which only ``@`` takes."""
+    """Raise ``TypeError`` for numpy arrays, which only ``@`` supports."""
     if isinstance(other, np.ndarray):
         raise TypeError(
-            "a sparse matrix is added to and multiplied entry by entry with tensors, not numpy arrays:"
-            " use torch.from_numpy(array)"
+            "+, -, * and / of a sparse matrix need a tensor, not a numpy array: use torch.from_numpy(array)"
         )
 
 
@@ -203,8 +195,8 @@ def _is_integer(part: object) -> bool:
     return isinstance(part, numbers.Integral) and not isinstance(part, bool)
 
 
-def _chosen(part: Any, size: int, device: torch.device) -> Tensor:
-    # (count,) int64 indices that an integer, a slice or a list names.
+def _to_indices(part: Any, size: int, device: torch.device) -> Tensor:
+    # Convert an integer, a slice or a list to (count,) int64 indices.
     if isinstance(part, slice):
         begin, end, step = part.indices(size)
         return torch.tensor(range(begin, end, step), device=device, dtype=torch.int64)

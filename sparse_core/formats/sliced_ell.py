@@ -34,27 +34,20 @@ from sparse_core.formats.validation import (
 class SlicedELL(SparseMatrix):
     """Slices of ``slice_height`` rows, each as wide as its longest row (Kreutzer et al., SELL-C-sigma, 2014).
 
-    Entry k of local row r of slice s is at ``slice_ptr[s] + k * slice_height + r`` of ``col`` and
-    ``values``. Padding (column 0, value 0) is never used, not even multiplied. With ``row_order`` stored
-    row i is row ``row_order[i]`` of the matrix: rows of like length share a slice then. A last slice that
-    is not full has room for its missing rows.
+    Entry k of local row r of slice s is at ``slice_ptr[s] + k * slice_height + r`` of ``col`` and ``values``.
+    Padding (column 0, value 0) is never used, not even multiplied. With ``row_order``, stored row i is row
+    ``row_order[i]`` of the matrix, so that a slice holds rows of similar length. The last slice is padded
+    with empty rows.
 
     Args:
-        slice_ptr: (slices + 1,) int32 or int64, multiples of ``slice_height``, from 0 to stored.
-        col: (stored,) of the same type, rising strictly along a row's entries.
+        slice_ptr: (slices + 1,) int32 or int64, multiples of ``slice_height``, ascending from 0 to stored.
+        col: (stored,) of the same type, strictly ascending along a row's entries.
         values: (stored,) floating point or complex.
-        lengths: (M,) int32, entries of each stored row (in stored order).
+        lengths: (M,) int32, entries of each row, in stored order.
         shape: rows, columns.
-        slice_height: rows of a slice.
-        row_order: (M,) of the type of ``col``, a permutation of the rows; None: stored in order.
-        validate: check every element; see :meth:`SparseMatrix.validate` for what False promises.
-
-    Attributes:
-        slice_ptr, col, values, lengths, shape, slice_height, row_order: as given.
-
-    Raises:
-        TypeError: wrong dtypes.
-        ValueError: wrong shapes or devices, or a wrong element.
+        slice_height: rows per slice.
+        row_order: (M,) of the type of ``col``, a permutation of the rows; None for matrix order.
+        validate: check every element; see :meth:`SparseMatrix.validate`.
     """
 
     def __init__(
@@ -77,13 +70,13 @@ class SlicedELL(SparseMatrix):
         check_indices((*self.shape, values.numel()), values.device, **arrays)
         check_lengths(lengths, self.shape[0], values.device)
         check_vector("values", values)
-        check_size("col", col, (len(values),), "one column a value")
+        check_size("col", col, (len(values),), "one column per value")
         if slice_height < 1:
             raise ValueError(f"slice_height must be at least 1, got {slice_height}")
         slices = ceil_div(self.shape[0], slice_height)
         check_size("slice_ptr", slice_ptr, (slices + 1,), "slices + 1")
         if row_order is not None:
-            check_size("row_order", row_order, (self.shape[0],), "one matrix row a stored row")
+            check_size("row_order", row_order, (self.shape[0],), "one matrix row per stored row")
         self.slice_ptr = slice_ptr
         self.col = col
         self.values = values
@@ -94,7 +87,7 @@ class SlicedELL(SparseMatrix):
 
     @property
     def nnz(self) -> int:
-        """Stored entries without padding (counted once; waits for a CUDA device then)."""
+        """Number of stored entries without padding; the first count waits for a CUDA device."""
         return self.cached("nnz", lambda: int(self.lengths.sum()))
 
     def _nnz_known(self) -> bool:
@@ -102,24 +95,20 @@ class SlicedELL(SparseMatrix):
 
     @property
     def T(self) -> SlicedELL:
-        """The transposed matrix with this slice height; sorted by length throughout if this one is sorted."""
+        """Transposed matrix with this slice height; sorted by length if this matrix has a row order."""
         window = self.shape[1] if self.row_order is not None else 1
         return SlicedELL.from_csr(
             self._to_csr().T, slice_height=self.slice_height, sort_window=max(window, 1)
         )
 
     def row_lengths(self) -> Tensor:
-        """(M,) int32, stored entries of each row of the matrix (in matrix order)."""
+        """Return the stored entries of each row in matrix order, (M,) int32."""
         if self.row_order is None:
             return self.lengths
         return torch.empty_like(self.lengths).index_copy_(0, self.row_order.long(), self.lengths)
 
     def validate(self) -> None:
-        """Check slices, lengths, order, columns (in range, rising) and that padding is zero.
-
-        Raises:
-            ValueError: names array and position.
-        """
+        """Check slices, lengths, row order, columns (range and order) and that padding is zero."""
         check_pointers("slice_ptr", self.slice_ptr, len(self.values))
         widths = self.slice_ptr.diff()
         at = first_true(widths % self.slice_height != 0)
@@ -151,7 +140,7 @@ class SlicedELL(SparseMatrix):
         return padding.index_fill_(0, self._entry_places()[0], False)
 
     def _columns_are_sound(self) -> bool:
-        # Line by line: one place of each row of a slice. What is wrong is looked for elsewhere.
+        # Fast check by lines of one entry per row of a slice; validate() finds the wrong element.
         height, columns = self.slice_height, self.shape[1]
         if len(self.col) == 0:
             return True
@@ -180,7 +169,7 @@ class SlicedELL(SparseMatrix):
             )
 
     def _entry_places(self) -> tuple[Tensor, Tensor]:
-        # Flat positions of the entries, stored row after stored row, and pointers to the rows of these.
+        # Flat positions of the entries in stored order, and row pointers into them.
         row_ptr = pointers_from_lengths(self.lengths, torch.int64)
         row = expand_pointers(row_ptr, self.nnz)
         places = _places(self.slice_ptr, row, rank_within_rows(row_ptr, row), self.slice_height)
@@ -194,9 +183,8 @@ class SlicedELL(SparseMatrix):
 
         Args:
             csr: the matrix.
-            slice_height: rows of a slice.
-            sort_window: rows are sorted by falling length within windows of this many rows; 1 keeps their
-                order.
+            slice_height: rows per slice.
+            sort_window: sort rows by descending length within windows of this many rows; 1 keeps their order.
         """
         row_order, lengths, widths = _plan_slices(csr, slice_height, sort_window)
         padded = int(widths.sum()) * slice_height
@@ -220,7 +208,7 @@ class SlicedELL(SparseMatrix):
 
     @staticmethod
     def planned_nbytes(csr: CSR, *, slice_height: int = 32, sort_window: int = 1) -> int:
-        """Bytes that ``from_csr`` with the same options would take, without converting."""
+        """Return the bytes of :meth:`from_csr` with the same options, without converting."""
         row_order, _, widths = _plan_slices(csr, slice_height, sort_window)
         padded = int(widths.sum()) * slice_height
         index = index_dtype_for(*csr.shape, padded).itemsize
@@ -246,7 +234,7 @@ class SlicedELL(SparseMatrix):
 
 
 def _places(slice_ptr: Tensor, row: Tensor, rank: Tensor, height: int) -> Tensor:
-    # Where entry ``rank`` of stored row ``row`` is kept.
+    # Flat position of entry ``rank`` of stored row ``row``.
     start = slice_ptr.long().index_select(0, torch.div(row, height, rounding_mode="floor"))
     return start + rank * height + row % height
 
@@ -256,7 +244,7 @@ def _inverse(order: Tensor) -> Tensor:
 
 
 def _plan_slices(csr: CSR, height: int, window: int) -> tuple[Tensor | None, Tensor, Tensor]:
-    # Order of the rows (None: as they are), their lengths in that order, and the width of each slice.
+    # Order of the rows (None for matrix order), their lengths in that order, and the width of each slice.
     if height < 1:
         raise ValueError(f"slice_height must be at least 1, got {height}")
     if window < 1:

@@ -1,4 +1,4 @@
-"""What ``torch.compile`` has to be told to trace ``matrix @ tensor``."""
+"""Support of ``torch.compile`` for ``tensor @ matrix``."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ import torch
 
 
 @torch.compiler.assume_constant_result
-def reversed_product_is_told() -> bool:
-    """Make the tracer tell ``matrix @ tensor`` from ``tensor @ matrix``; run once, while it traces.
+def register_reversed_matmul() -> bool:
+    """Register ``Tensor.__rmatmul__`` with the tracer of ``torch.compile``; runs once, during tracing.
 
-    Where the first operand of an operator is no tensor, the tracer exchanges both and takes the reversed
-    method, ``Tensor.__rsub__`` for ``-``. Its table of these methods leaves out ``@`` (seen in torch 2.13),
-    so that both products would look alike. The first product that is traced puts the method in and starts
-    the analysis again.
-
-    Raises:
-        TypeError: another version of torch, without that table.
+    If the first operand of an operator is not a tensor, the tracer exchanges both and calls the reversed
+    method. Its table of these methods lacks ``@`` (seen in torch 2.13), so ``matrix @ tensor`` and
+    ``tensor @ matrix`` would look alike. The first traced product adds the entry and restarts tracing.
     """
     try:
         from torch._dynamo.exc import RestartAnalysis
@@ -26,7 +22,7 @@ def reversed_product_is_told() -> bool:
         reversed_methods = builtin.BUILTIN_TO_TENSOR_RFN_MAP
     except (ImportError, AttributeError) as error:
         raise TypeError(
-            "this version of torch does not trace matrix @ tensor: write linalg.spmm(matrix, tensor)"
+            "this version of torch cannot trace matrix @ tensor: write linalg.spmm(matrix, tensor)"
         ) from error
     if operator.matmul not in reversed_methods:
         reversed_methods[operator.matmul] = torch.Tensor.__rmatmul__

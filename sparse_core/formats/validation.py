@@ -1,7 +1,7 @@
-"""Checks of constructor arguments: cheap ones on sizes and types, full ones on every element.
+"""Checks of constructor arguments: cheap ones of sizes and types, full ones of every element.
 
-Cheap checks never read an element. Full checks pass over sound arrays as few times as they can; only when
-something is wrong they look again, for the array and the first wrong position.
+Cheap checks never read an element. Full checks take few passes over valid arrays; only after an error they
+search for the first wrong position.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-#: Types that stored values may have.
+#: Types of stored values.
 VALUE_DTYPES = (
     torch.float16,
     torch.bfloat16,
@@ -27,19 +27,14 @@ INT64_MAX = int(torch.iinfo(torch.int64).max)
 
 
 def can_read(array: Tensor) -> bool:
-    """Whether elements can be read now: not on meta, nor inside torch.compile or a CUDA graph's capture."""
+    """True if elements can be read now: not on meta, inside torch.compile or during CUDA graph capture."""
     if array.is_meta or torch.compiler.is_compiling():
         return False
     return not (array.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def check_shape(shape: tuple[int, int]) -> tuple[int, int]:
-    """``shape`` as two plain ints.
-
-    Raises:
-        TypeError: not two integers.
-        ValueError: not two numbers, or a negative one.
-    """
+    """Return ``shape`` as two plain ints."""
     try:
         sizes = tuple(int(size) for size in shape)
         integral = all(size == given for size, given in zip(sizes, shape, strict=True))
@@ -52,7 +47,7 @@ def check_shape(shape: tuple[int, int]) -> tuple[int, int]:
     if min(sizes) < 0:
         raise ValueError(f"shape must not be negative, got {sizes}")
     if max(sizes) > INT64_MAX:
-        raise ValueError(f"shape must be below 2^63, which indices can count to, got {sizes}")
+        raise ValueError(f"shape must be below 2^63, the limit of int64 indices, got {sizes}")
     return sizes[0], sizes[1]
 
 
@@ -65,13 +60,13 @@ def check_values_dtype(values: Tensor, name: str = "values") -> None:
     if values.dtype in VALUE_DTYPES:
         return
     wide = values.dtype in (torch.int32, torch.int64, torch.uint32, torch.uint64)
-    known = ", ".join(str(dtype).removeprefix("torch.") for dtype in VALUE_DTYPES)
+    supported = ", ".join(str(dtype).removeprefix("torch.") for dtype in VALUE_DTYPES)
     advice = f"convert with {name}.to(torch.{'float64' if wide else 'float32'})"
-    raise TypeError(f"{name} must be one of {known}; got {values.dtype}: {advice}")
+    raise TypeError(f"{name} must be one of {supported}; got {values.dtype}: {advice}")
 
 
-def checked_dense(dense: Any) -> Tensor:
-    """A dense matrix, (M, N) floating or complex, as a tensor; raises where it is none."""
+def require_dense(dense: Any) -> Tensor:
+    """Return a dense matrix (M, N), floating or complex, as a tensor; raise if it is not one."""
     tensor = torch.as_tensor(dense)
     check_values_dtype(tensor, "dense")
     if tensor.ndim != 2:
@@ -84,8 +79,6 @@ def check_indices(sizes: tuple[int, ...], device: torch.device, **arrays: Tensor
 
     Args:
         sizes: dimensions and entry counts that the index type must hold.
-        device: where the values are.
-        arrays: index tensors by name.
     """
     first = next(iter(arrays))
     for name, array in arrays.items():
@@ -103,7 +96,7 @@ def check_indices(sizes: tuple[int, ...], device: torch.device, **arrays: Tensor
     if arrays[first].dtype == torch.int32 and max(sizes) > INT32_MAX:
         names = " and ".join(arrays)
         raise ValueError(
-            f"int32 overflow: {names} are int32 but must count to {max(sizes)}, beyond {INT32_MAX};"
+            f"int32 overflow: {names} are int32 but must hold {max(sizes)}, above {INT32_MAX};"
             " pass them as int64 (x.to(torch.int64))"
         )
 
@@ -112,7 +105,7 @@ def check_lengths(lengths: Tensor, count: int, device: torch.device) -> None:
     """Check type, shape and device of the row lengths of a padded format."""
     if not isinstance(lengths, Tensor) or lengths.dtype != torch.int32:
         raise TypeError(f"lengths must be an int32 tensor, got {getattr(lengths, 'dtype', type(lengths))}")
-    check_size("lengths", lengths, (count,), "one length a row")
+    check_size("lengths", lengths, (count,), "one length per row")
     if lengths.device != device:
         raise ValueError(f"lengths is on {lengths.device} but values are on {device}")
 
@@ -130,20 +123,18 @@ def check_vector(name: str, array: Tensor) -> None:
 
 
 def first_true(mask: Tensor) -> int | None:
-    """Flat position of the first true element, None when there is none."""
+    """Return the flat position of the first true element, or None."""
     if not bool(mask.any()):
         return None
     return int(mask.reshape(-1).to(torch.uint8).argmax())
 
 
 def check_range(name: str, array: Tensor, limit: int, row_of: Callable[[int], int] | None = None) -> None:
-    """Full check that every element lies in 0..limit - 1.
+    """Check that every element is in 0..limit - 1.
 
     Args:
-        name: for the message.
-        array: any shape, integer.
-        limit: elements must be below.
-        row_of: row of a flat position, to be named too.
+        limit: exclusive upper bound.
+        row_of: returns the row of a flat position, for the message.
     """
     if array.numel() == 0:
         return
@@ -157,12 +148,12 @@ def check_range(name: str, array: Tensor, limit: int, row_of: Callable[[int], in
 
 
 def row_finder(pointers: Tensor) -> Callable[[int], int]:
-    """Row of an entry by its position, from sound row pointers."""
+    """Return a function that finds the row of an entry by its position."""
     return lambda at: int(torch.searchsorted(pointers.contiguous(), at, right=True)) - 1
 
 
 def element(name: str, array: Tensor, at: int) -> str:
-    """``name[i, j]`` of flat position ``at``."""
+    """Return ``name[i, j]`` for flat position ``at``."""
     position = []
     for size in reversed(array.shape):
         position.append(at % size)
@@ -171,7 +162,7 @@ def element(name: str, array: Tensor, at: int) -> str:
 
 
 def check_pointers(name: str, pointers: Tensor, total: int) -> None:
-    """Full check of row pointers: from 0 to ``total``, never falling."""
+    """Check that row pointers ascend from 0 to ``total``."""
     falls = pointers[1:] < pointers[:-1]
     if bool(falls.any()):
         at = first_true(falls) or 0
@@ -187,27 +178,24 @@ def check_pointers(name: str, pointers: Tensor, total: int) -> None:
 
 
 def rises(col: Tensor, pointers: Tensor) -> bool:
-    """Whether columns rise strictly within each row, given sound row pointers."""
+    """True if columns strictly ascend within each row, given valid row pointers."""
     return not bool(_falls(col, pointers).any())
 
 
 def _falls(col: Tensor, pointers: Tensor) -> Tensor:
-    # (nnz + 1,) whether an entry does not come after the one before it in its row; the last place is for
-    # the pointers of empty rows at the end.
+    # (nnz + 1,) bool, True if an entry does not come after the one before it in its row. The last element is
+    # for the pointers of empty rows at the end.
     falls = torch.zeros(len(col) + 1, dtype=torch.bool, device=col.device)
     torch.le(col[1:], col[:-1], out=falls[1:-1])
     return falls.index_fill_(0, pointers.long(), False)
 
 
 def check_rising(name: str, col: Tensor, pointers: Tensor, advice: str, row_name: str = "row") -> None:
-    """Full check that columns rise strictly within each row.
+    """Check that columns strictly ascend within each row.
 
     Args:
-        name: for the message.
-        col: (nnz,) columns, row after row.
-        pointers: (M + 1,) row pointers, sound.
-        advice: how to mend it.
-        row_name: "row" or "block row".
+        col: (nnz,) columns, row by row.
+        pointers: (M + 1,) valid row pointers.
     """
     falls = _falls(col, pointers)
     if not bool(falls.any()):
@@ -220,7 +208,7 @@ def check_rising(name: str, col: Tensor, pointers: Tensor, advice: str, row_name
 def order_error(
     entry: tuple[str, int], before: tuple[str, int], row: int, advice: str, row_name: str = "row"
 ) -> ValueError:
-    """What to raise for an entry that does not come after the one before it; each is (place, column)."""
+    """Return the error for an entry that does not come after the one before it; each is (place, column)."""
     if entry[1] == before[1]:
         return ValueError(
             f"{row_name} {row}: {entry[0]} = {entry[1]} repeats {before[0]}:"
@@ -233,7 +221,7 @@ def order_error(
 
 
 def check_padding(name: str, array: Tensor, padding: Tensor) -> None:
-    """Full check that ``array`` is 0 wherever ``padding`` is true."""
+    """Check that ``array`` is 0 wherever ``padding`` is true."""
     at = first_true(padding & (array.detach() != 0))
     if at is not None:
         found = array.detach().reshape(-1)[at].item()

@@ -1,4 +1,4 @@
-"""Many small dense systems at once, factorised once and solved often, through torch."""
+"""Batches of small dense systems, factorised once and solved repeatedly by torch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sparse_core.linalg.operands import WORKING_DTYPES
 _LISTED = 5
 
 
-class _Factorised:
-    """What both factorisations share: shape, failures, checks of right-hand sides.
+class _BatchedFactors:
+    """Base of both factorisations: shape, failures, checks of right-hand sides.
 
     Attributes:
         shape: (..., n, n) of the matrices.
-        failed: (...) bool, matrices that could not be factorised; their solutions are NaN.
+        failed: (...) bool, True for matrices without a factorisation; their solutions are NaN.
     """
 
     def __init__(self, matrices: Tensor, info: Tensor) -> None:
@@ -24,7 +24,7 @@ class _Factorised:
         self.failed = info != 0
 
     def _right(self, b: Tensor) -> tuple[Tensor, bool]:
-        """``b`` as (..., n, k), and whether it came as vectors."""
+        """Return ``b`` as (..., n, k), and True if it was a vector."""
         if b.dtype != self.dtype or b.device != self.device:
             raise ValueError(
                 f"b is {b.dtype} on {b.device}, the matrices are {self.dtype} on {self.device}: use b.to(...)"
@@ -41,12 +41,12 @@ class _Factorised:
         return x[..., 0] if vectors else x
 
 
-class BatchedLU(_Factorised):
-    """``P L U`` of every matrix of a batch, with partial pivoting; made by :func:`batched_lu`.
+class BatchedLU(_BatchedFactors):
+    """``P L U`` of each matrix of a batch, with partial pivoting; made by :func:`batched_lu`.
 
     Attributes:
-        factors: (..., n, n) L below the diagonal and U on and above it, as LAPACK packs them.
-        pivots: (..., n) int32 row exchanges, from 1, as LAPACK counts them.
+        factors: (..., n, n) L below the diagonal and U on and above it, as in LAPACK.
+        pivots: (..., n) int32 row exchanges, counted from 1 as in LAPACK.
     """
 
     def __init__(self, matrices: Tensor, factors: Tensor, pivots: Tensor, info: Tensor) -> None:
@@ -54,13 +54,13 @@ class BatchedLU(_Factorised):
         self.factors, self.pivots = factors, pivots
 
     def solve(self, b: Tensor) -> Tensor:
-        """Solutions of ``A x = b``.
+        """Solve ``A x = b``.
 
         Args:
             b: (..., n) or (..., n, k), dtype and device of the matrices.
 
         Returns:
-            Same shape as ``b``; NaN for matrices in ``failed``. Gradients flow into ``b`` and the matrices.
+            Same shape as ``b``; NaN for matrices in ``failed``. Gradients reach ``b`` and the matrices.
 
         Raises:
             ValueError: another shape, dtype or device.
@@ -69,8 +69,8 @@ class BatchedLU(_Factorised):
         return self._finish(torch.linalg.lu_solve(self.factors, self.pivots, right), vectors)
 
 
-class BatchedCholesky(_Factorised):
-    """``L L^H`` of every matrix of a batch; made by :func:`batched_cholesky`.
+class BatchedCholesky(_BatchedFactors):
+    """``L L^H`` of each matrix of a batch; made by :func:`batched_cholesky`.
 
     Attributes:
         factors: (..., n, n) lower triangles L.
@@ -81,7 +81,7 @@ class BatchedCholesky(_Factorised):
         self.factors = factors
 
     def solve(self, b: Tensor) -> Tensor:
-        """Solutions of ``A x = b``; see :meth:`BatchedLU.solve`."""
+        """Solve ``A x = b``; see :meth:`BatchedLU.solve`."""
         right, vectors = self._right(b)
         return self._finish(torch.cholesky_solve(right, self.factors), vectors)
 
@@ -91,11 +91,11 @@ def batched_lu(matrices: Tensor, *, check: bool = True) -> BatchedLU:
 
     Args:
         matrices: (..., n, n) float32, float64, complex64 or complex128.
-        check: raise where a matrix is singular, which waits for the device; False marks it in ``failed``.
+        check: raise if a matrix is singular, which waits for the device; False marks it in ``failed``.
 
     Raises:
         TypeError: another dtype.
-        ValueError: not square; a matrix that is singular or not finite, by index.
+        ValueError: not square; a matrix (named by index) that is singular or not finite.
     """
     _check(matrices)
     factors, pivots, info = torch.linalg.lu_factor_ex(matrices)
@@ -106,16 +106,16 @@ def batched_lu(matrices: Tensor, *, check: bool = True) -> BatchedLU:
 
 
 def batched_cholesky(matrices: Tensor, *, check: bool = True) -> BatchedCholesky:
-    """Factorise a batch of Hermitian positive definite matrices by Cholesky; lower triangles are read.
+    """Factorise a batch of Hermitian positive definite matrices by Cholesky, from their lower triangles.
 
     Args:
         matrices: (..., n, n) float32, float64, complex64 or complex128.
-        check: raise where a matrix is not positive definite, which waits for the device; False marks it
-            in ``failed``.
+        check: raise if a matrix is not positive definite, which waits for the device; False marks it in
+            ``failed``.
 
     Raises:
         TypeError: another dtype.
-        ValueError: not square; a matrix that is not positive definite or not finite, by index.
+        ValueError: not square; a matrix (named by index) that is not positive definite or not finite.
     """
     _check(matrices)
     factors, info = torch.linalg.cholesky_ex(matrices)

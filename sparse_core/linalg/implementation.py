@@ -1,4 +1,4 @@
-"""Where products with sparse matrices run: what their ops have in common."""
+"""Implementations that the sparse product ops share."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 def real(kind: str, dtype: torch.dtype, *_: object) -> str | None:
-    """Why Triton has no kernels for numbers of this type."""
-    return f"has no kernels for {dtype}: take 'vendor' or 'reference'" if dtype.is_complex else None
+    """Return why Triton kernels do not support a complex type, None for a real one."""
+    return f"does not support {dtype}: use 'vendor' or 'reference'" if dtype.is_complex else None
 
 
 def _library_runs(kind: str, dtype: torch.dtype) -> str | None:
     if kind not in ("cpu", "cuda"):
-        return f"has no library for {kind}: take 'reference'"
+        return f"does not support {kind}: use 'reference'"
     if kind == "cpu" and dtype in HALF:
-        return f"has no library for {dtype} on a CPU: take 'reference'"
+        return f"does not support {dtype} on a CPU: use 'reference'"
     return None
 
 
 LIBRARY: Implementation[torch.dtype] = Implementation(
     "vendor", "CUDA, or a CPU and no half precision", _library_runs
 )
-#: Implementations of products, by the type of the result.
+#: Implementations of products; the case is the dtype of the result.
 PRODUCT: Sequence[Implementation[torch.dtype]] = (
     by_triton(needs="real numbers", supports=real),
     LIBRARY,

@@ -1,4 +1,4 @@
-"""Matrices as torch's and scipy's own CSR, without copying, for the vendor implementations."""
+"""Conversions to torch's and scipy's CSR without copying, for the vendor implementations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sparse_core.formats import CSR
 
 
 def torch_csr(matrix: CSR, dtype: torch.dtype) -> Tensor:
-    """torch's sparse CSR tensor on the memory of ``matrix``, with values of ``dtype``; made once."""
+    """Return torch's sparse CSR tensor with values of ``dtype`` on the memory of ``matrix``; cached."""
 
     def build() -> Tensor:
-        _hear_the_beta_warning_once()
+        _suppress_beta_warning()
         values = matrix.values.detach().to(dtype)
         return torch.sparse_csr_tensor(
             matrix.row_ptr, matrix.col, values, size=matrix.shape, check_invariants=False
@@ -27,7 +27,7 @@ def torch_csr(matrix: CSR, dtype: torch.dtype) -> Tensor:
 
 
 def scipy_csr(matrix: CSR, dtype: torch.dtype) -> scipy.sparse.csr_array:
-    """scipy's CSR array on the memory of ``matrix`` (on a CPU), with values of ``dtype``; made once."""
+    """Return scipy's CSR array with values of ``dtype`` on the memory of ``matrix`` (on a CPU); cached."""
 
     def build() -> Any:
         values = matrix.values.detach().resolve_conj().resolve_neg().to(dtype)
@@ -38,13 +38,13 @@ def scipy_csr(matrix: CSR, dtype: torch.dtype) -> scipy.sparse.csr_array:
 
 
 def mkl_multiplies(matrix: CSR, dtype: torch.dtype) -> bool:
-    """Whether torch's CSR product on a CPU is MKL's: it wants real values and 32-bit indices."""
+    """True if torch multiplies this CSR on a CPU by MKL, which needs real values and 32-bit indices."""
     return torch.backends.mkl.is_available() and not dtype.is_complex and matrix.col.dtype == torch.int32
 
 
 def pattern_csr(matrix: CSR, dtype: torch.dtype) -> Tensor:
-    """torch's sparse CSR tensor with the structure of ``matrix`` and zeros of ``dtype`` for values."""
-    _hear_the_beta_warning_once()
+    """Return torch's sparse CSR tensor with the structure of ``matrix`` and zero values of ``dtype``."""
+    _suppress_beta_warning()
     zeros = torch.zeros(matrix.col.shape, dtype=dtype, device=matrix.device)
     return torch.sparse_csr_tensor(
         matrix.row_ptr, matrix.col, zeros, size=matrix.shape, check_invariants=False
@@ -52,8 +52,8 @@ def pattern_csr(matrix: CSR, dtype: torch.dtype) -> Tensor:
 
 
 @cache
-def _hear_the_beta_warning_once() -> None:
-    """torch says once per process that sparse CSR is in beta; let it say so unheard, to nobody's filters."""
+def _suppress_beta_warning() -> None:
+    """Trigger torch's beta warning of sparse CSR, issued once per process, where it is ignored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pointer = torch.zeros(1, dtype=torch.int32)

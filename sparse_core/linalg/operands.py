@@ -1,4 +1,4 @@
-"""Operands of the products: what is accepted, the types of results, sums and gradients."""
+"""Operands of the products: accepted types, and types of results, sums and gradients."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from sparse_core.formats import CSR, SparseMatrix
 from sparse_core.formats.validation import VALUE_DTYPES
 from sparse_core.kernels.gradients import needs_autograd
 
-#: Types that solvers and factorisations compute in.
+#: Types that solvers and factorisations support.
 WORKING_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Type that sums are taken in: float32 for half-precision results, else the type itself."""
+    """Return the type of sums: float32 for half-precision results, else the type itself."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 def result_dtype(matrix: SparseMatrix, dense: Tensor) -> torch.dtype:
-    """Type of a product: the promotion of both operands (float16 with bfloat16 gives float32)."""
+    """Return the type of a product: the promotion of both operands (float16 with bfloat16 gives float32)."""
     return torch.promote_types(matrix.dtype, dense.dtype)
 
 
 def as_gradient(gradient: Tensor, dtype: torch.dtype) -> Tensor:
-    """A gradient in the type of its operand: the real part for a real operand of a complex result."""
+    """Convert a gradient to its operand's type, taking the real part for a real operand."""
     return (gradient.real if gradient.is_complex() and not dtype.is_complex else gradient).to(dtype)
 
 
 def check_matrix(matrix: object, name: str) -> None:
-    """Raise ``TypeError`` unless ``matrix`` is a container of sparse_core.formats."""
+    """Raise ``TypeError`` unless ``matrix`` is a matrix of sparse_core.formats."""
     if not isinstance(matrix, SparseMatrix):
         raise TypeError(
             f"{name} must be a sparse matrix of sparse_core.formats, got {type(matrix).__name__}"
-            " (CSR.from_dense, from_scipy and from_torch make one)"
+            ": convert it with CSR.from_dense, CSR.from_scipy or CSR.from_torch"
         )
 
 
@@ -48,15 +48,10 @@ def check_square(matrix: object) -> None:
 
 
 def check_dense(dense: Tensor, name: str, device: torch.device) -> None:
-    """Raise unless ``dense`` is a strided floating or complex tensor on ``device``.
-
-    Raises:
-        TypeError: not a strided tensor, or of another type.
-        ValueError: on another device.
-    """
+    """Raise unless ``dense`` is a strided floating or complex tensor on ``device``."""
     if not isinstance(dense, Tensor) or dense.layout != torch.strided:
         found = f"a tensor of layout {dense.layout}" if isinstance(dense, Tensor) else type(dense).__name__
-        raise TypeError(f"{name} must be a dense tensor, got {found}")
+        raise TypeError(f"{name} must be a dense tensor, got {found}: convert it with torch.as_tensor")
     if dense.dtype not in VALUE_DTYPES:
         raise TypeError(
             f"{name} must be floating or complex, got {dense.dtype}: convert it with .to(float32)"
@@ -66,13 +61,13 @@ def check_dense(dense: Tensor, name: str, device: torch.device) -> None:
 
 
 def gradient_needed(*operands: SparseMatrix | Tensor) -> bool:
-    """Whether autograd follows an operation on these matrices and tensors, backward or forward."""
+    """True if autograd follows any of these matrices and tensors, backward or forward."""
     parts = [one._value_tensors() if isinstance(one, SparseMatrix) else (one,) for one in operands]
     return needs_autograd(*(tensor for tensors in parts for tensor in tensors))
 
 
 def tracked_values(matrix: SparseMatrix) -> Tensor | None:
-    """The values of a matrix where autograd follows them, else None."""
+    """Return the values of a matrix if autograd follows them, else None."""
     return matrix.values if gradient_needed(matrix) else None
 
 

@@ -1,4 +1,4 @@
-"""What Krylov solvers ask of a preconditioner, and the base that gives it both of its names."""
+"""Interface of preconditioners for the Krylov solvers."""
 
 from __future__ import annotations
 
@@ -10,29 +10,28 @@ from torch import Tensor
 
 @runtime_checkable
 class Preconditioner(Protocol):
-    """An approximate inverse: called with a residual, it returns a correction.
+    """Protocol of an approximate inverse: called with a residual, it returns a correction.
 
-    Anything with these two members serves: the factorisations, the relaxations and algebraic multigrid
-    of this package, or a class of one's own.
+    The factorisations, relaxations and algebraic multigrid of this package follow it, and so can your own
+    class.
     """
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns of the matrix it stands for; both the same."""
+        """Rows and columns of the matrix, both the same."""
         ...
 
     def __call__(self, residual: Tensor) -> Tensor:
-        """Correction for ``residual``, (M,) or (M, N); same shape, dtype and device."""
+        """Return the correction for ``residual``, (M,) or (M, N); same shape, dtype and device."""
         ...
 
 
 class ApproximateSolver(ABC):
-    """Base of what approximates (or is) ``A^-1``: ``solve(b)`` under the name Krylov solvers call.
+    """Base class of ``A^-1`` or an approximation; calling it calls :meth:`solve`.
 
     Attributes:
-        shape: rows and columns of the matrix; both the same.
-        graph_safe: whether an application waits for nothing after the first and can be recorded in a
-            CUDA graph.
+        shape: rows and columns of the matrix, both the same.
+        graph_safe: True if calls after the first never wait and can be captured in a CUDA graph.
     """
 
     shape: tuple[int, int]
@@ -40,10 +39,10 @@ class ApproximateSolver(ABC):
 
     @abstractmethod
     def solve(self, b: Tensor) -> Tensor:
-        """The solution, or its approximation, of ``A x = b``; ``b`` is (M,) or (M, N)."""
+        """Return the solution, or its approximation, of ``A x = b``; ``b`` is (M,) or (M, N)."""
 
     def __call__(self, residual: Tensor) -> Tensor:
-        """:meth:`solve`, as a preconditioner."""
+        """Call :meth:`solve`, as a preconditioner."""
         return self.solve(residual)
 
 

@@ -1,6 +1,6 @@
-"""What the products need of a matrix besides its values: its CSR form, its transpose, its row sums.
+"""Structure of a matrix for the products: its CSR form, its transpose, its row sums.
 
-Everything here that does not depend on the values is computed once per structure and kept on the matrix.
+Anything that does not depend on the values is computed once per structure and cached on the matrix.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from sparse_core.linalg.operands import gradient_needed
 
 
 def as_csr(matrix: SparseMatrix) -> CSR:
-    """The matrix as CSR; differentiable where a gradient is needed, else converted once and kept.
+    """Convert to CSR, differentiably if a gradient is needed, else once and cached.
 
-    Work plans of the CSR structure are kept on ``matrix``, so that training does not rebuild them.
+    Work plans of the CSR structure are cached on ``matrix``, so that training does not rebuild them.
     """
     if isinstance(matrix, CSR):
         return matrix
     if not gradient_needed(matrix):
-        return matrix.cached_values("linalg csr", lambda: _converted(matrix.detach()))
-    return _converted(matrix)
+        return matrix.cached_values("linalg csr", lambda: _convert(matrix.detach()))
+    return _convert(matrix)
 
 
-def _converted(matrix: SparseMatrix) -> CSR:
+def _convert(matrix: SparseMatrix) -> CSR:
     csr = matrix.to(CSR)
     pattern: CSR = matrix.cached("linalg csr pattern", lambda: _pattern(csr))
     return pattern.with_values(csr.values)
 
 
 def _pattern(csr: CSR) -> CSR:
-    # Values in the memory of one scalar.
+    # All values share the memory of one scalar.
     values = csr.values.detach().new_zeros(()).expand(csr.values.shape)
     return CSR(csr.row_ptr, csr.col, values, csr.shape, validate=False)
 
@@ -49,41 +49,37 @@ def transposed(matrix: SparseMatrix) -> CSR | BSR: ...
 
 
 def transposed(matrix: SparseMatrix) -> CSR | BSR:
-    """The transpose, not conjugated: BSR for BSR, else CSR; differentiable in the values.
+    """Return the transpose, not conjugated: BSR for BSR, else CSR; differentiable in the values.
 
-    The permutation of the entries is found once per structure, so products with the transpose gather
-    in a fixed order and need no atomic addition.
+    The permutation of the entries is cached per structure, so products with the transpose sum in a fixed
+    order and need no atomic addition.
     """
     if gradient_needed(matrix):
-        return _transposed(matrix)
-    return matrix.cached_values("linalg transposed", lambda: _transposed(matrix.detach()))
+        return _transpose(matrix)
+    return matrix.cached_values("linalg transposed", lambda: _transpose(matrix.detach()))
 
 
-def _transposed(matrix: SparseMatrix) -> CSR | BSR:
+def _transpose(matrix: SparseMatrix) -> CSR | BSR:
     return matrix.T if isinstance(matrix, BSR) else as_csr(matrix).T
 
 
 def at_values(matrix: Matrix, values: Tensor | None) -> Matrix:
-    """The matrix with the values that an ``autograd.Function`` was given; itself where they are its own.
-
-    They are others in functional transforms, where the matrix holds a wrapped tensor.
-    """
+    """Return the matrix with the values of an ``autograd.Function``, which transforms may have wrapped."""
     return matrix if values is None or values is matrix.values else matrix.with_values(values)
 
 
 def row_of_entry(matrix: CSR | BSR) -> Tensor:
-    """(nnz,) row of every stored entry (BSR: block row of every block), in the type of ``col``."""
+    """Return the row of every stored entry (BSR: block row of every block), (nnz,) in the type of ``col``."""
 
     return matrix.cached("row_indices", lambda: expand_pointers(matrix.row_ptr, len(matrix.col)))
 
 
 def cut_rows(row_ptr: Tensor, rows: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Pieces of at most ``size`` entries of some rows.
+    """Cut some rows into pieces of at most ``size`` entries.
 
     Args:
         row_ptr: (M + 1,) integer.
         rows: (L,) numbers of the rows.
-        size: entries of a piece.
 
     Returns:
         (L + 1,) first piece of each row; (P,) first entry of each piece and one past its last; all int64.
@@ -98,14 +94,14 @@ def cut_rows(row_ptr: Tensor, rows: Tensor, size: int) -> tuple[Tensor, Tensor, 
 
 
 def segment_sum(data: Tensor, offsets: Tensor) -> Tensor:
-    """Sums of consecutive slices, each taken on its own: NaN in one does not reach the others.
+    """Sum consecutive slices separately: NaN in one does not reach the others.
 
     Args:
         data: (E, ...) floating or complex.
-        offsets: (S + 1,) rising, from 0 to E.
+        offsets: (S + 1,) ascending, from 0 to E.
 
     Returns:
-        (S, ...), zero for an empty slice; the order of the additions is fixed on every device.
+        (S, ...), zero for an empty slice; the order of the sums is fixed on every device.
     """
     segments = len(offsets) - 1
     if data.numel() == 0 or segments == 0:

@@ -17,7 +17,7 @@ from perception.model.neck import Neck
 from perception.stages.backbone.cpu import BackboneRows
 from perception.stages.neck.cpu_bounded import CpuBoundedNeck, NeckCells, OutputCells, finer_cells
 from perception.stages.neck.empty import EmptyMaps, list_reach
-from sparse_core.conv.convolution.cpu.keyed import CellKeys, KeyedLevel, merged
+from sparse_core.conv.convolution.cpu.keyed import CellKeys, KeyedLevel, merge_keys
 from sparse_core.conv.convolution.cpu.tiles import TILE_SHAPES, TilePlan, keyed_tile_plan
 from sparse_core.conv.coordinates.common import coordinates_from_keys, key_strides, linear_keys
 
@@ -133,8 +133,8 @@ class CpuUnboundedNeck(CpuBoundedNeck):
         assert isinstance(cells, _KeyedCells)
         line = key_strides(cells.shape)[1]
         keys = cells.index.keys
-        keys = merged(keys - 1, keys, keys + 1)
-        return _KeyedCells.of(merged(keys - line, keys, keys + line), cells.shape, 1)
+        keys = merge_keys(keys - 1, keys, keys + 1)
+        return _KeyedCells.of(merge_keys(keys - line, keys, keys + line), cells.shape, 1)
 
     def _finer(self, cells: NeckCells) -> NeckCells:
         assert isinstance(cells, _KeyedCells)
@@ -145,6 +145,6 @@ class CpuUnboundedNeck(CpuBoundedNeck):
         line = key_strides(fine.shape)[1]
         coarse = coordinates_from_keys(torch.from_numpy(fine.coarse.index.keys), fine.coarse.shape)
         corner = linear_keys(coarse.long() * torch.tensor([1, 2, 2]), fine.shape).numpy()
-        # The 2 x 2 finer cells of each, and their neighbours.
-        keys = merged(*(corner + dx for dx in range(-1, 3)))
-        return _KeyedCells.of(merged(*(keys + dy * line for dy in range(-1, 3))), fine.shape, 4)
+        # The two by two of each, and the cells around them.
+        keys = merge_keys(*(corner + dx for dx in range(-1, 3)))
+        return _KeyedCells.of(merge_keys(*(keys + dy * line for dy in range(-1, 3))), fine.shape, 4)

@@ -1,4 +1,4 @@
-"""Attention in which each query has its own list of keys."""
+"""Attention with a list of keys per query."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 
 
 def _has_kernels(kind: str, dtype: torch.dtype) -> str | None:
-    return None if dtype in KERNEL_TYPES else f"has no kernels for {dtype}: take 'reference'"
+    return None if dtype in KERNEL_TYPES else f"does not support {dtype}: use 'reference'"
 
 
 GATHERED_ATTENTION: Op[torch.dtype] = Op(
@@ -67,45 +67,42 @@ def gathered_attention(
     impl: Impl = "auto",
     return_lse: bool = False,
 ) -> Tensor | AttentionResult:
-    """``softmax(scale * q @ k[index].T) @ v[index]``, for small sets of keys chosen query by query.
+    """Return ``softmax(scale * q @ k[index].T) @ v[index]``, with a list of keys per query.
 
-    The softmax is over the slots of a list: a key that is listed twice counts twice. Slots of -1 are empty;
-    a query with none but these gives zeros, without a gradient. Sums are float32 (float64 for float64);
-    autocast changes nothing. The choice of the keys is not differentiated. Results repeat to the bit.
+    The softmax is over the slots of a list: a key that is listed twice counts twice. Slots of -1 are empty. A
+    query with only empty slots returns zeros and has no gradient. Sums are float32 (float64 for float64);
+    autocast has no effect. Results are bitwise reproducible.
 
-    The kernels copy no keys, never wait for the device, run in CUDA graphs and stay whole under
-    ``torch.compile``. Heads that share a key head and a list are done together. For the gradients of k and v
-    the slots are sorted by key, which takes up to 40 bytes of memory a number of the index; a key that very
-    many queries attend to is shared out among programs. Gradients can be taken once.
+    The kernels copy no keys, never wait for the device, run in CUDA graphs and are one node under
+    ``torch.compile``. The gradients of k and v sort the slots by key, which takes up to 40 bytes per index
+    entry. Second derivatives are not supported.
 
     Args:
-        q: (batch, heads, queries, dim) floating; dim from 1 to 256. Multiples of 8 from 16 on need no copies
-            with zeros behind.
-        k: (batch, key_heads, key_length, dim), keys as they lie in memory; each key head serves
-            heads / key_heads neighbouring heads.
-        v: as k.
-        index: (batch, heads or 1, queries, keys_per_query) int32 or int64, from 0 to key_length - 1 or -1.
-            The range is checked on a CPU, outside compiled functions. Elsewhere a number out of range is
-            refused by torch in the reference (on a GPU by its device assertion), while the kernels do not
-            follow it and give NaN for its query.
+        q: (batch, heads, queries, dim) floating; dim from 1 to 256. A dim that is not a multiple of 8, or is
+            below 16, costs a zero-padded copy of the operands.
+        k: (batch, key_heads, key_length, dim); each key head serves heads / key_heads neighbouring heads.
+        v: like k.
+        index: (batch, heads or 1, queries, keys_per_query) int32 or int64, from 0 to key_length - 1, or -1.
+            The range is checked on a CPU, outside compiled functions. Otherwise the reference raises torch's
+            index error (on a GPU a device assertion), and the kernels return NaN for the query.
         scale: of the scores; 1 / sqrt(dim) by default.
-        impl: ``"triton"``, the kernels, for float16, bfloat16 and float32, which ``"auto"`` takes on CUDA, or
+        impl: ``"triton"`` for float16, bfloat16 and float32, which ``"auto"`` takes on CUDA, or
             ``"reference"``, plain torch on any device.
-        return_lse: also return the logarithm of the sum of exponentials.
+        return_lse: also return the log-sum-exp of the scores.
 
     Returns:
         (batch, heads, queries, dim) like q; with ``return_lse`` an :class:`AttentionResult`.
 
     Raises:
-        TypeError: dtypes do not fit.
-        ValueError: shapes or devices do not fit, or an index is out of range.
-        ImplementationError: a named ``impl`` cannot run here.
+        TypeError: dtypes do not match.
+        ValueError: shapes or devices do not match, or an index is out of range.
+        ImplementationError: the named ``impl`` cannot run these operands.
     """
     dim = q.shape[-1]
     q, k, v = padded_dims(q, k, v)
     shape = check_operands(q, k, v)
     _check_index(index, shape, q.device)
-    implementation = GATHERED_ATTENTION.load(_chosen(impl, q.device, q.dtype))
+    implementation = GATHERED_ATTENTION.load(_choose(impl, q.device, q.dtype))
     out, lse = implementation.gathered_attention(q, k, v, index, scale=default_scale(scale, dim))
     if shape.dim != dim:
         out = out[..., :dim]
@@ -113,8 +110,8 @@ def gathered_attention(
 
 
 @torch.compiler.assume_constant_result
-def _chosen(impl: Impl, device: torch.device, dtype: torch.dtype) -> str:
-    """The name of the implementation that runs; loads it, so that ``torch.compile`` traces no import."""
+def _choose(impl: Impl, device: torch.device, dtype: torch.dtype) -> str:
+    """Return the name of the implementation; load it now, because torch.compile cannot trace imports."""
     name = GATHERED_ATTENTION.choose(impl, device, dtype)
     GATHERED_ATTENTION.load(name)
     return name
@@ -133,7 +130,7 @@ def _check_index(index: Tensor, shape: AttentionShape, device: torch.device) -> 
             f"index must have {shape.heads} heads like q, or 1 for all of them, got {index.shape[1]}"
         )
     if index.device != device:
-        raise ValueError(f"index is on {index.device} but q is on {device}")
+        raise ValueError(f"index is on {index.device} but q is on {device}: move it to q.device")
     if device.type == "cpu" and not torch.compiler.is_compiling():
         wrong = ((index < -1) | (index >= shape.key_length)).nonzero()
         if len(wrong):

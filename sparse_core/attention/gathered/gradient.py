@@ -1,4 +1,4 @@
-"""The kernels of gathered attention for autograd, and as an operator that ``torch.compile`` keeps whole."""
+"""Autograd for the kernels of gathered attention, in eager code and as an operator for ``torch.compile``."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _backward_op(
     needs_k: bool,
     needs_v: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As an operator, which always gives three tensors: empty ones stand for what was not asked for."""
+    """Return three tensors as an operator must, empty ones for gradients that are not needed."""
     found = kernels.backward(grad, grad_lse, q, k, v, index, out, lse, scale, (needs_q, needs_k, needs_v))
     q_grad, k_grad, v_grad = (q.new_empty(0) if one is None else one for one in found)
     return q_grad, k_grad, v_grad

@@ -1,11 +1,11 @@
-"""Kernels of gathered attention that work query by query, in Triton.
+"""Triton kernels of gathered attention with a program per query.
 
 Rows of q, k, v and of gradients are contiguous and a multiple of 8 numbers apart; ``*_step`` are strides
 divided by 8, so that the compiler knows the alignment. Scores are in units of log2: ``factor`` is the scale
 times log2(e). DIM is the length of a row, WIDTH the next power of two. out, lse, delta and the gradients of
 q, k and v are contiguous, the last three floating like q.
 
-A number below -1 or from ``key_length`` on is never followed; its query gets NaN.
+A number below -1, or ``key_length`` and above, is never read; its query gets NaN.
 """
 
 from __future__ import annotations

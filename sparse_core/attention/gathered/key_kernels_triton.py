@@ -1,11 +1,11 @@
-"""Kernels of gathered attention that work key by key: the gradients of k and v, in Triton.
+"""Triton kernels of gathered attention with a program per key: the gradients of k and v.
 
-The slots of all lists, sorted by the key they name, are cut into parts of PART slots. Of the slots that name
-a key, a program sums those in the part where they begin; those in every further part are summed by a program
-of their own before, and added in order. So no program reads more than a part, even if all queries attend to
-one key, and there are no atomics: the bits do not change from run to run.
+The slots of all lists, sorted by key, are cut into parts of PART slots. The slots of a key may cross parts.
+The program of the key sums its slots in the first part; other programs sum those in further parts before,
+and it adds these sums in order. So no program reads more than a part, even if all queries attend to one key.
+There are no atomics, so results are bitwise reproducible.
 
-See :mod:`sparse_core.attention.gathered.kernels_triton` for what the arguments are called.
+See :mod:`sparse_core.attention.gathered.kernels_triton` for the names of the arguments.
 """
 
 from __future__ import annotations

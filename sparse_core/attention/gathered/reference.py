@@ -1,4 +1,4 @@
-"""Gathered attention in plain torch: copy each query's keys, then an ordinary softmax."""
+"""Gathered attention in plain torch: copy the keys of each query, then compute an ordinary softmax."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from torch import Tensor
 from sparse_core.attention.masked_arithmetic import masked_softmax, run_chunk, take
 from sparse_core.attention.operands import AttentionResult, arithmetic_dtype
 
-#: Numbers of gathered keys that a chunk of queries may hold.
+#: Most gathered numbers per chunk of queries.
 CHUNK_NUMBERS = 1 << 22
 
-#: Up to so many gathered numbers are kept for the backward pass; beyond, each chunk is gathered again.
+#: Most gathered numbers that are kept for the backward pass; with more, it gathers each chunk again.
 KEPT_NUMBERS = 1 << 24
 
 
@@ -20,11 +20,11 @@ def gathered_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, *, scale:
     per_query = q.shape[0] * q.shape[1] * max(1, index.shape[3]) * q.shape[3]
     recompute = per_query * q.shape[2] > KEPT_NUMBERS
     dtype = arithmetic_dtype(q.dtype)
-    # Backward makes a gradient as large as the table for every chunk, so fewer chunks than that is better.
+    # The backward pass makes a gradient as large as the table per chunk, so use few chunks.
     numbers = max(CHUNK_NUMBERS, k.numel() if _needs_gradient(k) or _needs_gradient(v) else 0)
     length = max(1, numbers // max(1, per_query))
     with torch.autocast(q.device.type, enabled=False):
-        # The gradients of all queries that read a key are added up in this type.
+        # Sum the gradients of all queries that read a key in this type.
         k, v = (table.to(dtype) if _needs_gradient(table) else table for table in (k, v))
         results = [
             run_chunk(_attend, q_chunk.to(dtype), k, v, index_chunk, scale, recompute=recompute)
@@ -37,14 +37,14 @@ def gathered_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, *, scale:
 def _attend(q: Tensor, k: Tensor, v: Tensor, index: Tensor, scale: float) -> AttentionResult:
     batch, heads, queries, dim = q.shape
     key_heads, key_length = k.shape[1], k.shape[2]
-    # Heads that share keys and lists share a copy of the keys, which they multiply together.
+    # Heads that share keys and lists also share one copy of the gathered keys.
     lists = key_heads if index.shape[1] == 1 else heads
     stacked = heads // lists
     index = index.long().expand(batch, lists, queries, -1)
     missing = index == -1
     key_head = torch.arange(lists, device=q.device) // (lists // key_heads)
     first = (torch.arange(batch, device=q.device)[:, None] * key_heads + key_head) * key_length
-    # One table for all heads. A number out of range becomes one beyond the table, which torch refuses.
+    # One table for all heads. An index out of range points past its end, so that torch raises.
     inside = (index >= 0) & (index < key_length)
     row = torch.where(inside, index + first[..., None, None], batch * key_heads * key_length)
     row = row.masked_fill(missing, 0)
@@ -57,7 +57,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, index: Tensor, scale: float) -> Att
 
 
 def _rows(table: Tensor, row: Tensor) -> Tensor:
-    """Rows (..., dim) of (batch, key_heads, key_length, dim); zeros when there are none at all."""
+    """Gather rows (..., dim) of (batch, key_heads, key_length, dim); zeros from an empty table."""
     flat = table.reshape(1, -1, table.shape[3])
     if flat.shape[1] == 0:
         flat = torch.nn.functional.pad(flat, (0, 0, 0, 1))

@@ -1,10 +1,10 @@
 """Gathered attention in Triton: forward and backward, without copies of the keys and without atomics.
 
 A program reads the rows that a query lists and keeps a running softmax. Heads that share a key head and a
-list are the rows of a matrix product, so that these rows are read once for all of them. Backward computes the
-weights again; for the gradients of k and v it sorts the slots by key, see
+list are rows of one matrix product, so the listed rows are read once for all of them. The backward pass
+recomputes the weights; for the gradients of k and v it sorts the slots by key, see
 :mod:`sparse_core.attention.gathered.key_kernels_triton`. Nothing waits for the device. Runs on CUDA, and on
-a CPU through ``TRITON_INTERPRET=1``.
+a CPU with ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
@@ -31,23 +31,21 @@ from sparse_core.attention.gathered.key_kernels_triton import (
 from sparse_core.attention.operands import DIM_STEP, AttentionResult
 
 _LOG2E = 1.4426950408889634
-#: Bytes of a table that a warp has in flight. Backward uses what it read twice, which takes registers.
+#: Bytes of a table that a warp has in flight; fewer in backward, which keeps them in registers for two uses.
 _WARP_BYTES, _BACKWARD_WARP_BYTES = 4096, 2048
-#: The rows of a matrix product that a program has at least, filled up with zeros.
+#: Fewest rows of a program's matrix product; missing rows are zeros.
 _FEWEST_ROWS = 16
-#: What those rows take at most, in numbers of float32 that a program adds up. Products without tensor cores
-#: keep their operands in registers too.
+#: Most float32 sums per program. Products without tensor cores also keep their operands in registers.
 _MOST_SUMS = {torch.float16: 8192, torch.bfloat16: 8192, torch.float32: 1024}
-#: Heads from which a list that they share is read once for all. Products of float32 are done without tensor
-#: cores, where filling up with zeros costs time.
+#: Fewest heads for which a shared list is read once. Float32 uses no tensor cores, so zero rows cost time.
 _SHARED_FROM = {torch.float16: 2, torch.bfloat16: 2, torch.float32: _FEWEST_ROWS}
-#: Rows of q that a program sums at most for a row of k; see :mod:`.key_kernels`.
+#: Most rows of q that a program sums for a row of k; see :mod:`.key_kernels_triton`.
 _PART_ROWS = 512
 _LABEL_BLOCK = 1024
 
 
 class Gradients(NamedTuple):
-    """Of q, k and v, like these and contiguous; None where it was not asked for."""
+    """Contiguous gradients of q, k and v; None where not needed."""
 
     q: Tensor | None
     k: Tensor | None
@@ -55,24 +53,20 @@ class Gradients(NamedTuple):
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, index: Tensor, scale: float) -> AttentionResult:
-    """See the public function.
+    """Return out and lse, both contiguous.
 
     Args:
         q: (batch, heads, queries, dim) float16, bfloat16 or float32.
         k, v: (batch, key_heads, key_length, dim).
         index: (batch, heads or 1, queries, keys_per_query) int32 or int64, any strides. A number out of range
-            is not followed: its query gives NaN, also as lse.
-        scale: of the scores.
-
-    Returns:
-        Both contiguous.
+            makes out and lse of its query NaN.
     """
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     if out.numel() == 0:
         return AttentionResult(out, lse)
     q, k, v = (_readable(tensor) for tensor in (q, k, v))
-    call = _Call.of(q, k, index, _WARP_BYTES)
+    call = _QueryLaunch.of(q, k, index, _WARP_BYTES)
     steps = (*_steps(q), *_steps(k), *_steps(v), *call.index_strides)
     sizes = (q.shape[1], q.shape[2], k.shape[2], index.shape[3], call.group, scale * _LOG2E)
     kernel = forward_shared_kernel if call.shared else forward_kernel
@@ -93,15 +87,15 @@ def backward(
     scale: float,
     needs: tuple[bool, bool, bool],
 ) -> Gradients:
-    """Gradients of the operands, summed in float32.
+    """Return the gradients of the operands, summed in float32.
 
     Args:
         grad: of ``out``; None for zeros.
         grad_lse: of ``lse``; None for zeros.
         q, k, v, index, scale: as for :func:`forward`.
-        out, lse: what it gave.
-        needs: which gradients are asked for. Those of k and v take up to 40 bytes of memory for each number
-            of the index while they are computed.
+        out, lse: result of :func:`forward`.
+        needs: True for each gradient to compute. Those of k and v take up to 40 bytes of temporary memory per
+            index entry.
     """
     if q.numel() == 0 or index.shape[3] == 0 or k.numel() == 0 or not any(needs):
         made = (x.new_zeros(x.shape) if needed else None for x, needed in zip((q, k, v), needs, strict=True))
@@ -116,8 +110,8 @@ def backward(
     return Gradients(grad_q, grad_k, grad_v)
 
 
-class _Call(NamedTuple):
-    """How a kernel that works query by query is launched."""
+class _QueryLaunch(NamedTuple):
+    """Launch parameters of a kernel with a program per query."""
 
     shared: bool
     group: int
@@ -126,7 +120,7 @@ class _Call(NamedTuple):
     tile: dict[str, int]
 
     @classmethod
-    def of(cls, q: Tensor, k: Tensor, index: Tensor, warp_bytes: int) -> _Call:
+    def of(cls, q: Tensor, k: Tensor, index: Tensor, warp_bytes: int) -> _QueryLaunch:
         batch, heads, queries, dim = q.shape
         key_heads = k.shape[1]
         group = heads // key_heads
@@ -169,7 +163,7 @@ def _delta(out: Tensor, grad: Tensor, grad_lse: Tensor | None) -> Tensor:
 def _query_gradient(
     q: Tensor, k: Tensor, v: Tensor, index: Tensor, grad: Tensor, lse: Tensor, delta: Tensor, scale: float
 ) -> Tensor:
-    call = _Call.of(q, k, index, _BACKWARD_WARP_BYTES)
+    call = _QueryLaunch.of(q, k, index, _BACKWARD_WARP_BYTES)
     made = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     sizes = (q.shape[1], q.shape[2], k.shape[2], index.shape[3], call.group, scale * _LOG2E, scale)
     steps = (*_steps(q), *_steps(k), *_steps(v), *call.index_strides, *_steps(grad))
@@ -179,13 +173,13 @@ def _query_gradient(
 
 
 class _Slots(NamedTuple):
-    """The slots of all lists by the key they name; equal keys in the order of the slots.
+    """Slots of all lists sorted by key (stable).
 
     Attributes:
-        order: (slots of all lists,) int64, where a slot is in the contiguous index.
-        labels: (slots of all lists,) the key it names, numbered over all tables; ``none`` without a key.
-        first: (none + 1,) where the slots of a key begin.
-        none: keys of all tables.
+        order: (slots of all lists,) int64, position of a slot in the contiguous index.
+        labels: (slots of all lists,) its key, numbered over all tables; ``none`` without a key.
+        first: (none + 1,) first slot of each key.
+        none: number of keys of all tables.
     """
 
     order: Tensor
@@ -195,10 +189,10 @@ class _Slots(NamedTuple):
 
 
 def _slots_by_key(index: Tensor, tables: int, key_length: int) -> _Slots:
-    """``tables``: of different keys; neighbouring lists share one."""
+    """Sort the slots of an index by key; ``tables`` is the number of different tables of keys."""
     index = index.contiguous()
     none = tables * key_length
-    # A sort takes time by the width of what it sorts by.
+    # A sort of narrow keys is faster.
     widths = (torch.int16, torch.int32, torch.int64)
     dtype = next(dtype for dtype in widths if none <= torch.iinfo(dtype).max)
     labels = torch.empty(index.numel(), dtype=dtype, device=index.device)
@@ -236,7 +230,7 @@ def _key_gradients(
         return None, None
     batch, heads, queries, dim = q.shape
     key_heads, key_length = k.shape[1], k.shape[2]
-    # With one list for all heads, its slots are sorted once, and each stands for the heads of a group.
+    # With one list for all heads, sort its slots once; each serves the heads of a group.
     shared = index.shape[1] == 1
     members = heads // key_heads if shared else 0
     slots = _slots_by_key(index, batch if shared else batch * key_heads, key_length)
@@ -288,7 +282,7 @@ def _rows_of_a_warp(table: Tensor, in_flight: int) -> int:
 
 
 def _readable(tensor: Tensor) -> Tensor:
-    """The same numbers with contiguous rows that begin at multiples of 8; usually the tensor itself."""
+    """Return the tensor with contiguous rows that begin at multiples of 8, copied only if needed."""
     apart = (
         n == 1 or stride % DIM_STEP == 0 for n, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
@@ -296,11 +290,11 @@ def _readable(tensor: Tensor) -> Tensor:
 
 
 def _steps(tensor: Tensor) -> tuple[int, ...]:
-    """The strides of batch entries, heads and rows, in eights."""
+    """Return the strides of batch entries, heads and rows, in units of 8."""
     strides = zip(tensor.shape[:3], tensor.stride()[:3], strict=True)
     return tuple(0 if n == 1 else stride // DIM_STEP for n, stride in strides)
 
 
 def _device(tensor: Tensor) -> contextlib.AbstractContextManager[object]:
-    # Kernels go to the current device.
+    # Triton launches on the current device.
     return torch.cuda.device(tensor.device) if tensor.is_cuda else contextlib.nullcontext()

@@ -1,6 +1,6 @@
-"""Block-sparse attention on a GPU: Triton kernels, and forward a CUDA kernel for the operands it takes.
+"""Block-sparse attention on a GPU: Triton kernels, and a CUDA forward kernel for the operands it supports.
 
-:func:`attend` is the differentiable operation; :func:`forward` and :func:`backward` launch the kernels.
+:func:`attend` is differentiable; :func:`forward` and :func:`backward` launch the kernels.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AttentionTile(NamedTuple):
 def attend(
     q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, shape: AttentionShape, options: AttentionOptions
 ) -> AttentionResult:
-    """Compute the public function of operands and options that were checked."""
+    """Compute attention for checked operands and options."""
     if options.dropout_p and options.seed is None:
         options = options._replace(seed=drawn_seed())
     needs_gradient = needs_autograd(q, k, v)
@@ -87,17 +87,15 @@ class _BlockAttention(torch.autograd.Function):
 def forward(
     q: Tensor, k: Tensor, v: Tensor, lists: Lists, shape: AttentionShape, options: AttentionOptions
 ) -> tuple[Tensor, Tensor]:
-    """Out like q, and lse (batch, heads, query_length) float32.
+    """Return out like q, and lse (batch, heads, query_length) float32.
 
     Args:
         q: (batch, heads, query_length, dim) float16, bfloat16 or float32, the last dimension contiguous.
         k, v: (batch, key_heads, key_length, dim) likewise.
-        lists: of the pattern.
-        shape: of the operands.
-        options: of the call. ``impl="auto"`` takes the CUDA kernel for the operands that it takes.
+        options: ``impl="auto"`` takes the CUDA kernel for the operands that it supports.
 
     Raises:
-        ImplementationError: ``impl="cuda"``, and the CUDA kernel does not take the operands.
+        ImplementationError: ``impl="cuda"``, and the CUDA kernel does not support the operands.
     """
     out = torch.empty_like(q)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
@@ -141,14 +139,11 @@ def join(
     shape: AttentionShape,
     options: AttentionOptions,
 ) -> None:
-    """Write the rows that were cut from the results of their pieces.
+    """Combine the parts of cut rows into out and lse.
 
     Args:
         scratch: (slots, block_size, dim) float32.
         part_lse: (slots, block_size) float32, natural logarithms.
-        work: with these slots.
-        out, lse: of the whole.
-        lists, shape, options: as in :func:`forward`.
     """
     size = lists.block_size
     rows = min(_largest_power(size), 32)
@@ -174,13 +169,12 @@ def backward(
     shape: AttentionShape,
     options: AttentionOptions,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Gradients of q, k and v.
+    """Return the gradients of q, k and v.
 
     Args:
-        gradient: of out, of its shape and type.
+        gradient: of out, with its shape and type.
         lse_gradient: of lse, or ``None``.
-        q, k, v, out, lse, lists, shape, options: as in :func:`forward`.
-        transposed: lists of the transposed pattern; ``None`` leaves out the gradients of k and v.
+        transposed: lists of the transposed pattern; ``None`` skips the gradients of k and v.
     """
     of_q = torch.empty_like(q)
     of_k = of_v = None
@@ -204,7 +198,7 @@ def backward(
 def _query_gradient(
     operands: tuple[Any, ...], lists: Lists, shape: AttentionShape, options: AttentionOptions
 ) -> None:
-    """Write the gradient of the queries and delta, the last two of the operands."""
+    """Write the gradient of the queries and delta, the last two operands."""
     q, k, v, out, gradient, lse, lse_gradient, delta, of_q = operands
     size, dim = lists.block_size, shape.dim
     tile = query_tile(q.dtype, size, dim)
@@ -275,7 +269,7 @@ def _add_pieces(
 
 
 def forward_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
-    """Tile of the forward kernel for a block size and head size; 16-bit ones as measured on an H200."""
+    """Return the tile of the forward kernel; those for 16 bits were measured on an H200."""
     most = _largest_power(size)
     if dtype == torch.float32:
         return AttentionTile(min(most, 64), min(most, 32), 4, 2)
@@ -287,7 +281,7 @@ def forward_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
 
 
 def query_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
-    """Tile of the kernel for the gradient of the queries."""
+    """Return the tile of the kernel for the gradient of the queries."""
     most = _largest_power(size)
     if dtype == torch.float32:
         return AttentionTile(min(most, 32), min(most, 32), 4, 2)
@@ -299,7 +293,7 @@ def query_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
 
 
 def key_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
-    """Tile of the kernel for the gradients of keys and values."""
+    """Return the tile of the kernel for the gradients of keys and values."""
     most = _largest_power(size)
     if dtype == torch.float32:
         return AttentionTile(min(most, 32), min(most, 32), 4, 2)
@@ -309,17 +303,17 @@ def key_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
 
 
 def readable(tensor: Tensor) -> Tensor:
-    """The tensor with a contiguous last dimension; a copy only where it has none."""
+    """Return the tensor with a contiguous last dimension, copied only if needed."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def _largest_power(size: int) -> int:
-    """The largest power of two that divides ``size``."""
+    """Return the largest power of two that divides ``size``."""
     return size & -size
 
 
 def _wide(dim: int) -> int:
-    """The power of two that holds ``dim``."""
+    """Return the smallest power of two that is at least ``dim``."""
     return 1 << (dim - 1).bit_length()
 
 
@@ -328,9 +322,9 @@ def _programs(work: WorkList | None, lists: Lists, heads: int) -> int:
 
 
 def _scratch(work: WorkList | None, size: int, dim: int, results: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Room for the pieces of rows that were cut: (slots, results * size, dim) and (slots, size) float32.
+    """Return buffers for the parts of cut rows: (slots, results * size, dim) and (slots, size) float32.
 
-    Where none is cut, some tensor that nothing is written to.
+    Without cut rows, return ``like`` twice; kernels do not write to it.
     """
     if work is None or not work.slots:
         return like, like
@@ -365,7 +359,6 @@ def _constants(
     precision = "ieee"
     if dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32:
         precision = "tf32"
-    # The last block column may reach beyond the keys, in full blocks too.
     return {
         "BLOCK": lists.block_size,
         "DIM": shape.dim,

@@ -1,8 +1,8 @@
 """Triton kernels of block-sparse attention: the gradients of queries, and of keys and values.
 
-They are computed in two passes, by rows and by columns, so that nothing is added up by atomics and results
-repeat to the bit; probabilities are computed again from the logarithm of their sum. As forward, a tile with
-masks whose gradient has NaN is computed once more without what masked pairs hold.
+Two passes, by rows and by columns, need no atomics, so results are bitwise reproducible. Probabilities are
+recomputed from the log-sum-exp. As in the forward pass, a masked tile whose gradient is NaN is computed again
+without the values of masked pairs.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc, attr-defined"

@@ -1,4 +1,4 @@
-"""Forward block-sparse attention by a CUDA kernel for Hopper, whose tensor cores Triton leaves waiting."""
+"""CUDA forward kernel of block-sparse attention for Hopper, faster there than the Triton kernel."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _LOG2E = 1.4426950408889634
 #: As in the driver's ``CUtensorMapDataType``.
 _DATA_TYPES = {torch.float16: 6, torch.bfloat16: 9}
 _SWIZZLE_128, _PROMOTE_256 = 3, 3
-#: Tiles of keys and of values in flight, by block size and head size.
+#: Pipeline stages (tiles of keys and values in flight), by block size and dim.
 _STAGES = {(64, 64): 4, (64, 128): 3, (128, 64): 3, (128, 128): 2}
 
 
 class _Problem(ctypes.Structure):
-    """What the kernel reads besides the tensor maps."""
+    """Kernel arguments besides the tensor maps."""
 
     _pointers = "out lse row_ptr full_end columns mask_index bits parts part_out part_lse q k v"
     _sizes = "items query_length key_length heads group pattern_heads block_rows"
@@ -44,7 +44,7 @@ class _Problem(ctypes.Structure):
     ]
 
     def point_to(self, tensors: Sequence[Tensor], addresses: Sequence[int]) -> None:
-        """Take q, k, v and out to lie at these addresses with the strides of ``tensors``."""
+        """Set the addresses of q, k, v and out, and the strides of ``tensors``."""
         for name, tensor, address in zip(("q", "k", "v", "out"), tensors, addresses, strict=True):
             setattr(self, name, address)
             for step, stride in zip(("batch", "head", "row"), tensor.stride(), strict=False):
@@ -52,12 +52,9 @@ class _Problem(ctypes.Structure):
 
 
 def supports(q: Tensor, k: Tensor, v: Tensor, lists: Lists, scale: float) -> bool:
-    """Whether the kernel takes these operands on this device.
+    """True if the kernel supports these operands on this device.
 
-    Args:
-        q, k, v: as in :func:`forward`.
-        lists: of the pattern.
-        scale: of the scores; the kernel looks for the largest before it multiplies, so it must be positive.
+    The scale must be positive, because the kernel finds the largest score before it multiplies.
     """
     return (
         q.dtype in _DATA_TYPES
@@ -90,15 +87,12 @@ def forward(
     part_out: Tensor,
     part_lse: Tensor,
 ) -> None:
-    """Write out and lse, or the results of pieces of rows that are cut.
+    """Write out and lse; for cut rows, write the results of their parts.
 
     Args:
         q: (batch, heads, query_length, dim) float16 or bfloat16.
         k, v: (batch, key_heads, key_length, dim).
-        lists: of the pattern.
-        work: of the lists for this batch and these heads.
-        shape: of the operands.
-        scale: of the scores.
+        work: of the lists, for this batch and these heads.
         out: like q, its last dimension contiguous.
         lse: (batch, heads, query_length) float32.
         part_out: (slots, block_size, dim) float32.
@@ -115,13 +109,13 @@ def forward(
 
 
 def known(lists: Lists, shape: AttentionShape, dtype: torch.dtype) -> Launch | None:
-    """The kernel for these operands, where they came before."""
+    """Return the cached kernel for these operands, or None."""
     launch = lists.launches.get((shape, dtype))
     return launch if isinstance(launch, Launch) else None
 
 
 class Launch:
-    """The kernel with everything fixed but its tensors."""
+    """Kernel with all arguments set except its tensors."""
 
     def __init__(self, lists: Lists, work: WorkList | None, shape: AttentionShape, q: Tensor) -> None:
         size, dim = lists.block_size, shape.dim
@@ -131,7 +125,7 @@ class Launch:
         items = shape.batch * shape.heads * lists.block_rows if work is None else len(work.parts)
         streams = 128 // size
         processors = torch.cuda.get_device_properties(q.device).multi_processor_count
-        # The launch lives as long as the lists, which own these tensors.
+        # The lists own these tensors and live as long as the launch.
         self._problem = _Problem(
             row_ptr=lists.row_ptr.data_ptr(),
             full_end=lists.full_end.data_ptr(),
@@ -181,10 +175,7 @@ class Launch:
     def launcher(self, q: Tensor, k: Tensor, v: Tensor, scale: float, out: Tensor) -> Launcher | None:
         """Return a launcher for tensors of these strides at other addresses (q, k, v, out), without lse.
 
-        No row may be cut into pieces.
-
-        Returns:
-            None where launch plans are off.
+        No row may be cut into parts. Returns None if launch plans are off.
         """
         problem, tensors = self._problem, (q, k, v, out)
         with self._lock:
@@ -202,11 +193,7 @@ class Launch:
 
 
 class _TensorMap:
-    """What a bulk copy knows of (batch, heads, length, dim) tensors of one shape and type.
-
-    Args:
-        rows: of a tile; boxes are 64 columns of it.
-    """
+    """Descriptor of (batch, heads, length, dim) tensors for bulk copies of ``rows`` x 64 boxes."""
 
     def __init__(self, rows: int) -> None:
         self._buffer = ctypes.create_string_buffer(192)
@@ -217,12 +204,12 @@ class _TensorMap:
         self._ones = (ctypes.c_uint32 * 4)(1, 1, 1, 1)
         self._address = 0
         self._strides: tuple[int, ...] = ()
-        # Of its own types of arguments: these are converted quicker than objects of ctypes are made.
+        # Declared argument types convert faster than explicit ctypes objects.
         self._move = nvrtc.driver()["cuTensorMapReplaceAddress"]
         self._move.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
 
     def point_to(self, tensor: Tensor, address: int) -> None:
-        """Describe memory at an address that is laid out as ``tensor``, which :func:`_mappable` accepts."""
+        """Describe memory at an address with the layout of ``tensor``, which must be :func:`_mappable`."""
         strides = tensor.stride()
         if strides != self._strides:
             self._encode(tensor, address)
@@ -259,7 +246,7 @@ def _check_map(status: int, tensor: Tensor) -> None:
 
 
 def _mappable(tensor: Tensor) -> bool:
-    """Whether bulk tensor copies can read it: 16-byte aligned rows, nothing repeated."""
+    """True if bulk copies can read the tensor: rows aligned to 16 bytes, no broadcast dimension."""
     if tensor.data_ptr() % 16 or tensor.stride(3) != 1:
         return False
     outer = zip(tensor.stride()[:3], tensor.shape[:3], strict=True)

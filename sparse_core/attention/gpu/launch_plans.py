@@ -1,6 +1,6 @@
-"""Launch plans of attention: one launch of the CUDA kernel for Hopper on operands of this layout.
+"""Launch plans of attention: one launch of the CUDA kernel for Hopper.
 
-If the kernel took operands as one launch, the pattern keeps a plan for the next ones
+After a call that was one launch, the pattern keeps a plan for operands of the same layout
 (:mod:`sparse_core.kernels.launch_plan`).
 """
 
@@ -22,13 +22,12 @@ from sparse_core.kernels.torch_internals import may_need_autograd
 def attend_by_plan(
     q: object, k: object, v: object, pattern: object, scale: float | None, ordinary: Callable[[], Tensor]
 ) -> Tensor:
-    """Return attention without options, by a launch plan if its guard holds, else by ``ordinary``.
+    """Run attention without options by a launch plan if its guard holds, else by ``ordinary``.
 
     Args:
-        q, k, v, pattern, scale: as the caller got them, unchecked.
-        ordinary: attention with all checks; raises where an operand does not fit.
+        q, k, v, pattern, scale: as the caller passed them, unchecked.
     """
-    if type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor or not q.is_cuda:
+    if type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor:
         return ordinary()
     lists = pattern.plans.get("blocks") if isinstance(pattern, BlockPattern) else None
     if not isinstance(lists, Lists):
@@ -49,7 +48,7 @@ def attend_by_plan(
 
 
 def _make_plan(q: Tensor, k: Tensor, v: Tensor, lists: Lists, scale: float | None) -> LaunchPlan | None:
-    """Return a plan after attention was computed; None if that was not one launch of the kernel."""
+    """Make a plan after a call; None if that call was not one launch of the kernel."""
     number = default_scale(scale, q.shape[-1])
     if lists.pattern_heads not in (1, q.shape[1]) or not hopper.supports(q, k, v, lists, number):
         return None

@@ -15,7 +15,7 @@ from sparse_core.attention.patterns.grid import BlockGrid
 from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.kernels.operators import operator
 
-#: Patterns that only compiled code has used; each is kept, with what was prepared of it.
+#: Largest number of cached patterns that only compiled code uses.
 _MOST_KEPT = 8
 _kept: OrderedDict[int, BlockPattern] = OrderedDict()
 
@@ -23,7 +23,7 @@ _kept: OrderedDict[int, BlockPattern] = OrderedDict()
 def attend(
     q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, shape: AttentionShape, options: AttentionOptions
 ) -> AttentionResult:
-    """Compute the public function in one node, as :func:`.attention.attend` does in eager code."""
+    """Compute :func:`.attention.attend` as one node of a compiled graph."""
     out, lse, _ = block_attention(
         q,
         k,
@@ -60,7 +60,7 @@ def block_attention(
     seed: int,
     impl: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Out, lse and the seed () int64 that was used; a seed of -1 is drawn."""
+    """Return out, lse and the seed () int64 that was used; -1 draws a seed."""
     if dropout_p and seed < 0:
         seed = drawn_seed()
     pattern = _pattern(row_ptr, columns, partial, token_masks, q.shape[2], k.shape[2], block_size)
@@ -97,7 +97,7 @@ def block_attention_backward(
     dropout_p: float,
     seed: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v."""
+    """Return the gradients of q, k and v."""
     pattern = _pattern(row_ptr, columns, partial, token_masks, q.shape[2], k.shape[2], block_size)
     options = AttentionOptions(scale, dropout_p, max(int(seed), 0), query_lengths, key_lengths)
     with torch.cuda.device_of(q), torch.no_grad():
@@ -158,13 +158,13 @@ def _pattern(
     key_length: int,
     block_size: int,
 ) -> BlockPattern:
-    """The pattern of these tensors: the one that was prepared, or a copy that is kept for the next call."""
+    """Return the pattern that owns these tensors, or a cached copy."""
     owner = owner_of(row_ptr, columns, partial)
     if owner is not None:
         return owner
     grid = BlockGrid(len(row_ptr), query_length, key_length, block_size)
     pattern = BlockPattern.on(grid, row_ptr, columns, partial, token_masks)
-    # It holds the tensors, so that nothing else can be at this address.
+    # The pattern keeps the tensors alive, so no other tensor gets this address.
     _kept[columns.data_ptr()] = pattern
     while len(_kept) > _MOST_KEPT:
         _kept.popitem(last=False)

@@ -1,4 +1,4 @@
-"""What the kernels read of a pattern: made once, kept on it."""
+"""Lists that the GPU kernels read, made once per pattern."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ from sparse_core.attention.patterns.grid import FULL
 from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.errors import ImplementationError
 
-#: Programs that a multiprocessor works on at a time; how many parts a long row is cut into depends on it.
+#: Concurrent programs per multiprocessor; decides into how many parts a long row is cut.
 _PROGRAMS_PER_PROCESSOR = 2
-#: A row is not cut into parts shorter than this many tokens.
+#: Shortest part of a cut row, in tokens.
 _SHORTEST_PART = 1024
-#: Work lists, for batches of different sizes, that a pattern keeps.
+#: Work lists (by batch size) that a pattern caches.
 _MOST_LISTS = 16
-#: Launches, for operands of different shapes, that a pattern keeps.
+#: Launches (by operand shapes) that a pattern caches.
 _MOST_LAUNCHES = 64
-#: Under which plans hold the row lengths (heads * block rows,) on the CPU, where they are known.
+#: Key in ``plans`` of known row lengths, (heads * block rows,) on the CPU.
 ROW_LENGTHS = "row_lengths"
 _owners: weakref.WeakValueDictionary[int, BlockPattern] = weakref.WeakValueDictionary()
 
 
 class WorkList(NamedTuple):
-    """In which order block rows are worked on, long ones first and cut into parts.
+    """Order in which programs process block rows: long ones first and cut into parts.
 
     Attributes:
-        parts: (parts, 4) int32: the unit ``(batch_index * heads + head) * block rows + block row``, begin and
-            end of the blocks, counted from the first of the unit, and the slot where the piece's result goes,
-            -1 where the row is not cut.
-        joins: (rows that were cut, 3) int32: unit, first slot, slots.
-        slots: pieces of all rows that were cut.
+        parts: (parts, 4) int32: the unit ``(batch_index * heads + head) * block rows + block row``; first and
+            end block within the unit; slot of the result, -1 for rows that are not cut.
+        joins: (cut rows, 3) int32: unit, first slot, slots.
+        slots: parts of all cut rows.
     """
 
     parts: Tensor
@@ -46,21 +45,19 @@ class WorkList(NamedTuple):
 
 @dataclass
 class Lists:
-    """The rows of a pattern with the full blocks of each before those that need a look at their tokens.
-
-    The latter have a mask or reach beyond the keys.
+    """Rows of a pattern, in each the full blocks first, then the blocks with a mask or beyond the keys.
 
     Attributes:
         row_ptr: (heads * block rows + 1,) int32.
         full_end: (heads * block rows,) int32, where the full blocks of a row end.
         columns: (blocks,) int32.
         mask: (blocks,) int32, index of the token mask; -1 for full blocks.
-        masks: (masks, block_size, block_size) bool, the last of them true throughout.
+        masks: (masks, block_size, block_size) bool; the last one is all True.
         bits: (masks, block_size, words) int32, the same masks, key j in bit j % 32 of word j // 32.
         row_lengths: blocks of each row, (heads * block rows,) on the CPU.
-        equal: whether all rows have equally many blocks.
+        equal: True if all rows have equally many blocks.
         work: work lists by batch, heads and group.
-        launches: what kernels keep between calls, by :meth:`keep_launch`.
+        launches: kernel launches, see :meth:`keep_launch`.
     """
 
     row_ptr: Tensor
@@ -78,10 +75,9 @@ class Lists:
     launches: dict[object, object]
 
     def work_list(self, batch: int, heads: int, group: int = 1) -> WorkList | None:
-        """The order of the rows of ``batch * heads`` heads; ``None``: as they come, none of them cut.
+        """Return the order of the rows of ``batch * heads`` heads; ``None`` for storage order without cuts.
 
-        With a ``group``, that many heads which follow each other have one row, their blocks one after the
-        other.
+        With a ``group``, that many consecutive heads share one row with the blocks of all.
         """
         units = batch * heads // group * self.block_rows
         if self.equal:
@@ -90,16 +86,16 @@ class Lists:
             if not few or longest * self.block_size <= _SHORTEST_PART:
                 return None
         key = (batch, heads, group)
-        known = self.work.get(key)
-        if known is None:
+        work = self.work.get(key)
+        if work is None:
             refuse_capture(self.columns)
             if len(self.work) >= _MOST_LISTS:
                 self.work.clear()
-            known = self.work[key] = _work_list(self, batch, heads, group)
-        return known
+            work = self.work[key] = _work_list(self, batch, heads, group)
+        return work
 
     def keep_launch(self, key: object, launch: object) -> None:
-        """Keep what a kernel finds again in ``launches``; when these are many, only it."""
+        """Cache a launch; a full cache is emptied first."""
         if len(self.launches) >= _MOST_LAUNCHES:
             self.launches.clear()
         self.launches[key] = launch
@@ -126,11 +122,11 @@ def _work_list(lists: Lists, batch: int, heads: int, group: int) -> WorkList:
     parts = parts[torch.argsort(end - begin, descending=True, stable=True)]
     start = slot[torch.searchsorted(unit, cut.nonzero().flatten())]
     joins = torch.stack([cut.nonzero().flatten(), start, pieces[cut]], dim=1)
-    return WorkList(_uploaded(parts, device), _uploaded(joins, device), slots)
+    return WorkList(_upload(parts, device), _upload(joins, device), slots)
 
 
-def _uploaded(numbers: Tensor, device: torch.device) -> Tensor:
-    """int32 on a device, without waiting for it."""
+def _upload(numbers: Tensor, device: torch.device) -> Tensor:
+    """Copy to a device as int32, without waiting for it."""
     numbers = numbers.int()
     if device.type == "cuda":
         numbers = numbers.pin_memory()
@@ -138,44 +134,38 @@ def _uploaded(numbers: Tensor, device: torch.device) -> Tensor:
 
 
 def lists_of(pattern: BlockPattern) -> Lists:
-    """The lists of a pattern, made at the first call.
+    """Return the lists of a pattern; make them at the first call.
 
-    That waits for the device, unless the pattern's plans say under :data:`ROW_LENGTHS` how long its rows are.
-
-    Raises:
-        ImplementationError: it would wait while a CUDA graph is being captured.
+    Making them waits for the device, unless the plans of the pattern hold :data:`ROW_LENGTHS`.
     """
-    known = pattern.plans.get("blocks")
-    if not isinstance(known, Lists):
+    lists = pattern.plans.get("blocks")
+    if not isinstance(lists, Lists):
         if ROW_LENGTHS not in pattern.plans:
             refuse_capture(pattern.columns)
         with torch.inference_mode(False), torch.no_grad():
-            known = _make_lists(pattern)
-        pattern.plans["blocks"] = known
+            lists = _make_lists(pattern)
+        pattern.plans["blocks"] = lists
         if pattern.blocks:
             _owners[pattern.columns.data_ptr()] = pattern
-    return known
+    return lists
 
 
 def owner_of(row_ptr: Tensor, columns: Tensor, partial: Tensor) -> BlockPattern | None:
-    """The prepared pattern that holds these tensors; compiled code has the tensors only.
-
-    A tensor that is alive shares its address with no other, so the address finds the pattern.
-    """
+    """Return the pattern that owns these tensors, found by address; compiled code has only the tensors."""
     pattern = _owners.get(columns.data_ptr()) if columns.numel() else None
     if pattern is None:
         return None
-    held = (pattern.row_ptr, pattern.columns, pattern.partial)
+    own = (pattern.row_ptr, pattern.columns, pattern.partial)
     given = (row_ptr, columns, partial)
-    same = all(a.data_ptr() == b.data_ptr() and a.shape == b.shape for a, b in zip(held, given, strict=True))
+    same = all(a.data_ptr() == b.data_ptr() and a.shape == b.shape for a, b in zip(own, given, strict=True))
     return pattern if same else None
 
 
 def refuse_capture(tensor: Tensor) -> None:
-    """Raise while a CUDA graph is being captured."""
+    """Raise ``ImplementationError`` while a CUDA graph is being captured."""
     if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
         raise ImplementationError(
-            "the pattern is not prepared yet: call the attention once before capturing a CUDA graph"
+            "the pattern has no launch lists yet: call the attention once before capturing a CUDA graph"
         )
 
 
@@ -192,9 +182,9 @@ def _make_lists(pattern: BlockPattern) -> Lists:
         full = (mask == FULL) & ((columns + 1) * pattern.block_size <= pattern.key_length)
         order = torch.argsort((head * pattern.block_rows + row) * 2 + ~full, stable=True)
         columns, mask, full = columns[order].contiguous(), mask[order].contiguous(), full[order]
-        # What is here for its edge only has a mask that is true throughout, the last one.
+        # Blocks that only cross the end of the keys use the last mask, which is all True.
         mask = torch.where(~full & (mask == FULL), len(pattern.token_masks), mask)
-        # The full blocks before each block, of which the differences count those of a row.
+        # Full blocks before each block; the difference over a row is its number of full blocks.
         before = torch.nn.functional.pad(full.long().cumsum(0), (1, 0))
         full_end = row_ptr[:-1] + (before[row_ptr[1:].long()] - before[row_ptr[:-1].long()]).int()
     capturing = row_ptr.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -1,11 +1,11 @@
-"""What the Triton kernels of block-sparse attention share: units of work, tiles of rows, masks and dropout.
+"""Functions that the attention kernels share: units of work, tiles of rows, masks and dropout.
 
-A program owns a tile of rows and walks the entries of its block row: full blocks without any mask work, then
+A program owns a tile of rows and loops over the entries of its block row: full blocks without masks, then
 partial ones. An entry is a part of a block with as many keys (or queries) as a tile has.
 
-A masked pair has the weight 0, which does not remove a value that is NaN or infinite. A tile with NaN in its
-result, and with masks, is therefore computed once more by :func:`add_allowed`: the check is one reduction a
-program, and only tiles that need it pay for more.
+A masked pair has weight 0, but 0 times NaN or infinity is NaN. A masked tile whose result is NaN is therefore
+computed again by :func:`add_allowed`. The check costs one reduction per program, and only such tiles cost
+more.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc, attr-defined"

@@ -16,34 +16,33 @@ from sparse_core.attention.patterns.pattern import BlockPattern
 
 
 class SparseAttention(nn.Module):
-    """Multi-head attention, of a sequence to itself or to a memory, where a pattern allows it.
+    """Multi-head self-attention or cross-attention over the blocks of a pattern.
 
-    Weights are those of four Linear layers, ``q``, ``k``, ``v`` and ``out``, whatever the pattern; without
-    one the attention is dense, by torch's ``scaled_dot_product_attention``. A pattern that is selected in
-    each call is averaged over the batch and not differentiated.
+    The weights are four Linear layers, ``q``, ``k``, ``v`` and ``out``. Without a pattern the attention is
+    dense, by torch's ``scaled_dot_product_attention``. A pattern that is selected in each call is averaged
+    over the batch and has no gradient.
 
     Args:
         dim: width of the sequence and of the result.
         heads: query heads.
         pattern: a BlockPattern, which fixes the lengths; a function of query length, key length and device
-            that builds one, called once for each pair of lengths; a selector (:class:`TopKBlocks`,
+            that builds one, called once per pair of lengths; a selector (:class:`TopKBlocks`,
             :class:`DynamicBlocks`, :class:`LearnedBlocks`); or None for dense attention.
         key_heads: heads of keys and values, each for heads / key_heads neighbouring heads; ``heads`` by
             default.
-        head_dim: from 1 to 256, by default dim / heads; best a multiple of 8 from 16 on.
+        head_dim: from 1 to 256, by default dim / heads; fastest for multiples of 8 from 16 on.
         memory_dim: width of the memory, ``dim`` by default.
-        bias: whether the Linear layers have one.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
+        bias: give the Linear layers a bias.
+        dropout: probability of dropping an attention weight in training, in [0, 1).
         impl: of :func:`sparse_attention`.
         device, dtype: of the parameters.
 
     Attributes:
         pattern: see :meth:`set_pattern`.
-        dropout, impl: as given.
 
     Raises:
         TypeError: ``pattern`` is something else.
-        ValueError: sizes or options do not fit.
+        ValueError: sizes or options do not match.
     """
 
     pattern: Source | None
@@ -68,7 +67,9 @@ class SparseAttention(nn.Module):
         self.key_heads = heads if key_heads is None else key_heads
         self.memory_dim = dim if memory_dim is None else memory_dim
         if head_dim is None and heads > 0 and dim % heads:
-            raise ValueError(f"dim ({dim}) must be a multiple of heads ({heads}), or head_dim be given")
+            raise ValueError(
+                f"dim ({dim}) must be a multiple of heads ({heads}): change one or pass head_dim"
+            )
         self.head_dim = dim // max(1, heads) if head_dim is None else head_dim
         self._check_sizes()
         if not 0.0 <= dropout < 1.0:
@@ -90,26 +91,22 @@ class SparseAttention(nn.Module):
         *,
         impl: AttentionImpl = "auto",
     ) -> SparseAttention:
-        """A module with a copy of the weights of torch's; it is batch-first whatever torch's is.
+        """Make a batch-first module with a copy of the weights of torch's.
 
         Args:
-            multihead: without ``add_bias_kv`` and ``add_zero_attn``; ``kdim`` and ``vdim`` equal, and
-                kept as ``memory_dim``.
+            multihead: without ``add_bias_kv`` and ``add_zero_attn``; ``kdim`` and ``vdim`` equal.
             pattern, impl: see the class.
 
         Returns:
-            A module on the same device, of the same type, training or not, trainable or not.
+            A module with the device, dtype, training mode and ``requires_grad`` of ``multihead``.
 
         Raises:
-            ValueError: ``multihead`` has something that this class does not.
+            ValueError: ``multihead`` uses an option that this class does not support.
         """
         if multihead.bias_k is not None or multihead.add_zero_attn:
-            raise ValueError("SparseAttention has no add_bias_kv and no add_zero_attn")
+            raise ValueError("SparseAttention supports neither add_bias_kv nor add_zero_attn: disable them")
         if multihead.kdim != multihead.vdim:
-            raise ValueError(
-                f"keys and values must come from one memory, got kdim={multihead.kdim} and"
-                f" vdim={multihead.vdim}"
-            )
+            raise ValueError(f"kdim must equal vdim, got kdim={multihead.kdim} and vdim={multihead.vdim}")
         weights: tuple[Tensor, ...]
         if multihead.kdim == multihead.embed_dim:
             weights = multihead.in_proj_weight.chunk(3)
@@ -137,11 +134,11 @@ class SparseAttention(nn.Module):
         return module.train(multihead.training)
 
     def set_pattern(self, pattern: PatternSource | None) -> None:
-        """Attend by another pattern, or densely with None; the weights stay.
+        """Replace the pattern; None makes the attention dense. The weights stay.
 
         Raises:
-            TypeError: something else than a pattern, see the class.
-            ValueError: it is for other heads.
+            TypeError: not a pattern source, see the class.
+            ValueError: the pattern has other heads.
         """
         source = pattern_source(pattern)
         self._check_heads(source)
@@ -163,28 +160,28 @@ class SparseAttention(nn.Module):
         Args:
             x: (batch, length, dim).
             memory: (batch, memory_length, memory_dim); ``x`` by default.
-            pattern: instead of the module's, for this call. A function is then called anew each time.
-            query_lengths: (batch,) int32 or int64, true lengths of sequences padded at the end; the result is
-                zero in the padding, which may hold anything.
+            pattern: replaces the module's pattern in this call. A function is called each time.
+            query_lengths: (batch,) int32 or int64, true lengths of sequences padded at the end. Padding may
+                hold any value; the result is zero there.
             key_lengths: likewise for the memory; without a memory ``query_lengths`` by default.
 
         Returns:
             (batch, length, dim).
 
         Raises:
-            TypeError, ValueError: shapes, lengths or the pattern do not fit.
+            TypeError, ValueError: shapes, lengths or the pattern do not match.
         """
-        given = attention_inputs(
+        inputs = attention_inputs(
             x, memory, query_lengths, key_lengths, dim=self.dim, memory_dim=self.memory_dim
         )
-        q = _split(self.q(given.x), self.heads)
-        k, v = (_split(linear(given.memory), self.key_heads) for linear in (self.k, self.v))
+        q = _split(self.q(inputs.x), self.heads)
+        k, v = (_split(linear(inputs.memory), self.key_heads) for linear in (self.k, self.v))
         chosen = self.pattern if pattern is None else pattern_source(pattern)
         attended = self.attend(
-            q, k, v, chosen, query_lengths=given.query_lengths, key_lengths=given.key_lengths
+            q, k, v, chosen, query_lengths=inputs.query_lengths, key_lengths=inputs.key_lengths
         )
         result: Tensor = self.out(attended.transpose(1, 2).flatten(2))
-        return zero_padding(result, given.query_lengths)
+        return zero_padding(result, inputs.query_lengths)
 
     def attend(
         self,
@@ -196,12 +193,12 @@ class SparseAttention(nn.Module):
         query_lengths: Tensor | None = None,
         key_lengths: Tensor | None = None,
     ) -> Tensor:
-        """The product between the projections; :class:`AttentionPruner` puts its own in this place.
+        """Attend from q to k and v, without projections; :class:`AttentionPruner` replaces this method.
 
         Args:
             q: (batch, heads, length, head_dim).
             k, v: (batch, key_heads, memory_length, head_dim).
-            pattern: what is attended; ``None`` for everything.
+            pattern: pairs to compute; ``None`` for all.
             query_lengths, key_lengths: (batch,) or ``None``.
 
         Returns:
@@ -229,34 +226,33 @@ class SparseAttention(nn.Module):
         query_lengths: Tensor | None = None,
         key_lengths: Tensor | None = None,
     ) -> Tensor:
-        """:meth:`LearnedBlocks.gate_loss` for the queries and keys of these inputs; only the gate learns.
+        """Return :meth:`LearnedBlocks.gate_loss` () for these inputs; only the gate gets gradients.
 
         Args:
             x, memory, query_lengths, key_lengths: see :meth:`forward`.
-
-        Returns:
-            () loss.
 
         Raises:
             TypeError: the pattern is not a :class:`LearnedBlocks`.
         """
         if not isinstance(self.pattern, LearnedBlocks):
-            raise TypeError(f"only LearnedBlocks has a loss; the pattern is {self.pattern!r}")
-        given = attention_inputs(
+            raise TypeError(f"gate_loss needs a LearnedBlocks as pattern, got {self.pattern!r}")
+        inputs = attention_inputs(
             x, memory, query_lengths, key_lengths, dim=self.dim, memory_dim=self.memory_dim
         )
         with torch.no_grad():
-            q, k = _split(self.q(given.x), self.heads), _split(self.k(given.memory), self.key_heads)
-        return self.pattern.gate_loss(q, k, query_lengths=given.query_lengths, key_lengths=given.key_lengths)
+            q, k = _split(self.q(inputs.x), self.heads), _split(self.k(inputs.memory), self.key_heads)
+        return self.pattern.gate_loss(
+            q, k, query_lengths=inputs.query_lengths, key_lengths=inputs.key_lengths
+        )
 
     def extra_repr(self) -> str:
-        """Sizes and pattern, as ``print(model)`` shows them."""
-        shown = f"dim={self.dim}, heads={self.heads}, key_heads={self.key_heads}, head_dim={self.head_dim}"
+        """Return sizes and pattern for ``print(model)``."""
+        text = f"dim={self.dim}, heads={self.heads}, key_heads={self.key_heads}, head_dim={self.head_dim}"
         if self.memory_dim != self.dim:
-            shown += f", memory_dim={self.memory_dim}"
+            text += f", memory_dim={self.memory_dim}"
         if self.dropout:
-            shown += f", dropout={self.dropout}"
-        return shown if isinstance(self.pattern, nn.Module) else f"{shown}, pattern={self.pattern!r}"
+            text += f", dropout={self.dropout}"
+        return text if isinstance(self.pattern, nn.Module) else f"{text}, pattern={self.pattern!r}"
 
     def _check_sizes(self) -> None:
         for name in ("dim", "heads", "key_heads", "memory_dim"):
@@ -274,16 +270,16 @@ class SparseAttention(nn.Module):
         if isinstance(source, BlockPattern) and source.heads not in (1, self.heads):
             raise ValueError(f"pattern has {source.heads} heads: give 1 or {self.heads}")
         if isinstance(source, LearnedBlocks):
-            wanted = (self.heads, self.key_heads, self.head_dim)
+            expected = (self.heads, self.key_heads, self.head_dim)
             found = (source.heads, source.key_heads, source.dim)
-            if found != wanted:
+            if found != expected:
                 raise ValueError(
-                    f"LearnedBlocks is for (heads, key_heads, dim) {found}, the attention has {wanted}"
+                    f"LearnedBlocks is for (heads, key_heads, dim) {found}, the attention has {expected}"
                 )
 
 
 def _split(rows: Tensor, heads: int) -> Tensor:
-    """(batch, length, heads * dim) to (batch, heads, length, dim)."""
+    """Reshape (batch, length, heads * dim) to (batch, heads, length, dim)."""
     split: Tensor = rows.unflatten(2, (heads, -1))
     return split.transpose(1, 2)
 

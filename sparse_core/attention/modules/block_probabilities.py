@@ -1,4 +1,4 @@
-"""How much of the attention each block holds."""
+"""Attention probability of each block."""
 
 from __future__ import annotations
 
@@ -26,25 +26,21 @@ def block_probabilities(
     query_lengths: Tensor | None = None,
     key_lengths: Tensor | None = None,
 ) -> Tensor:
-    """The attention probabilities of each block, added up over its keys and averaged over its queries.
+    """Return the attention probability of each block: summed over its keys, averaged over its queries.
 
-    Exact, and computed in chunks of bounded memory, without a matrix of length by length.
+    Exact, in chunks of bounded memory.
 
     Args:
         q: (batch, heads, query_length, dim) floating.
         k: (batch, key_heads, key_length, dim); each key head serves heads / key_heads neighbouring heads.
         block_size: tokens along a side of a block, a multiple of 16 from 16 to 128.
-        causal: without keys after the query, with the padded sequences aligned at their ends.
+        causal: drop keys after the query, with the padded sequences aligned at their ends.
         scale: of the scores; 1 / sqrt(dim) by default.
         query_lengths, key_lengths: (batch,) int32 or int64, true lengths of sequences padded at the end.
 
     Returns:
         (batch, heads, block rows, block columns) float32 (float64 for float64). Each row sums to 1, or is 0
-        where no query exists that has a key.
-
-    Raises:
-        TypeError: dtypes do not fit.
-        ValueError: shapes, lengths, devices or block size do not fit.
+        if no query of the row has a key.
     """
     shape = check_queries_and_keys(q, k)
     grid = BlockGrid(shape.heads, shape.query_length, shape.key_length, block_size)
@@ -68,17 +64,16 @@ def block_probabilities(
     found = torch.empty((units, shape.group, grid.rows, grid.columns), dtype=dtype, device=device)
     for unit in range(0, units, units_at_once):
         some = slice(unit, unit + units_at_once)
-        # Padding may hold anything.
         k_some = zero_padding(k_units[some].to(dtype) * default_scale(scale, shape.dim), keys[some])
         for first in range(0, shape.query_length, tokens_at_once):
             q_some = q_units[some, :, first : first + tokens_at_once].to(dtype)
-            chunk = _of_rows(q_some, k_some, queries[some], keys[some], first, grid, causal)
+            chunk = _probabilities_of_rows(q_some, k_some, queries[some], keys[some], first, grid, causal)
             row = first // block_size
             found[some, :, row : row + chunk.shape[2]] = chunk
     return found.reshape(shape.batch, shape.heads, grid.rows, grid.columns)
 
 
-def _of_rows(
+def _probabilities_of_rows(
     q: Tensor,
     k: Tensor,
     query_lengths: Tensor,
@@ -87,7 +82,7 @@ def _of_rows(
     grid: BlockGrid,
     causal: bool,
 ) -> Tensor:
-    """(units, group, block rows of q, block columns); ``first`` is the position of the first query."""
+    """Return (units, group, block rows of q, block columns); ``first`` is the position of the first query."""
     size = grid.block_size
     query = torch.arange(first, first + q.shape[2], device=q.device)[:, None]
     key = torch.arange(grid.key_length, device=q.device)
@@ -97,13 +92,13 @@ def _of_rows(
     q = q.masked_fill(query >= query_lengths[:, None, None, None], 0.0)
     with torch.autocast(q.device.type, enabled=False):
         weights, total, _ = masked_softmax(q @ k.mT, allowed[:, None])
-    weights = _sums(weights / total, 3, size)
-    counts = _sums(allowed.any(dim=2)[:, None, :, None].to(q.dtype), 2, size)
-    return _sums(weights, 2, size) / counts.clamp(min=1.0)
+    weights = _sum_neighbours(weights / total, 3, size)
+    counts = _sum_neighbours(allowed.any(dim=2)[:, None, :, None].to(q.dtype), 2, size)
+    return _sum_neighbours(weights, 2, size) / counts.clamp(min=1.0)
 
 
-def _sums(values: Tensor, dim: int, size: int) -> Tensor:
-    """Sums of each ``size`` neighbours along ``dim``, the last of them of fewer."""
+def _sum_neighbours(values: Tensor, dim: int, size: int) -> Tensor:
+    """Sum each ``size`` neighbours along ``dim``."""
     rest = -values.shape[dim] % size
     padding = [0, 0] * (values.ndim - 1 - dim) + [0, rest]
     padded = torch.nn.functional.pad(values, padding) if rest else values

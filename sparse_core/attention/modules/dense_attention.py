@@ -1,4 +1,4 @@
-"""Attention without a pattern: what the sparse one is compared with."""
+"""Dense attention, the baseline of the sparse one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,12 @@ from sparse_core.attention.masked_arithmetic import zero_padding
 
 
 def dense_attention(q: Tensor, k: Tensor, v: Tensor, key_lengths: Tensor | None, dropout_p: float) -> Tensor:
-    """Attention to every key that exists, by torch; a sequence without keys gives zeros.
+    """Attend to every key by torch's function; a sequence without keys gives zeros.
 
     Args:
         q: (batch, heads, query_length, dim) floating.
         k, v: (batch, key_heads, key_length, dim).
         key_lengths: (batch,) int64, true lengths of sequences padded at the end.
-        dropout_p: share of the weights that is dropped, in [0, 1).
-
-    Returns:
-        (batch, heads, query_length, dim).
     """
     mask = None
     if key_lengths is not None:

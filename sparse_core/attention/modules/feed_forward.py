@@ -1,4 +1,4 @@
-"""The part of a Transformer layer that looks at each token alone."""
+"""Feed-forward part of a Transformer layer."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from torch import Tensor, nn
 
 
 class FeedForward(nn.Module):
-    """``down(gelu(up(x)))``, or ``down(silu(gate(x)) * up(x))`` (Shazeer 2020, "GLU Variants", SwiGLU).
+    """``down(gelu(up(x)))``, or ``down(silu(gate(x)) * up(x))`` (SwiGLU; Shazeer 2020, "GLU Variants").
 
     Args:
         dim: width of input and result.
-        hidden: width between, by default 4 * dim; gated 8 / 3 * dim, rounded up to a multiple of 64, which
-            makes about as many weights.
-        gated: which of the two.
-        bias: whether the Linear layers have one.
+        hidden: hidden width, by default 4 * dim; gated 8 / 3 * dim, rounded up to a multiple of 64, which
+            gives a similar number of weights.
+        gated: use SwiGLU.
+        bias: give the Linear layers a bias.
         device, dtype: of the parameters.
 
     Raises:
@@ -41,7 +41,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(hidden, dim, bias, device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., dim) to (..., dim)."""
+        """Map (..., dim) to (..., dim)."""
         if self.gate is None:
             hidden = torch.nn.functional.gelu(self.up(x))
         else:

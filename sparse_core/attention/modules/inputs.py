@@ -1,4 +1,4 @@
-"""What attention is given: a sequence, perhaps a memory, and their true lengths."""
+"""Inputs of attention modules: a sequence, an optional memory, and their true lengths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparse_core.attention.operands import check_ragged
 
 
 class AttentionInputs(NamedTuple):
-    """Checked, and with zeros for padding.
+    """Checked inputs with zeroed padding.
 
     Attributes:
         x: (batch, length, dim).
@@ -34,17 +34,13 @@ def attention_inputs(
     dim: int,
     memory_dim: int,
 ) -> AttentionInputs:
-    """Check what attention is given and clear its padding.
+    """Check the inputs and zero their padding.
 
     Args:
         x: (batch, length, dim).
         memory: (batch, memory_length, memory_dim), or None for ``x``.
-        query_lengths, key_lengths: (batch,) int32 or int64, or None; without a memory those of the queries
-            are also for the keys, unless these have their own.
-        dim, memory_dim: expected widths.
-
-    Raises:
-        TypeError, ValueError: shapes or lengths do not fit.
+        query_lengths, key_lengths: (batch,) int32 or int64, or None. Without a memory, ``key_lengths``
+            defaults to ``query_lengths``.
     """
     _check_sequence("x", x, dim)
     if memory is not None:
@@ -52,7 +48,7 @@ def attention_inputs(
         if memory.shape[0] != x.shape[0]:
             raise ValueError(f"memory must have batch {x.shape[0]} like x, got {memory.shape[0]}")
     elif memory_dim != dim:
-        raise ValueError(f"memory is missing: keys come from one {memory_dim} wide, x is {dim} wide")
+        raise ValueError(f"memory is missing: pass one of width {memory_dim}, x has width {dim}")
     batch, length = x.shape[:2]
     keys = length if memory is None else memory.shape[1]
     query_lengths = check_ragged(query_lengths, batch, length, x.device, name="query_lengths")

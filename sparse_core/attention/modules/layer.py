@@ -21,7 +21,7 @@ Norm = Literal["layer", "rms"]
 class SparseTransformerLayer(nn.Module):
     """A pre-norm Transformer layer (Xiong et al. 2020) whose attention follows a pattern.
 
-    ``x + attention(norm(x))``, then ``x + feed_forward(norm(x))``.
+    It computes ``x + attention(norm(x))``, then ``x + feed_forward(norm(x))``.
 
     Args:
         dim: width of the sequence.
@@ -30,11 +30,11 @@ class SparseTransformerLayer(nn.Module):
         key_heads: see :class:`SparseAttention`.
         hidden, gated: see :class:`FeedForward`.
         norm: ``"layer"`` or ``"rms"``.
-        bias: whether Linear layers and LayerNorm have one.
-        dropout: of what is added to the sequence, in training, in [0, 1).
+        bias: give Linear layers and LayerNorm a bias.
+        dropout: of both residual branches in training, in [0, 1).
         attention_dropout: of the attention weights.
-        linears: ``"dense"``; ``"2:4"``, pruned by magnitude now, or later by :meth:`convert_linears`, once
-            trained weights are loaded; or ``"2:4-training"``, pruned anew in every step.
+        linears: ``"dense"``; ``"2:4"``, pruned by magnitude now (or later by :meth:`convert_linears`, after
+            loading trained weights); or ``"2:4-training"``, pruned anew in every step.
         impl: of :func:`sparse_attention`.
         device, dtype: of the parameters.
 
@@ -43,8 +43,8 @@ class SparseTransformerLayer(nn.Module):
         feed_forward: :class:`FeedForward`.
 
     Raises:
-        TypeError: ``pattern`` is something else.
-        ValueError: sizes or options do not fit; for ``linears`` the layer is named.
+        TypeError: ``pattern`` is not a pattern source.
+        ValueError: sizes or options do not match; an error about ``linears`` names the layer.
     """
 
     def __init__(
@@ -86,29 +86,29 @@ class SparseTransformerLayer(nn.Module):
         self.convert_linears(linears)
 
     def convert_linears(self, kind: Linears) -> None:
-        """Make the Linear layers dense, 2:4 or 2:4 in training; see :func:`convert_linears`.
+        """Convert the Linear layers to dense, 2:4 or 2:4 in training; see :func:`convert_linears`.
 
         Raises:
-            ValueError: an unknown kind, or the sizes of a layer, which is named, do not fit it.
+            ValueError: an unknown kind, or a layer (which is named) whose sizes it does not support.
         """
         convert_linears(self, kind)
 
     def forward(
         self, x: Tensor, *, pattern: PatternSource | None = None, lengths: Tensor | None = None
     ) -> Tensor:
-        """One layer.
+        """Apply the layer.
 
         Args:
             x: (batch, length, dim).
-            pattern: instead of the layer's, for this call.
-            lengths: (batch,) int32 or int64, true lengths of sequences padded at the end; the result is zero
-                in the padding, which may hold anything.
+            pattern: replaces the layer's pattern in this call.
+            lengths: (batch,) int32 or int64, true lengths of sequences padded at the end. Padding may hold
+                any value; the result is zero there.
 
         Returns:
             (batch, length, dim).
 
         Raises:
-            TypeError, ValueError: shapes, lengths or the pattern do not fit.
+            TypeError, ValueError: shapes, lengths or the pattern do not match.
         """
         padded = check_ragged(lengths, x.shape[0], x.shape[-2], x.device, name="lengths")
         x = zero_padding(x, padded)

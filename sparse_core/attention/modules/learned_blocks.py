@@ -1,8 +1,8 @@
 """Blocks chosen by a small learned gate.
 
-The gate is that of Gao et al., "SeerAttention: Learning Intrinsic Sparse Attention in Your LLMs" (2024):
-queries and keys are pooled to one vector a block, each head has a linear map for either, and the products
-are the scores of the blocks. It learns from the attention itself, while nothing else changes.
+The gate is that of Gao et al., "SeerAttention: Learning Intrinsic Sparse Attention in Your LLMs" (2024). It
+pools queries and keys to one vector per block and maps each linearly, per head; the products are the scores
+of the blocks. The gate learns from the attention probabilities while the model stays fixed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from sparse_core.attention.patterns.pattern import BlockPattern
 
 
 class LearnedBlocks(nn.Module):
-    """Scores blocks with learned projections of pooled queries and keys, and keeps the best of each row.
+    """Score blocks with learned projections of pooled queries and keys, and keep the best of each row.
 
-    A block of queries is pooled to its mean, a block of keys to its mean, maximum and minimum. Before any
+    A block of queries is pooled to its mean, a block of keys to its mean, maximum and minimum. Before
     training only the means count, as in :func:`sparse_core.attention.selection.top_k_blocks`.
 
-    The selection is not differentiated: the loss of a task gives the gate no gradient, and the gate gives the
-    queries and keys none. The gate learns by :meth:`gate_loss` alone.
+    The selection has no gradient: a task loss does not train the gate, and the gate does not change queries
+    and keys. The gate learns only by :meth:`gate_loss`.
 
     Args:
         heads: query heads, each with its own map.
@@ -50,7 +50,7 @@ class LearnedBlocks(nn.Module):
         keep: may be changed at any time.
 
     Raises:
-        ValueError: sizes or ``keep`` do not fit.
+        ValueError: sizes or ``keep`` do not match.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class LearnedBlocks(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Back to the scores of means."""
+        """Reset the weights, so that scores depend on the means only."""
         identity = torch.eye(self.dim, dtype=self.query_weight.dtype, device=self.query_weight.device)
         self.query_weight.copy_(identity.expand_as(self.query_weight))
         self.key_weight.zero_()
@@ -97,10 +97,10 @@ class LearnedBlocks(nn.Module):
         query_lengths: Tensor | None = None,
         key_lengths: Tensor | None = None,
     ) -> Tensor:
-        """The gate's scores, whose softmax over a row estimates how much attention each block holds.
+        """Return the gate's scores; their softmax over a row estimates the attention of each block.
 
-        The logarithm of the share of a block's tokens that exist is part of its score. Gradients reach the
-        gate's weights, not q and k.
+        Scores include the log of the share of a block's tokens that exist. Gradients reach the gate's
+        weights, not q and k.
 
         Args:
             q: (batch, heads, query_length, dim) floating.
@@ -113,8 +113,8 @@ class LearnedBlocks(nn.Module):
             query of the row may see a key of the column.
 
         Raises:
-            TypeError: dtypes do not fit.
-            ValueError: shapes, heads, lengths or devices do not fit.
+            TypeError: dtypes do not match.
+            ValueError: shapes, heads, lengths or devices do not match.
         """
         grid = self._grid(q, k)
         queries = check_ragged(query_lengths, q.shape[0], q.shape[2], q.device, name="query_lengths")
@@ -139,10 +139,10 @@ class LearnedBlocks(nn.Module):
     def select(
         self, q: Tensor, k: Tensor, *, query_lengths: Tensor | None = None, key_lengths: Tensor | None = None
     ) -> BlockPattern:
-        """For each block row the ``round(keep * blocks)`` blocks that the gate finds likeliest.
+        """Keep the ``round(keep * blocks)`` blocks of each block row with the highest estimated probability.
 
-        Probabilities are averaged over the batch. Of equal ones the lower column is kept, and the result
-        repeats to the bit. Nothing waits for the device, except the first call for new lengths.
+        Probabilities are averaged over the batch. Ties keep the lower column, and the result is bitwise
+        reproducible. Only the first call for new lengths waits for the device.
 
         Args:
             q, k, query_lengths, key_lengths: see :meth:`forward`.
@@ -170,19 +170,18 @@ class LearnedBlocks(nn.Module):
         query_lengths: Tensor | None = None,
         key_lengths: Tensor | None = None,
     ) -> Tensor:
-        """Kullback-Leibler divergence of the softmax of the gate's scores from the true probabilities.
+        """Return the Kullback-Leibler divergence of the gate's softmax from the true block probabilities.
 
-        The truth is the sum of the attention probabilities over the keys of a block, averaged over its
-        queries: what is lost when the block is dropped. (Gao et al. take the maximum over the block and
-        normalise it.) It costs as much as dense attention without the values, in chunks of bounded memory.
+        The true probability is summed over the keys of a block and averaged over its queries: the loss from
+        dropping the block. (Gao et al. take the normalised maximum over the block.) It costs as much as dense
+        attention without the values, in chunks of bounded memory.
 
         Args:
             q, k, query_lengths, key_lengths: see :meth:`forward`.
             scale: of both scores; 1 / sqrt(dim) by default.
 
         Returns:
-            () in nats, averaged over the block rows that have queries and keys, heads and batch entries.
-            Gradients reach the gate's weights alone.
+            () in nats, averaged over heads, batch entries and the block rows that have queries and keys.
         """
         truth = block_probabilities(
             q,
@@ -196,14 +195,14 @@ class LearnedBlocks(nn.Module):
         scores = self(q, k, scale=scale, query_lengths=query_lengths, key_lengths=key_lengths)
         counted = truth.sum(dim=3) > 0
         unseen = scores == -math.inf
-        # Rows that see nothing would give NaN.
+        # The softmax of a row that sees nothing would be NaN.
         scores = scores.masked_fill(unseen.all(dim=3, keepdim=True), 0.0)
         estimate = torch.log_softmax(scores, dim=3).masked_fill(unseen, 0.0)
         divergence = torch.nn.functional.kl_div(estimate, truth, reduction="none").sum(dim=3)
         return (divergence * counted).sum() / counted.sum().clamp(min=1)
 
     def extra_repr(self) -> str:
-        """Sizes and options, as ``print(model)`` shows them."""
+        """Return sizes and options for ``print(model)``."""
         return (
             f"heads={self.heads}, key_heads={self.key_heads}, dim={self.dim}, keep={self.keep},"
             f" block_size={self.block_size}, causal={self.causal}"

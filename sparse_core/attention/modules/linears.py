@@ -1,4 +1,4 @@
-"""The Linear layers of a module as dense, packed 2:4, or pruned to 2:4 in every step."""
+"""Conversion of Linear layers between dense, packed 2:4, and 2:4 in training."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Linears = Literal["dense", "2:4", "2:4-training"]
 
 
 def convert_linears(model: nn.Module, kind: Linears) -> None:
-    """Replace the Linear layers within ``model`` by those of a kind, with the same weights.
+    """Replace the Linear layers in ``model`` by those of a kind, with the same weights.
 
-    To ``"2:4"`` the larger weights of each group are kept; of layers in 2:4 training what their next step
-    would keep, also when they become dense. Pruned weights come back as zeros. Layers that share a weight go
-    on sharing it. An optimiser must be made again: parameters may be others. Other subclasses of
-    ``nn.Linear`` stay, and nothing is changed when an error is raised.
+    ``"2:4"`` keeps the larger weights of each group. Layers in 2:4 training keep what their next step would
+    keep, also when they become dense; pruned weights become zeros. Layers that share a weight still share it.
+    Make a new optimiser afterwards, because parameters may be new. Other subclasses of ``nn.Linear`` stay.
+    An error changes nothing.
 
     Args:
-        model: any module.
-        kind: what its Linear layers become.
+        model: any module except a Linear layer itself.
+        kind: of the new Linear layers.
 
     Raises:
-        ValueError: an unknown kind, the sizes of a layer, which is named, do not fit it, or the model itself
-            is such a layer.
+        ValueError: an unknown kind, sizes of a layer (which is named) that it does not support, or ``model``
+            itself is such a layer.
     """
     from sparse_core.nm.layers.sparse_linear import SparseLinear
 
@@ -38,28 +38,27 @@ def convert_linears(model: nn.Module, kind: Linears) -> None:
         if isinstance(module, SparseLinear) or type(module) in _linear_types()
     }
     if "" in found:
-        raise ValueError("the model itself cannot be replaced: put it into a Sequential")
+        raise ValueError("convert_linears cannot replace the model itself: put it into a Sequential")
     for name, module in found.items():
         check_sizes(name, module.in_features, module.out_features, kind)
     converted: dict[nn.Module, nn.Module] = {}
     firsts: dict[int, nn.Module] = {}
     for module in found.values():
-        layer = converted[module] = _converted(module, kind)
-        held = module.values if isinstance(module, SparseLinear) else module.weight
-        first = firsts.setdefault(id(held), layer)
+        layer = converted[module] = _convert(module, kind)
+        values = module.values if isinstance(module, SparseLinear) else module.weight
+        first = firsts.setdefault(id(values), layer)
         if first is not layer:
             share_weight(layer, first)
     replace_modules(model, converted)
 
 
 def check_sizes(name: str, columns: int, rows: int, kind: Linears) -> None:
-    """Raise ``ValueError`` unless a layer with ``columns`` inputs and ``rows`` outputs can be of a kind."""
+    """Raise ``ValueError`` unless the kind supports ``columns`` inputs and ``rows`` outputs."""
     if kind == "2:4" and columns % 4:
-        raise ValueError(f"layer {name!r} cannot be 2:4: it has {columns} inputs, which 4 does not divide")
+        raise ValueError(f"layer {name!r} has {columns} inputs; 2:4 needs a multiple of 4")
     if kind == "2:4-training" and (columns % 4 or rows % 4):
         raise ValueError(
-            f"layer {name!r} cannot be trained 2:4: it has {columns} inputs and {rows} outputs, which must"
-            " both be divisible by 4"
+            f"layer {name!r} has {columns} inputs and {rows} outputs; 2:4 training needs multiples of 4"
         )
 
 
@@ -69,12 +68,12 @@ def _linear_types() -> tuple[type[nn.Linear], ...]:
     return (nn.Linear, SparseTrainingLinear)
 
 
-def _converted(layer: nn.Module, kind: Linears) -> nn.Module:
+def _convert(layer: nn.Module, kind: Linears) -> nn.Module:
     from sparse_core.nm.layers.sparse_linear import SparseLinear
     from sparse_core.nm.training import SparseTrainingLinear
 
     if isinstance(layer, SparseLinear):
-        return layer if kind == "2:4" else _converted(layer.to_dense(), kind)
+        return layer if kind == "2:4" else _convert(layer.to_dense(), kind)
     assert isinstance(layer, nn.Linear)
     if kind == "2:4":
         mask = layer.mask() if isinstance(layer, SparseTrainingLinear) else None

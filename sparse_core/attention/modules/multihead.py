@@ -1,4 +1,4 @@
-"""Sparse attention behind the call of ``torch.nn.MultiheadAttention``."""
+"""Drop-in replacement of ``torch.nn.MultiheadAttention``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sparse_core.attention.operands import AttentionImpl
 
 
 class SparseMultiheadAttention(nn.Module):
-    """What takes the place of a ``torch.nn.MultiheadAttention`` in a model that calls it.
+    """Sparse attention with the signature of ``torch.nn.MultiheadAttention``.
 
     ``layer.self_attn = SparseMultiheadAttention.from_multihead(layer.self_attn, pattern)`` needs no other
-    change: the pattern stands for the mask.
+    change: the pattern replaces the mask.
 
     Args:
-        attention: does the work.
-        batch_first: whether sequences are (batch, length, dim), as torch's module of this name has it.
+        attention: module that computes the attention.
+        batch_first: True for sequences of shape (batch, length, dim), as in torch's module.
     """
 
     def __init__(self, attention: SparseAttention, *, batch_first: bool = False) -> None:
@@ -34,7 +34,7 @@ class SparseMultiheadAttention(nn.Module):
         *,
         impl: AttentionImpl = "auto",
     ) -> SparseMultiheadAttention:
-        """One with a copy of the weights; see :meth:`SparseAttention.from_multihead`."""
+        """Copy the weights; see :meth:`SparseAttention.from_multihead`."""
         attention = SparseAttention.from_multihead(multihead, pattern, impl=impl)
         return cls(attention, batch_first=multihead.batch_first).train(multihead.training)
 
@@ -54,26 +54,25 @@ class SparseMultiheadAttention(nn.Module):
         Args:
             query: (length, batch, dim), (batch, length, dim) with ``batch_first``, or (length, dim).
             key, value: likewise; the same tensor.
-            key_padding_mask: (batch, key_length) or (key_length,) bool, True for keys that do not count, all
-                of them at the end of their sequence. Looking at it waits for the device.
-            need_weights, average_attn_weights: without effect; weights are never made.
-            attn_mask: None: the pattern says who attends to whom.
-            is_causal: a hint for a mask; make the pattern causal instead (``pattern.causal()``).
+            key_padding_mask: (batch, key_length) or (key_length,) bool, True for padding, which must be at
+                the end of each sequence. Checking it waits for the device.
+            need_weights, average_attn_weights: ignored; weights are never returned.
+            attn_mask, is_causal: not supported; use a pattern (``pattern.causal()``).
 
         Returns:
-            Like the query, and None in place of the weights.
+            Attention like the query, and None in place of the weights.
 
         Raises:
             TypeError: a padding mask that is not bool.
-            ValueError: other keys than values, a mask, or padding before the end.
+            ValueError: key is not value, a mask, or padding before the end.
         """
         if attn_mask is not None or is_causal:
             raise ValueError(
-                "the pattern says who attends to whom: make it causal with pattern.causal(), or build it with"
-                " from_token_mask, and give neither attn_mask nor is_causal"
+                "attn_mask and is_causal are not supported: use a causal pattern, pattern.causal(), or build"
+                " the pattern with from_token_mask(mask)"
             )
         if key is not value:
-            raise ValueError("keys and values must be the same tensor")
+            raise ValueError("key and value must be the same tensor: pass key twice")
         single = query.ndim == 2
         if single:
             query, key = query[None], query[None] if key is query else key[None]
@@ -91,7 +90,7 @@ class SparseMultiheadAttention(nn.Module):
 
 
 def _lengths(mask: Tensor | None, keys: Tensor) -> Tensor | None:
-    """(batch,) keys before the padding."""
+    """Return the number of keys before the padding, (batch,)."""
     if mask is None:
         return None
     if mask.dtype != torch.bool:

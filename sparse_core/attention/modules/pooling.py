@@ -1,4 +1,4 @@
-"""Blocks of tokens pooled to one vector each."""
+"""Pooling of blocks of tokens to one vector each."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ class TokenBlocks:
     """Rows in blocks, for pooling over the tokens that exist.
 
     Args:
-        rows: (batch, heads, length, dim) floating.
-        lengths: (batch,) int64, true lengths of sequences padded at the end, or None; padding may hold
-            anything.
-        size: tokens in a block.
-        dtype: of what is pooled.
+        rows: (batch, heads, length, dim) floating; padding may hold any value.
+        lengths: (batch,) int64, true lengths of sequences padded at the end, or None.
 
     Attributes:
         count: (batch, blocks) int64, tokens that exist.
@@ -35,14 +32,14 @@ class TokenBlocks:
         self._missing = ~exists[:, None, :, :, None] if rest or lengths is not None else None
 
     def mean(self) -> Tensor:
-        """(batch, heads, blocks, dim); zeros for a block without tokens."""
+        """Return means (batch, heads, blocks, dim); zeros for a block without tokens."""
         rows = self._rows if self._missing is None else self._rows.masked_fill(self._missing, 0.0)
         total = rows.sum(dim=3, dtype=self._dtype)
         mean: Tensor = total / self.count.clamp(min=1)[:, None, :, None]
         return mean
 
     def extreme(self, sign: int) -> Tensor:
-        """(batch, heads, blocks, dim) maxima for 1, minima for -1; zeros for a block without tokens."""
+        """Return maxima (sign 1) or minima (-1), (batch, heads, blocks, dim); zeros without tokens."""
         rows = self._rows
         if self._missing is not None:
             rows = rows.masked_fill(self._missing, -sign * math.inf)

@@ -16,12 +16,12 @@ from sparse_core.attention.selection import dynamic_blocks, top_k_blocks
 
 @runtime_checkable
 class Selector(Protocol):
-    """Chooses a pattern from the queries and keys of a call."""
+    """Protocol of objects that choose a pattern from the queries and keys of a call."""
 
     def select(
         self, q: Tensor, k: Tensor, *, query_lengths: Tensor | None = None, key_lengths: Tensor | None = None
     ) -> BlockPattern:
-        """The pattern for these operands, of which it is not a differentiable function.
+        """Return the pattern for these operands; it has no gradient.
 
         Args:
             q: (batch, heads, query_length, dim) floating.
@@ -33,9 +33,7 @@ class Selector(Protocol):
 
 @dataclass(frozen=True)
 class TopKBlocks:
-    """Selects by :func:`sparse_core.attention.selection.top_k_blocks`, averaged over the batch.
-
-    Padding counts as zeros.
+    """Selection by :func:`sparse_core.attention.selection.top_k_blocks`; padding counts as zeros.
 
     Args:
         keep: share of the blocks that a row keeps, in (0, 1].
@@ -43,7 +41,7 @@ class TopKBlocks:
         causal: drop keys after the query.
 
     Raises:
-        ValueError: ``keep`` is outside its range. The block size is looked at when it is used.
+        ValueError: ``keep`` is outside its range. Other options are checked at the first call.
     """
 
     keep: float
@@ -63,9 +61,9 @@ class TopKBlocks:
 
 @dataclass(frozen=True)
 class DynamicBlocks:
-    """Selects by :func:`sparse_core.attention.selection.dynamic_blocks`, averaged over the batch.
+    """Selection by :func:`sparse_core.attention.selection.dynamic_blocks`; padding counts as zeros.
 
-    Padding counts as zeros. Each call waits for the device once.
+    Each call waits for the device once.
 
     Args:
         mass: share of the probability to reach, in (0, 1].
@@ -74,7 +72,7 @@ class DynamicBlocks:
         score_dtype: of the product of the means.
 
     Raises:
-        ValueError: ``mass`` is outside its range. The other options are looked at when they are used.
+        ValueError: ``mass`` is outside its range. Other options are checked at the first call.
     """
 
     mass: float = 0.95

@@ -1,4 +1,4 @@
-"""Where the pattern of an attention module comes from."""
+"""Sources of the pattern of an attention module."""
 
 from __future__ import annotations
 
@@ -15,28 +15,24 @@ from sparse_core.attention.patterns.pattern import BlockPattern
 PatternSource = BlockPattern | Selector | Callable[..., BlockPattern]
 """A pattern, a selector, or a function of query length, key length and device that builds a pattern.
 
-The builders of this package, such as ``functools.partial(local_window, window=64)``, are such functions too:
-they are known by their keywords ``key_length`` and ``device``.
+A builder of this package works too, for example ``functools.partial(local_window, window=64)``.
 """
 
 Source = Union[BlockPattern, Selector, "PatternCache"]
-"""The same after :func:`pattern_source`."""
+"""A normalised :data:`PatternSource`, from :func:`pattern_source`."""
 
 
 class PatternCache:
-    """Builds a pattern for each pair of lengths and each device once, and keeps the latest.
+    """Cache that builds a pattern once per pair of lengths and device.
 
     Several modules may share one; a copy starts empty.
 
     Args:
-        build: called as ``build(query_length, key_length, device)``, or, where it has the keywords, as
-            ``build(query_length, key_length=..., device=...)``.
-
-    Attributes:
-        build: as given.
+        build: called as ``build(query_length, key_length, device)``. If it has keyword-only arguments of
+            these names, it is called as ``build(query_length, key_length=..., device=...)``.
     """
 
-    #: Patterns that are kept; the one built first goes first.
+    #: Capacity; the oldest pattern is dropped first.
     LIMIT = 64
 
     def __init__(self, build: Callable[..., BlockPattern]) -> None:
@@ -45,20 +41,20 @@ class PatternCache:
         self._known: dict[tuple[int, int, torch.device], BlockPattern] = {}
 
     def __call__(self, query_length: int, key_length: int, device: torch.device) -> BlockPattern:
-        """The pattern for these lengths on this device.
+        """Return the pattern for these lengths on this device.
 
         Raises:
             TypeError: ``build`` returned something else.
         """
         pattern = self._known.get((query_length, key_length, device))
         if pattern is None:
-            pattern = self._built(query_length, key_length, device)
+            pattern = self._build(query_length, key_length, device)
         return pattern
 
-    # torch.compile breaks its graph here, but not where a pattern is found.
+    # torch.compile breaks its graph only when a pattern must be built.
     @torch.compiler.disable
-    def _built(self, query_length: int, key_length: int, device: torch.device) -> BlockPattern:
-        # Tensors made in inference mode could not be used in training later.
+    def _build(self, query_length: int, key_length: int, device: torch.device) -> BlockPattern:
+        # Tensors made in inference mode cannot take part in autograd later.
         with torch.inference_mode(False):
             if self._by_keyword:
                 pattern = self.build(query_length, key_length=key_length, device=device)
@@ -80,14 +76,10 @@ class PatternCache:
 
 
 def pattern_source(pattern: PatternSource | None) -> Source | None:
-    """``pattern``, a function wrapped so that it is called once for each pair of lengths.
-
-    Raises:
-        TypeError: none of what a module takes.
-    """
+    """Return ``pattern``, a function wrapped in a :class:`PatternCache`."""
     if pattern is None or isinstance(pattern, BlockPattern | PatternCache):
         return pattern
-    # A tensor and a class may have the attributes too.
+    # Exclude tensors and classes, which also pass the checks below.
     if not isinstance(pattern, Tensor | type):
         if isinstance(pattern, Selector):
             return pattern
@@ -106,38 +98,38 @@ def pattern_for(
     query_lengths: Tensor | None = None,
     key_lengths: Tensor | None = None,
 ) -> BlockPattern:
-    """The pattern of a source for these operands, on their device.
+    """Return the pattern of a source for these operands, on their device.
 
-    A pattern on another device is copied there once; the copy is kept with its plans.
+    A pattern on another device is copied once; the copy is cached with its plans.
 
     Args:
         source: see :func:`pattern_source`.
         q, k, query_lengths, key_lengths: see :meth:`Selector.select`.
     """
     if isinstance(source, BlockPattern):
-        found: BlockPattern = source if source.device == q.device else _on_device(source, q.device)
+        found: BlockPattern = source if source.device == q.device else _copy_to(source, q.device)
     elif isinstance(source, PatternCache):
         found = source(q.shape[2], k.shape[2], q.device)
     else:
-        found = _selected(source, q, k, query_lengths, key_lengths)
+        found = _select(source, q, k, query_lengths, key_lengths)
     return found
 
 
-# Selection keeps caches, which is no work for a compiler: torch.compile breaks its graph here.
+# Selection uses caches, which torch.compile cannot trace: it breaks its graph here.
 @torch.compiler.disable
-def _selected(
+def _select(
     source: Selector, q: Tensor, k: Tensor, query_lengths: Tensor | None, key_lengths: Tensor | None
 ) -> BlockPattern:
     return source.select(q, k, query_lengths=query_lengths, key_lengths=key_lengths)
 
 
 @torch.compiler.disable
-def _on_device(pattern: BlockPattern, device: torch.device) -> BlockPattern:
-    known = pattern.plans.get(("copy", device))
-    if not isinstance(known, BlockPattern):
+def _copy_to(pattern: BlockPattern, device: torch.device) -> BlockPattern:
+    copy = pattern.plans.get(("copy", device))
+    if not isinstance(copy, BlockPattern):
         with torch.inference_mode(False):
-            known = pattern.plans["copy", device] = pattern.to(device)
-    return known
+            copy = pattern.plans["copy", device] = pattern.to(device)
+    return copy
 
 
 def _takes_keywords(build: Callable[..., BlockPattern]) -> bool:

@@ -1,4 +1,4 @@
-"""Several Transformer layers that share a pattern."""
+"""Stack of Transformer layers that share a pattern."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from sparse_core.attention.modules.sources import PatternSource, Source, pattern
 from sparse_core.attention.operands import check_ragged
 
 Patterns = PatternSource | list[PatternSource | None] | tuple[PatternSource | None, ...] | None
-"""One for all layers, or one each."""
+"""One pattern for all layers, or one per layer."""
 
 
 class SparseTransformer(nn.Module):
-    """Layers one after the other, with one pattern for all, prepared once, or one each.
+    """Stack of layers with one shared pattern, or one per layer.
 
     Args:
         layers: at least one.
-        pattern: for every layer, or a list or tuple of one each, in which None means dense. A
-            :class:`LearnedBlocks` for all is copied, since every layer has its own gate. Without it the
-            layers keep what they have.
-        norm: of the result, such as ``nn.LayerNorm(dim)``, which pre-norm layers leave to the end.
+        pattern: for every layer, or a list or tuple with one per layer, None for dense. A shared
+            :class:`LearnedBlocks` is copied, because every layer has its own gate. By default the layers
+            keep their patterns.
+        norm: of the result, such as ``nn.LayerNorm(dim)``, which pre-norm layers need at the end.
 
     Raises:
-        TypeError: ``pattern`` or an entry of it is something else.
+        TypeError: ``pattern`` or an entry of it is not a pattern source.
         ValueError: no layers, or not as many patterns as layers.
     """
 
@@ -48,10 +48,10 @@ class SparseTransformer(nn.Module):
             self.set_pattern(pattern)
 
     def set_pattern(self, pattern: Patterns) -> None:
-        """Attend by another pattern in all layers, or by one each; None is dense attention.
+        """Replace the pattern of all layers, or of each; None is dense attention.
 
         Raises:
-            TypeError: something else than a pattern, see :class:`SparseAttention`.
+            TypeError: not a pattern source, see :class:`SparseAttention`.
             ValueError: not as many patterns as layers, or patterns for other heads.
         """
         shared = not isinstance(pattern, list | tuple)
@@ -62,19 +62,19 @@ class SparseTransformer(nn.Module):
             layer.attention.set_pattern(source)
 
     def forward(self, x: Tensor, *, pattern: Patterns = None, lengths: Tensor | None = None) -> Tensor:
-        """All layers.
+        """Apply all layers.
 
         Args:
             x: (batch, length, dim).
-            pattern: instead of the layers', for this call; one for all, or one each, in which None leaves a
-                layer its own.
+            pattern: replaces the layers' patterns in this call: one for all, or one per layer; None keeps a
+                layer's own.
             lengths: (batch,) int32 or int64, see :meth:`SparseTransformerLayer.forward`.
 
         Returns:
             (batch, length, dim).
 
         Raises:
-            TypeError, ValueError: shapes, lengths or patterns do not fit.
+            TypeError, ValueError: shapes, lengths or patterns do not match.
         """
         for layer, source in zip(self.layers, self._sources(pattern), strict=True):
             x = layer(x, pattern=source, lengths=lengths)
@@ -85,9 +85,11 @@ class SparseTransformer(nn.Module):
         return x
 
     def _sources(self, pattern: Patterns) -> list[Source | None]:
-        """One for each layer; the same object where all share one."""
+        """Return one source per layer."""
         if not isinstance(pattern, list | tuple):
             return [pattern_source(pattern)] * len(self.layers)
         if len(pattern) != len(self.layers):
-            raise ValueError(f"got {len(pattern)} patterns for {len(self.layers)} layers")
+            raise ValueError(
+                f"got {len(pattern)} patterns for {len(self.layers)} layers: pass one, or one per layer"
+            )
         return [pattern_source(one) for one in pattern]

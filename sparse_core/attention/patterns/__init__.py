@@ -1,1 +1,1 @@
-"""Block patterns: what they are, how they are built, combined, measured, stored and drawn."""
+"""Block patterns: building, combining, measuring, storing and drawing them."""

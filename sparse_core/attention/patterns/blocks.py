@@ -1,4 +1,4 @@
-"""The blocks of a pattern: their lists, masks and counts."""
+"""Base class of block patterns: their lists, masks and counts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sparse_core.attention.patterns.grid import FULL, BlockGrid, tidy_masks
 
 
 class PatternBlocks:
-    """The base of :class:`sparse_core.attention.BlockPattern`, which has the arguments and attributes.
+    """Base class of :class:`sparse_core.attention.BlockPattern`, which documents arguments and attributes.
 
-    The functions that combine, check, store and draw patterns take this class, so that the methods of
+    Functions that combine, check, store and draw patterns take this class, so that the methods of
     :class:`~sparse_core.attention.BlockPattern` can call them.
     """
 
@@ -76,7 +76,7 @@ class PatternBlocks:
     def on(
         cls, grid: BlockGrid, row_ptr: Tensor, columns: Tensor, partial: Tensor, token_masks: Tensor
     ) -> Self:
-        """A pattern for the lengths and the block size of a grid; its heads are those of ``row_ptr``."""
+        """Make a pattern with the lengths and block size of a grid; its heads are those of ``row_ptr``."""
         _, query_length, key_length, block_size = grid
         sizes = {"query_length": query_length, "key_length": key_length, "block_size": block_size}
         return cls(row_ptr, columns, partial, token_masks, **sizes)
@@ -85,12 +85,12 @@ class PatternBlocks:
     def assemble(
         cls, grid: BlockGrid, head: Tensor, row: Tensor, column: Tensor, mask: Tensor, masks: Tensor
     ) -> Self:
-        """The pattern of a list of blocks in its canonical form.
+        """Make a pattern in canonical form from a list of blocks.
 
-        Blocks are sorted, masks cut at the lengths; empty ones go, whole ones are full, equal ones kept once.
+        This sorts blocks, cuts masks at the lengths, drops empty blocks, turns whole masks into full blocks
+        and stores equal masks once.
 
         Args:
-            grid: lengths and block size.
             head, row, column: (blocks,) integer, no block twice; any order.
             mask: (blocks,) integer, -1 for a full block, else an index into ``masks``.
             masks: (masks, block_size, block_size) bool; True where a query may attend to a key.
@@ -111,45 +111,45 @@ class PatternBlocks:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the four tensors."""
+        """Size of the four tensors in bytes."""
         return sum(t.nbytes for t in (self.row_ptr, self.columns, self.partial, self.token_masks))
 
     @cached_property
     def pairs(self) -> int:
-        """Pairs of query and key that are attended, over all heads."""
+        """Number of attended query-key pairs, over all heads."""
         return int(self.block_pairs().sum())
 
     @property
     def density(self) -> float:
-        """Share of the pairs of query and key that are attended; exact."""
+        """Share of the query-key pairs that are attended; exact."""
         return self.pairs / (self.heads * self.query_length * self.key_length)
 
     @property
     def block_density(self) -> float:
-        """Share of the blocks that are stored: the work of a kernel, compared with dense."""
+        """Share of the blocks that are stored: the work relative to dense attention."""
         return self.blocks / (self.heads * self.block_rows * self.block_columns)
 
     def row_lengths(self) -> Tensor:
-        """(heads, block rows) int32, blocks of each row."""
+        """Return the blocks of each row, (heads, block rows) int32."""
         return self.row_ptr[:, 1:] - self.row_ptr[:, :-1]
 
     def coordinates(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Head, block row and block column of each block, (blocks,) int64."""
+        """Return head, block row and block column of each block, (blocks,) int64."""
         rows = torch.arange(self.heads * self.block_rows, device=self.device)
         row = torch.repeat_interleave(rows, self.row_lengths().flatten().long(), output_size=self.blocks)
         return row // self.block_rows, row % self.block_rows, self.columns.long()
 
     def block_pairs(self) -> Tensor:
-        """(blocks,) int64, pairs that each block attends."""
+        """Return the attended pairs of each block, (blocks,) int64."""
         _, row, column = self.coordinates()
         queries = (self.query_length - row * self.block_size).clamp(max=self.block_size)
         keys = (self.key_length - column * self.block_size).clamp(max=self.block_size)
-        # One more entry than there are masks, so that -1 finds something where there are none.
+        # An extra entry, so that index -1 is valid without masks.
         counts = torch.nn.functional.pad(self.token_masks.sum(dim=(1, 2)), (0, 1))
         return torch.where(self.partial == FULL, queries * keys, counts[self.partial.long()])
 
     def to(self, device: torch.device | str) -> Self:
-        """The pattern on another device; itself where it is there already."""
+        """Return the pattern on another device; itself if it is there already."""
         moved = self.row_ptr.to(device)
         if moved is self.row_ptr:
             return self
@@ -157,11 +157,13 @@ class PatternBlocks:
         return self.on(self.grid, moved, *rest)
 
     def expand_heads(self, heads: int) -> Self:
-        """The pattern that all heads share, written out for each; itself if it has that many."""
+        """Copy a shared pattern for each head; itself if it has that many."""
         if heads == self.heads:
             return self
         if self.heads != 1 or heads < 1:
-            raise ValueError(f"a pattern with {self.heads} heads cannot be expanded to {heads}: only 1 can")
+            raise ValueError(
+                f"expand_heads({heads}) needs a pattern with 1 head and heads >= 1, this has {self.heads}"
+            )
         starts = torch.arange(heads, dtype=torch.int32, device=self.device) * self.blocks
         columns, partial = self.columns.repeat(heads), self.partial.repeat(heads)
         return self.on(self.grid, self.row_ptr + starts[:, None], columns, partial, self.token_masks)

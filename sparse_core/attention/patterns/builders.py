@@ -1,4 +1,4 @@
-"""Patterns that are known in advance. None of them builds a matrix of length by length."""
+"""Builders of fixed patterns. None of them makes a matrix of length by length."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparse_core.attention.patterns.combination import check_alike
 from sparse_core.attention.patterns.grid import FULL, BlockGrid
 from sparse_core.attention.patterns.pattern import BlockPattern
 
-#: Random numbers that are drawn at once.
+#: Most random numbers that are drawn at once.
 _DRAWN = 1 << 22
 
 
@@ -22,13 +22,13 @@ def full(
     key_length: int | None = None,
     device: torch.device | str | None = None,
 ) -> BlockPattern:
-    """Every query attends to every key.
+    """Return the pattern in which every query attends to every key.
 
     Args:
         length: queries.
         block_size: tokens along a side of a block, a multiple of 16 from 16 to 128.
         key_length: keys, as many as queries by default.
-        device: where to put the pattern.
+        device: of the pattern.
     """
     grid = _grid(length, key_length, block_size)
     place = torch.arange(grid.rows * grid.columns, device=device)
@@ -45,11 +45,11 @@ def local_window(
     key_length: int | None = None,
     device: torch.device | str | None = None,
 ) -> BlockPattern:
-    """Query i attends to the keys j with ``|i - j| <= window`` (Beltagy et al. 2020, "Longformer").
+    """Let query i attend to the keys j with ``|i - j| <= window`` (Beltagy et al. 2020, "Longformer").
 
     Args:
         length: queries.
-        window: tokens on either side, 0 for the query's own position only.
+        window: tokens on either side; 0 for the query's own position only.
         block_size, key_length, device: as for :func:`full`.
 
     Raises:
@@ -71,10 +71,10 @@ def strided(
     key_length: int | None = None,
     device: torch.device | str | None = None,
 ) -> BlockPattern:
-    """Query i attends to the keys j where i - j is a multiple of ``stride`` (Child et al. 2019).
+    """Let query i attend to the keys j where i - j is a multiple of ``stride`` (Child et al. 2019).
 
-    Their pattern joins it with a window: ``(strided(n, s) | local_window(n, s)).causal()``. Blocks are saved
-    only when the stride is longer than a block, and most when it is a multiple of the block size.
+    The paper adds a window: ``(strided(n, s) | local_window(n, s)).causal()``. The pattern saves blocks only
+    if the stride is longer than a block, and most if it is a multiple of the block size.
 
     Args:
         length: queries.
@@ -88,7 +88,7 @@ def strided(
         raise ValueError(f"stride must be at least 1, got {stride}")
     grid = _grid(length, key_length, block_size)
     diagonals = torch.arange(1 - grid.rows, grid.columns, device=device)
-    # The tokens of two blocks that differ by whole blocks differ by these, up to one less than a block.
+    # Token distances within a diagonal differ from this by less than a block.
     nearest = (diagonals * block_size) % stride
     close = (nearest < block_size) | (nearest > stride - block_size)
     return _along_diagonals(grid, diagonals[close], lambda behind: behind % stride == 0, period=stride)
@@ -102,11 +102,11 @@ def global_tokens(
     key_length: int | None = None,
     device: torch.device | str | None = None,
 ) -> BlockPattern:
-    """The first ``count`` queries attend to all keys, and all queries to the first ``count`` keys.
+    """Let the first ``count`` queries attend to all keys, and all queries to the first ``count`` keys.
 
     Args:
         length: queries.
-        count: tokens, 0 for an empty pattern; more than there are means all.
+        count: tokens, 0 for an empty pattern; more than the length means all.
         block_size, key_length, device: as for :func:`full`.
 
     Raises:
@@ -123,7 +123,7 @@ def global_tokens(
     left = torch.arange(down.shape[1], device=device).expand_as(down)
     row = torch.cat([top.flatten(), down.flatten()])
     column = torch.cat([across.flatten(), left.flatten()])
-    # Tokens of the block that still are global: all, some, or none.
+    # Global tokens of each block.
     queries = (count - row * block_size).clamp(0, block_size)
     keys = (count - column * block_size).clamp(0, block_size)
     kinds, mask = torch.unique(queries * (block_size + 1) + keys, return_inverse=True)
@@ -136,9 +136,9 @@ def global_tokens(
 def documents(
     lengths: Sequence[int] | Tensor, block_size: int = 64, *, device: torch.device | str | None = None
 ) -> BlockPattern:
-    """Sequences that stand behind each other in one, without padding: each attends to itself alone.
+    """Let each of several sequences, packed without padding, attend only to itself.
 
-    Joined with other patterns, ``documents(lengths) & local_window(n, 64)``, it keeps these within sequences.
+    ``documents(lengths) & local_window(n, 64)`` keeps another pattern within the sequences.
 
     Args:
         lengths: tokens of each sequence, in their order; their sum is the length of the pattern.
@@ -185,13 +185,13 @@ def random_blocks(
     key_length: int | None = None,
     device: torch.device | str | None = None,
 ) -> BlockPattern:
-    """Full blocks at random, equally many in every block row; the same on every device.
+    """Choose full blocks at random, equally many in every block row; the same on every device.
 
     Args:
         length: queries.
         density: share of the blocks of a row, in (0, 1]; rounded, at least one block.
-        blocks_per_row: instead of ``density``; more than there are means all.
-        heads: patterns that differ; 1 is shared by all heads.
+        blocks_per_row: instead of ``density``; more than exist means all.
+        heads: number of different patterns; 1 is shared by all heads.
         seed: of the random numbers.
         block_size, key_length, device: as for :func:`full`.
 
@@ -208,17 +208,17 @@ def random_blocks(
         raise ValueError(f"density must be in (0, 1], got {density}")
     if blocks_per_row is not None and blocks_per_row < 1:
         raise ValueError(f"blocks_per_row must be at least 1, got {blocks_per_row}")
-    wanted = round(density * grid.columns) if density is not None else blocks_per_row or 1
-    kept = min(grid.columns, max(1, wanted))
+    requested = round(density * grid.columns) if density is not None else blocks_per_row or 1
+    kept = min(grid.columns, max(1, requested))
     generator = torch.Generator("cpu").manual_seed(seed)
     lines, chunk = heads * grid.rows, max(1, _DRAWN // grid.columns)
-    drawn = []
+    chunks = []
     for start in range(0, lines, chunk):
         numbers = torch.rand(
             min(chunk, lines - start), grid.columns, generator=generator, device="cpu", dtype=torch.float32
         )
-        drawn.append(torch.sort(numbers, stable=True).indices[:, :kept].sort(dim=1).values)
-    column = torch.cat(drawn).flatten().to(torch.get_default_device() if device is None else device)
+        chunks.append(torch.sort(numbers, stable=True).indices[:, :kept].sort(dim=1).values)
+    column = torch.cat(chunks).flatten().to(torch.get_default_device() if device is None else device)
     line = torch.arange(lines, device=column.device).repeat_interleave(kept)
     none = torch.zeros((0, block_size, block_size), dtype=torch.bool, device=column.device)
     mask = torch.full_like(column, FULL)
@@ -237,14 +237,14 @@ def bigbird(
     key_length: int | None = None,
     device: torch.device | str | None = None,
 ) -> BlockPattern:
-    """A window, global tokens and random blocks together (Zaheer et al. 2020, "Big Bird").
+    """Combine a window, global tokens and random blocks (Zaheer et al. 2020, "Big Bird").
 
     Args:
         length: queries.
         window: tokens on either side, as for :func:`local_window`.
         count: global tokens, as for :func:`global_tokens`.
-        random: random blocks in each block row, which may coincide with others; 0 for none.
-        heads: patterns that differ in their random blocks; 1 is shared by all heads.
+        random: random blocks per block row, which may coincide with others; 0 for none.
+        heads: number of patterns with different random blocks; 1 is shared by all heads.
         seed: of the random numbers.
         block_size, key_length, device: as for :func:`full`.
 
@@ -269,17 +269,17 @@ def bigbird(
 
 
 def per_sequence(patterns: Sequence[BlockPattern], heads: int) -> BlockPattern:
-    """One pattern for each sequence of a batch, as ``sparse_attention`` takes them.
+    """Combine one pattern per sequence of a batch into one for ``sparse_attention``.
 
     Args:
         patterns: of equal lengths, block size and device, each with 1 head or ``heads``.
         heads: query heads.
 
     Returns:
-        A pattern with ``len(patterns) * heads`` heads, sequence after sequence.
+        A pattern with ``len(patterns) * heads`` heads, sequence by sequence.
 
     Raises:
-        ValueError: no pattern, or patterns that do not fit each other.
+        ValueError: no pattern, or patterns that do not match.
     """
     if not patterns:
         raise ValueError("per_sequence needs at least one pattern")
@@ -311,19 +311,18 @@ def _grid(length: int, key_length: int | None, block_size: int, heads: int = 1) 
 def _along_diagonals(
     grid: BlockGrid, diagonals: Tensor, allowed: Callable[[Tensor], Tensor], *, period: int | None = None
 ) -> BlockPattern:
-    """A pattern that depends only on how far the key lies behind the query.
+    """Build a pattern that depends only on query position minus key position.
 
     Args:
-        grid: lengths and block size.
-        diagonals: block column less block row, of the blocks that may have a pair; without repeats.
-        allowed: tells for query position less key position whether it is a pair.
-        period: distance after which ``allowed`` repeats, if it does.
+        diagonals: distinct values of block column minus block row whose blocks may have a pair.
+        allowed: returns True for differences that are pairs.
+        period: of ``allowed``, if it has one.
     """
     size = grid.block_size
-    behind = -diagonals * size
-    behind, mask = torch.unique(behind % period if period else behind, return_inverse=True)
+    offset = -diagonals * size
+    offset, mask = torch.unique(offset % period if period else offset, return_inverse=True)
     place = torch.arange(size, device=diagonals.device)
-    masks = allowed(behind[:, None, None] + place[:, None] - place)
+    masks = allowed(offset[:, None, None] + place[:, None] - place)
     first = (-diagonals).clamp(min=0)
     lengths = (torch.minimum(first.new_tensor(grid.rows), grid.columns - diagonals) - first).clamp(min=0)
     diagonal = torch.repeat_interleave(torch.arange(len(diagonals), device=diagonals.device), lengths)

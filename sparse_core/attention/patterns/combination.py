@@ -1,4 +1,4 @@
-"""Patterns out of patterns: union, intersection, shift, causal. All exact to the token."""
+"""Union, intersection, shift and causal part of patterns, exact to the token."""
 
 from __future__ import annotations
 
@@ -12,20 +12,17 @@ from sparse_core.attention.patterns.grid import FULL
 
 Blocks = TypeVar("Blocks", bound=PatternBlocks)
 
-#: A block that is not stored, in place of a mask's index.
+#: Mask index of a block that is not stored.
 _ABSENT = -2
 
 
 def union(first: Blocks, second: Blocks) -> Blocks:
-    """Pairs that either pattern attends.
+    """Return the pairs that either pattern attends.
 
     Args:
         first, second: of equal lengths, block size and device; heads equal, or 1.
-
-    Raises:
-        ValueError: patterns that do not fit each other.
     """
-    first, second = matched(first, second)
+    first, second = match_heads(first, second)
     if first.blocks == 0 or second.blocks == 0:
         return second if first.blocks == 0 else first
     keys = _keys(first), _keys(second)
@@ -34,7 +31,7 @@ def union(first: Blocks, second: Blocks) -> Blocks:
     masks[0][place[: len(keys[0])]] = first.partial.long()
     masks[1][place[len(keys[0]) :]] = second.partial.long()
     full = (masks[0] == FULL) | (masks[1] == FULL)
-    # The masks of both, one after the other; where both blocks have one, a new mask.
+    # Concatenate the masks of both; add a new mask where both blocks have one.
     offset = len(first.token_masks)
     mask = torch.where(masks[0] >= 0, masks[0], masks[1] + offset).masked_fill(full, FULL)
     both = (masks[0] >= 0) & (masks[1] >= 0)
@@ -45,10 +42,10 @@ def union(first: Blocks, second: Blocks) -> Blocks:
 
 
 def intersection(first: Blocks, second: Blocks) -> Blocks:
-    """Pairs that both patterns attend; arguments and errors as for :func:`union`."""
-    first, second = matched(first, second)
+    """Return the pairs that both patterns attend; arguments and errors as for :func:`union`."""
+    first, second = match_heads(first, second)
     left_key, right_key = _keys(first), _keys(second)
-    # Both lists rise: where a key of the first would go in the second, it is or is not.
+    # Both lists ascend, so a binary search finds the common keys.
     place = torch.searchsorted(right_key, left_key).clamp(max=max(0, len(right_key) - 1))
     common = right_key[place] == left_key if len(right_key) else torch.zeros_like(left_key, dtype=torch.bool)
     masks = first.partial[common].long(), second.partial[place[common]].long()
@@ -63,19 +60,19 @@ def intersection(first: Blocks, second: Blocks) -> Blocks:
 
 
 def causal(pattern: Blocks) -> Blocks:
-    """Without the keys after the query: key j stays when j <= i + key_length - query_length.
+    """Drop keys after the query: key j stays if j <= i + key_length - query_length.
 
-    Where there are more queries than keys, the first queries are left with nothing.
+    With more queries than keys, the first queries have no key.
     """
     size = pattern.block_size
     head, row, column = pattern.coordinates()
-    # The first key of a block less the last one that the block's first query may see.
-    ahead = (column - row) * size - (pattern.key_length - pattern.query_length)
-    kept = ahead < size
-    head, row, column, ahead = head[kept], row[kept], column[kept], ahead[kept]
-    crossed = ahead > -size + 1
-    distances, index = torch.unique(ahead[crossed], return_inverse=True)
-    mask = torch.full_like(ahead, FULL)
+    # First key of a block minus the last key that its first query may see.
+    offset = (column - row) * size - (pattern.key_length - pattern.query_length)
+    kept = offset < size
+    head, row, column, offset = head[kept], row[kept], column[kept], offset[kept]
+    crossed = offset > -size + 1
+    distances, index = torch.unique(offset[crossed], return_inverse=True)
+    mask = torch.full_like(offset, FULL)
     mask[crossed] = index
     place = torch.arange(size, device=pattern.device)
     masks = distances[:, None, None] + place <= place[:, None]
@@ -83,7 +80,7 @@ def causal(pattern: Blocks) -> Blocks:
 
 
 def shifted(pattern: Blocks, rows: int = 0, columns: int = 0) -> Blocks:
-    """The pattern moved by whole tokens: query i and key j become i + rows and j + columns.
+    """Move the pattern by whole tokens: query i and key j become i + rows and j + columns.
 
     Args:
         pattern: to move; the lengths stay.
@@ -99,7 +96,7 @@ def shifted(pattern: Blocks, rows: int = 0, columns: int = 0) -> Blocks:
     mask, masks = _with_edges(pattern, row, column)
     row, column = row + rows // size, column + columns // size
     result: Blocks | None = None
-    # A block that is not moved by whole blocks is spread over up to four.
+    # A block that does not move by whole blocks covers up to four.
     for i in range(2 if down else 1):
         for j in range(2 if right else 1):
             kept = (row + i >= 0) & (row + i < grid.rows) & (column + j >= 0) & (column + j < grid.columns)
@@ -110,28 +107,28 @@ def shifted(pattern: Blocks, rows: int = 0, columns: int = 0) -> Blocks:
     return result
 
 
-def matched(first: Blocks, second: Blocks) -> tuple[Blocks, Blocks]:
-    """Both patterns with the same number of heads, or an error that says what does not fit."""
+def match_heads(first: Blocks, second: Blocks) -> tuple[Blocks, Blocks]:
+    """Expand both patterns to the same number of heads; raise if they do not match."""
     check_alike(first, second)
     heads = max(first.heads, second.heads)
     if {first.heads, second.heads} - {1, heads}:
         raise ValueError(
-            "patterns to combine need equally many heads, or one that all share,"
-            f" got {first.heads} and {second.heads}"
+            f"cannot combine patterns with {first.heads} and {second.heads} heads: both need the same number,"
+            " or one of them 1"
         )
     return first.expand_heads(heads), second.expand_heads(heads)
 
 
 def check_alike(first: PatternBlocks, second: PatternBlocks) -> None:
-    """Raise unless two patterns have the same lengths, block size and device."""
+    """Raise ``ValueError`` unless two patterns have the same lengths, block size and device."""
     for name in ("query_length", "key_length", "block_size", "device"):
         left, right = getattr(first, name), getattr(second, name)
         if left != right:
-            raise ValueError(f"patterns to combine need the same {name}, got {left} and {right}")
+            raise ValueError(f"cannot combine patterns of different {name}: {left} and {right}")
 
 
 def _keys(pattern: PatternBlocks) -> Tensor:
-    """One rising int64 number for each block."""
+    """Return an ascending int64 key per block."""
     head, row, column = pattern.coordinates()
     return (head * pattern.block_rows + row) * pattern.block_columns + column
 
@@ -143,13 +140,13 @@ def _from_keys(pattern: Blocks, key: Tensor, mask: Tensor, masks: Tensor) -> Blo
 
 
 def _pairs(left: Tensor, right: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The distinct pairs: for each entry the number of its pair, and the pairs' members."""
+    """Return the pair number of each entry, and the members of the distinct pairs."""
     pairs, index = torch.unique(left * max(1, count) + right, return_inverse=True)
     return index, pairs // max(1, count), pairs % max(1, count)
 
 
 def _with_edges(pattern: PatternBlocks, row: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
-    """Each block's mask and the masks; full blocks get one too: moved, they are no longer whole."""
+    """Return a mask for each block, full blocks too, because a moved block is no longer full."""
     edge = pattern.grid.edges(row, column)
     mask = pattern.partial.long()
     mask = torch.where(mask == FULL, len(pattern.token_masks) + edge, mask)
@@ -157,7 +154,7 @@ def _with_edges(pattern: PatternBlocks, row: Tensor, column: Tensor) -> tuple[Te
 
 
 def _quarter(masks: Tensor, down: int, right: int) -> Tensor:
-    """Masks moved within their block, by less than its size; what leaves is lost."""
+    """Move masks within their block, by less than its size; drop the rest."""
     size = masks.shape[1]
     moved = torch.zeros_like(masks)
     to_rows, to_columns = slice(max(0, down), size + min(0, down)), slice(max(0, right), size + min(0, right))

@@ -1,4 +1,4 @@
-"""What a pattern looks like, in numbers."""
+"""Measurements of a pattern."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from sparse_core.common.table import Report
 
 @dataclass(frozen=True)
 class PatternDescription(Report):
-    """Numbers about one pattern; ``str()`` gives a table.
+    """Measurements of one pattern; ``str()`` gives a table.
 
     Attributes:
-        heads: patterns, 1 when all heads share one.
+        heads: number of patterns, 1 when all heads share one.
         query_length, key_length, block_size: tokens.
         device: its name.
         blocks: stored blocks of all heads.
         full_blocks: those without a mask.
         masks: different token masks.
-        pairs: pairs of query and key that are attended.
+        pairs: attended query-key pairs.
         density: share of all pairs.
-        block_density: share of all blocks: what a kernel computes.
+        block_density: share of all blocks, which a kernel computes.
         used: share of the pairs in stored blocks that are attended.
-        shortest_row, median_row, longest_row: blocks in a block row; lengths that occur.
+        shortest_row, median_row, longest_row: blocks in a block row.
         empty_rows: block rows without a block.
         nbytes: bytes of the pattern.
     """

@@ -1,8 +1,8 @@
 """Block patterns in safetensors files.
 
-The file holds ``row_ptr``, ``columns``, ``partial`` and ``token_masks``, the masks with eight positions a
-byte (row-major, the first in the lowest bit), and in its header ``format`` ("sparsight-block-pattern"),
-``version`` ("1"), ``query_length``, ``key_length`` and ``block_size``.
+The file holds ``row_ptr``, ``columns``, ``partial`` and ``token_masks``, the masks as bits (row-major, the
+first in the lowest bit of a byte). Its header has ``format`` ("sparsight-block-pattern"), ``version`` ("1"),
+``query_length``, ``key_length`` and ``block_size``.
 """
 
 from __future__ import annotations
@@ -28,17 +28,13 @@ TENSORS = ("row_ptr", "columns", "partial", "token_masks")
 
 
 def save_pattern(pattern: PatternBlocks, path: str | os.PathLike[str]) -> Path:
-    """Write a pattern; an existing file is replaced only once the new one is complete.
+    """Write a pattern; an existing file stays until the new one is complete.
 
     Args:
-        pattern: on any device.
         path: of the file, usually ``*.safetensors``.
 
     Returns:
         The path written.
-
-    Raises:
-        FileNotFoundError: the folder does not exist.
     """
     tensors = {name: getattr(pattern, name).cpu() for name in TENSORS}
     tensors["token_masks"] = _pack(tensors["token_masks"])
@@ -49,17 +45,7 @@ def save_pattern(pattern: PatternBlocks, path: str | os.PathLike[str]) -> Path:
 def load_pattern(
     kind: type[Blocks], path: str | os.PathLike[str], *, device: torch.device | str = "cpu"
 ) -> Blocks:
-    """Read a file of :func:`save_pattern`; every number in it is checked.
-
-    Args:
-        kind: class of the pattern.
-        path: of the file.
-        device: where to put the pattern.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: damaged, not of this kind, or of another version; names the file and the field.
-    """
+    """Read and validate a file of :func:`save_pattern`."""
     file = Path(path)
     header, tensors = read_tensors(file, kind=FORMAT, version=VERSION, writer="BlockPattern.save")
     for name in SIZES:
@@ -80,7 +66,7 @@ def load_pattern(
 
 
 def _pack(masks: Tensor) -> Tensor:
-    """(masks, block_size, block_size) bool in (masks, block_size² / 8) uint8."""
+    """Pack (masks, block_size, block_size) bool into (masks, block_size² / 8) uint8."""
     places = torch.arange(8, dtype=torch.uint8, device="cpu")
     bits = masks.reshape(len(masks), masks.shape[1] * masks.shape[2] // 8, 8).to(torch.uint8)
     return (bits << places).sum(dim=2, dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""The blocks of a pattern and their masks in one canonical form."""
+"""Block grid of a pattern, and the canonical form of its masks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-#: In place of a mask's index: the whole block.
+#: Mask index of a full block.
 FULL = -1
 
 
 class BlockGrid(NamedTuple):
-    """The blocks that two lengths make.
+    """Grid of blocks over queries and keys.
 
     Attributes:
-        heads: patterns, 1 for one that all heads share.
+        heads: number of patterns, 1 for one that all heads share.
         query_length, key_length: tokens.
         block_size: tokens along a side of a block.
     """
@@ -36,7 +36,7 @@ class BlockGrid(NamedTuple):
         return -(-self.key_length // self.block_size)
 
     def check(self) -> None:
-        """Raise unless lengths, heads and block size can make a pattern."""
+        """Raise ``ValueError`` unless lengths, heads and block size are valid."""
         size = self.block_size
         if not (isinstance(size, int) and 16 <= size <= 128 and size % 16 == 0):
             raise ValueError(f"block_size must be a multiple of 16 from 16 to 128, got {size!r}")
@@ -46,7 +46,7 @@ class BlockGrid(NamedTuple):
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
 
     def edges(self, row: Tensor, column: Tensor) -> Tensor:
-        """For each block which edge cuts it: 0 none, 1 the last key, 2 the last query, 3 both."""
+        """Return the edge that cuts each block: 0 none, 1 the last key, 2 the last query, 3 both."""
         edge = torch.zeros_like(row)
         if self.query_length % self.block_size:
             edge = edge + 2 * (row == self.rows - 1)
@@ -55,7 +55,7 @@ class BlockGrid(NamedTuple):
         return edge
 
     def inside(self, device: torch.device | str) -> Tensor:
-        """(4, block_size, block_size) bool, the positions that exist in a block, by its edge."""
+        """Return (4, block_size, block_size) bool: the positions that exist in a block, by its edge."""
         place = torch.arange(self.block_size, device=device)
         everywhere = torch.ones_like(place, dtype=torch.bool)
         queries = place < (self.query_length - 1) % self.block_size + 1
@@ -68,12 +68,12 @@ class BlockGrid(NamedTuple):
 def tidy_masks(
     grid: BlockGrid, row: Tensor, column: Tensor, mask: Tensor, masks: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """New index of each block's mask, the masks, and which blocks are left."""
+    """Return the new mask index of each block, the masks, and True for each block with a pair."""
     kept = torch.ones_like(mask, dtype=torch.bool)
     places = (mask != FULL).nonzero()[:, 0]
     if len(places) == 0:
         return mask, masks[:0].contiguous(), kept
-    # A mask that several blocks share is another one where an edge cuts it.
+    # A shared mask becomes a different one in a block that an edge cuts.
     pairs, which = torch.unique(
         mask[places] * 4 + grid.edges(row[places], column[places]), return_inverse=True
     )
@@ -89,7 +89,7 @@ def tidy_masks(
     partial = mask.clone()
     partial[places] = index[which]
     kept[places] = counts[which] > 0
-    # Masks are numbered in the order of their first use.
+    # Number the masks in the order of their first use.
     used = partial[places]
     used = used[used >= 0]
     order = first_uses(used)
@@ -98,13 +98,13 @@ def tidy_masks(
     number[-1] = FULL
     source = torch.zeros(len(order), dtype=torch.long, device=mask.device)
     sources = (index >= 0).nonzero()[:, 0]
-    # Of equal masks any will do, so the order of the writes is of no account.
+    # Any of several equal masks will do, so the order of the writes does not matter.
     source[number[index[sources]]] = sources
     return number[partial], cut[source].contiguous(), kept
 
 
 def first_uses(index: Tensor) -> Tensor:
-    """The distinct numbers of ``index`` in the order in which they first occur."""
+    """Return the distinct numbers of ``index`` in the order in which they first occur."""
     ranked, order = torch.sort(index, stable=True)
     first = torch.ones_like(ranked, dtype=torch.bool)
     first[1:] = ranked[1:] != ranked[:-1]
@@ -112,13 +112,13 @@ def first_uses(index: Tensor) -> Tensor:
 
 
 def equal_masks(masks: Tensor, fingerprint: Tensor | None = None) -> Tensor:
-    """(masks,) int64, the same number for equal masks, numbers from 0 on without gaps.
+    """Number masks: (masks,) int64, equal for equal masks, from 0 without gaps.
 
     Args:
         masks: (masks, block_size, block_size) bool.
         fingerprint: (masks,) int64, equal for equal masks; hashes by default.
     """
-    # A fingerprint brings equal masks together; that they are equal is then looked up, not assumed.
+    # Group by fingerprint, then compare the masks themselves.
     count = len(masks)
     numbers: Tensor
     _, numbers = torch.unique(_hashes(masks) if fingerprint is None else fingerprint, return_inverse=True)
@@ -131,7 +131,7 @@ def equal_masks(masks: Tensor, fingerprint: Tensor | None = None) -> Tensor:
 
 
 def _hashes(masks: Tensor) -> Tensor:
-    """One int64 for each mask, the same on every device."""
+    """Return one int64 per mask, the same on every device."""
     words = masks.reshape(len(masks), -1).contiguous().view(torch.int64)
     generator = torch.Generator("cpu").manual_seed(20260301)
     factors = torch.randint(-(2**62), 2**62, (2, words.shape[1]), generator=generator, device="cpu")

@@ -1,4 +1,4 @@
-"""Patterns of masks that are there already, in blocks or in tokens."""
+"""Patterns from dense masks of blocks or tokens."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sparse_core.attention.patterns.pattern import BlockPattern
 def from_block_mask(
     mask: Tensor, block_size: int = 64, *, query_length: int | None = None, key_length: int | None = None
 ) -> BlockPattern:
-    """Full blocks where ``mask`` is True.
+    """Make full blocks where ``mask`` is True.
 
     Args:
         mask: bool (block rows, block columns), or (heads, block rows, block columns) when heads differ; the
             pattern is on its device.
         block_size: tokens along a side of a block.
-        query_length: queries, within the last block row; all of its tokens by default.
-        key_length: keys, within the last block column; all of its tokens by default.
+        query_length: queries, ending in the last block row; whole blocks by default.
+        key_length: keys, ending in the last block column; whole blocks by default.
 
     Raises:
         TypeError: a mask that is not bool.
@@ -45,7 +45,7 @@ def from_block_mask(
 
 
 def from_token_mask(mask: Tensor, block_size: int = 64) -> BlockPattern:
-    """The pattern of a dense mask, exactly.
+    """Convert a dense mask exactly.
 
     Args:
         mask: bool (queries, keys), or (heads, queries, keys) when heads differ, True where a query may attend
@@ -74,12 +74,12 @@ def from_token_mask(mask: Tensor, block_size: int = 64) -> BlockPattern:
 
 
 def _check_mask(mask: Tensor) -> int:
-    """Heads of a mask."""
+    """Return the heads of a valid mask."""
     if mask.dtype != torch.bool:
         raise TypeError(f"mask must be bool, got {mask.dtype}: compare scores with a threshold first")
     if mask.ndim not in (2, 3) or 0 in mask.shape:
         raise ValueError(
-            "mask must have shape (queries, keys) or (heads, queries, keys) without a zero,"
+            "mask must have shape (queries, keys) or (heads, queries, keys) and not be empty,"
             f" got {tuple(mask.shape)}"
         )
     return mask.shape[0] if mask.ndim == 3 else 1

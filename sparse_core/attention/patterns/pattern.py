@@ -1,4 +1,4 @@
-"""Which queries attend to which keys, in blocks."""
+"""Block pattern: which queries attend to which keys."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from sparse_core.attention.patterns.validation import validate
 
 
 class BlockPattern(PatternBlocks):
-    """The pairs of query and key that attention computes: block rows with lists of block columns.
+    """Query-key pairs that attention computes: block rows with lists of block columns.
 
-    A block is full, or has a token mask that says which of its pairs count. The last block row and column may
-    reach beyond the lengths: tokens there do not exist, masks are False there, and a block that is full is so
-    as far as the lengths go. The builders keep equal masks once, store a mask that is True throughout as a
-    full block, and leave out blocks without a pair.
+    A block is full, or has a token mask of its pairs. The last block row and column may extend beyond the
+    lengths; masks are False there. Builders store equal masks once, store an all-True mask as a full block,
+    and drop blocks without a pair.
 
     Args:
-        row_ptr: (heads, block rows + 1) int32 offsets into ``columns``; a head continues where the one before
-            it ended. One head stands for all heads of an attention.
-        columns: (blocks,) int32 block columns, rising within a row.
+        row_ptr: (heads, block rows + 1) int32 offsets into ``columns``; each head starts where the previous
+            one ends. With one head, all heads of an attention share it.
+        columns: (blocks,) int32 block columns, ascending within a row.
         partial: (blocks,) int32, -1 for a full block, else the index of its mask.
         token_masks: (masks, block_size, block_size) bool, True where a query (first) may attend to a key.
         query_length: queries.
@@ -37,30 +36,29 @@ class BlockPattern(PatternBlocks):
         block_size: tokens along a side of a block, a multiple of 16 from 16 to 128.
 
     Attributes:
-        row_ptr, columns, partial, token_masks, query_length, key_length, block_size: as given.
-        heads: patterns, 1 when all heads share one.
+        heads: number of patterns, 1 when all heads share one.
         block_rows, block_columns: blocks of a head along its queries and keys.
         blocks: stored blocks of all heads.
         grid: heads, lengths and block size.
-        device: where the tensors are.
-        plans: what implementations prepare once for this pattern; a copy, also on a device, makes its own.
+        device: of the tensors.
+        plans: cached preparations of the implementations; copies start empty.
 
     Raises:
         TypeError: wrong dtypes.
-        ValueError: sizes or devices do not fit. What needs a look at the numbers is left to :meth:`validate`.
+        ValueError: sizes or devices do not match. :meth:`validate` checks the numbers.
     """
 
     def validate(self) -> BlockPattern:
-        """Look at every number; returns the pattern.
+        """Check every number and return the pattern.
 
         Raises:
-            ValueError: names the head, block row and block that is wrong, or the mask.
+            ValueError: names the wrong head, block row and block, or the mask.
         """
         validate(self)
         return self
 
     def to_token_mask(self) -> Tensor:
-        """Bool (query_length, key_length), or (heads, query_length, key_length) when heads differ."""
+        """Return bool (query_length, key_length), or (heads, query_length, key_length) when heads differ."""
         size = self.block_size
         shape = (self.heads, self.block_rows, size, self.block_columns, size)
         mask = torch.zeros(shape, dtype=torch.bool, device=self.device)
@@ -74,14 +72,14 @@ class BlockPattern(PatternBlocks):
         return tokens[0] if self.heads == 1 else tokens
 
     def to_block_mask(self) -> Tensor:
-        """Bool (block rows, block columns), or (heads, block rows, block columns): the stored blocks."""
+        """Return the stored blocks: bool (block rows, block columns), with heads first when these differ."""
         shape = (self.heads, self.block_rows, self.block_columns)
         mask = torch.zeros(shape, dtype=torch.bool, device=self.device)
         mask[self.coordinates()] = True
         return mask[0] if self.heads == 1 else mask
 
     def transposed(self) -> BlockPattern:
-        """Queries and keys exchanged; made once."""
+        """Exchange queries and keys; the result is cached."""
         return self._transposed
 
     @cached_property
@@ -91,26 +89,26 @@ class BlockPattern(PatternBlocks):
         return self.assemble(grid, head, column, row, self.partial, self.token_masks.transpose(1, 2))
 
     def shifted(self, rows: int = 0, columns: int = 0) -> BlockPattern:
-        """The pattern moved by whole tokens: query i and key j become i + rows and j + columns.
+        """Move the pattern by whole tokens: query i and key j become i + rows and j + columns.
 
-        Pairs that leave the lengths are dropped; tokens that come in attend to nothing.
+        Pairs outside the lengths are dropped.
         """
         return combination.shifted(self, rows, columns)
 
     def causal(self) -> BlockPattern:
-        """Without the keys after the query: key j stays when j <= i + key_length - query_length."""
+        """Drop keys after the query: key j stays if j <= i + key_length - query_length."""
         return combination.causal(self)
 
     def __or__(self, other: BlockPattern) -> BlockPattern:
-        """Pairs that either attends; a shared pattern goes with one of any number of heads."""
+        """Return the pairs that either attends; a pattern with one head combines with any number."""
         return combination.union(self, other) if isinstance(other, BlockPattern) else NotImplemented
 
     def __and__(self, other: BlockPattern) -> BlockPattern:
-        """Pairs that both attend; a shared pattern goes with one of any number of heads."""
+        """Return the pairs that both attend; a pattern with one head combines with any number."""
         return combination.intersection(self, other) if isinstance(other, BlockPattern) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
-        """Whether heads, lengths, block size and every block are the same; waits for the device."""
+        """True if heads, lengths, block size and every block are equal; waits for the device."""
         if not isinstance(other, BlockPattern):
             return NotImplemented
         if self is other:
@@ -122,7 +120,7 @@ class BlockPattern(PatternBlocks):
         full = self.partial == FULL
         if not torch.equal(full, other.partial == FULL):
             return False
-        # Masks may be numbered differently; each pair of numbers is compared once.
+        # Masks may be numbered differently; compare each pair of numbers once.
         count = max(1, len(other.token_masks))
         used = torch.unique(self.partial[~full].long() * count + other.partial[~full])
         return torch.equal(self.token_masks[used // count], other.token_masks[used % count])
@@ -134,7 +132,7 @@ class BlockPattern(PatternBlocks):
         lengths = torch.sort(self.row_lengths().flatten()).values.cpu()
         _, row, column = self.coordinates()
         inside = self.grid.inside(self.device).sum(dim=(1, 2))
-        held = int(inside[self.grid.edges(row, column)].sum())
+        stored_pairs = int(inside[self.grid.edges(row, column)].sum())
         return PatternDescription(
             heads=self.heads,
             query_length=self.query_length,
@@ -147,7 +145,7 @@ class BlockPattern(PatternBlocks):
             pairs=self.pairs,
             density=self.density,
             block_density=self.block_density,
-            used=self.pairs / held if held else 0.0,
+            used=self.pairs / stored_pairs if stored_pairs else 0.0,
             shortest_row=int(lengths[0]),
             median_row=int(lengths[(len(lengths) - 1) // 2]),
             longest_row=int(lengths[-1]),
@@ -161,7 +159,7 @@ class BlockPattern(PatternBlocks):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> BlockPattern:
-        """Read what :meth:`save` wrote, see :func:`sparse_core.attention.patterns.files.load_pattern`."""
+        """Read a file of :meth:`save`, see :func:`sparse_core.attention.patterns.files.load_pattern`."""
         return load_pattern(cls, path, device=device)
 
     def picture(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
@@ -175,6 +173,6 @@ class BlockPattern(PatternBlocks):
         )
 
     def __getstate__(self) -> dict[str, object]:
-        # Plans refer to the memory of these tensors, and the rest is quickly worked out again.
+        # Plans hold addresses of these tensors; the other caches are cheap to compute again.
         state = {name: value for name, value in self.__dict__.items() if name not in ("_transposed", "pairs")}
         return {**state, "plans": {}}

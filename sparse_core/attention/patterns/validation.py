@@ -1,4 +1,4 @@
-"""Checks of every number of a pattern that was not built here."""
+"""Checks of every number of a pattern that a builder did not make."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sparse_core.attention.patterns.grid import FULL, equal_masks
 
 
 def validate(pattern: PatternBlocks) -> None:
-    """Look at every number of a pattern; waits for the device.
+    """Check every number of a pattern; waits for the device.
 
     Raises:
-        ValueError: names the head, block row and block that is wrong, or the mask.
+        ValueError: names the wrong head, block row and block, or the mask.
     """
     _check_offsets(pattern)
     _check_columns(pattern)
@@ -34,7 +34,7 @@ def _check_offsets(pattern: PatternBlocks) -> None:
     falls = (row_ptr[:, 1:] < row_ptr[:, :-1]).nonzero()
     if len(falls):
         head, row = (int(place) for place in falls[0])
-        raise ValueError(f"row_ptr falls after block row {row} of head {head}: rows must follow each other")
+        raise ValueError(f"row_ptr decreases after block row {row} of head {head}: sort its offsets")
     if int(row_ptr[-1, -1]) != pattern.blocks:
         raise ValueError(f"row_ptr must end with the {pattern.blocks} blocks, got {int(row_ptr[-1, -1])}")
 
@@ -53,7 +53,7 @@ def _check_columns(pattern: PatternBlocks) -> None:
         block = place[0] + 1
         raise ValueError(
             f"{_where(block, head, row)} has column {int(column[block])} after {int(column[block - 1])}:"
-            " columns must rise within a row (from_block_mask and from_token_mask sort them)"
+            " columns must ascend within a row (from_block_mask and from_token_mask sort them)"
         )
 
 
@@ -90,7 +90,7 @@ def _check_masks(pattern: PatternBlocks) -> None:
 
 
 def _first(wrong: Tensor) -> tuple[int] | None:
-    """Place of the first True, in a tuple so that place 0 counts."""
+    """Return the index of the first True in a tuple, which is truthy even for index 0."""
     places = wrong.nonzero()
     return (int(places[0, 0]),) if len(places) else None
 

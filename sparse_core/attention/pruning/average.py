@@ -1,4 +1,4 @@
-"""Importance of blocks over many training steps."""
+"""Moving average of block importance over training steps."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sparse_core.attention.pruning.importance import Measure, block_importance, 
 
 
 class BlockImportance:
-    """A moving average of :func:`block_importance` over training steps, corrected for its start at zero.
+    """Bias-corrected moving average of :func:`block_importance` over training steps.
 
-    Measurements that are not finite, as those of an overflowing loss scale, are left out.
+    Non-finite measurements, for example from an overflowing loss scale, are skipped.
 
     Args:
         momentum: share of the old average that each measurement keeps, in [0, 1).
         block_size, measure: as for :func:`block_importance`.
 
     Attributes:
-        count: measurements so far, whether finite or not.
+        count: measurements so far, including skipped ones.
 
     Raises:
         ValueError: momentum outside its range, or an unknown measure.
@@ -93,17 +93,17 @@ class BlockImportance:
         self._weight = torch.where(good, self.momentum * self._weight + share, self._weight)
 
     def value(self) -> Tensor:
-        """(heads, block rows, block columns) the average; zeros while no measurement was finite.
+        """Return the average (heads, block rows, block columns); zeros before the first finite measurement.
 
         Raises:
             ValueError: nothing was added.
         """
         if self._total is None or self._weight is None:
-            raise ValueError("nothing was measured yet: run a forward and a backward pass first")
+            raise ValueError("no importance was measured: run a forward and a backward pass first")
         return torch.where(self._weight > 0, self._total / self._weight, self._total)
 
     def state_dict(self) -> dict[str, Any]:
-        """Sums and counts."""
+        """Return sums and counts."""
         tensors = {"total": self._total, "weight": self._weight}
         return {
             "count": self.count,
@@ -111,7 +111,7 @@ class BlockImportance:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], *, device: torch.device | str | None = None) -> None:
-        """Undo :meth:`state_dict`, on ``device`` or where the tensors are."""
+        """Restore the result of :meth:`state_dict`, on ``device`` or where the tensors are."""
         self.count = int(state["count"])
         self._total, self._weight = (
             None if state[name] is None else state[name].to(device, copy=True) for name in ("total", "weight")

@@ -1,4 +1,4 @@
-"""How much the loss depends on each block of attention."""
+"""Importance of each block of attention for the loss."""
 
 from __future__ import annotations
 
@@ -39,39 +39,38 @@ def block_importance(
     key_lengths: Tensor | None = None,
     measure: Measure = "score",
 ) -> Tensor:
-    """For each block the sum of ``|s * dL/ds|`` over its pairs, with ``s`` the scaled scores.
+    """Return the sum of ``|s * dL/ds|`` over the pairs of each block, with ``s`` the scaled scores.
 
-    That is a first-order estimate of what the loss L feels when the scores of the block are removed ("Are
-    sixteen heads really better than one?", Michel et al. 2019, for heads; Molchanov et al. 2017 for filters).
-    With ``p`` the weights of the softmax, ``dL/ds = p * (dL/dp - sum of out * dL/dout)`` and ``dL/dp`` the
-    product of ``dL/dout`` and a value. Pairs that ``pattern`` leaves out have no weight; so that their blocks
-    can come back, they count with the weight that each would have if it alone came in, ``exp(s)`` of
-    ``exp(s) + exp(lse)``.
+    This is a first-order estimate of the change of the loss L without the block (Michel et al. 2019, "Are
+    sixteen heads really better than one?", for heads; Molchanov et al. 2017 for filters). With ``p`` the
+    softmax weights, ``dL/ds = p * (dL/dp - sum of out * dL/dout)``, and ``dL/dp`` is the product of
+    ``dL/dout`` and a value. Pairs outside ``pattern`` have no weight. They count with the weight that each
+    would have alone, ``exp(s) / (exp(s) + exp(lse))``, so that their blocks can return.
 
-    Every pair is computed, a few block rows at a time: about the work of a dense backward pass, with bounded
-    memory. Dropout is not taken into account. Nothing waits for the device.
+    It computes every pair, a few block rows at a time: about the work of a dense backward pass, with bounded
+    memory. It ignores dropout and never waits for the device.
 
     Args:
         q: (batch, heads, query_length, dim) floating.
         k: (batch, key_heads, key_length, dim); each key head serves heads / key_heads neighbouring heads.
-        v: as k.
+        v: like k.
         out: result of the attention, like q.
-        grad_out: gradient of the loss in ``out``, like q.
+        grad_out: gradient of the loss with respect to ``out``, like q.
         lse: (batch, heads, query_length) of the attention; computed when not given.
         block_size: tokens along a side of a block, a multiple of 16 from 16 to 128.
         scale: of the scores; 1 / sqrt(dim) by default.
         pattern: of the attention; all of ``allowed`` by default.
         allowed: pairs that count; all by default.
-        key_lengths: (batch,) int32 or int64, true lengths of keys padded at the end, which do not count. The
-            padding of queries does not either when ``grad_out`` is zero there.
+        key_lengths: (batch,) int32 or int64, true lengths of keys padded at the end, which do not count. For
+            padded queries ``grad_out`` must be zero.
         measure: ``"score"`` as above, ``"weight"`` for ``|p * dL/dp|``.
 
     Returns:
-        (heads, block rows, block columns) float32 (float64 for float64), the sum over the batch.
+        (heads, block rows, block columns) float32 (float64 for float64), summed over the batch.
 
     Raises:
-        TypeError: dtypes do not fit, or a pattern is none.
-        ValueError: shapes, lengths, block sizes or devices do not fit, or the measure is unknown.
+        TypeError: dtypes do not match, or a pattern is not a BlockPattern.
+        ValueError: shapes, lengths, block sizes or devices do not match, or the measure is unknown.
     """
     shape = check_operands(q, k, v)
     check_measure(measure)
@@ -87,12 +86,12 @@ def block_importance(
             )
     grid = BlockGrid(shape.heads, shape.query_length, shape.key_length, block_size)
     grid.check()
-    for name, given in (("pattern", pattern), ("allowed", allowed)):
-        if given is not None:
-            check_pattern(given, shape, q.device)
-            if given.block_size != block_size:
-                raise ValueError(f"{name} has blocks of {given.block_size} but block_size is {block_size}")
-    operands = _Operands(
+    for name, value in (("pattern", pattern), ("allowed", allowed)):
+        if value is not None:
+            check_pattern(value, shape, q.device)
+            if value.block_size != block_size:
+                raise ValueError(f"{name} has blocks of {value.block_size} but block_size is {block_size}")
+    operands = _ImportanceOperands(
         q,
         k,
         v,
@@ -108,20 +107,20 @@ def block_importance(
     found = torch.zeros((shape.heads, grid.rows, grid.columns), dtype=dtype, device=q.device)
     with torch.autocast(q.device.type, enabled=False):
         for part in _parts(shape, grid, CHUNK_SCORES["cuda" if q.is_cuda else "cpu"]):
-            felt = _felt(operands, part, shape.group, block_size, measure).abs()
-            felt = _block_sums(felt, block_size)
-            found[part.head * shape.group : part.last_head * shape.group, part.row : part.last_row] += felt
+            effects = _pair_effects(operands, part, shape.group, block_size, measure).abs()
+            effects = _block_sums(effects, block_size)
+            found[part.head * shape.group : part.last_head * shape.group, part.row : part.last_row] += effects
     return found
 
 
 def check_measure(measure: str) -> None:
-    """Raise ``ValueError`` unless ``measure`` is a known one."""
+    """Raise ``ValueError`` for an unknown measure."""
     if measure not in get_args(Measure):
         raise ValueError(f"measure must be one of {', '.join(get_args(Measure))}; got {measure!r}")
 
 
 class _Tokens(NamedTuple):
-    """A pattern from which the pairs of a few block rows are quickly read."""
+    """A pattern as a table, for fast reads of the pairs of a few block rows."""
 
     number: Tensor  # (heads, block rows, block columns) int64 index of a mask
     masks: Tensor  # (masks, block_size, block_size) bool
@@ -130,9 +129,9 @@ class _Tokens(NamedTuple):
     def of(cls, pattern: BlockPattern | None) -> _Tokens | None:
         if pattern is None:
             return None
-        known = pattern.plans.get(("pruning",))
-        if isinstance(known, cls):
-            return known
+        tokens = pattern.plans.get(("pruning",))
+        if isinstance(tokens, cls):
+            return tokens
         size = pattern.block_size
         two = torch.zeros((2, size, size), dtype=torch.bool, device=pattern.device)
         two[1] = True
@@ -143,7 +142,7 @@ class _Tokens(NamedTuple):
         return found
 
     def pairs(self, part: _RowPart, group: int, queries: int, keys: int) -> Tensor:
-        """Bool (key heads or 1, group or 1, queries, keys)."""
+        """Return bool (key heads or 1, group or 1, queries, keys)."""
         number = self.number[:, part.row : part.last_row]
         if len(number) > 1:
             number = number[part.head * group : part.last_head * group]
@@ -154,8 +153,8 @@ class _Tokens(NamedTuple):
         return tokens[None] if heads == 1 and len(self.number) == 1 else tokens.unflatten(0, (-1, group))
 
 
-class _Operands(NamedTuple):
-    """What the measurement reads; ``pattern`` and ``allowed`` are None where all pairs count."""
+class _ImportanceOperands(NamedTuple):
+    """Inputs of the measurement; ``pattern`` and ``allowed`` are None if all pairs count."""
 
     q: Tensor
     k: Tensor
@@ -181,7 +180,7 @@ class _RowPart(NamedTuple):
 
 
 def _parts(shape: AttentionShape, grid: BlockGrid, scores: int) -> Iterator[_RowPart]:
-    """Ranges with at most so many scores, or the smallest possible ones."""
+    """Yield ranges with at most ``scores`` scores, or the smallest possible ones."""
     row_scores = shape.group * grid.block_size * shape.key_length
     heads = min(shape.key_heads, max(1, scores // row_scores))
     entries = min(max(1, shape.batch), max(1, scores // (row_scores * heads)))
@@ -199,8 +198,10 @@ def _parts(shape: AttentionShape, grid: BlockGrid, scores: int) -> Iterator[_Row
                 )
 
 
-def _felt(operands: _Operands, part: _RowPart, group: int, size: int, measure: Measure) -> Tensor:
-    """(entries, key heads, group, queries, keys), zero for pairs that are not allowed."""
+def _pair_effects(
+    operands: _ImportanceOperands, part: _RowPart, group: int, size: int, measure: Measure
+) -> Tensor:
+    """Return the effect of each pair, (entries, key heads, group, queries, keys); zero if not allowed."""
     queries = slice(part.row * size, part.last_row * size)
     entries = slice(part.entry, part.last_entry)
     heads = slice(part.head * group, part.last_head * group)
@@ -233,15 +234,15 @@ def _felt(operands: _Operands, part: _RowPart, group: int, size: int, measure: M
         weights = torch.where(present, weights, torch.sigmoid(scores - lse))
     if measure == "score":
         grad = scores * (grad - (grad_out * of_queries(operands.out)).sum(dim=-1, keepdim=True))
-    felt: Tensor = weights * grad
+    effects: Tensor = weights * grad
     if allowed is not None:
-        felt = felt.masked_fill(~allowed, 0.0)
-    return felt
+        effects = effects.masked_fill(~allowed, 0.0)
+    return effects
 
 
-def _block_sums(felt: Tensor, size: int) -> Tensor:
-    """(entries, key heads, group, queries, keys) to (heads, block rows, block columns)."""
-    queries, keys = felt.shape[-2:]
-    padded = torch.nn.functional.pad(felt, (0, -keys % size, 0, -queries % size))
+def _block_sums(effects: Tensor, size: int) -> Tensor:
+    """Sum (entries, key heads, group, queries, keys) to (heads, block rows, block columns)."""
+    queries, keys = effects.shape[-2:]
+    padded = torch.nn.functional.pad(effects, (0, -keys % size, 0, -queries % size))
     sums: Tensor = padded.unflatten(4, (-1, size)).unflatten(3, (-1, size)).sum(dim=(0, 4, 6))
     return sums.flatten(0, 1)

@@ -1,4 +1,4 @@
-"""Patterns of several attention layers that are pruned while they train."""
+"""Pruning of the patterns of several attention layers during training."""
 
 from __future__ import annotations
 
@@ -16,38 +16,36 @@ from sparse_core.attention.pruning.schedule import DensitySchedule
 
 
 class AttentionPruner:
-    """Takes layers from dense to their target densities while they train, by the importance of their blocks.
+    """Prune layers from dense to target densities during training, by the importance of their blocks.
 
-    Call :meth:`step` once in each training step, after the backward pass. Every ``every`` steps, and at the
-    last step of the schedule, each layer gets the most important blocks as its pattern, as many as its
-    density allows. Blocks that are out can come back, see :func:`block_importance`. Each backward pass
-    through a layer measures its blocks, which takes about as long as a dense backward pass;
-    ``measure_every`` makes it rarer, and after ``freeze_after`` it ends. Lengths and heads must stay the
-    same. Only what this process computes is measured: of several, each would find its own patterns.
+    Call :meth:`step` once per training step, after the backward pass. Every ``every`` steps, and at the last
+    step of the schedule, each layer keeps its most important blocks. Dropped blocks can return, see
+    :func:`block_importance`. Each measured backward pass takes about as long as a dense one;
+    ``measure_every`` makes measurements rarer, and ``freeze_after`` ends them. Lengths and heads must stay
+    the same. Only this process is measured: with several, each would find its own patterns.
 
     Args:
-        layers: from shallow to deep, see :class:`PrunableAttention`. A pattern that a layer has already tells
-            what it may attend at all, and its density counts relative to that.
+        layers: from shallow to deep, see :class:`PrunableAttention`. If a layer already has a pattern, it
+            keeps a part of it, and densities are relative to it.
         schedule: for as many layers.
         every: steps between refreshes.
         measure_every: steps between measurements.
-        freeze_after: step from which on patterns stay; None for never.
+        freeze_after: step after which patterns stay; None for never.
         momentum: of the moving average of the importance, see :class:`BlockImportance`.
         measure: see :func:`block_importance`.
         block_size: for layers without a pattern, a multiple of 16 from 16 to 128.
-        causal: patterns leave out the keys after the query, as layers without one must do by themselves while
+        causal: patterns drop keys after the query. Layers without a pattern must do so themselves while
             they are dense.
-        shared: one pattern for all heads of a layer, by the sum of their importance.
+        shared: use one pattern for all heads of a layer, by the sum of their importance.
 
     Attributes:
-        schedule: as given.
         count: calls of :meth:`step` so far.
-        importance: one :class:`BlockImportance` a layer.
+        importance: one :class:`BlockImportance` per layer.
         report: of the last refresh, or None.
 
     Raises:
-        TypeError: a layer without ``attend``, or with a pattern that is no BlockPattern.
-        ValueError: numbers do not fit, or a layer is there twice.
+        TypeError: a layer without ``attend``, or with a pattern that is not a BlockPattern.
+        ValueError: numbers do not match, or a layer is listed twice.
     """
 
     def __init__(
@@ -73,7 +71,7 @@ class AttentionPruner:
         if freeze_after is not None and freeze_after < schedule.end:
             raise ValueError(
                 f"freeze_after={freeze_after} is before the schedule ends (step {schedule.end}):"
-                " layers would stay unfinished"
+                f" use {schedule.end} or more"
             )
         self.schedule = schedule
         self.count = 0
@@ -89,21 +87,21 @@ class AttentionPruner:
 
     @property
     def importance(self) -> tuple[BlockImportance, ...]:
-        """Of each layer."""
+        """Average importance of each layer."""
         return tuple(layer.importance for layer in self._layers)
 
     @property
     def measuring(self) -> bool:
-        """Whether a backward pass before the next call of :meth:`step` is measured."""
+        """True if a backward pass before the next :meth:`step` is measured."""
         ended = self._freeze_after is not None and self.count >= self._freeze_after
         return not ended and (self.count + 1) % self._measure_every == 0
 
     @torch.no_grad()
     def step(self) -> PruningReport | None:
-        """Count a training step and choose patterns anew if it is time to; returns what that did, or None.
+        """Count a training step; refresh the patterns if due, and return a report or None.
 
         Raises:
-            ValueError: a layer has to be pruned but nothing was measured.
+            ValueError: a layer must be pruned but was not measured.
         """
         self.count += 1
         if self._freeze_after is not None and self.count > self._freeze_after:
@@ -115,31 +113,34 @@ class AttentionPruner:
         for number, (layer, density) in enumerate(zip(self._layers, densities, strict=True)):
             if density < 1.0 and not layer.importance.count:
                 raise ValueError(
-                    f"nothing was measured in layer {number} before step {self.count}: it must take part in"
-                    " the backward pass, with gradients enabled"
+                    f"no importance was measured in layer {number} before step {self.count}: run it with"
+                    " gradients enabled and a backward pass"
                 )
             found.append(layer.refresh(density))
         self.report = PruningReport(self.count, tuple(found))
         return self.report
 
     def state_dict(self) -> dict[str, Any]:
-        """Count, importance and patterns; what training needs to go on as if it had not stopped."""
+        """Return count, importance and patterns, from which training resumes exactly."""
         return {"count": self.count, "layers": [layer.state_dict() for layer in self._layers]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Undo :meth:`state_dict` for a pruner made in the same way; sets the patterns of the layers.
+        """Restore the result of :meth:`state_dict` for a pruner with the same arguments.
 
         Raises:
-            ValueError: the state is of another number of layers.
+            ValueError: the state has another number of layers.
         """
         if len(state["layers"]) != len(self._layers):
-            raise ValueError(f"the state has {len(state['layers'])} layers, the pruner {len(self._layers)}")
+            raise ValueError(
+                f"the state has {len(state['layers'])} layers but the pruner has {len(self._layers)}:"
+                " make the pruner with the same layers"
+            )
         self.count = int(state["count"])
         for layer, found in zip(self._layers, state["layers"], strict=True):
             layer.load_state_dict(found)
 
     def remove(self) -> None:
-        """Give the layers their own ``attend`` back; patterns stay."""
+        """Restore the layers' own ``attend``; patterns stay."""
         for layer in self._layers:
             layer.remove()
 
@@ -148,7 +149,7 @@ def _check_layers(layers: Sequence[PrunableAttention], schedule: DensitySchedule
     if len(layers) != schedule.layers:
         raise ValueError(f"the schedule is for {schedule.layers} layers, got {len(layers)}")
     if len({id(layer) for layer in layers}) != len(layers):
-        raise ValueError("a layer is there twice: give each once")
+        raise ValueError("a layer is listed twice: list each once")
     for number, layer in enumerate(layers):
         if not callable(getattr(layer, "attend", None)) or not hasattr(layer, "pattern"):
             raise TypeError(
@@ -164,5 +165,5 @@ def _check_layers(layers: Sequence[PrunableAttention], schedule: DensitySchedule
             )
         if shared and layer.pattern.heads > 1:
             raise ValueError(
-                f"shared=True, but the pattern of layer {number} has {layer.pattern.heads} heads"
+                f"shared=True needs patterns with 1 head; that of layer {number} has {layer.pattern.heads}"
             )

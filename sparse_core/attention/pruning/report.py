@@ -1,4 +1,4 @@
-"""What a refresh of the patterns did."""
+"""Report of a refresh of the patterns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class LayerPruning:
     """One layer after a refresh.
 
     Attributes:
-        wanted: density that the schedule asked for.
-        density: share of the blocks that the layer may have which it keeps, over all heads.
-        blocks: how many that are.
-        changed: share of the blocks that the layer may have which came in or went.
+        wanted: density in the schedule.
+        density: share of the allowed blocks that the layer keeps, over all heads.
+        blocks: number of kept blocks.
+        changed: share of the allowed blocks that were added or dropped.
     """
 
     wanted: float
@@ -26,10 +26,10 @@ class LayerPruning:
 
 @dataclass(frozen=True)
 class PruningReport(Report):
-    """A refresh; ``str()`` gives a table.
+    """Report of a refresh; ``str()`` gives a table.
 
     Attributes:
-        step: after which it was made.
+        step: training step of the refresh.
         layers: in the order of the pruner.
     """
 
@@ -37,7 +37,7 @@ class PruningReport(Report):
     layers: tuple[LayerPruning, ...]
 
     def tables(self) -> list[Table | str]:
-        """A row for each layer."""
+        """Return a table with a row per layer."""
 
         def shares(*values: float) -> list[str]:
             return [cell(value, ".1%") for value in values]

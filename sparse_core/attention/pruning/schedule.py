@@ -1,4 +1,4 @@
-"""How dense each layer is at each training step. Pure functions of the step: nothing to save."""
+"""Density of each layer at each training step; pure functions of the step, without state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Order = Literal["shallow", "deep"]
 
 @dataclass(frozen=True)
 class LinearDensity:
-    """Target densities on a line from the first to the last layer.
+    """Target densities that change linearly from the first to the last layer.
 
     Args:
         first: of the first layer, in (0, 1].
@@ -24,27 +24,27 @@ class LinearDensity:
     last: float
 
     def of(self, layer: int, layers: int) -> float:
-        """The target of a layer, counted from 0."""
+        """Return the target of a layer, counted from 0."""
         place = layer / (layers - 1) if layers > 1 else 0.0
         return (1 - place) * self.first + place * self.last
 
 
 @dataclass(frozen=True)
 class DensitySchedule:
-    """From dense to a target density, one layer after the other.
+    """Schedule from dense to a target density, layer by layer.
 
-    A layer is dense until its turn. Then, at time ``t`` in [0, 1] of its turn, its density is
+    A layer is dense until its turn. At time ``t`` in [0, 1] of its turn, its density is
     ``target + (1 - target) (1 - t)³``: fast first and slow at the end (Zhu and Gupta, "To prune, or not to
     prune", 2017, eq. 1). Turns are equally long; the first begins at ``begin`` and the last ends at ``end``.
 
     Args:
-        layers: how many there are.
-        target: final share of the blocks, in (0, 1]; for all layers, for each of them, or on a line.
+        layers: number of layers.
+        target: final share of the blocks, in (0, 1]; for all layers, per layer, or linear.
         begin: last step at which all layers are dense.
         end: first step at which all layers have their target.
         order: ``"shallow"`` begins with the first layer, ``"deep"`` with the last.
-        overlap: share of a turn that the next one shares with it: 0 for one after the other, 1 for all
-            layers together.
+        overlap: share of a turn that overlaps the next one: 0 for one after the other, 1 for all layers
+            together.
 
     Raises:
         ValueError: sizes, steps, shares or names outside these ranges.
@@ -84,7 +84,7 @@ class DensitySchedule:
         return (self.target,) * self.layers
 
     def turn(self, layer: int) -> tuple[float, float]:
-        """Steps between which the density of a layer, counted from 0, falls.
+        """Return the first and last step at which the density of a layer, counted from 0, changes.
 
         Raises:
             IndexError: there is no such layer.
@@ -99,14 +99,14 @@ class DensitySchedule:
         return self.begin + place * turns_apart * length, self.begin + (place * turns_apart + 1) * length
 
     def density_at(self, step: int, layer: int) -> float:
-        """Share of the blocks that a layer keeps at ``step``, from 1 down to its target."""
+        """Return the share of the blocks that a layer keeps at ``step``, from 1 down to its target."""
         first, last = self.turn(layer)
         time = min(1.0, max(0.0, (step - first) / (last - first)))
         target = self.targets[layer]
         return target + (1 - target) * (1 - time) ** 3
 
     def densities_at(self, step: int) -> tuple[float, ...]:
-        """:meth:`density_at` of all layers."""
+        """Return :meth:`density_at` of all layers."""
         return tuple(self.density_at(step, layer) for layer in range(self.layers))
 
     def __str__(self) -> str:

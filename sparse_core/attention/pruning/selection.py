@@ -1,4 +1,4 @@
-"""The most important blocks as a pattern."""
+"""Patterns of the most important blocks."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def patterns_from_importance(
     allowed: BlockPattern | None = None,
     causal: bool = False,
 ) -> BlockPattern:
-    """The blocks of the highest importance, for each head on its own; equal ones by position.
+    """Keep the most important blocks of each head; ties go by position.
 
-    A head keeps ``round(density * blocks)`` of the blocks that it may have (halves round up), wherever they
-    are, but at least the best of each block row and, when causal, all on the diagonal. Waits for the device.
+    A head keeps ``round(density * blocks)`` of its allowed blocks (halves round up), but at least the best of
+    each block row and, when causal, all on the diagonal. Waits for the device.
 
     Args:
         importance: floating (heads, block rows, block columns), or (block rows, block columns) for a pattern
@@ -36,12 +36,12 @@ def patterns_from_importance(
         density: share of the blocks, in (0, 1].
         block_size: tokens along a side of a block, a multiple of 16 from 16 to 128.
         query_length, key_length: tokens, all of the block rows and columns by default.
-        allowed: pairs that may be attended at all; the result is a part of it.
+        allowed: pairs that may be attended; the result is a part of it.
         causal: drop keys after the query, with the sequences aligned at their ends.
 
     Raises:
         TypeError: importance is not floating.
-        ValueError: shapes, lengths, devices or density do not fit, or an importance is not finite.
+        ValueError: shapes, lengths, devices or density do not match, or an importance is not finite.
     """
     if not importance.is_floating_point():
         raise TypeError(f"importance must be floating point, got {importance.dtype}")
@@ -52,7 +52,7 @@ def patterns_from_importance(
         )
     check_share("density", density)
     if not bool(importance.isfinite().all()):
-        raise ValueError("importance must be finite: leave out measurements with overflowing gradients")
+        raise ValueError("importance must be finite: skip measurements with overflowing gradients")
     scores = importance.reshape(-1, *importance.shape[-2:])
     heads, rows, columns = scores.shape
     grid = BlockGrid(heads, query_length or rows * block_size, key_length or columns * block_size, block_size)
@@ -73,11 +73,7 @@ def patterns_from_importance(
 def candidates(
     grid: BlockGrid, allowed: BlockPattern | None, causal: bool, device: torch.device
 ) -> tuple[BlockPattern, Tensor]:
-    """The pairs that may be attended, and bool (heads or 1, block rows, block columns) those on the diagonal.
-
-    Raises:
-        ValueError: ``allowed`` has other lengths, heads, block size or device.
-    """
+    """Return the allowed pairs, and bool (heads or 1, block rows, block columns) of those on the diagonal."""
     if allowed is not None:
         expected = (grid.query_length, grid.key_length, grid.block_size)
         found = (allowed.query_length, allowed.key_length, allowed.block_size)
@@ -101,11 +97,11 @@ def candidates(
 
 
 def _best(scores: Tensor, density: float, possible: Tensor, needed: Tensor) -> Tensor:
-    """Bool like ``scores`` (heads, block rows, block columns)."""
+    """Return the blocks to keep, bool like ``scores`` (heads, block rows, block columns)."""
     ranked = scores.masked_fill(~possible, -math.inf)
     best = torch.zeros_like(possible).scatter(2, ranked.argmax(dim=2, keepdim=True), True)
     needed = (needed | (best & ~needed.any(dim=2, keepdim=True))) & possible
-    # A radix sort would tell -0.0 from 0.0.
+    # Add 0.0, because a radix sort separates -0.0 from 0.0.
     ranked = (ranked + 0.0).masked_fill(needed, math.inf).flatten(1)
     total, least = (mask.flatten(1).sum(dim=1) for mask in (possible, needed))
     count = (density * total.double() + 0.5).floor().long().maximum(least)

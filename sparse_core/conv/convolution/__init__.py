@@ -1,4 +1,4 @@
-"""Sparse convolution as an op."""
+"""Sparse convolution op."""
 
 from sparse_core.conv.convolution.api import fixed_convolution, pack_weight, sparse_convolution
 from sparse_core.conv.convolution.choice import convolution_tuning

@@ -1,4 +1,4 @@
-"""Sparse convolution over a table of neighbours: with gradients, or all that follows in one launch."""
+"""Sparse convolution over a table of neighbours: with gradients, or with a fused epilogue in one launch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from sparse_core.kernels.op import Impl, Op, by_torch, by_triton
 def _has_kernels(kind: str, features: torch.dtype, weight: torch.dtype) -> str | None:
     if features in TRITON_DTYPES and features == weight:
         return None
-    return f"takes features and weight of one type, float16, bfloat16 or float32; got {features} and {weight}"
+    return (
+        "needs features and weight of one type, float16, bfloat16 or float32;"
+        f" got {features} and {weight}: use impl='reference'"
+    )
 
 
-#: By the types of the features and the weight.
+#: The case: dtypes of the features and the weight.
 SPARSE_CONVOLUTION: Op[torch.dtype, torch.dtype] = Op(
     "sparse_convolution",
     __package__,
@@ -52,23 +55,23 @@ def sparse_convolution(
     Args:
         features: (N, C_in) floating point.
         weight: (C_out, *kernel, C_in / groups), the layout of spconv 2.
-        neighbours: pairs for N inputs and M outputs, with as many taps as the kernel has.
+        neighbours: pairs for N inputs and M outputs, with as many taps as the kernel.
         bias: (C_out,) or None.
-        groups: parts of the channels that are convolved on their own, one after the other.
+        groups: number of channel groups, convolved separately.
         impl: ``"triton"`` (float16, bfloat16 or float32, sums in float32), ``"reference"`` or ``"auto"``:
-            Triton for CUDA tensors of its types. spconv runs whole layers (it owns its maps): ask the modules
-            of ``sparse_core.conv.modules`` for ``impl="vendor"``.
+            Triton for CUDA tensors of its types. spconv needs its own maps: use a module of
+            ``sparse_core.conv.modules`` with ``impl="vendor"``.
 
     Returns:
         (M, C_out).
 
     Raises:
-        ValueError: shapes that do not fit together.
-        ImplementationError: an ``impl`` that does not exist for this op.
+        ValueError: shapes that do not match.
+        ImplementationError: an unknown ``impl``.
     """
     SPARSE_CONVOLUTION.check(impl)
     if groups != 1:
-        return _grouped(features, weight, neighbours, bias, groups, impl)
+        return _convolve_groups(features, weight, neighbours, bias, groups, impl)
     kernel_taps, inputs = neighbours.inverse.shape
     if weight.ndim < 3 or weight.shape[-1] != features.shape[-1] or weight[0, ..., 0].numel() != kernel_taps:
         raise ValueError(
@@ -76,7 +79,7 @@ def sparse_convolution(
             f" got {tuple(weight.shape)}"
         )
     if inputs != features.shape[0]:
-        raise ValueError(f"the table is for {inputs} input rows, features have {features.shape[0]}")
+        raise ValueError(f"features must have {inputs} rows like the table, got {features.shape[0]}")
     if torch.is_autocast_enabled(features.device.type):
         dtype = torch.get_autocast_dtype(features.device.type)
         features, weight = features.to(dtype), weight.to(dtype)
@@ -87,7 +90,7 @@ def sparse_convolution(
     return convolved
 
 
-def _grouped(
+def _convolve_groups(
     features: Tensor, weight: Tensor, neighbours: NeighbourTable, bias: Tensor | None, groups: int, impl: Impl
 ) -> Tensor:
     if groups < 1 or len(weight) % groups or features.shape[-1] % groups:
@@ -99,7 +102,7 @@ def _grouped(
 
 
 def pack_weight(weight: Tensor) -> Tensor:
-    """(C_out, *kernel, C_in), the layout of the modules, as contiguous (taps, C_in, C_out)."""
+    """Convert (C_out, *kernel, C_in), the layout of the modules, to contiguous (taps, C_in, C_out)."""
     if weight.ndim < 3:
         raise ValueError(f"weight must be (C_out, *kernel, C_in), got {tuple(weight.shape)}")
     return weight.flatten(1, -2).permute(1, 2, 0).contiguous()
@@ -122,59 +125,59 @@ def fixed_convolution(
     impl: Impl = "auto",
     config: ConvolutionConfig | None = None,
 ) -> Tensor:
-    """``relu(sum over taps of features[neighbours[tap]] @ weight[tap] + bias + residual)``, no gradients.
+    """Return ``relu(sum over taps of features[neighbours[tap]] @ weight[tap] + bias + residual)``.
 
-    Sums are float32 for features of any type below float64. Shapes alone decide what is launched: one kernel,
-    which a CUDA graph can capture. The same inputs give the same bits.
+    There are no gradients. Sums are float32 for features below float64. One kernel is launched, whose size
+    depends only on shapes, so a CUDA graph can capture it. Results are bitwise reproducible.
 
     Args:
-        features: (N, C_in) float16, bfloat16 or float32 (reference also float64). Rows that no entry of the
-            table names may hold anything.
+        features: (N, C_in) float16, bfloat16 or float32 (reference also float64). Rows that the table does
+            not name may hold any value.
         weight: (taps, C_in, C_out) of the features' type, see :func:`pack_weight`.
-        neighbours: (taps, rows) int32 or int64 input row of each tap of each output row, laid out as
-            ``NeighbourTable.rows``; -1 where there is none, and what lies outside of [0, N) is read so too.
-        count: (1,) int32 on the same device: output rows in use. Those behind it are undefined, and
-            so may their entries of the table be.
+        neighbours: (taps, rows) int32 or int64 input row of each tap of each output row, like
+            ``NeighbourTable.rows``; numbers outside of [0, N), such as -1, are missing inputs.
+        count: (1,) int32 on the same device: output rows in use. Later rows are undefined, and their table
+            entries may be too.
         bias: (C_out,) of any floating type.
         residual: (rows, C_out) of the features' type, added before the ReLU.
-        residual_rows: (rows,) int32 row of the residual, then (M, C_out), that is added to each output row;
-            nothing where it is negative.
+        residual_rows: (rows,) int32 row of the residual, then (M, C_out), to add to each output row; negative
+            for none.
         relu: apply it.
-        zero_empty: rows without any input are zeros instead of what bias, residual and ReLU make of them.
-        out: (rows, C_out) contiguous, of the features' type: written to and returned; rows behind ``count``
-            stay as they are. It must not share memory with the features.
-        out_rows: (rows,) int32 row of ``out``, then (M, C_out), that each output row is written to; all
-            different, and negative where it is not written. Other rows stay as they are.
-        ready: neighbours, count and rows are not the work of the launch just before on this stream: they
-            are read while it ends.
+        zero_empty: write zeros to rows without any input, ignoring bias, residual and ReLU.
+        out: (rows, C_out) contiguous, of the features' type: written to and returned; rows beyond ``count``
+            stay. It must not share memory with the features.
+        out_rows: (rows,) int32 row of ``out``, then (M, C_out), to write each output row to; all different,
+            negative for rows that are not written. Other rows stay.
+        ready: the previous launch on this stream does not write neighbours, count and rows, so they are read
+            before it ends.
         impl: ``"triton"``, ``"reference"``, or ``"auto"``: Triton for CUDA tensors of its types.
-        config: tiles of the kernel; by default those measured for these sizes on this GPU, or a guess (see
+        config: tiles of the kernel; by default measured for these sizes on this GPU, or a guess (see
             ``sparse_core.conv.convolution.convolution_tuning``).
 
     Returns:
         (rows, C_out), or ``out``.
 
     Raises:
-        ValueError: shapes, types or devices that do not fit together.
-        ImplementationError: ``impl="triton"`` cannot run here, or gradients are asked of it.
+        ValueError: shapes, types or devices that do not match.
+        ImplementationError: ``impl="triton"`` cannot run here, or an operand requires gradients.
     """
     FIXED_CONVOLUTION.check(impl)
     _check(features, weight, neighbours, count)
-    after = Epilogue(bias, residual, residual_rows, relu, zero_empty, out, out_rows)
-    _check_after(after, neighbours.shape[1], weight.shape[2], features)
+    epilogue = Epilogue(bias, residual, residual_rows, relu, zero_empty, out, out_rows)
+    _check_epilogue(epilogue, neighbours.shape[1], weight.shape[2], features)
     if FIXED_CONVOLUTION.choose(impl, features.device, features.dtype, weight.dtype) == "reference":
-        return reference.fixed_convolution(features, weight, neighbours, count, after)
+        return reference.fixed_convolution(features, weight, neighbours, count, epilogue)
     if torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in (features, weight, bias, residual)
     ):
         raise ImplementationError(
-            "fixed_convolution has no gradients with impl='triton': call it under torch.no_grad(), or train"
+            "fixed_convolution with impl='triton' has no gradients: call it under torch.no_grad(), or train"
             " with sparse_convolution"
         )
     from sparse_core.conv.convolution import triton
 
     return triton.convolve(
-        features, weight.contiguous(), neighbours, after, count=count, config=config, ready=ready
+        features, weight.contiguous(), neighbours, epilogue, count=count, config=config, ready=ready
     )
 
 
@@ -186,7 +189,7 @@ def _check(features: Tensor, weight: Tensor, neighbours: Tensor, count: Tensor |
             f"weight must be (taps, {features.shape[1]}, C_out), got {tuple(weight.shape)}; see pack_weight"
         )
     if weight.dtype != features.dtype:
-        raise ValueError(f"weight must be {features.dtype} as the features are, got {weight.dtype}")
+        raise ValueError(f"weight must be {features.dtype} like the features, got {weight.dtype}")
     if neighbours.ndim != 2 or len(neighbours) != len(weight):
         raise ValueError(f"neighbours must be ({len(weight)}, rows), got {tuple(neighbours.shape)}")
     if neighbours.dtype not in (torch.int32, torch.int64):
@@ -198,20 +201,20 @@ def _check(features: Tensor, weight: Tensor, neighbours: Tensor, count: Tensor |
             raise ValueError(f"{name} is on {tensor.device}, features are on {features.device}")
 
 
-def _check_after(after: Epilogue, rows: int, channels_out: int, features: Tensor) -> None:
-    bias = after.bias
+def _check_epilogue(epilogue: Epilogue, rows: int, channels_out: int, features: Tensor) -> None:
+    bias = epilogue.bias
     if bias is not None and (bias.shape != (channels_out,) or bias.device != features.device):
         raise ValueError(f"bias must be ({channels_out},) on {features.device}, got {tuple(bias.shape)}")
-    _check_map("residual", after.residual, after.residual_rows, rows, channels_out, features)
-    _check_map("out", after.out, after.out_rows, rows, channels_out, features)
-    if after.out is not None and not after.out.is_contiguous():
+    _check_map("residual", epilogue.residual, epilogue.residual_rows, rows, channels_out, features)
+    _check_map("out", epilogue.out, epilogue.out_rows, rows, channels_out, features)
+    if epilogue.out is not None and not epilogue.out.is_contiguous():
         raise ValueError("out must be contiguous")
 
 
 def _check_map(
     name: str, tensor: Tensor | None, chosen: Tensor | None, rows: int, channels_out: int, features: Tensor
 ) -> None:
-    """A map that is read or written row by row, or at the rows that ``chosen`` names."""
+    """Check a map that is read or written row by row, or at the rows in ``chosen``."""
     if tensor is None:
         if chosen is not None:
             raise ValueError(f"{name}_rows needs {name}")
@@ -221,8 +224,8 @@ def _check_map(
         raise ValueError(
             f"{name} must be {expected} {features.dtype}, got {tuple(tensor.shape)} {tensor.dtype}"
         )
-    for part, given in ((name, tensor), (f"{name}_rows", chosen)):
-        if given is not None and given.device != features.device:
-            raise ValueError(f"{part} is on {given.device}, features are on {features.device}")
+    for part, part_tensor in ((name, tensor), (f"{name}_rows", chosen)):
+        if part_tensor is not None and part_tensor.device != features.device:
+            raise ValueError(f"{part} is on {part_tensor.device}, features are on {features.device}")
     if chosen is not None and (chosen.shape != (rows,) or chosen.dtype != torch.int32):
         raise ValueError(f"{name}_rows must be ({rows},) int32, got {tuple(chosen.shape)} {chosen.dtype}")

@@ -1,4 +1,4 @@
-"""The table of the tiles that were measured: what a choice is, and what it depends on."""
+"""Table of measured tiles: a choice, and the case it depends on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ConvolutionChoice(NamedTuple):
 
     Attributes:
         config: the fastest tiles.
-        microseconds: of a launch in a CUDA graph when it was measured, or 0.
+        microseconds: measured time of a launch in a CUDA graph, or 0.
     """
 
     config: ConvolutionConfig
@@ -25,7 +25,7 @@ class ConvolutionChoice(NamedTuple):
 
 
 class ConvolutionCase(NamedTuple):
-    """What a choice depends on.
+    """Case that a choice depends on.
 
     Attributes:
         device: name of the GPU.
@@ -48,7 +48,7 @@ def _choice(entry: list) -> ConvolutionChoice:
     return ConvolutionChoice(ConvolutionConfig(variant, *sizes), float(microseconds))
 
 
-#: Measures only where it is told to: compiling the alternatives of a size takes up to a minute.
+#: Measures only on request, because compiling the alternatives of a size takes up to a minute.
 TUNER: Tuner[ConvolutionCase, ConvolutionChoice] = Tuner(
     "convolution",
     1,
@@ -61,12 +61,12 @@ convolution_tuning = TUNER.tuning
 
 
 def row_bucket(rows: int) -> int:
-    """The row count that stands for ``rows``: the next power of two, at least 128."""
+    """Round ``rows`` up to a power of two, at least 128."""
     return max(128, 1 << max(0, rows - 1).bit_length())
 
 
 def case_of(shape: Shape, device: torch.device) -> ConvolutionCase:
-    """What the choice for a convolution depends on."""
+    """Return the case of a convolution."""
     name = device_name(torch.cuda.current_device() if device.index is None else device.index)
     bucket = row_bucket(shape.rows)
     return ConvolutionCase(name, str(shape.dtype), shape.channels_in, shape.channels_out, shape.taps, bucket)

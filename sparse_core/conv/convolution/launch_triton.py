@@ -1,4 +1,4 @@
-"""One launch of the forward kernel of a convolution."""
+"""Launch of the forward kernel of a convolution."""
 
 from __future__ import annotations
 
@@ -18,28 +18,27 @@ def launch(
     features: Tensor,
     weight: Tensor,
     table: Tensor,
-    after: Epilogue,
+    epilogue: Epilogue,
     config: ConvolutionConfig,
     *,
     count: Tensor | None = None,
     ready: bool = False,
 ) -> Tensor:
-    """One launch of the forward kernel.
+    """Launch the forward kernel once.
 
     Args:
         features: (N, C_in).
         weight: (taps, C_in, C_out) with any strides, of the features' type.
-        table: (taps, rows) int32 or int64 input rows; below 0, or N and above, where there is none.
-        after, count, ready: see ``fixed_convolution``.
-        config: tiles.
+        table: (taps, rows) int32 or int64 input rows; outside of [0, N) for none.
+        epilogue, count, ready: see ``fixed_convolution``.
 
     Returns:
         (rows, C_out), ``out`` if it was given.
     """
     (taps, channels_in, channels_out), rows = weight.shape, table.shape[1]
-    features, out = features.contiguous(), after.out
-    bias, residual = _contiguous(after.bias), _contiguous(after.residual)
-    residual_rows, out_rows = _contiguous(after.residual_rows), _contiguous(after.out_rows)
+    features, out = features.contiguous(), epilogue.out
+    bias, residual = _contiguous(epilogue.bias), _contiguous(epilogue.residual)
+    residual_rows, out_rows = _contiguous(epilogue.residual_rows), _contiguous(epilogue.out_rows)
     if out is None:
         out = torch.empty(rows, channels_out, dtype=features.dtype, device=features.device)
     if rows == 0 or channels_out == 0:
@@ -70,8 +69,8 @@ def launch(
         HAS_RESIDUAL=residual is not None,
         HAS_RESIDUAL_ROWS=residual_rows is not None,
         HAS_OUT_ROWS=out_rows is not None,
-        RELU=after.relu,
-        ZERO_EMPTY=after.zero_empty,
+        RELU=epilogue.relu,
+        ZERO_EMPTY=epilogue.zero_empty,
         WIDE=is_wide(features, out, table, *([] if residual is None else [residual])),
         VARIANT=config.variant,
         TAP_LANES=triton.next_power_of_2(taps),
@@ -92,6 +91,6 @@ def _contiguous(tensor: Tensor | None) -> Tensor | None:
 
 
 def is_wide(*tensors: Tensor) -> bool:
-    """Whether places in these tensors need 64 bits."""
-    # A block may begin below the end and reach beyond it before it is masked.
+    """True if offsets in these tensors need 64 bits."""
+    # Unmasked offsets of a block may extend beyond the end.
     return max(tensor.numel() for tensor in tensors) > _MOST_OFFSET - (1 << 20)

@@ -1,4 +1,4 @@
-"""Measure the tiles of a convolution and choose the fastest whose numbers are right."""
+"""Measurement of the tiles of a convolution, and choice of the fastest correct ones."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape
 from sparse_core.conv.convolution.types import Epilogue
 from sparse_core.kernels.choices import replay_times
 
-#: Share of the table's entries that name an input, as on the levels of a real scan.
+#: Share of table entries with an input, as for levels of a real scan.
 _PRESENT = 0.7
 _LAUNCHES, _ROUNDS, _FINALISTS = 20, 9, 3
 _TOLERANCE = 0.02
 
 
 def measure(shape: Shape, device: torch.device) -> ConvolutionChoice:
-    """Time the candidates for a convolution, then close relatives of the best ones.
+    """Time the candidates for a convolution, then variations of the best ones.
 
-    The layer is called over and over on its own output in a CUDA graph, as in a network. Rows are those of
-    the bucket, each tap reading rows close by. Tiles that cannot run, or whose result is not the default's to
-    rounding, are left out.
+    The layer runs repeatedly on its own output in a CUDA graph, as in a network. Its table has the rows of
+    the bucket, and each tap reads nearby rows. Tiles that cannot run, or whose result differs from the
+    reference beyond rounding, are excluded.
 
     Args:
         shape: sizes; rows are rounded by ``row_bucket``.
@@ -32,7 +32,7 @@ def measure(shape: Shape, device: torch.device) -> ConvolutionChoice:
     """
     shape = Shape(row_bucket(shape.rows), shape.channels_in, shape.channels_out, shape.taps, shape.dtype)
     with torch.inference_mode(False), torch.no_grad(), torch.cuda.device(device):
-        bench = _Bench(shape, device)
+        bench = _ConvolutionBench(shape, device)
         times = bench.times(plan.candidates(shape))
         best = sorted(times, key=lambda config: times[config])[:_FINALISTS]
         close = [other for config in best for other in plan.refinements(config, shape)]
@@ -43,8 +43,8 @@ def measure(shape: Shape, device: torch.device) -> ConvolutionChoice:
     return ConvolutionChoice(winner, finals[winner])
 
 
-class _Bench:
-    """One layer with random weights over a random table."""
+class _ConvolutionBench:
+    """One layer with random weights and a random table."""
 
     def __init__(self, shape: Shape, device: torch.device) -> None:
         generator = torch.Generator(device=device).manual_seed(0)
@@ -72,16 +72,16 @@ class _Bench:
         from sparse_core.conv.convolution.launch_triton import launch
 
         source = self.outputs[turn % 2] if self.square and turn else self.features
-        after = Epilogue(self.bias, relu=True, out=self.outputs[(turn + 1) % 2])
-        return launch(source, self.weight, self.table, after, config, count=self.count)
+        epilogue = Epilogue(self.bias, relu=True, out=self.outputs[(turn + 1) % 2])
+        return launch(source, self.weight, self.table, epilogue, config, count=self.count)
 
     def times(self, configs: Sequence[ConvolutionConfig]) -> dict[ConvolutionConfig, float]:
-        """Median microseconds of a launch; replays are interleaved."""
-        graphs = {config: graph for config in configs if (graph := self._captured(config)) is not None}
+        """Return median microseconds per launch; replays are interleaved."""
+        graphs = {config: graph for config in configs if (graph := self._capture(config)) is not None}
         return replay_times(graphs, self.features.device, rounds=_ROUNDS, calls=_LAUNCHES)
 
-    def _captured(self, config: ConvolutionConfig) -> torch.cuda.CUDAGraph | None:
-        if not self._right(config):
+    def _capture(self, config: ConvolutionConfig) -> torch.cuda.CUDAGraph | None:
+        if not self._is_correct(config):
             return None
 
         def calls() -> None:
@@ -90,21 +90,21 @@ class _Bench:
 
         return _graph_of(calls)
 
-    def _right(self, config: ConvolutionConfig) -> bool:
+    def _is_correct(self, config: ConvolutionConfig) -> bool:
         used = int(self.count)
         self.outputs[1].fill_(float("nan"))
         try:
             found = self.run(config, 0)[:used].float()
-        # Triton has no common base for tiles that do not fit the GPU or do not compile.
+        # Triton's errors of tiles that do not fit or compile have no common base class.
         except Exception:
             return False
         if self.expected is None:
-            self.expected = _expected(self)[:used]
+            self.expected = _reference_output(self)[:used]
         difference = (found - self.expected).abs().amax()
         return bool(difference <= _TOLERANCE * self.expected.abs().amax())
 
 
-def _expected(bench: _Bench) -> Tensor:
+def _reference_output(bench: _ConvolutionBench) -> Tensor:
     from sparse_core.conv.convolution import reference
 
     return reference.fixed_convolution(

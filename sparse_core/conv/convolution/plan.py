@@ -1,4 +1,4 @@
-"""How the Triton convolution cuts its work: tiles, and what is in flight at a time."""
+"""Tiles of the Triton convolution."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Literal, get_args
 
 import torch
 
-#: Types of features and weights that the kernels take.
+#: Types of features and weights that the kernels support.
 TRITON_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 Variant = Literal["pipelined", "preloaded", "unrolled"]
 
-#: Multiprocessors of the GPU that the defaults aim at (H100 and H200).
+#: Multiprocessors of an H100 or H200, for the defaults.
 _PROCESSORS = 132
-#: Shared memory of a program, and float32 sums a thread can hold.
+#: Shared memory of a program, and most float32 sums per thread.
 _SHARED_BYTES, _SUMS = 220 * 1024, 128
-#: Taps up to which a loop over them may be written out.
+#: Most taps of an unrolled loop.
 MOST_UNROLLED_TAPS = 9
 
 
@@ -27,13 +27,13 @@ class ConvolutionConfig:
     """Tiles of one launch.
 
     Attributes:
-        variant: ``"pipelined"`` reads the table tap by tap in a loop whose loads run ``stages`` ahead;
-            ``"preloaded"`` reads the entries of all taps first, so that only features and weights are waited
-            for in the loop; ``"unrolled"`` also writes the loop over taps out, with ``stages`` taps held in
-            registers (few taps and narrow inputs only).
+        variant: ``"pipelined"`` reads the table tap by tap in a loop with ``stages`` loads ahead.
+            ``"preloaded"`` reads the entries of all taps first, so that the loop waits only for features and
+            weights. ``"unrolled"`` also unrolls the loop over taps, with ``stages`` taps in registers (few
+            taps and narrow inputs only).
         block_rows, block_out, block_in: rows, output channels and input channels of a tile; powers of two
             from 16.
-        warps: 32 threads each.
+        warps: of 32 threads each.
         stages: loads in flight.
     """
 
@@ -62,7 +62,7 @@ class Shape:
     """Sizes of a convolution.
 
     Attributes:
-        rows: output rows there is room for.
+        rows: capacity in output rows.
         channels_in, channels_out, taps: of the weight.
         dtype: of the features.
     """
@@ -75,12 +75,12 @@ class Shape:
 
 
 def power_of_two(value: int) -> int:
-    """The least power of two that is at least ``value``, and at least 16."""
+    """Return the smallest power of two that is at least ``value`` and at least 16."""
     return max(16, 1 << max(0, value - 1).bit_length())
 
 
 def fits(config: ConvolutionConfig, shape: Shape) -> bool:
-    """Whether a launch of this kind can run: shared memory, registers, and the limits of the variant."""
+    """True if shared memory, registers and the limits of the variant allow this launch."""
     tile = (config.block_rows + config.block_out) * config.block_in * shape.dtype.itemsize
     if config.variant == "unrolled":
         registers = config.stages * tile // (4 * 32 * config.warps)
@@ -90,7 +90,7 @@ def fits(config: ConvolutionConfig, shape: Shape) -> bool:
         return False
     if config.block_rows * config.block_out > _SUMS * 32 * config.warps:
         return False
-    # A tile wider than the channels is only masked lanes.
+    # In a tile wider than the channels, lanes are masked.
     return config.block_in <= power_of_two(shape.channels_in) and config.block_out <= max(
         32, power_of_two(shape.channels_out)
     )
@@ -101,7 +101,7 @@ def _programs(config: ConvolutionConfig, shape: Shape) -> int:
 
 
 def _block(channels: int, most: int) -> int:
-    """Widest block of channels, at most ``most``, that leaves no more lanes idle than the narrowest one."""
+    """Return the widest block of channels, at most ``most``, with no more idle lanes than the narrowest."""
     block = min(most, power_of_two(channels))
     while block > 32 and -(-channels // block) * block > -(-channels // 32) * 32:
         block //= 2
@@ -109,10 +109,10 @@ def _block(channels: int, most: int) -> int:
 
 
 def default_config(shape: Shape) -> ConvolutionConfig:
-    """A good guess where nothing was measured: many loads in flight, in tiles that keep most processors busy.
+    """Return a guess without measurement: many loads in flight, in tiles that occupy most processors.
 
-    At batch 1 a layer waits for memory, not for products: all taps under way at once were up to twice as fast
-    as smaller tiles on more processors (H200; 64 to 128 channels, 700 to 13,000 rows).
+    At batch 1 a layer waits for memory, not for arithmetic. All taps in flight at once were up to twice as
+    fast as smaller tiles on more processors (H200; 64 to 128 channels, 700 to 13,000 rows).
     """
     half = shape.dtype.itemsize <= 2
     if not half or shape.taps > 32:
@@ -131,7 +131,7 @@ def default_config(shape: Shape) -> ConvolutionConfig:
 
 
 def _shallow_config(shape: Shape) -> ConvolutionConfig:
-    """The largest tile that gives every processor a program, few loads in flight."""
+    """Return the largest tile that gives every processor a program, with few loads in flight."""
     half = shape.dtype.itemsize <= 2
     block_in = _block(shape.channels_in, 64 if half else 32)
     widest = _block(shape.channels_out, 128)
@@ -153,10 +153,10 @@ def _shallow_config(shape: Shape) -> ConvolutionConfig:
 
 
 def candidates(shape: Shape) -> list[ConvolutionConfig]:
-    """Launches worth measuring first, the default at the head: every variant over tiles of all sizes.
+    """Return the launches to measure first: the default, then every variant with tiles of all sizes.
 
-    Tiles are left out that leave most processors idle though smaller ones would not, or that cut the work
-    into far more programs than there are processors.
+    Excluded are tiles that leave most processors idle if smaller ones would not, and tiles that give far more
+    programs than processors.
     """
     found = [default_config(shape)]
     loads = {config: _programs(config, shape) / _PROCESSORS for config in _grid(shape) if fits(config, shape)}
@@ -166,12 +166,7 @@ def candidates(shape: Shape) -> list[ConvolutionConfig]:
 
 
 def refinements(config: ConvolutionConfig, shape: Shape) -> list[ConvolutionConfig]:
-    """Launches close to one that did well: other depths, blocks of input channels and numbers of warps.
-
-    Args:
-        config: what did well; not among the results.
-        shape: sizes.
-    """
+    """Return variations of a fast config: other depths, blocks of input channels and numbers of warps."""
     depths = {"pipelined": (3, 4, 6, 8), "preloaded": (3, 5, 7, 10), "unrolled": (2, 3, 4, 6)}[config.variant]
     whole = power_of_two(shape.channels_in)
     blocks = {config.block_in, 32, 64, 128} if config.variant != "unrolled" else {whole}

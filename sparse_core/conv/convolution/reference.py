@@ -1,8 +1,8 @@
 """Sparse convolution as gather and matrix product in plain torch.
 
-Forward: gather the K taps of every output row side by side, multiply once. Gradients use the other direction
-of the table the same way, so nothing is scattered and nothing depends on the order of atomics.
-:func:`fixed_convolution` does the same over a table of fixed capacity, the epilogue included.
+Forward gathers the K taps of every output row side by side and multiplies once. Gradients use the other
+direction of the table in the same way, so nothing is scattered and no atomics change the order of sums.
+:func:`fixed_convolution` does the same for a table of fixed capacity, with the epilogue.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch.nn import functional as F
 from sparse_core.conv.convolution.types import Epilogue
 from sparse_core.conv.table import NeighbourTable, gather_rows
 
-#: Elements gathered at a time: 256 MB in float32, so that memory stays bounded for any cloud.
+#: Elements gathered at a time, 256 MB in float32, to bound the memory.
 GATHER_ELEMENTS = 1 << 26
 
 
 def gather_product(features: Tensor, rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``out[m] = concat_k(features[rows[m, k]]) @ matrix + bias``, missing rows read as zero.
+    """Return ``out[m] = concat_k(features[rows[m, k]]) @ matrix + bias``; missing rows are zero.
 
     Args:
         features: (N, C).
@@ -34,7 +34,7 @@ def gather_product(features: Tensor, rows: Tensor, matrix: Tensor, bias: Tensor 
     """
     padded = torch.cat([features, features.new_zeros(1, features.shape[1])])
     if torch.compiler.is_exporting():
-        # Sizes are symbols. After index_select of a flat index, AOTInductor (torch 2.13) errs in products.
+        # Sizes are symbolic. AOTInductor (torch 2.13) fails in products after a flat index_select.
         return F.linear(F.embedding(rows, padded).reshape(-1, matrix.shape[0]), matrix.T, bias)
     chunk = max(1, GATHER_ELEMENTS // max(1, matrix.shape[0]))
     parts = []
@@ -45,7 +45,7 @@ def gather_product(features: Tensor, rows: Tensor, matrix: Tensor, bias: Tensor 
 
 
 def _product(rows: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
-    """``rows @ matrix + bias``. On a CPU as a 1x1 convolution: there oneDNN is faster."""
+    """Return ``rows @ matrix + bias``, on a CPU as a 1x1 convolution, where oneDNN is faster."""
     if rows.is_cuda or rows.dtype != torch.float32 or len(rows) == 0 or torch.is_grad_enabled():
         return rows @ matrix if bias is None else torch.addmm(bias, rows, matrix)
     as_map = rows[None, None].permute(0, 3, 1, 2)
@@ -53,7 +53,7 @@ def _product(rows: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def weight_gradient(features: Tensor, rows: Tensor, grad_output: Tensor) -> Tensor:
-    """Gradient of the matrix of :func:`gather_product`: (K * C, C_out)."""
+    """Return the gradient of the matrix of :func:`gather_product`: (K * C, C_out)."""
     padded = torch.cat([features, features.new_zeros(1, features.shape[1])])
     width = rows.shape[1] * features.shape[1]
     chunk = max(1, GATHER_ELEMENTS // max(1, width))
@@ -93,7 +93,7 @@ class _GatherConvolution(torch.autograd.Function):
 def sparse_convolution(
     features: Tensor, weight: Tensor, table: NeighbourTable, bias: Tensor | None = None
 ) -> Tensor:
-    """See ``sparse_core.conv.convolution.api.sparse_convolution``."""
+    """Convolve with gradients."""
     if not torch.is_grad_enabled():
         return gather_product(features, table.gathered, weight.reshape(len(weight), -1).T, bias)
     result = _GatherConvolution.apply(features, weight, table)
@@ -102,10 +102,10 @@ def sparse_convolution(
 
 
 def fixed_convolution(
-    features: Tensor, weight: Tensor, neighbours: Tensor, count: Tensor | None, after: Epilogue
+    features: Tensor, weight: Tensor, neighbours: Tensor, count: Tensor | None, epilogue: Epilogue
 ) -> Tensor:
-    """See ``sparse_core.conv.convolution.api.fixed_convolution``; rows behind ``count`` are computed."""
-    bias, residual, residual_rows, relu, zero_empty, out, out_rows = after
+    """Convolve over a table of fixed capacity; rows beyond ``count`` are computed too."""
+    bias, residual, residual_rows, relu, zero_empty, out, out_rows = epilogue
     rows = gather_rows(neighbours, len(features))
     wide = torch.promote_types(features.dtype, torch.float32)
     result = gather_product(features.to(wide), rows, weight.flatten(0, 1).to(wide))
@@ -133,9 +133,9 @@ def fixed_convolution(
 
 
 def _addend(residual: Tensor, rows: Tensor | None) -> Tensor:
-    """The row of the residual that is added to each output row; zeros where there is none."""
+    """Return the residual row of each output row; zeros for none."""
     if rows is None:
         return residual
-    # Those behind the count may name any row.
+    # Rows beyond the count may name any row.
     present = (rows >= 0) & (rows < len(residual))
     return torch.where(present[:, None], residual[torch.where(present, rows, 0).long()], 0)

@@ -1,10 +1,10 @@
 """Sparse convolution as implicit matrix product in Triton.
 
-A program computes a block of output rows and channels: it gathers the rows that the taps read straight into
-the operand of the product, so nothing is stored between gather and product, and each output is written once,
-by one program, in one order of sums: results repeat to the bit. The gradient of the features is the same
-kernel over the other direction of the table with transposed matrices; nothing is packed, weights are read as
-they lie. Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
+A program computes a block of output rows and channels: it gathers the input rows directly into the operand of
+the product, so nothing is stored in between. One program writes each output once, with a fixed order of sums,
+so results are bitwise reproducible. The gradient of the features uses the same kernel with the other
+direction of the table and transposed matrices; weights are read in their layout. Runs on CUDA, and on a CPU
+with ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ def convolve(
     features: Tensor,
     weight: Tensor,
     table: Tensor,
-    after: Epilogue,
+    epilogue: Epilogue,
     *,
     count: Tensor | None = None,
     config: ConvolutionConfig | None = None,
     ready: bool = False,
 ) -> Tensor:
-    """One launch of the forward kernel, see :func:`launch`; by default with the tiles for the sizes."""
+    """Launch the forward kernel, see :func:`launch`; by default with the tiles for these sizes."""
     if config is None:
         (taps, channels_in, channels_out), rows = weight.shape, table.shape[1]
         config = chosen_config(Shape(rows, channels_in, channels_out, taps, features.dtype), features.device)
-    return launch(features, weight, table, after, config, count=count, ready=ready)
+    return launch(features, weight, table, epilogue, config, count=count, ready=ready)
 
 
 def weight_gradient(features: Tensor, grad: Tensor, table: Tensor, weight: Tensor) -> Tensor:
-    """Gradient of the weight: float32, ``taps * C_in * C_out`` numbers in the weight's own layout.
+    """Return the gradient of the weight: float32, ``taps * C_in * C_out`` numbers in the weight's layout.
 
-    Rows are cut into parts whose number depends on the sizes alone; the parts are summed in a fixed order.
+    Rows are cut into parts whose number depends only on the sizes; parts are summed in a fixed order.
 
     Args:
         features: (N, C_in) contiguous.
@@ -90,22 +90,22 @@ def weight_gradient(features: Tensor, grad: Tensor, table: Tensor, weight: Tenso
 
 
 def by_tap(weight: Tensor) -> Tensor:
-    """(C_out, *kernel, C_in), as modules hold it, as a view (taps, C_in, C_out) of contiguous memory."""
+    """View (C_out, *kernel, C_in), the layout of modules, as (taps, C_in, C_out)."""
     return weight.flatten(1, -2).permute(1, 2, 0)
 
 
 def sparse_convolution(
     features: Tensor, weight: Tensor, table: NeighbourTable, bias: Tensor | None = None
 ) -> Tensor:
-    """See ``sparse_core.conv.convolution.api.sparse_convolution``."""
+    """Convolve with gradients."""
     if not torch.is_grad_enabled():
         return convolve(features, by_tap(weight.contiguous()), table.rows, Epilogue(bias))
-    result = _Convolution.apply(features, weight, bias, table)
+    result = _TritonConvolution.apply(features, weight, bias, table)
     assert isinstance(result, Tensor)
     return result
 
 
-class _Convolution(torch.autograd.Function):
+class _TritonConvolution(torch.autograd.Function):
     @staticmethod
     def forward(features: Tensor, weight: Tensor, bias: Tensor | None, table: NeighbourTable) -> Tensor:
         return convolve(features, by_tap(weight.contiguous()), table.rows, Epilogue(bias))

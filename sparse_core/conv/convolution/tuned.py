@@ -1,4 +1,4 @@
-"""Which tiles a convolution of which size takes: measured once, kept on disk, or a good guess."""
+"""Choice of tiles by the size of a convolution: measured and stored on disk, or a guess."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sparse_core.conv.convolution.plan import ConvolutionConfig, Shape, default_
 
 
 def chosen_config(shape: Shape, device: torch.device) -> ConvolutionConfig:
-    """Tiles for a convolution: measured for its size on this GPU, or the default.
+    """Return the tiles measured for this size on this GPU, or the default.
 
-    Measures only where the settings say so, and never while a CUDA graph is being captured.
+    Measures only if the settings allow it, and never during CUDA graph capture.
     """
     if device.type != "cuda":
         return default_config(shape)

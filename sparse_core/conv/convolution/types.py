@@ -1,4 +1,4 @@
-"""What implementations of the convolution share."""
+"""Types that the implementations of the convolution share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Epilogue(NamedTuple):
-    """What follows the sums of a convolution, and where its rows go; see ``fixed_convolution``."""
+    """Operations after the sums of a convolution, and destination of its rows; see ``fixed_convolution``."""
 
     bias: Tensor | None = None
     residual: Tensor | None = None

@@ -1,4 +1,4 @@
-"""spconv behind the modules of this package: same weights, same coordinates, spconv's own maps."""
+"""spconv for the modules of this package: same weights, same coordinates, spconv's own maps."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ _HINT = "pip install 'sparsight[spconv]'"
 
 
 def import_spconv() -> Any:
-    """The module ``spconv.pytorch``, with the deprecation warnings of its import held back.
-
-    Raises:
-        ImplementationError: spconv is not installed.
-    """
+    """Return the module ``spconv.pytorch``, imported without its deprecation warnings."""
     if not module_available("spconv"):
         raise ImplementationError(f"impl='vendor' {missing('spconv', _HINT)}")
     with warnings.catch_warnings():
@@ -40,7 +36,7 @@ def make_layer(
     submanifold: bool,
     on_cpu: bool,
 ) -> Any:
-    """A spconv layer that shares ``weight`` (C_out, *kernel, C_in); on a CPU only Native runs."""
+    """Make a spconv layer that shares ``weight`` (C_out, *kernel, C_in); on a CPU only Native runs."""
     spconv = import_spconv()
     from spconv.core import ConvAlgo
 
@@ -61,11 +57,11 @@ def make_layer(
 
 
 def run_layer(layer: Any, inputs: SparseTensor) -> SparseTensor:
-    """Run a spconv layer; maps are kept in the cache of the coordinates they belong to."""
+    """Run a spconv layer; its maps are cached with the coordinates."""
     spconv = import_spconv()
     if len(inputs) == 0 or layer.conv1x1:
         return _product(layer, inputs)
-    # spconv reads memory as rows, whatever the strides; nonzero(), for one, returns columns.
+    # spconv ignores strides; nonzero(), for example, returns columns.
     features, coordinates = inputs.features.contiguous(), inputs.coordinates.int().contiguous()
     tensor = spconv.SparseConvTensor(features, coordinates, list(inputs.spatial_shape), inputs.batch_size)
     tensor.indice_dict = inputs.cache.setdefault("spconv", {})
@@ -78,10 +74,10 @@ def run_layer(layer: Any, inputs: SparseTensor) -> SparseTensor:
 
 
 def _product(layer: Any, inputs: SparseTensor) -> SparseTensor:
-    """Result of a layer where spconv cannot be asked.
+    """Compute a layer that spconv cannot.
 
-    It refuses inputs without cells (the result still carries zero gradients), and for a kernel of one tap it
-    reads the (C_out, 1, 1, C_in) weight as (C_in, C_out).
+    It rejects inputs without cells (the result still has zero gradients), and reads the (C_out, 1, 1, C_in)
+    weight of a kernel with one tap as (C_in, C_out).
     """
     features = inputs.features @ layer.weight.flatten(1, -2)[:, 0].T
     if layer.subm:

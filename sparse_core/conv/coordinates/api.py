@@ -1,4 +1,4 @@
-"""Build a table from active coordinates to rows, and look coordinates up in it."""
+"""Tables from active coordinates to rows, and look-ups in them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ BUILD_TABLE: Op[()] = Op("build_table", __package__, by_triton(), by_torch(), gr
 
 @dataclass(frozen=True, eq=False)
 class CoordinateTable:
-    """Distinct coordinates in key order, and the way back to them.
+    """Distinct coordinates in key order, with look-up.
 
     Attributes:
         coordinates: (M, 1 + D) int32 ``(batch, *spatial)``, sorted, distinct.
-        keys: (M,) int64 linear keys of ``coordinates``, rising.
-        rows: (N,) int64 row of each coordinate the table was built from; -1 where it was left out.
+        keys: (M,) int64 linear keys of ``coordinates``, ascending.
+        rows: (N,) int64 row of each input coordinate; -1 if it was dropped.
         spatial_shape: D sizes of the grid in cells.
-        overflow: distinct coordinates left out because of the capacity.
-        slots: hash table storage when the table was built by Triton, else None.
+        overflow: distinct coordinates dropped because of the capacity.
+        slots: hash table storage if Triton built the table, else None.
     """
 
     coordinates: Tensor
@@ -41,18 +41,18 @@ class CoordinateTable:
         return len(self.keys)
 
     def lookup(self, coordinates: Tensor) -> Tensor:
-        """Rows of ``coordinates``.
+        """Return the rows of ``coordinates``.
 
         Args:
             coordinates: (Q, 1 + D) integer; spatial entries at most 4 cells outside the grid.
 
         Returns:
-            (Q,) int64, -1 where a coordinate is not in the table.
+            (Q,) int64, -1 for a missing coordinate.
         """
         return self.lookup_keys(linear_keys(coordinates, self.spatial_shape))
 
     def lookup_keys(self, keys: Tensor) -> Tensor:
-        """Rows of linear keys (see ``sparse_core.conv.coordinates.common``); -1 where absent, same shape."""
+        """Return rows of linear keys (see :func:`.common.linear_keys`), same shape; -1 if missing."""
         if self.slots is not None:
             from sparse_core.conv.coordinates import triton
 
@@ -60,14 +60,14 @@ class CoordinateTable:
         return reference.lookup(self.keys, keys)
 
     def lookup_runs(self, first_keys: Tensor, length: int) -> Tensor:
-        """Rows of runs of consecutive keys, which are neighbours along the last axis.
+        """Return rows of runs of consecutive keys, which are neighbours along the last axis.
 
         Args:
             first_keys: any shape, int64, the lowest key of each run.
             length: keys in a run.
 
         Returns:
-            (*shape, length) int64, -1 where absent.
+            (*shape, length) int64, -1 if missing.
         """
         if self.slots is not None:
             steps = torch.arange(length, device=first_keys.device)
@@ -80,20 +80,20 @@ def build_table(
 ) -> CoordinateTable:
     """Give every distinct coordinate a row.
 
-    Rows follow the linear key ``(batch, *spatial)``, so the table is the same whatever the order of
-    the input, and the same for every implementation.
+    Rows follow the linear key ``(batch, *spatial)``, so the table does not depend on the order of the input
+    or the implementation.
 
     Args:
-        coordinates: (N, 1 + D) integer ``(batch, *spatial)``, inside the grid; repeats are welcome.
+        coordinates: (N, 1 + D) integer ``(batch, *spatial)``, inside the grid; repeats are allowed.
         spatial_shape: D sizes of the grid in cells.
-        capacity: at most this many rows; the lowest keys are kept and the rest is reported by a
-            ``CapacityWarning`` and in ``overflow``. None: no limit.
+        capacity: most rows. The lowest keys are kept; a ``CapacityWarning`` and ``overflow`` report the rest.
+            None for no limit.
         impl: ``"reference"`` sorts (any device), ``"triton"`` hashes (CUDA, or Triton's interpreter);
-            ``"auto"`` is Triton for CUDA tensors where it is installed, else the reference.
+            ``"auto"`` is Triton for CUDA tensors if installed, else the reference.
 
     Raises:
         TypeError: ``coordinates`` is not an integer tensor.
-        ValueError: wrong shape, a coordinate outside the grid, a grid of more than 2^42 cells or 2^31
+        ValueError: wrong shape, a coordinate outside the grid, or a grid of more than 2^42 cells or 2^31
             along an axis.
         ImplementationError: ``impl="triton"`` cannot run here.
     """
@@ -107,7 +107,7 @@ def build_table(
         return table
     overflow = len(table) - capacity
     warnings.warn(
-        f"{overflow} of {len(table)} coordinates left out: the table holds {capacity} (raise `capacity`)",
+        f"dropped {overflow} of {len(table)} coordinates: the table holds {capacity}; raise `capacity`",
         CapacityWarning,
         stacklevel=2,
     )
@@ -121,10 +121,10 @@ def build_table(
 
 
 def table_from_keys(keys: Tensor, spatial_shape: tuple[int, ...], *, impl: Impl = "auto") -> CoordinateTable:
-    """:func:`build_table` for linear keys.
+    """Build a table from linear keys.
 
     Args:
-        keys: (N,) int64 (see ``sparse_core.conv.coordinates.common``), of cells inside the grid; not checked.
+        keys: (N,) int64 (see ``sparse_core.conv.coordinates.common``) of cells inside the grid; not checked.
         spatial_shape: D sizes of the grid in cells.
         impl: as in :func:`build_table`.
     """
@@ -153,9 +153,11 @@ def _check_coordinates(coordinates: Tensor, shape: tuple[int, ...]) -> None:
         if size < 1:
             raise ValueError(f"every size of spatial_shape must be at least 1, got {shape}")
         cells *= size + 2 * MARGIN
-    # Keys of 2^20 frames of 2^42 cells fit 64 bits; coordinates are kept in 32.
+    # Keys of 2^20 frames of 2^42 cells fit 64 bits; coordinates are 32-bit.
     if cells > 2**42 or max(shape, default=1) > 2**31 - 1:
-        raise ValueError(f"a grid of {shape} cells is too large: 2^42 cells at most, 2^31 along an axis")
+        raise ValueError(
+            f"a grid of {shape} cells is too large: use at most 2^42 cells, and 2^31 - 1 along an axis"
+        )
     if len(coordinates) == 0:
         return
     low, high = torch.aminmax(coordinates, dim=0)

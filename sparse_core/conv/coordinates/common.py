@@ -9,13 +9,13 @@ from torch import Tensor
 
 from sparse_core.conv.geometry import taps
 
-#: Cells of padding on either side of every spatial axis: a kernel tap that leaves the grid by up to
-#: this many cells still has a key of its own, so it cannot alias a cell of the next row.
+#: Cells of padding on either side of every spatial axis. A tap up to this many cells outside the grid has a
+#: unique key, so it cannot alias a cell of the next row.
 MARGIN = 4
 
 
 def key_strides(spatial_shape: Sequence[int]) -> list[int]:
-    """Strides of ``(batch, *spatial)`` in the padded linear key, last axis fastest."""
+    """Return strides of ``(batch, *spatial)`` in the padded linear key, last axis fastest."""
     strides = [1]
     for size in reversed(spatial_shape):
         strides.append(strides[-1] * (int(size) + 2 * MARGIN))
@@ -23,7 +23,7 @@ def key_strides(spatial_shape: Sequence[int]) -> list[int]:
 
 
 def key_offsets(kernel_size: Sequence[int], centre: Sequence[int], spatial_shape: Sequence[int]) -> list[int]:
-    """Difference of the keys of each tap and of the tap at ``centre``; taps row-major."""
+    """Return the key of each tap minus that of the tap at ``centre``; taps row-major."""
     strides = key_strides(spatial_shape)[1:]
     return [
         sum((place - middle) * stride for place, middle, stride in zip(tap, centre, strides, strict=True))
@@ -32,14 +32,11 @@ def key_offsets(kernel_size: Sequence[int], centre: Sequence[int], spatial_shape
 
 
 def linear_keys(coordinates: Tensor, spatial_shape: Sequence[int]) -> Tensor:
-    """Keys that sort like ``(batch, *spatial)``.
+    """Return keys (N,) int64 that sort like ``(batch, *spatial)``.
 
     Args:
         coordinates: (N, 1 + D) integer; spatial entries may lie up to ``MARGIN`` outside the grid.
         spatial_shape: D sizes of the grid in cells.
-
-    Returns:
-        (N,) int64.
     """
     strides = key_strides(spatial_shape)
     columns = coordinates.long()
@@ -50,7 +47,7 @@ def linear_keys(coordinates: Tensor, spatial_shape: Sequence[int]) -> Tensor:
 
 
 def coordinates_from_keys(keys: Tensor, spatial_shape: Sequence[int]) -> Tensor:
-    """Inverse of :func:`linear_keys`: (M, 1 + D) int32."""
+    """Invert :func:`linear_keys`: (M, 1 + D) int32."""
     strides = key_strides(spatial_shape)
     columns = []
     rest = keys

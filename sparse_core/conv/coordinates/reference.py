@@ -1,6 +1,6 @@
-"""Sorted-key table in plain torch: the oracle, and the fast path on a CPU.
+"""Sorted-key table in plain torch: the oracle, and the fastest table on a CPU.
 
-A sort visits memory in order where a hash table jumps; on a CPU it is the faster way to the same rows.
+A sort visits memory in order, while a hash table jumps.
 """
 
 from __future__ import annotations
@@ -10,27 +10,17 @@ from torch import Tensor
 
 
 def unique_rows(keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct keys in rising order and the row of each input key.
-
-    Args:
-        keys: (N,) int64.
-
-    Returns:
-        (M,) int64 sorted keys; (N,) int64 rows in [0, M).
-    """
+    """Return distinct keys (M,) in ascending order, and the row (N,) of each input key."""
     unique, inverse = torch.unique(keys, sorted=True, return_inverse=True)
     return unique, inverse
 
 
 def lookup(sorted_keys: Tensor, queries: Tensor) -> Tensor:
-    """Row of every query key, -1 where absent.
+    """Return the row of every query key, -1 if missing.
 
     Args:
-        sorted_keys: (M,) int64, rising, distinct.
+        sorted_keys: (M,) int64, ascending, distinct.
         queries: any shape, int64.
-
-    Returns:
-        Same shape as ``queries``, int64.
     """
     if len(sorted_keys) == 0:
         return torch.full_like(queries, -1)
@@ -39,17 +29,14 @@ def lookup(sorted_keys: Tensor, queries: Tensor) -> Tensor:
 
 
 def lookup_runs(sorted_keys: Tensor, first_keys: Tensor, length: int) -> Tensor:
-    """Rows of runs of consecutive keys: one search finds the first, the rest follow it in the table.
+    """Return rows (*shape, length) of runs of consecutive keys, by one search per run; -1 if missing.
 
     Args:
-        sorted_keys: (M,) int64, rising, distinct.
+        sorted_keys: (M,) int64, ascending, distinct.
         first_keys: any shape, int64, the lowest key of each run.
         length: keys in a run.
-
-    Returns:
-        (*shape, length) int64, -1 where absent.
     """
-    # Laid out as tables of neighbours are: all firsts, then all that follow them.
+    # Memory layout of tables of neighbours: all first keys, then all second ones, and so on.
     *leading, count = first_keys.shape
     rows = first_keys.new_full((*leading, length, count), -1).transpose(-1, -2)
     if len(sorted_keys) == 0:
@@ -57,7 +44,7 @@ def lookup_runs(sorted_keys: Tensor, first_keys: Tensor, length: int) -> Tensor:
     last = len(sorted_keys) - 1
     position = torch.searchsorted(sorted_keys, first_keys)
     for step in range(length):
-        # `position` is the lower bound of this key; the next key's is one further where this one was found.
+        # `position` is the lower bound of this key. If the key was found, the next one's is one further.
         found = sorted_keys[position.clamp(max=last)] == first_keys + step
         rows[..., step] = torch.where(found, position, -1)
         position = position + found

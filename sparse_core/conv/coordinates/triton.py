@@ -1,7 +1,7 @@
 """Hash table in Triton: open addressing with linear probing, at most half full.
 
-Insertion races only decide in which slot a key lands; rows are ranks of the sorted keys, so they do not
-depend on it. Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
+Races of insertion only decide the slot of a key. Rows are ranks of the sorted keys and do not depend on
+slots. Runs on CUDA, and on a CPU with ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _lookup_kernel(keys, slots, values, rows, count, mask, BLOCK: tl.constexpr):
 
 
 def unique_rows(keys: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-    """Distinct keys in rising order, the row of each key, and the table for later look-ups.
+    """Return distinct keys in ascending order, the row of each key, and the table for look-ups.
 
     Args:
         keys: (N,) int64, not negative, N at least 1.
@@ -80,7 +80,7 @@ def unique_rows(keys: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
 
 
 def lookup(table: tuple[Tensor, Tensor], queries: Tensor) -> Tensor:
-    """Rows of query keys of any shape; -1 where absent or negative."""
+    """Return rows of query keys of any shape; -1 if missing or negative."""
     slots, values = table
     flat = queries.reshape(-1).contiguous()
     rows = torch.empty_like(flat)

@@ -32,17 +32,18 @@ def grid_from_bits(
     """Give the active cells of a batch of grids their rows.
 
     Args:
-        bits: (words,) int32, one bit a cell, lowest first, in the order of
+        bits: (words,) int32, one bit per cell, lowest first, in the order of
             :mod:`sparse_core.conv.grid.layout`; bits of the padding must be 0.
         spatial_shape: 1 to 3 sizes of one grid in cells.
         batch_size: grids.
-        capacity: rows there is room for; the lowest cells are kept.
-        impl: ``"reference"`` is plain torch and reads sizes back; ``"triton"`` takes two launches and can be
-            captured in a CUDA graph (CUDA, or Triton's interpreter); ``"auto"`` is Triton for CUDA tensors.
+        capacity: most rows; the lowest cells are kept.
+        impl: ``"reference"`` is plain torch and reads sizes to the host; ``"triton"`` takes two launches and
+            can be captured in a CUDA graph (CUDA, or Triton's interpreter); ``"auto"`` is Triton for CUDA
+            tensors.
 
     Raises:
         TypeError: ``bits`` is not int32.
-        ValueError: sizes that do not fit each other, or more than 2^31 - 1 cells.
+        ValueError: sizes that do not match, or more than 2^31 - 1 cells.
         ImplementationError: ``impl`` cannot run here.
     """
     return pyramid(bits, spatial_shape, batch_size, [capacity], [], impl=impl)[0]
@@ -51,11 +52,11 @@ def grid_from_bits(
 def grid_from_cells(
     cells: Tensor, spatial_shape: Sequence[int], batch_size: int, capacity: int, *, impl: Impl = "auto"
 ) -> FixedGrid:
-    """:func:`grid_from_bits` from cell numbers.
+    """Give cells by number their rows, see :func:`grid_from_bits`.
 
     Args:
-        cells: (N,) int32 cell numbers in any order, repeats welcome; negative ones are none. Numbers beyond
-            the grid are not checked.
+        cells: (N,) int32 cell numbers in any order; repeats are allowed and negative ones are ignored.
+            Numbers beyond the grid are not checked.
         spatial_shape, batch_size, capacity, impl: as in :func:`grid_from_bits`.
     """
     words = word_count(spatial_shape, batch_size)
@@ -79,19 +80,19 @@ def pyramid(
     *,
     impl: Impl = "auto",
 ) -> list[FixedGrid]:
-    """All levels of a network of strided convolutions from the occupancy of the first.
+    """Make all levels of a network of strided convolutions from the occupancy of the first.
 
-    With kernels of 3, strides of 2 and paddings of 1 along every axis, the first three levels down are read
-    from the first one's bits and all levels take two launches; every further three of the kind take one more,
-    and so does each level of another kind.
+    With kernels of 3, strides of 2 and paddings of 1 along every axis, the first three further levels are
+    read from the first one's bits, and all levels take two launches. Three more such levels take another
+    launch, and so does each level of another kind.
 
     Args:
         bits, spatial_shape, batch_size, impl: as in :func:`grid_from_bits`.
-        capacities: rows there is room for in each level, that of ``bits`` included.
-        levels: how each further level follows from the one before.
+        capacities: most rows of each level, the first included.
+        levels: geometry of each further level.
 
     Returns:
-        A grid for each capacity.
+        A grid per capacity.
     """
     shape = checked_shape(spatial_shape)
     words = word_count(shape, batch_size)
@@ -128,15 +129,15 @@ def fixed_hash(
     """Give the distinct cells of grids of any size their rows.
 
     Args:
-        coordinates: (N, 1 + D) integer ``(batch, *spatial)`` inside the grid, not checked, repeats welcome; a
-            negative batch is none.
-        spatial_shape: 1 to 3 sizes of one grid in cells, 2^42 cells at most with 4 more on every side.
+        coordinates: (N, 1 + D) integer ``(batch, *spatial)`` inside the grid, not checked; repeats are
+            allowed, and a negative batch is ignored.
+        spatial_shape: 1 to 3 sizes of one grid in cells; at most 2^42 cells with 4 more on every side.
         batch_size: grids.
-        capacity: rows there is room for; the lowest keys are kept.
+        capacity: most rows; the lowest keys are kept.
         impl: as in :func:`grid_from_bits`; Triton hashes and sorts N keys and can be captured.
 
     Raises:
-        ValueError: sizes that do not fit each other or the keys.
+        ValueError: sizes that do not match or exceed the keys.
         ImplementationError: ``impl`` cannot run here.
     """
     shape = checked_shape(spatial_shape)
@@ -150,16 +151,16 @@ def fixed_hash(
 def hash_pyramid(
     first: FixedHash, capacities: Sequence[int], levels: Sequence[GridLevel], *, impl: Impl = "auto"
 ) -> list[FixedHash]:
-    """:func:`pyramid` of hashed grids, level by level.
+    """Make a :func:`pyramid` of hashed grids, level by level.
 
     Args:
         first: the first level.
-        capacities: rows there is room for in each further level.
-        levels: how each further level follows from the one before.
+        capacities: most rows of each further level.
+        levels: geometry of each further level.
         impl: as in :func:`fixed_hash`.
 
     Returns:
-        The first level and one for each capacity.
+        The first level and one per capacity.
     """
     if len(capacities) != len(levels):
         raise ValueError(f"{len(levels)} levels need as many capacities, got {len(capacities)}")
@@ -189,23 +190,23 @@ def neighbour_table(
     impl: Impl = "auto",
     device: torch.device | None = None,
 ) -> Tensor:
-    """Which input row each tap of each output row reads.
+    """Return the input row that each tap of each output row reads.
 
     Args:
-        inputs: grid that is read.
-        outputs: grid that is written, ``inputs`` itself for a submanifold convolution; ``"all"``: every cell
-            of the output grid, in row-major order without padding (a :class:`DenseGrid`).
+        inputs: grid to read.
+        outputs: grid to write, ``inputs`` itself for a submanifold convolution; ``"all"`` for every cell of
+            the output grid, in row-major order without padding (a :class:`DenseGrid`).
         kernel_size, stride, padding: one per spatial axis, as in ``torch.nn.functional.conv2d``.
-        inverse: the other direction: which output row reads each input row through each tap.
+        inverse: return the other direction: the output row that reads each input row through each tap.
         impl: as in :func:`grid_from_bits`; one launch.
-        device: where the table of two dense grids is made; others follow their grids.
+        device: of the table of two dense grids; other tables use their grids' device.
 
     Returns:
-        (taps, rows of ``outputs``, of ``inputs`` if ``inverse``) int32, as ``NeighbourTable.rows``:
-        -1 where nothing is active and behind the last row in use.
+        (taps, rows of ``outputs``, of ``inputs`` if ``inverse``) int32, as ``NeighbourTable.rows``: -1 for
+        inactive cells and beyond the last row in use.
 
     Raises:
-        ValueError: grids or sizes that do not fit each other.
+        ValueError: grids or sizes that do not match.
     """
     request = TableRequest(inputs, outputs, tuple(kernel_size), tuple(stride), tuple(padding), inverse)
     return neighbour_tables([request], impl=impl, device=device)[0]
@@ -214,18 +215,18 @@ def neighbour_table(
 def neighbour_tables(
     requests: Sequence[TableRequest], *, impl: Impl = "auto", device: torch.device | None = None
 ) -> list[Tensor]:
-    """Several tables at once: Triton makes all tables over bitmaps in one launch.
+    """Make several tables; Triton makes all tables over bitmaps in one launch.
 
     Args:
-        requests: what :func:`neighbour_table` takes.
+        requests: arguments of :func:`neighbour_table`.
         impl, device: as in :func:`neighbour_table`.
     """
     whole = [_whole_request(request) for request in requests]
     tensors = [_rows_tensor(grid) for request in whole for grid in request[:2]]
-    known = [tensor for tensor in tensors if tensor is not None]
-    example = known[0] if known else torch.empty(0, dtype=torch.int32, device=device)
-    if any(tensor.device != example.device for tensor in known):
-        raise ValueError("the grids of the requests lie on several devices")
+    result = [tensor for tensor in tensors if tensor is not None]
+    example = result[0] if result else torch.empty(0, dtype=torch.int32, device=device)
+    if any(tensor.device != example.device for tensor in result):
+        raise ValueError("the grids of the requests are on several devices: move them to one")
     if whole and GRIDS.choose(impl, example.device) == "triton":
         from sparse_core.conv.grid import tables_triton
 
@@ -239,7 +240,7 @@ def neighbour_tables(
 def _whole_request(
     request: TableRequest,
 ) -> tuple[Grid, Grid, tuple[int, ...], tuple[int, ...], tuple[int, ...], bool]:
-    """The request with its output grid spelt out, checked."""
+    """Check a request and complete its output grid."""
     inputs, outputs, kernel_size, stride, padding, inverse = request
     expected = _level_shapes(inputs.spatial_shape, [GridLevel(kernel_size, stride, padding)])[1]
     if isinstance(outputs, str):
@@ -265,23 +266,23 @@ def _rows_tensor(grid: Grid) -> Tensor | None:
 
 
 def _level_shapes(shape: tuple[int, ...], levels: Sequence[GridLevel]) -> list[tuple[int, ...]]:
-    """Shapes of the grids of a pyramid."""
+    """Return the shapes of the grids of a pyramid."""
     shapes = [shape]
     for level in levels:
         sizes = (level.kernel_size, level.stride, level.padding)
         if any(len(part) != len(shape) for part in sizes):
             raise ValueError(f"kernel, stride and padding need {len(shape)} entries, got {sizes}")
         if min(level.kernel_size) < 1 or min(level.stride) < 1 or min(level.padding) < 0:
-            raise ValueError(f"kernel and stride are at least 1 and padding at least 0, got {sizes}")
+            raise ValueError(f"kernel and stride must be at least 1 and padding at least 0, got {sizes}")
         shapes.append(output_shape(shapes[-1], *sizes))
         if min(shapes[-1]) < 1:
-            raise ValueError(f"kernel {level.kernel_size} does not fit a grid of {shapes[-2]}")
+            raise ValueError(f"kernel {level.kernel_size} is larger than the grid of {shapes[-2]}")
     return shapes
 
 
 def _check_hash(shape: tuple[int, ...], batch_size: int, capacities: Sequence[int]) -> None:
     if math.prod(size + 2 * MARGIN for size in shape) > 2**42 or not 1 <= batch_size <= 2**20:
-        raise ValueError(f"2^20 grids of 2^42 cells at most, got {batch_size} of {shape}")
+        raise ValueError(f"use at most 2^20 grids of 2^42 cells, got {batch_size} of {shape}")
     if min(capacities) < 1:
         raise ValueError(f"capacity must be at least 1, got {tuple(capacities)}")
 

@@ -1,8 +1,8 @@
-"""Grids of any size in Triton: a hash table instead of a bit a cell.
+"""Grids of any size in Triton: a hash table instead of a bit per cell.
 
-Open addressing with linear probing, at most half full. The input that first takes a slot for its key lists it
-in its own place, every other place of the list stays empty, and the list is sorted: rows are ranks of keys,
-whatever the order of insertion was. Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
+Open addressing with linear probing, at most half full. The first input that takes a slot for its key writes
+the key to its own place of a list; other places stay empty, and the list is sorted. Rows are ranks of keys,
+independent of the insertion order. Runs on CUDA, and on a CPU with ``TRITON_INTERPRET=1``.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -150,7 +150,7 @@ def _strided_kernel(
 
 
 def hash_from_keys(keys: Tensor, spatial_shape: tuple[int, ...], batch_size: int, capacity: int) -> FixedHash:
-    """Rows of the distinct ones of (N,) int64 keys; negative ones are none."""
+    """Give the distinct ones of (N,) int64 keys their rows; negative ones are ignored."""
     count, device = len(keys), keys.device
     size = 1 << max(5, (2 * count - 1).bit_length() if count else 0)
     slots = torch.full((size + 1,), -1, dtype=torch.int64, device=device)
@@ -172,7 +172,7 @@ def hash_from_keys(keys: Tensor, spatial_shape: tuple[int, ...], batch_size: int
 
 
 def strided_keys(inputs: FixedHash, level: GridLevel, out_shape: tuple[int, ...]) -> Tensor:
-    """Keys of the outputs that a strided convolution reaches, with repeats; -1 for none."""
+    """Return keys of the outputs that a strided convolution reaches, with repeats; -1 for none."""
     kernel = (1, 1, *level.kernel_size)[-3:]
     taps = kernel[0] * kernel[1] * kernel[2] if level.dilating else 1
     reached = torch.empty(taps * inputs.capacity, dtype=torch.int64, device=inputs.keys.device)

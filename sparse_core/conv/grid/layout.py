@@ -1,12 +1,12 @@
-"""Grids of fixed capacity: how their cells are numbered, and what is kept of them.
+"""Grids of fixed capacity: numbering of cells, and data structures.
 
-A bounded grid needs no hash table: one bit a cell says what is active, and the ones before a word of 32
-cells plus the ones before a bit in it are the row. Every size is known before the data is, so a network
-over such grids is captured once in a CUDA graph and serves every frame up to its capacity.
+A bounded grid needs no hash table. One bit per cell marks active cells; the row is the number of ones before
+a cell's bit, counted by word of 32 cells. Every size is known before the data, so a network over such grids
+is captured once in a CUDA graph for all frames up to its capacity.
 
-Cells are numbered ``((b * D + z) * H + y) * Wp + x``, with ``D`` left out in two dimensions and ``Wp`` the
-width rounded up to a multiple of 32: a line of cells begins with a word. Numbers rise as linear keys do, so
-rows are those of a :class:`~sparse_core.conv.coordinates.CoordinateTable` of the same cells.
+Cells are numbered ``((b * D + z) * H + y) * Wp + x``, without ``D`` in two dimensions. ``Wp`` is the width
+rounded up to a multiple of 32, so a line of cells begins with a word. Numbers ascend like linear keys, so
+rows equal those of a :class:`~sparse_core.conv.coordinates.CoordinateTable` of the same cells.
 """
 
 from __future__ import annotations
@@ -21,47 +21,39 @@ from torch import Tensor
 
 from sparse_core.conv.coordinates.common import coordinates_from_keys, linear_keys
 
-#: Cells of a word.
+#: Cells per word.
 WORD = 32
 
 
 def padded_width(width: int) -> int:
-    """Cells that a line of ``width`` cells takes: the next multiple of 32."""
+    """Round ``width`` up to a multiple of 32."""
     return (width + WORD - 1) // WORD * WORD
 
 
 def word_count(spatial_shape: Sequence[int], batch_size: int) -> int:
-    """Words of 32 cells in a batch of grids.
-
-    Raises:
-        ValueError: a size below 1, not 1 to 3 axes, or cells that do not fit 32 bits.
-    """
+    """Return the words of 32 cells in a batch of grids."""
     *leading, width = checked_shape(spatial_shape)
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     cells = batch_size * math.prod(leading) * padded_width(width)
     if cells > 2**31 - 1:
         raise ValueError(
-            f"{batch_size} grids of {tuple(spatial_shape)} have {cells} cells, 2^31 - 1 at most;"
-            " a FixedHash has no such limit"
+            f"{batch_size} grids of {tuple(spatial_shape)} have {cells} cells, more than 2^31 - 1: use a"
+            " FixedHash"
         )
     return cells // WORD
 
 
 def checked_shape(spatial_shape: Sequence[int]) -> tuple[int, ...]:
-    """Sizes as a tuple of integers.
-
-    Raises:
-        ValueError: a size below 1, or not 1 to 3 axes.
-    """
+    """Return sizes as a tuple of integers."""
     shape = tuple(int(size) for size in spatial_shape)
     if not 1 <= len(shape) <= 3 or min(shape) < 1:
-        raise ValueError(f"spatial_shape has 1 to 3 sizes of at least 1, got {shape}")
+        raise ValueError(f"spatial_shape must have 1 to 3 sizes of at least 1, got {shape}")
     return shape
 
 
 def linear_cells(coordinates: Tensor, spatial_shape: Sequence[int]) -> Tensor:
-    """Cell numbers of (N, 1 + D) integer ``(batch, *spatial)`` inside the grid: (N,) int32."""
+    """Return cell numbers (N,) int32 of (N, 1 + D) integer ``(batch, *spatial)`` inside the grid."""
     *leading, width = checked_shape(spatial_shape)
     columns = coordinates.to(torch.int32).unbind(1)
     cells = columns[0]
@@ -71,7 +63,7 @@ def linear_cells(coordinates: Tensor, spatial_shape: Sequence[int]) -> Tensor:
 
 
 def cell_coordinates(cells: Tensor, spatial_shape: Sequence[int]) -> Tensor:
-    """``(batch, *spatial)`` of cell numbers: (N, 1 + D) int32, all -1 where the number is negative."""
+    """Return ``(batch, *spatial)`` of cell numbers: (N, 1 + D) int32, all -1 for negative numbers."""
     *leading, width = checked_shape(spatial_shape)
     columns, rest = [], cells.to(torch.int32)
     for size in [padded_width(width), *leading[::-1]]:
@@ -85,16 +77,16 @@ def cell_coordinates(cells: Tensor, spatial_shape: Sequence[int]) -> Tensor:
 class FixedGrid:
     """Active cells of a batch of bounded grids, at most ``capacity`` of them.
 
-    Rows are ranks of the active cells in cell order. Everything that depends on data lies on the device.
+    Rows are ranks of the active cells in cell order. Everything that depends on data is on the device.
 
     Attributes:
         spatial_shape: sizes of one grid in cells.
         batch_size: grids.
-        capacity: rows there is room for.
-        words: (words, 2) int32: bits of 32 cells, lowest first, and active cells before this word.
-        cells: (capacity,) int32 cell of each row, -1 behind the last.
+        capacity: most rows.
+        words: (words, 2) int32: bits of 32 cells, lowest first, and number of active cells before this word.
+        cells: (capacity,) int32 cell of each row, -1 beyond the last.
         count: (1,) int32 rows in use.
-        active: (1,) int32 active cells, those beyond the capacity included; they have no row.
+        active: (1,) int32 active cells, including those beyond the capacity, which have no row.
     """
 
     spatial_shape: tuple[int, ...]
@@ -106,13 +98,13 @@ class FixedGrid:
     active: Tensor
 
     def coordinates(self) -> Tensor:
-        """(capacity, 1 + D) int32 ``(batch, *spatial)`` of each row, -1 behind the last."""
+        """Return ``(batch, *spatial)`` of each row, (capacity, 1 + D) int32, -1 beyond the last."""
         return cell_coordinates(self.cells, self.spatial_shape)
 
 
 @dataclass(frozen=True)
 class DenseGrid:
-    """Every cell of a batch of grids is a row, in row-major order without padding.
+    """Batch of grids in which every cell is a row, in row-major order without padding.
 
     Attributes:
         spatial_shape: sizes of one grid in cells.
@@ -124,26 +116,26 @@ class DenseGrid:
 
     @property
     def capacity(self) -> int:
-        """Rows: all cells."""
+        """Number of rows: all cells."""
         return self.batch_size * math.prod(self.spatial_shape)
 
 
 @dataclass(frozen=True, eq=False)
 class FixedHash:
-    """Active cells of a grid too large for a bit a cell, at most ``capacity`` of them.
+    """Active cells of a grid too large for a bit per cell, at most ``capacity`` of them.
 
     Attributes:
         spatial_shape: sizes of one grid in cells.
-        batch_size: grids; only coordinates below it are looked up.
-        capacity: rows there is room for.
-        keys: (capacity,) int64 rising linear keys (see ``sparse_core.conv.coordinates.common``), -1 behind
+        batch_size: grids; look-ups ignore larger batch indices.
+        capacity: most rows.
+        keys: (capacity,) int64 ascending linear keys (see ``sparse_core.conv.coordinates.common``), -1 beyond
             the last.
-        slots: (2^k,) int64 key of each slot of the hash table, -1 where free; None when built by the
-            reference, which searches ``keys``.
-        values: (2^k,) int32 row of each slot, -1 where it is beyond the capacity, undefined where the slot is
-            free; None likewise.
+        slots: (2^k,) int64 key of each slot of the hash table, -1 if free; None from the reference, which
+            searches ``keys``.
+        values: (2^k,) int32 row of each slot, -1 beyond the capacity, undefined if the slot is free; None
+            likewise.
         count: (1,) int32 rows in use.
-        active: (1,) int32 active cells, those beyond the capacity included; they have no row.
+        active: (1,) int32 active cells, including those beyond the capacity, which have no row.
     """
 
     spatial_shape: tuple[int, ...]
@@ -156,34 +148,34 @@ class FixedHash:
     active: Tensor
 
     def rising_keys(self) -> Tensor:
-        """(capacity,) int64 keys that rise to the end: behind the last row the greatest there is."""
+        """Return keys (capacity,) int64 that ascend to the end: the largest integer follows the last row."""
         return torch.where(self.keys < 0, torch.iinfo(torch.int64).max, self.keys)
 
     def coordinates(self) -> Tensor:
-        """(capacity, 1 + D) int32 ``(batch, *spatial)`` of each row, -1 behind the last."""
+        """Return ``(batch, *spatial)`` of each row, (capacity, 1 + D) int32, -1 beyond the last."""
         found = coordinates_from_keys(self.keys.clamp(min=0), self.spatial_shape)
         return torch.where(self.keys[:, None] < 0, -1, found)
 
     def rows_of(self, coordinates: Tensor) -> Tensor:
-        """Rows of some cells by binary search: for few of them, in a CUDA graph too.
+        """Return rows of a few cells by binary search; works in a CUDA graph.
 
         Args:
-            coordinates: (N, 1 + D) integer, at most 4 cells outside the grid; a negative batch is none.
+            coordinates: (N, 1 + D) integer, at most 4 cells outside the grid; a negative batch is ignored.
 
         Returns:
-            (N,) int64: -1 where a cell is not active, or beyond the capacity.
+            (N,) int64: -1 for a cell that is not active, or beyond the capacity.
         """
-        wanted, known = linear_keys(coordinates, self.spatial_shape), self.rising_keys()
-        place = torch.searchsorted(known, wanted).clamp_(max=self.capacity - 1)
-        return torch.where((coordinates[:, 0] >= 0) & (known[place] == wanted), place, -1)
+        queries, keys = linear_keys(coordinates, self.spatial_shape), self.rising_keys()
+        place = torch.searchsorted(keys, queries).clamp_(max=self.capacity - 1)
+        return torch.where((coordinates[:, 0] >= 0) & (keys[place] == queries), place, -1)
 
 
-#: What has rows.
+#: Any grid with rows.
 Grid = FixedGrid | FixedHash | DenseGrid
 
 
 class GridLevel(NamedTuple):
-    """How a level of a pyramid follows from the one before: a strided convolution's outputs.
+    """Geometry of a level of a pyramid: the strided convolution that makes it.
 
     Attributes:
         kernel_size, stride, padding: one per spatial axis, as in ``torch.nn.functional.conv2d``.
@@ -197,13 +189,13 @@ class GridLevel(NamedTuple):
 
 
 class TableRequest(NamedTuple):
-    """A table of which input row each tap of each output row reads.
+    """Arguments of :func:`neighbour_table`.
 
     Attributes:
-        inputs: grid that is read.
-        outputs: grid that is written; ``"all"``: every cell of the output grid.
+        inputs: grid to read.
+        outputs: grid to write; ``"all"``: every cell of the output grid.
         kernel_size, stride, padding: one per spatial axis, as in ``torch.nn.functional.conv2d``.
-        inverse: the other direction, for gradients and inverse convolutions: which output row reads each
+        inverse: the other direction, for gradients and inverse convolutions: the output row that reads each
             input row through each tap.
     """
 

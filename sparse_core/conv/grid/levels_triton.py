@@ -14,7 +14,7 @@ import triton.language as tl
 from sparse_core.conv.grid.triton import popcount
 from sparse_core.kernels.launches import begin_next, wait_for_launch
 
-#: Numbers that a level takes in the tuple of constants.
+#: Entries per level in the tuple of constants.
 LEVEL_FIELDS = tl.constexpr(20)
 
 

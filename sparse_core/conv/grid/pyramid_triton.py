@@ -1,11 +1,11 @@
 """Rows of all levels of a pyramid in two launches.
 
 Every level is read from the bits of an earlier one, three levels at a time, because a window of windows is a
-window: with kernels of 3, strides of 2 and paddings of 1, the third level's cell ``y`` is active where any of
-``8y - 7 .. 8y + 7`` is. The first kernel works on words: lines under the window are joined by OR, then
-neighbouring bits, then every second bit is kept. It also counts the ones of each block of words. The second
-kernel adds up the counts of the blocks before its own and writes rows and cells, for all levels at once.
-Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
+window. With kernels of 3, strides of 2 and paddings of 1, the third level's cell ``y`` is active if any of
+``8y - 7 .. 8y + 7`` is. The first kernel works on words: it joins lines under the window by OR, then
+neighbouring bits, and keeps every second bit. It also counts the ones of each block of words. The second
+kernel sums the counts of the blocks before its own and writes rows and cells, for all levels at once. Runs on
+CUDA, and on a CPU with ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from sparse_core.conv.grid.levels_triton import bits_kernel, rows_kernel, window
 from sparse_core.kernels.launches import dependent
 from sparse_core.kernels.launches import launch as _launch
 
-#: Words of a program and its warps, up to so many words of the first level: every program adds up the counts
-#: of all blocks, so blocks grow with the grid. Lower levels take smaller ones: their words have more to read.
+#: (limit of words of the first level, words per program, warps). Every program sums the counts of all blocks,
+#: so
+#: blocks grow with the grid. Lower levels use smaller blocks, because their words read more.
 _BLOCKS = ((1 << 17, 64, 4), (1 << 19, 256, 8), (1 << 31, 512, 16))
 _SMALLEST_BLOCK = 32
-#: Counts added up at a time, and cells cleared at a time.
+#: Counts summed, and cells cleared, at a time.
 _CHUNK = 1024
-#: Levels read from the bits of one; the window of another would be twice as many unrolled lines.
+#: Levels read from the bits of one; each further level would double the unrolled lines of the window.
 _REACH = 3
 
-#: A level that a launch writes: its number, its stride, and the cells that its window begins before its own.
+#: A level that a launch writes: its number, its stride, and the cells of its window before its own.
 _Target = tuple[int, int, int]
 
 
@@ -41,7 +42,7 @@ def pyramid(
     capacities: Sequence[int],
     levels: Sequence[GridLevel],
 ) -> list[FixedGrid]:
-    """Grids of all levels, as :func:`sparse_core.conv.grid.pyramid` returns them, from the shape of each."""
+    """Make the grids of all levels, see :func:`sparse_core.conv.grid.pyramid`, from the shape of each."""
     sizes = [word_count(shape, batch_size) for shape in shapes]
     block, warps = next((block, warps) for limit, block, warps in _BLOCKS if sizes[0] < limit)
     widths = [max(_SMALLEST_BLOCK, block >> level) for level in range(len(sizes))]
@@ -90,7 +91,7 @@ def pyramid(
 
 
 def _carve(device: torch.device, lengths: Sequence[int]) -> list[Tensor]:
-    """Pieces of one int32 buffer, each on a boundary of 128 bytes."""
+    """Cut an int32 buffer into pieces, each on a boundary of 128 bytes."""
     starts = [0]
     for length in lengths:
         starts.append(starts[-1] + triton.cdiv(length, WORD) * WORD)
@@ -101,9 +102,9 @@ def _carve(device: torch.device, lengths: Sequence[int]) -> list[Tensor]:
 def _groups(
     shapes: Sequence[tuple[int, ...]], levels: Sequence[GridLevel]
 ) -> list[tuple[int, list[_Target] | None]]:
-    """Launches: the level that is read, and the levels written, as (level, stride, cells before) of each.
+    """Return the launches: the level to read, and the levels to write as (level, stride, cells before).
 
-    The first level is only counted, which the first launch does besides. None: one level of another kind.
+    The first level is only counted, in the first launch. None stands for one level of another kind.
     """
     groups: list[tuple[int, list[_Target] | None]] = [(0, [(0, 1, 0)])]
     reached = True
@@ -129,7 +130,7 @@ def _groups(
 def level_fields(
     source: tuple[int, ...], target: tuple[int, ...], stride: int, before: int, source_stride: int
 ) -> list[int]:
-    """Sizes of both grids and the window along each axis, as the kernel of bits takes them."""
+    """Return sizes of both grids and the window along each axis, as constants of the kernel."""
     depth, height, width = (1, 1, *target)[-3:]
     source_depth, source_height, source_width = (1, 1, *source)[-3:]
     window_y = (stride, before) if len(target) > 1 else (1, 0)
@@ -154,7 +155,7 @@ def _launch_window(
     level: GridLevel,
     block: int,
 ) -> None:
-    """Bits of one level of any kind from those of the level before."""
+    """Compute the bits of one level of any kind from those of the level before."""
     source_shape, shape = ((1, 1, *part)[-3:] for part in shapes)
     steps = (1, 1, *level.stride)[-3:]
     if level.dilating:

@@ -1,4 +1,4 @@
-"""Grids of fixed capacity in plain torch: the oracle, and what runs on a CPU."""
+"""Grids of fixed capacity in plain torch: the oracle, and the implementation on a CPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sparse_core.conv.grid.layout import (
 
 
 def grid_from_bits(bits: Tensor, spatial_shape: tuple[int, ...], batch_size: int, capacity: int) -> FixedGrid:
-    """Rows of the ones of ``bits`` (words,) int32."""
+    """Give the ones of ``bits`` (words,) int32 their rows."""
     ones = _unpack(bits)
     per_word = ones.sum(1)
     before = per_word.cumsum(0) - per_word
@@ -35,7 +35,7 @@ def grid_from_bits(bits: Tensor, spatial_shape: tuple[int, ...], batch_size: int
 
 
 def bits_of_cells(cells: Tensor, words: int) -> Tensor:
-    """(words,) int32 with the bits of ``cells`` (N,) int32 set; negative ones are none."""
+    """Set the bits of ``cells`` (N,) int32 in (words,) int32; negative ones are ignored."""
     ones = torch.zeros(words * WORD, dtype=torch.bool, device=cells.device)
     ones[cells[cells >= 0].long()] = True
     return _pack(ones.view(words, WORD))
@@ -48,7 +48,7 @@ def next_level_bits(
     level: GridLevel,
     out_shape: tuple[int, ...],
 ) -> Tensor:
-    """Bits of a strided convolution's outputs from those of its inputs."""
+    """Return the bits of a strided convolution's outputs from those of its inputs."""
     cells = _unpack(bits).flatten().nonzero()[:, 0]
     coordinates = cell_coordinates(cells, spatial_shape).long()
     if level.dilating:
@@ -60,7 +60,7 @@ def next_level_bits(
 
 
 def row_of(words: Tensor, cells: Tensor, inside: Tensor, capacity: int) -> Tensor:
-    """Row of each cell, int32: -1 where not ``inside``, not active or beyond the capacity."""
+    """Return the row of each cell, int32: -1 if not ``inside``, not active or beyond the capacity."""
     position = torch.where(inside, cells, 0).long()
     word = words[position // WORD].long()
     bits, before, place = word[..., 0] & 0xFFFFFFFF, word[..., 1], position % WORD
@@ -79,7 +79,7 @@ def table(
     inverse: bool,
     device: torch.device,
 ) -> Tensor:
-    """(taps, rows) int32: rows of ``inputs`` for those of ``outputs``, or the other way if ``inverse``."""
+    """Return (taps, rows) int32: rows of ``inputs`` for those of ``outputs``, or reversed if ``inverse``."""
     read, written = (outputs, inputs) if inverse else (inputs, outputs)
     coordinates = _coordinates(written, device)
     lines = []
@@ -93,17 +93,17 @@ def table(
 
 
 def hash_from_keys(keys: Tensor, spatial_shape: tuple[int, ...], batch_size: int, capacity: int) -> FixedHash:
-    """Rows of the distinct ones of (N,) int64 keys; negative ones are none. There are no slots."""
+    """Give the distinct ones of (N,) int64 keys their rows; negative ones are ignored. There are no slots."""
     distinct = torch.unique(keys[keys >= 0], sorted=True)
-    kept = torch.full((capacity,), -1, dtype=torch.int64, device=keys.device)
-    kept[: len(distinct)] = distinct[:capacity]
+    padded_keys = torch.full((capacity,), -1, dtype=torch.int64, device=keys.device)
+    padded_keys[: len(distinct)] = distinct[:capacity]
     active = torch.tensor([len(distinct)], dtype=torch.int32, device=keys.device)
     count = active.clamp(max=capacity)
-    return FixedHash(spatial_shape, batch_size, capacity, kept, None, None, count, active)
+    return FixedHash(spatial_shape, batch_size, capacity, padded_keys, None, None, count, active)
 
 
 def strided_keys(inputs: FixedHash, level: GridLevel, out_shape: tuple[int, ...]) -> Tensor:
-    """Keys of the outputs that a strided convolution reaches, with repeats; -1 for none."""
+    """Return keys of the outputs that a strided convolution reaches, with repeats; -1 for none."""
     coordinates = _coordinates(inputs, inputs.keys.device)
     if not level.dilating:
         own = linear_keys(own_cells(coordinates, level.stride, out_shape), out_shape)
@@ -116,17 +116,15 @@ def strided_keys(inputs: FixedHash, level: GridLevel, out_shape: tuple[int, ...]
 
 
 def _coordinates(grid: Grid, device: torch.device) -> Tensor:
-    """(rows, 1 + D) int64 coordinates of a grid's rows, -1 behind the last."""
-    if isinstance(grid, FixedGrid):
-        return grid.coordinates().long()
-    if isinstance(grid, FixedHash):
+    """Return coordinates (rows, 1 + D) int64 of a grid's rows, -1 beyond the last."""
+    if isinstance(grid, FixedGrid | FixedHash):
         return grid.coordinates().long()
     axes = [torch.arange(size, device=device) for size in (grid.batch_size, *grid.spatial_shape)]
     return torch.cartesian_prod(*axes).view(-1, len(axes))
 
 
 def _lookup(grid: Grid, coordinates: Tensor, inside: Tensor) -> Tensor:
-    """Rows of coordinates, int32, -1 where not ``inside`` or not active."""
+    """Return rows of coordinates, int32, -1 if not ``inside`` or not active."""
     if isinstance(grid, FixedGrid):
         return row_of(grid.words, linear_cells(coordinates, grid.spatial_shape), inside, grid.capacity)
     if isinstance(grid, FixedHash):
@@ -144,7 +142,7 @@ def _inputs(
     padding: Sequence[int],
     in_shape: Sequence[int],
 ) -> tuple[Tensor, Tensor]:
-    """Coordinates that one tap of each output reads, and whether they lie in the grid."""
+    """Return the coordinates that one tap of each output reads, and True for those in the grid."""
     step, shift, limit = (
         torch.tensor(values, device=outputs.device)
         for values in ([1, *stride], [0, *(t - p for t, p in zip(tap, padding, strict=True))], in_shape)
@@ -160,7 +158,7 @@ def _outputs(
     padding: Sequence[int],
     out_shape: Sequence[int],
 ) -> tuple[Tensor, Tensor]:
-    """Coordinates of the outputs that read each input through one tap, and whether there is one."""
+    """Return the coordinates of the outputs that read each input through one tap, and True for valid ones."""
     step, shift, limit = (
         torch.tensor(values, device=inputs.device)
         for values in ([1, *stride], [0, *(p - t for t, p in zip(tap, padding, strict=True))], out_shape)
@@ -172,11 +170,11 @@ def _outputs(
 
 
 def _unpack(bits: Tensor) -> Tensor:
-    """(words, 32) bool."""
+    """Unpack to (words, 32) bool."""
     return ((bits[:, None] >> torch.arange(WORD, device=bits.device, dtype=torch.int32)) & 1) > 0
 
 
 def _pack(ones: Tensor) -> Tensor:
-    """(words,) int32 from (words, 32) bool."""
+    """Pack (words, 32) bool to (words,) int32."""
     packed = (ones.long() << torch.arange(WORD, device=ones.device)).sum(1)
     return torch.where(packed >= 2**31, packed - 2**32, packed).to(torch.int32)

@@ -1,6 +1,6 @@
 """Tables of neighbours in Triton: several of them in one launch.
 
-A thread takes a row, works out its cell once, and looks up what lies under each tap. Geometry is constant, as
+A thread takes a row, computes its cell once, and looks up the cell under each tap. Geometry is constant, as
 in :mod:`sparse_core.conv.grid.levels_triton`; pointers and capacities are not.
 """
 
@@ -22,13 +22,13 @@ from sparse_core.conv.grid.triton import row_of
 from sparse_core.kernels.launches import dependent, wait_for_launch
 from sparse_core.kernels.launches import launch as _launch
 
-#: Rows of a program, a thread each.
+#: Rows per program, one thread each.
 _BLOCK = 64
-#: Tables of a launch.
+#: Most tables per launch.
 _MOST = 8
 #: Kinds of a grid.
 _BITMAP, _DENSE, _HASH = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-#: Numbers a table takes in the tuple of constants.
+#: Entries per table in the tuple of constants.
 _FIELDS = tl.constexpr(18)
 
 Request = tuple[Grid, Grid, tuple[int, ...], tuple[int, ...], tuple[int, ...], bool]
@@ -142,7 +142,7 @@ def _tables_kernel(
 
 
 def tables(requests: Sequence[Request], device: torch.device) -> list[Tensor]:
-    """The table of each request, see :func:`sparse_core.conv.grid.neighbour_tables`."""
+    """Make the table of each request, see :func:`sparse_core.conv.grid.neighbour_tables`."""
     made: list[Tensor] = []
     for first in range(0, len(requests), _MOST):
         made += _launch_tables(requests[first : first + _MOST], device)
@@ -150,7 +150,7 @@ def tables(requests: Sequence[Request], device: torch.device) -> list[Tensor]:
 
 
 def _launch_tables(requests: Sequence[Request], device: torch.device) -> list[Tensor]:
-    """At most as many tables as a launch takes."""
+    """Make the tables of one launch."""
     pairs = [(outputs, inputs) if inverse else (inputs, outputs) for inputs, outputs, *_, inverse in requests]
     targets = [
         torch.empty(math.prod(request[2]), written.capacity, dtype=torch.int32, device=device)
@@ -164,7 +164,7 @@ def _launch_tables(requests: Sequence[Request], device: torch.device) -> list[Te
             *_grid_fields(written), *_grid_fields(read), *(1, 1, *kernel_size)[-3:],
             *(1, 1, *stride)[-3:], *(0, 0, *padding)[-3:], int(inverse),
         ]  # fmt: skip
-    # A dense grid has nothing to read: any pointer does.
+    # A dense grid reads nothing, so any pointer will do.
     rows = [_rows_of(written, target) for (_, written), target in zip(pairs, targets, strict=True)]
     reads = [_read_of(read, target) for (read, _), target in zip(pairs, targets, strict=True)]
     _launch(
@@ -177,24 +177,24 @@ def _launch_tables(requests: Sequence[Request], device: torch.device) -> list[Te
 
 
 def _grid_fields(grid: Grid) -> list[int]:
-    """Kind and sizes; 0 on an axis that the grid lacks."""
+    """Return kind and sizes; 0 for an axis that the grid lacks."""
     kind = _DENSE if isinstance(grid, DenseGrid) else _HASH if isinstance(grid, FixedHash) else _BITMAP
     return [int(kind.value), *(0, 0, *grid.spatial_shape)[-3:]]
 
 
 def _rows_of(grid: Grid, dummy: Tensor) -> Tensor:
-    """What holds the coordinates of the rows."""
+    """Return the tensor with the coordinates of the rows."""
     if isinstance(grid, DenseGrid):
         return dummy
     return grid.cells if isinstance(grid, FixedGrid) else grid.keys
 
 
 def _read_of(grid: Grid, dummy: Tensor) -> tuple[Tensor, Tensor, int]:
-    """What a look-up reads: words, or slots and values; and the capacity, or the slots less one."""
+    """Return the tensors of a look-up (words, or slots and values), and the capacity or mask."""
     if isinstance(grid, FixedGrid):
         return grid.words, dummy, grid.capacity
     if isinstance(grid, FixedHash):
         if grid.slots is None or grid.values is None:
-            raise ValueError("a hashed grid made by the reference has no slots: make it with impl='triton'")
+            raise ValueError("a FixedHash from the reference has no slots: make it with impl='triton'")
         return grid.slots, grid.values, len(grid.slots) - 1
     return dummy, dummy, grid.capacity

@@ -69,7 +69,7 @@ def _set_kernel(cells, bits, count, BLOCK: tl.constexpr):
 
 
 def bits_of_cells(cells: Tensor, words: int) -> Tensor:
-    """(words,) int32 with the bits of ``cells`` (N,) int32 set; negative ones are none."""
+    """Set the bits of ``cells`` (N,) int32 in (words,) int32; negative ones are ignored."""
     bits = torch.zeros(words, dtype=torch.int32, device=cells.device)
     if len(cells):
         _launch(_set_kernel, triton.cdiv(len(cells), 256), cells.contiguous(), bits, len(cells), BLOCK=256)

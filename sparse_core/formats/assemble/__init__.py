@@ -1,4 +1,4 @@
-"""From coordinates to compressed rows, duplicates summed."""
+"""Assembly of coordinates to compressed rows, summing duplicates."""
 
 from sparse_core.formats.assemble.api import assemble_csr
 from sparse_core.formats.assemble.common import Assembled

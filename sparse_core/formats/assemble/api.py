@@ -1,4 +1,4 @@
-"""Coordinates to compressed rows: checks and choice of implementation."""
+"""Assembly of coordinates to compressed rows: checks and choice of implementation."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def _packs(kind: str, entries: int, shape: tuple[int, int]) -> str | None:
     if max(entries, *shape) < _INT32_MAX:
         return None
     return (
-        f"packs a column and a position of 31 bits each; got shape {shape} and {entries} entries"
-        " (impl='reference' has no such limit)"
+        f"supports fewer than 2^31 - 1 entries, rows and columns, not shape {shape} with {entries} entries:"
+        " use impl='reference'"
     )
 
 
@@ -27,7 +27,7 @@ def _counts_cells(kind: str, entries: int, shape: tuple[int, int]) -> str | None
     return None if shape[0] * shape[1] < 2**63 else f"needs fewer than 2^63 cells, got shape {shape}"
 
 
-#: By the number of entries and the shape of the matrix.
+#: The case: number of entries, and shape of the matrix.
 ASSEMBLE_CSR: Op[int, tuple[int, int]] = Op(
     "assemble_csr",
     __package__,
@@ -41,25 +41,25 @@ ASSEMBLE_CSR: Op[int, tuple[int, int]] = Op(
 def assemble_csr(
     row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], *, impl: Impl = "auto"
 ) -> Assembled:
-    """Compressed rows of entries in any order; entries of one cell are summed.
+    """Convert entries in any order to compressed rows; entries of one cell are summed.
 
-    The sums do not depend on the device or the run: the entries of a cell are added in their order of input
-    (beyond 256 of them in pieces of 256), half types in float32 and rounded once. ``"reference"`` and
-    ``"triton"`` agree to the last bit. NaN stays in its own cell. Zeros that are stored, or that a sum gives,
-    are kept. The gradient of ``values`` is a gather.
+    The sums do not depend on the device or the run. The entries of a cell are added in input order (beyond
+    256 of them in pieces of 256), half types in float32 and rounded once. ``"reference"`` and ``"triton"``
+    are bitwise equal. NaN stays in its own cell. Explicit zeros and zero sums are kept. The gradient of
+    ``values`` is a gather.
 
     Args:
         row, col: (N,) int32 or int64 (the same for both), inside ``shape``.
         values: (N,) floating or complex, on the same device.
         shape: rows and columns; either may be zero.
-        impl: ``"reference"`` sorts linear keys (any device); ``"triton"`` hands the entries to their rows and
-            sorts each row in registers (CUDA, or Triton's interpreter); ``"vendor"`` is torch's ``coalesce``
-            on CUDA and scipy on a CPU, both without a promised order of the sums. ``"auto"`` is Triton for
-            CUDA tensors where it is installed, else the reference.
+        impl: ``"reference"`` sorts linear keys (any device). ``"triton"`` moves entries to their rows and
+            sorts each row in registers (CUDA, or Triton's interpreter). ``"vendor"`` is torch's ``coalesce``
+            on CUDA and scipy on a CPU, without a fixed order of the sums. ``"auto"`` is Triton for CUDA
+            tensors if installed, else the reference.
 
     Returns:
-        ``Assembled(row_ptr, col, values)``; indices have the input's type, int64 if more than 2^31 - 1
-        entries are stored. ``col`` and ``values`` never share memory with the input.
+        ``Assembled(row_ptr, col, values)``; indices have the input's type, or int64 for more than 2^31 - 1
+        stored entries. ``col`` and ``values`` never share memory with the input.
 
     Raises:
         TypeError: indices are not int32 or int64 or differ in type; values are neither floating nor complex.
@@ -72,37 +72,35 @@ def assemble_csr(
     if len(row) == 0:
         row_ptr = torch.zeros(rows + 1, dtype=col.dtype, device=col.device)
         return Assembled(row_ptr, col.clone(), values.clone())
-    made = _assemble(row, col, values, (rows, cols), impl)
-    if made.target is None:
-        return Assembled(made.row_ptr, made.col, made.values)
-    return Assembled(made.row_ptr, made.col, _GatherGradient.apply(values, made.values, made.target))
+    assembly = _assemble(row, col, values, (rows, cols), impl)
+    if assembly.target is None:
+        return Assembled(assembly.row_ptr, assembly.col, assembly.values)
+    return Assembled(
+        assembly.row_ptr, assembly.col, _GatherGradient.apply(values, assembly.values, assembly.target)
+    )
 
 
 class _GatherGradient(torch.autograd.Function):
-    """The sums as a function of the entries: every entry's gradient is that of its cell."""
+    """Identity of the sums; the gradient of every entry is that of its cell."""
 
     @staticmethod
     def forward(values: Tensor, summed: Tensor, target: Tensor) -> Tensor:
-        """Hand the sums on."""
-        # A tangent cannot be given to the tensor that came in.
+        # An input returned unchanged cannot get a tangent.
         return summed.view_as(summed)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-        """Remember where each entry went."""
         ctx.save_for_backward(inputs[2])
         ctx.save_for_forward(inputs[2])
         ctx.cells = len(inputs[1])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None]:
-        """Gather the gradient of each entry's cell."""
         (target,) = ctx.saved_tensors
         return gradients[0].index_select(0, target), None, None
 
     @staticmethod
     def jvp(ctx: Any, of_values: Tensor, *_: None) -> Tensor:
-        """Add up the tangents of each cell's entries."""
         (target,) = ctx.saved_tensors
         return of_values.new_zeros(ctx.cells).index_add(0, target.long(), of_values)
 
@@ -115,12 +113,12 @@ def _assemble(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], 
         found: Assembly | None = ASSEMBLE_CSR.load(chosen).assemble(*arguments, target=target)
         if found is not None:
             return found
-        # The kernels met an index outside the matrix: the checks name it, or the reference goes on.
+        # The kernels found an index outside the matrix, which the checks below name.
         chosen = "reference"
     _check_range("row", row, shape[0], "rows")
     _check_range("col", col, shape[1], "columns")
-    made: Assembly = ASSEMBLE_CSR.load(chosen).assemble(*arguments, target=target)
-    return made
+    assembly: Assembly = ASSEMBLE_CSR.load(chosen).assemble(*arguments, target=target)
+    return assembly
 
 
 def _check(row: Tensor, col: Tensor, values: Tensor, rows: int, cols: int) -> None:

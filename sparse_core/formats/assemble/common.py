@@ -1,4 +1,4 @@
-"""What the implementations of the assembly share: the result, the order of the sums, index types."""
+"""Result, summation order and index types that all assembly implementations share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-#: Duplicates are summed one after the other in pieces of this many, then the pieces one after the other, and
-#: so on: the input alone fixes the order, and a cell stored a million times does not take a million steps.
+#: Duplicates are summed in pieces of this size, then the pieces likewise. The input alone fixes the order,
+#: and
+#: a cell with a million entries does not take a million steps.
 PIECE = 256
 
 
@@ -16,8 +17,8 @@ class Assembled(NamedTuple):
     """Compressed rows.
 
     Attributes:
-        row_ptr: (rows + 1,) int32 or int64, where each row begins in ``col`` and ``values``.
-        col: (nnz,) columns, rising strictly within a row.
+        row_ptr: (rows + 1,) int32 or int64, start of each row in ``col`` and ``values``.
+        col: (nnz,) columns, strictly ascending within a row.
         values: (nnz,) the sum of all entries of each cell.
     """
 
@@ -27,11 +28,11 @@ class Assembled(NamedTuple):
 
 
 class Assembly(NamedTuple):
-    """What an implementation returns: :class:`Assembled` without gradient, and where each entry went.
+    """Result of an implementation: :class:`Assembled` without gradient, and the cell of each entry.
 
     Attributes:
         row_ptr, col, values: as in :class:`Assembled`.
-        target: (entries,) position in ``values`` that each input entry was added to; None if not asked for.
+        target: (entries,) position in ``values`` of each input entry; None unless requested.
     """
 
     row_ptr: Tensor
@@ -41,21 +42,21 @@ class Assembly(NamedTuple):
 
 
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Type that sums are kept in: float32 for half types, else the type itself."""
+    """Return the type of sums: float32 for half types, else the type itself."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 def result_index_dtype(index: torch.dtype, stored: int) -> torch.dtype:
-    """The type of the input's indices, unless the number of stored entries needs 64 bits."""
+    """Return the input's index type, or int64 if the stored entries need it."""
     return torch.int64 if stored > torch.iinfo(torch.int32).max else index
 
 
 def sum_runs(values: Tensor, starts: Tensor) -> Tensor:
-    """Sum consecutive runs in the order described at ``PIECE``; the same bits on every device.
+    """Sum consecutive runs in the order described at ``PIECE``; bitwise equal on every device.
 
     Args:
-        values: (N,) in the type the sums are kept in.
-        starts: (M,) int64, where each run begins; rising, first 0, so no run is empty.
+        values: (N,) in the type of the sums.
+        starts: (M,) int64, start of each run; strictly ascending from 0.
 
     Returns:
         (M,) sums.

@@ -1,12 +1,12 @@
-"""Kernels of the assembly; triton.py says how they work together."""
+"""Kernels of the assembly; see triton.py for the passes."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-# What the kernels leave in `stats`: what the first pass found, what the later ones found, then the number of
-# rows in each bin.
+# Indices of `stats`: results of the first pass, results of the later ones, then the number of rows in each
+# bin.
 UNSORTED = tl.constexpr(0)
 OUTSIDE = tl.constexpr(1)
 TALL_IF_SORTED = tl.constexpr(2)

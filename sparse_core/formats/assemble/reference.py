@@ -1,4 +1,4 @@
-"""Assembly by a stable sort of linear keys, in plain torch. The oracle, and the path on a CPU."""
+"""Assembly by a stable sort of linear keys in plain torch: the oracle, and the implementation on a CPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sparse_core.formats.assemble.common import Assembly, result_index_dtype, su
 
 
 def assemble(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], *, target: bool) -> Assembly:
-    """Sort by (row, col) and sum the entries of each cell in their order of input; at least one entry."""
+    """Sort by (row, col) and sum the entries of each cell in input order; at least one entry."""
     order = _order(row, col, shape)
     if order is not None:
         row, col = row[order], col[order]
@@ -33,7 +33,7 @@ def assemble(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], *
 
 
 def _order(row: Tensor, col: Tensor, shape: tuple[int, int]) -> Tensor | None:
-    """Permutation that sorts by (row, col), entries of a cell in their order; None if they are sorted."""
+    """Return the stable permutation that sorts by (row, col); None if entries are sorted."""
     cells = shape[0] * shape[1]
     if cells >= 2**63:
         # The linear key would overflow: sort by column, then stably by row.
@@ -46,8 +46,8 @@ def _order(row: Tensor, col: Tensor, shape: tuple[int, int]) -> Tensor | None:
         return None
     shift = (len(row) - 1).bit_length()
     if row.device.type == "cpu" and cells << shift < 2**63:
-        # With its position below it no key is twice there, and numpy sorts such numbers (in vector registers)
-        # several times as fast as torch sorts keys stably.
+        # With the position in its low bits every key is unique, so an unstable sort works. numpy's vectorised
+        # sort is several times as fast as torch's stable one.
         packed = (keys.long() << shift) | torch.arange(len(row))
         return torch.from_numpy(np.sort(packed.numpy())) & ((1 << shift) - 1)
     return torch.sort(keys, stable=True).indices

@@ -1,13 +1,13 @@
-"""Assembly in Triton: entries go to their rows first, then every row is sorted in registers.
+"""Assembly in Triton: move entries to their rows, then sort every row in registers.
 
-A counting pass with atomics finds each row's length and a place in it for every entry; the places are in no
-particular order. Each entry travels as 64 bits, its column above its position in the input, so sorting a row
-restores one order whatever the atomics did. Rows are listed by length, a bin for each power of two.
-Entries that come sorted are noticed in the first pass, and the rest of the work then finds nothing to do.
+A counting pass with atomics finds each row's length and an arbitrary place in it for every entry. Each entry
+is 64 bits, its column above its input position, so sorting a row gives one order whatever the atomics did.
+Rows are listed by length, with a bin per power of two. The first pass detects sorted input, for which the
+other passes have nothing to do.
 
-The host waits once, for the number of entries to store (twice if a row exceeds the widest bin; those rows go
-through torch's sort). Few entries take torch's sort altogether, because the launches would cost more than the
-sort. Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
+The host waits once for the number of entries to store, and twice if a row exceeds the widest bin; torch sorts
+such rows. For few entries one torch sort replaces all passes, because launches would cost more. Runs on
+CUDA, and on a CPU with ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
@@ -32,33 +32,32 @@ from sparse_core.formats.assemble.kernels_triton import (
     sort_kernel,
 )
 
-#: Up to this many entries are assembled by one sort of linear keys. It is for inputs whose passes take the
-#: device less time than the host needs to launch them.
+#: Most entries for one sort of linear keys; with fewer, launching the passes takes longer than running them.
 _FEW = 1 << 19
-#: Entries or rows for each program of the kernels without tiles. Twice as many halve the warps that fit, as
-#: the last kernel then takes 100 registers a thread, and its loop over duplicates waits on more lanes.
+#: Entries or rows per program of kernels without tiles. With twice as many, the last kernel takes 100
+#: registers a thread and half the warps fit.
 _BLOCK = 512
 #: Entries of a sorted tile, rows times width.
 _TILE = 1024
 #: Rows of up to 8, 16, ... 1024 entries are sorted in registers.
 _FIRST_WIDTH = 8
 _BINS = 8
-#: Programs of the sorting kernel; each takes tiles until none is left, as only the device knows their number.
+#: Programs of the sorting kernel; each loops over tiles, because only the device knows their number.
 _PROGRAMS = 4096
 
 _TRITON_DTYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
 
 
-class _Sorted(NamedTuple):
+class _SortedEntries(NamedTuple):
     """Entries in order.
 
     Attributes:
-        packed: (N,) int64, column above position; None where the input is sorted already.
+        packed: (N,) int64, column above position; None if the input is sorted.
         begins: (N,) int8, 1 where a row begins; None likewise.
-        row_ptr: (rows + 1,) int32, where each row begins among the entries.
+        row_ptr: (rows + 1,) int32, start of each row among the entries.
         base: (blocks + 1,) int32, cells that start before each block of entries.
         cells: number of distinct cells.
-        tall: whether a cell may have more than ``PIECE`` entries.
+        tall: True if a cell may have more than ``PIECE`` entries.
     """
 
     packed: Tensor | None
@@ -78,7 +77,7 @@ def assemble(
         row, col: (N,) int32 or int64, contiguous, N from 1 to 2^31 - 2.
         values: (N,) floating or complex, contiguous.
         shape: rows and columns, at most 2^31 - 2.
-        target: whether to return where each entry went.
+        target: also return the cell of each entry.
     """
     if 0 in shape:
         return None
@@ -96,8 +95,8 @@ def assemble(
 def _assemble_few(
     row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], *, target: bool
 ) -> Assembly | None:
-    """Assembly by one sort of linear keys, sorted entries included: few launches, one read-back."""
-    # Narrow keys sort in half the time. Those of indices outside the matrix may wrap; the first pass tells.
+    """Assemble by one sort of linear keys: few launches, one read-back."""
+    # Narrow keys sort in half the time. Indices outside the matrix may wrap; the first pass detects them.
     key_dtype = torch.int32 if shape[0] * shape[1] < 2**31 else torch.int64
     keys = torch.add(col.to(key_dtype), row.to(key_dtype), alpha=shape[1])
     order = torch.sort(keys, stable=True).indices
@@ -111,7 +110,7 @@ def _assemble_few(
         went = torch.arange(cells, device=row.device) if target else None
         made = Assembly(row_ptr.to(col.dtype), col, values, went)
     else:
-        ordered = _Sorted(None, None, row_ptr, base, cells, bool(tall))
+        ordered = _SortedEntries(None, None, row_ptr, base, cells, bool(tall))
         made = _finish(row, col, values, ordered, target=target)
     if made.target is None:
         return made
@@ -119,7 +118,7 @@ def _assemble_few(
 
 
 def _inspect(row: Tensor, col: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Look at the entries as they come; returns what the kernels note, and the cells of each block."""
+    """Run the first pass; return the kernels' statistics and the cells of each block."""
     count, device = len(row), row.device
     blocks = triton.cdiv(count, _BLOCK)
     stats = torch.zeros(BIN.value + _BINS, dtype=torch.int32, device=device)
@@ -129,11 +128,11 @@ def _inspect(row: Tensor, col: Tensor, shape: tuple[int, int]) -> tuple[Tensor, 
 
 
 def _row_ptr(row: Tensor, rows: int) -> Tensor:
-    """Where each row begins among sorted entries."""
+    """Return the start of each row among sorted entries."""
     return torch.searchsorted(row, torch.arange(rows + 1, dtype=row.dtype, device=row.device), out_int32=True)
 
 
-def _sort(row: Tensor, col: Tensor, shape: tuple[int, int]) -> _Sorted | None:
+def _sort(row: Tensor, col: Tensor, shape: tuple[int, int]) -> _SortedEntries | None:
     count, (rows, cols), device = len(row), shape, row.device
     blocks = triton.cdiv(count, _BLOCK)
     stats, heads_if_sorted = _inspect(row, col, shape)
@@ -152,18 +151,18 @@ def _sort(row: Tensor, col: Tensor, shape: tuple[int, int]) -> _Sorted | None:
         return None
     if not unsorted:
         base = heads_if_sorted.cumsum(0, dtype=torch.int32)
-        return _Sorted(None, None, _row_ptr(row, rows), base, cells_if_sorted, bool(tall_if_sorted))
+        return _SortedEntries(None, None, _row_ptr(row, rows), base, cells_if_sorted, bool(tall_if_sorted))
     if long:
         _sort_long_rows(packed, row_ptr)
         base = _base(row, packed, begins, row_ptr, stats)
         tall, cells = torch.stack([stats[TALL.value], base[-1]]).tolist()
-    return _Sorted(packed, begins, row_ptr, base, cells, bool(tall))
+    return _SortedEntries(packed, begins, row_ptr, base, cells, bool(tall))
 
 
 def _sort_rows(packed: Tensor, row_ptr: Tensor, stats: Tensor, count: int, rows: int) -> Tensor:
-    """Sort the rows that fit a kernel; returns the flags of where rows begin."""
+    """Sort the rows that fit a kernel; return flags of row starts."""
     widths = [_FIRST_WIDTH << bin_ for bin_ in range(_BINS)]
-    # A row of the second bin has more entries than the first width, and so on: so many rows at most.
+    # A row of a bin has more entries than the width of the bin before, which bounds the number of rows.
     capacities = [rows, *(min(rows, count // (width + 1)) for width in widths[:-1])]
     lists = torch.empty(sum(capacities), dtype=torch.int32, device=packed.device)
     begins = torch.zeros(count, dtype=torch.int8, device=packed.device)
@@ -179,7 +178,7 @@ def _sort_rows(packed: Tensor, row_ptr: Tensor, stats: Tensor, count: int, rows:
 
 
 def _base(row: Tensor, packed: Tensor, begins: Tensor, row_ptr: Tensor, stats: Tensor) -> Tensor:
-    """Cells that start before each block of the sorted entries."""
+    """Return the cells that start before each block of the sorted entries."""
     blocks = triton.cdiv(len(row), _BLOCK)
     heads = torch.empty(blocks + 1, dtype=torch.int32, device=row.device)
     rows = len(row_ptr) - 1
@@ -188,7 +187,7 @@ def _base(row: Tensor, packed: Tensor, begins: Tensor, row_ptr: Tensor, stats: T
 
 
 def _sort_long_rows(packed: Tensor, row_ptr: Tensor) -> None:
-    """Sort the rows that no kernel holds, in place."""
+    """Sort the rows that are too long for the kernels, in place."""
     lengths = row_ptr.diff().long()
     long = (lengths > _FIRST_WIDTH << (_BINS - 1)).nonzero()[:, 0]
     of_entry = torch.repeat_interleave(torch.arange(len(long), device=long.device), lengths[long])
@@ -199,13 +198,13 @@ def _sort_long_rows(packed: Tensor, row_ptr: Tensor) -> None:
     packed[where] = keys[torch.sort(of_entry[order], stable=True).indices]
 
 
-def _finish(row: Tensor, col: Tensor, values: Tensor, ordered: _Sorted, *, target: bool) -> Assembly:
+def _finish(row: Tensor, col: Tensor, values: Tensor, ordered: _SortedEntries, *, target: bool) -> Assembly:
     count, device = len(row), row.device
     out_col = torch.empty(ordered.cells, dtype=col.dtype, device=device)
-    # Half types are rounded by torch afterwards, the same way everywhere.
+    # torch rounds half types afterwards, the same way on every device.
     out_values = torch.empty(ordered.cells, dtype=sum_dtype(values.dtype), device=device)
     out_begins = torch.empty(count + 1, dtype=torch.int32, device=device)
-    # Very many entries of one cell would keep a single lane busy; they are summed apart, given their cells.
+    # Very many entries of one cell would keep a single lane busy; sum_runs adds those.
     wanted = target or ordered.tall
     went = torch.empty(count if wanted else 0, dtype=torch.int32, device=device)
     packed = row if ordered.packed is None else ordered.packed
@@ -218,7 +217,7 @@ def _finish(row: Tensor, col: Tensor, values: Tensor, ordered: _Sorted, *, targe
         _launch(finish_kernel, triton.cdiv(count + 1, _BLOCK), *inputs, *outputs, count, **choices, **types)
     if ordered.tall:
         order = torch.arange(count, device=device) if ordered.packed is None else packed & 0xFFFFFFFF
-        out_values = _sums_of_cells(values[order], went[order])
+        out_values = _sum_cells(values[order], went[order])
     row_ptr = ordered.row_ptr
     if ordered.cells < count:
         row_ptr = out_begins[row_ptr]
@@ -226,14 +225,14 @@ def _finish(row: Tensor, col: Tensor, values: Tensor, ordered: _Sorted, *, targe
     return Assembly(row_ptr.to(col.dtype), out_col, summed, went if target else None)
 
 
-def _sums_of_cells(values: Tensor, cell: Tensor) -> Tensor:
-    """Sum values (N,) that lie in the order of their cells (N,)."""
+def _sum_cells(values: Tensor, cell: Tensor) -> Tensor:
+    """Sum values (N,) that are sorted by their cells (N,)."""
     starts = torch.cat([cell.new_zeros(1, dtype=torch.int64), cell.diff().nonzero()[:, 0] + 1])
     return sum_runs(values.to(sum_dtype(values.dtype)), starts)
 
 
 def _real_parts(values: Tensor, out: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Values and their sums; complex ones as real and imaginary parts, in place."""
+    """Return values and sums, complex ones as real and imaginary views."""
     if not values.is_complex():
         return [(values, out)]
     return list(zip(torch.view_as_real(values).unbind(1), torch.view_as_real(out).unbind(1), strict=True))

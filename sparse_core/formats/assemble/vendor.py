@@ -1,6 +1,6 @@
 """Assembly by a library: torch's ``coalesce`` on CUDA, scipy on a CPU.
 
-Neither promises an order of the sums, so the last bits may differ from the other implementations.
+Neither fixes the order of the sums, so the last bits may differ from other implementations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sparse_core.formats.assemble.common import Assembly, result_index_dtype, su
 
 
 def assemble(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], *, target: bool) -> Assembly:
-    """Sort by (row, col) and sum the entries of each cell; arguments as in the reference."""
+    """Sort by (row, col) and sum the entries of each cell."""
     wide = values.detach().to(sum_dtype(values.dtype))
     row_ptr, column, summed = (_torch if row.is_cuda else _scipy)(row, col, wide, shape)
     index = result_index_dtype(col.dtype, len(column))
@@ -26,7 +26,7 @@ def assemble(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], *
 
 def _torch(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
     with warnings.catch_warnings():
-        # torch announces that its CSR support is in beta whenever one is made.
+        # torch warns that its CSR support is in beta.
         warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)
         coordinates = torch.stack([row, col])
         stored = torch.sparse_coo_tensor(coordinates, values, shape, check_invariants=False)
@@ -45,7 +45,7 @@ def _scipy(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> 
 
 
 def _targets(row: Tensor, col: Tensor, row_ptr: Tensor, column: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Position of each entry's cell, by a search among the sorted cells."""
+    """Return the position of each entry's cell, by a search among the sorted cells."""
     lengths = row_ptr.diff().long()
     rows = torch.repeat_interleave(torch.arange(shape[0], device=row.device), lengths)
     return torch.searchsorted(rows * shape[1] + column.long(), row.long() * shape[1] + col.long())

@@ -1,1 +1,1 @@
-"""The format that suits a matrix: measured thresholds over its profile."""
+"""Choice of the format for a matrix: measured thresholds over its profile."""

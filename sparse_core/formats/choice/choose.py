@@ -1,4 +1,4 @@
-"""Which format to keep a matrix in: by measured thresholds, and by the classic tree to compare with."""
+"""Choice of a format: by measured thresholds, and by the textbook tree for comparison."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FormatClass = type[SparseMatrix] | type[Tensor]
 
 @dataclass(frozen=True)
 class Choice:
-    """A format and why.
+    """A format and the reason for it.
 
     Attributes:
         format: class of the format; ``torch.Tensor`` for dense.
@@ -38,7 +38,7 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """Of the format: ``"CSR"``, ``"dense"`` …"""
+        """Name of the format: ``"CSR"``, ``"dense"`` …"""
         return "dense" if self.format is Tensor else self.format.__name__
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class Choice:
         return f"{self.name}{f' ({options})' if options else ''}: {self.reason}"
 
     def convert(self, matrix: SparseMatrix | Tensor) -> Any:
-        """``matrix`` in this format; itself where it has it already.
+        """Convert ``matrix`` to this format; return it unchanged if it already has it.
 
         Args:
             matrix: any format, or a dense tensor.
@@ -63,7 +63,7 @@ class Choice:
         return matrix.to(self.format, **self.options)
 
     def holds(self, matrix: SparseMatrix | Tensor) -> bool:
-        """Whether ``matrix`` has this format with these options already."""
+        """True if ``matrix`` already has this format with these options."""
         if not isinstance(matrix, SparseMatrix) or type(matrix) is not self.format:
             return isinstance(matrix, Tensor) and self.format is Tensor
         return all(getattr(matrix, name) == value for name, value in self.options.items())
@@ -72,21 +72,21 @@ class Choice:
 def choose_format(
     matrix: SparseMatrix | Tensor, *, operation: Operation = "spmv", reuse: int = 100
 ) -> Choice:
-    """The format in which ``matrix`` is multiplied fastest, by thresholds measured on its kind of device.
+    """Return the format in which ``matrix`` is multiplied fastest, by thresholds measured on its device type.
 
-    In order: coordinates for a matrix that changes; blocks where entries fill them; dense where too little
-    is zero; on a GPU slices of rows (SlicedELL) where rows of a slice are about equally long; else CSR,
-    whose kernels cope with rows of any lengths. Only the structure is looked at, never the values.
+    The rules, in order: COO for a matrix that changes; BSR if blocks are full enough; dense if too few
+    positions are zero; SlicedELL on a GPU if rows of a slice have similar lengths; else CSR. Values are never
+    read, only the structure.
 
     Args:
         matrix: any format, or a dense (M, N) tensor, whose zeros count as absent.
-        operation: ``"spmv"`` is a product with a vector, ``"spmm"`` with some tens of columns, ``"modify"``
-            stands for frequent insertion of entries.
-        reuse: products that share one conversion; with too few of them the matrix stays as it is.
+        operation: ``"spmv"`` is a product with a vector, ``"spmm"`` with tens of columns, ``"modify"`` is
+            frequent insertion of entries.
+        reuse: number of products after one conversion; with too few the matrix keeps its format.
 
     Returns:
-        The choice with its reason; ``choice.convert(matrix)`` follows it. The same for the same structure,
-        device, type and arguments.
+        The choice with its reason; ``choice.convert(matrix)`` applies it. Equal structure, device, type and
+        arguments give an equal choice.
 
     Raises:
         TypeError: ``matrix`` is neither a sparse matrix nor a dense tensor.
@@ -101,7 +101,7 @@ def choose_format(
     limits = THRESHOLDS["cuda" if matrix.device.type == "cuda" else "cpu", operation]
     best = _fastest(profile, limits, item=matrix.dtype.itemsize, kernels=_has_kernels(matrix))
     needed = _products_needed(best, limits)
-    # A product with COO makes a CSR anyway.
+    # A product with COO converts to CSR anyway.
     if best.holds(matrix) or reuse >= needed or (isinstance(matrix, COO) and best.format is CSR):
         return best
     stays = CSR if isinstance(matrix, COO) else Tensor if isinstance(matrix, Tensor) else type(matrix)
@@ -113,17 +113,14 @@ def choose_format(
 
 
 def classic_choice(matrix: SparseMatrix | Tensor, operation: Operation = "spmv") -> Choice:
-    """The decision tree of textbooks, kept for comparison: it knows neither device nor blocks.
+    """Return the choice of the textbook decision tree, which knows neither device nor blocks.
 
-    Dense below 50 % sparsity; ELL where the longest row has at most twice the mean entries; COO for a
-    matrix that is modified often; else CSR.
+    Dense below 50 % sparsity; ELL if the longest row has at most twice the mean entries; COO for a matrix
+    that is modified often; else CSR.
 
     Args:
         matrix: any format, or a dense (M, N) tensor.
         operation: as for :func:`choose_format`.
-
-    Raises:
-        TypeError, ValueError: as for :func:`choose_format`.
     """
     _check(matrix, operation)
     profile = _profile(matrix)
@@ -145,8 +142,8 @@ def _check(matrix: SparseMatrix | Tensor, operation: str) -> None:
     if not isinstance(matrix, Tensor) or matrix.layout != torch.strided:
         found = f"a tensor of layout {matrix.layout}" if isinstance(matrix, Tensor) else type(matrix).__name__
         raise TypeError(
-            f"matrix must be a sparse matrix of sparse_core.formats or a dense tensor, got {found}"
-            " (CSR.from_torch and CSR.from_scipy make one)"
+            f"matrix must be a sparse matrix of sparse_core.formats or a dense tensor, got {found}:"
+            " convert it with CSR.from_torch or CSR.from_scipy"
         )
     if matrix.ndim != 2:
         raise ValueError(f"a dense matrix must have two dimensions, got shape {tuple(matrix.shape)}")
@@ -161,7 +158,7 @@ def _profile(matrix: SparseMatrix | Tensor) -> Profile:
 
 
 def _has_kernels(matrix: SparseMatrix | Tensor) -> bool:
-    """Whether products have kernels of their own for each format; else the library multiplies CSR."""
+    """True if products have kernels for each format; otherwise a library multiplies CSR."""
     return matrix.device.type == "cuda" and not matrix.dtype.is_complex and module_available("triton")
 
 
@@ -173,7 +170,7 @@ def _to_modify(profile: Profile) -> Choice:
 
 
 def _fastest(profile: Profile, limits: Thresholds, *, item: int, kernels: bool) -> Choice:
-    """The fastest format for values of ``item`` bytes, whatever the conversion costs."""
+    """Return the fastest format for values of ``item`` bytes, ignoring the conversion."""
     if profile.nnz == 0:
         return Choice(CSR, "the matrix stores no entries")
     index = index_dtype_for(*profile.shape, profile.nnz).itemsize
@@ -187,21 +184,21 @@ def _fastest(profile: Profile, limits: Thresholds, *, item: int, kernels: bool) 
     if fits and profile.sparsity < limits.dense_below:
         return Choice(Tensor, f"{zero}, below {_percent(limits.dense_below)} where CSR starts to pay")
     lengths = f"rows have {profile.shortest} to {profile.longest} entries, {profile.mean:.1f} on average"
-    slots = f"slices of {SLICE_HEIGHT} rows take {profile.padding:.2f} slots an entry"
+    slots = f"slices of {SLICE_HEIGHT} rows take {profile.padding:.2f} slots per entry"
     many = profile.shape[0] >= limits.sliced_rows and profile.mean <= limits.sliced_mean
     if kernels and many and profile.padding <= limits.sliced_padding:
         return Choice(SlicedELL, f"{lengths}: {slots}", {"slice_height": SLICE_HEIGHT})
     if profile.longest > SKEWED * profile.mean:
-        return Choice(CSR, f"{lengths}: only CSR shares such rows out evenly")
+        return Choice(CSR, f"{lengths}: only CSR balances such uneven rows")
     if kernels and limits.sliced_padding and many:
         return Choice(CSR, f"{lengths}: {slots}, more than {limits.sliced_padding:.2f}")
     return Choice(CSR, f"{zero} and {lengths}")
 
 
 def _best_block(profile: Profile, item: int, index: int) -> tuple[int, float, float]:
-    """Block size, BSR's bytes for each byte of CSR, and the share of the matrix that its blocks cover."""
+    """Return block size, BSR's bytes per byte of CSR, and the share of the matrix that its blocks cover."""
     fill = profile.block_fill
-    if not all(fill.values()):  # No entry in the rows that were looked at.
+    if not all(fill.values()):  # The sampled rows have no entry.
         return 1, float("inf"), 1.0
     bytes_an_entry = {size: (item + index / size**2) / fill[size] for size in BLOCK_SIZES}
     tightest = min(bytes_an_entry.values())
@@ -221,7 +218,7 @@ def _products_needed(choice: Choice, limits: Thresholds) -> int:
 
 
 def _percent(share: float) -> str:
-    """A share with as many digits as tell it from 0 and 1."""
+    """Format a share with enough digits to distinguish it from 0 and 1."""
     percent = 100 * share
     digits = 4 if percent > 99.9 else 1
     return f"{percent:.{digits}f}".rstrip("0").rstrip(".") + " %"

@@ -1,4 +1,4 @@
-"""Numbers about the structure of a matrix that decide its format; values are never read."""
+"""Structural numbers of a matrix that decide its format; values are never read."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from torch import Tensor
 from sparse_core.formats.csr import CSR
 from sparse_core.formats.indexing import ceil_div
 
-#: Block sizes that are looked for.
+#: Candidate block sizes.
 BLOCK_SIZES = (8, 16, 32, 64)
 SLICE_HEIGHT = 32
-#: Matrices with more entries are searched for blocks in bands of 64 rows, evenly spread, that hold about
-#: as many; at least and at most so many bands.
+#: Larger matrices are sampled in evenly spread bands of 64 rows with about this many entries in total.
 _ENTRIES = 1 << 18
 _LEAST_BANDS, _MOST_BANDS = 4, 256
 _BAND = max(BLOCK_SIZES)
 
 
 class Profile(NamedTuple):
-    """What decides a format.
+    """Numbers that decide a format.
 
     Attributes:
         shape: rows, columns.
         nnz: stored entries.
         shortest, longest: entries of the shortest and the longest row.
-        mean: entries a row.
-        padding: slots of slices of 32 rows, each as wide as its longest row, for every entry.
-        block_fill: share of nonempty blocks that is stored, by block size; an estimate from some of the
-            rows for large matrices.
+        mean: entries per row.
+        padding: slots per entry of slices of 32 rows, each as wide as its longest row.
+        block_fill: filled share of nonempty blocks, by block size; an estimate from sampled rows for large
+            matrices.
     """
 
     shape: tuple[int, int]
@@ -44,13 +43,13 @@ class Profile(NamedTuple):
 
     @property
     def sparsity(self) -> float:
-        """Share of positions without an entry; 1.0 when the matrix has no positions."""
+        """Share of positions without an entry; 1.0 for a matrix without positions."""
         positions = self.shape[0] * self.shape[1]
         return 1.0 - self.nnz / positions if positions else 1.0
 
 
 def profile_of(matrix: CSR) -> Profile:
-    """Profile of a matrix: one read from the device, two for large matrices; kept for the structure."""
+    """Return the profile of a matrix, cached; it reads from the device once, twice for large matrices."""
     return matrix.cached("formats profile", lambda: _profile(matrix))
 
 
@@ -77,7 +76,7 @@ def _profile(matrix: CSR) -> Profile:
 
 
 def _bands(matrix: CSR) -> tuple[Tensor, Tensor]:
-    """First entry and number of entries of some bands of rows, the same ones in every run."""
+    """Return first entry and number of entries of some bands of rows, the same ones in every run."""
     rows = matrix.shape[0]
     bands = ceil_div(rows, _BAND)
     in_a_band = matrix.nnz / bands
@@ -98,15 +97,15 @@ def _sampled_blocks(matrix: CSR, starts: Tensor, widths: Tensor, total: int) -> 
 
 
 def _block_counts(row: Tensor, col: Tensor, shape: tuple[int, int]) -> list[Tensor]:
-    """How many blocks of each size hold an entry; there is at least one entry."""
+    """Count the blocks of each size that hold an entry; there is at least one entry."""
     counts = []
     for size in BLOCK_SIZES:
         keys = (row // size).long() * ceil_div(shape[1], size) + col // size
-        keys = _sorted(keys)
+        keys = _sort(keys)
         counts.append((keys[1:] != keys[:-1]).sum() + 1)
     return counts
 
 
-def _sorted(keys: Tensor) -> Tensor:
-    # On a CPU torch sorts integers many times slower than numpy does.
+def _sort(keys: Tensor) -> Tensor:
+    # On a CPU numpy sorts integers many times as fast as torch.
     return torch.from_numpy(np.sort(keys.numpy())) if keys.device.type == "cpu" else keys.sort().values

@@ -1,4 +1,4 @@
-"""Where the choice of a format turns: one table of numbers, each with its measurement."""
+"""Measured thresholds of the choice of a format."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 
 class Thresholds(NamedTuple):
-    """Where the decision turns, for one kind of device and one operation.
+    """Thresholds for one device type and one operation.
 
     Attributes:
         dense_below: sparsity below which a dense product beats CSR.
-        dense_bytes: a dense matrix larger than this is not considered.
-        block_share: BSR is taken up to this many bytes for each byte of CSR; 0 is never.
-        dense_blocks: stored share of the matrix (zeros of blocks included) from which BSR is not considered.
-        sliced_padding: SlicedELL is taken up to this many slots an entry; 0 is never.
-        sliced_mean: and up to this many entries a row.
-        sliced_rows: and from this many rows, as each has one thread.
+        dense_bytes: largest dense matrix to consider.
+        block_share: most bytes of BSR per byte of CSR; 0 is never.
+        dense_blocks: stored share of the matrix (zeros of blocks included) from which dense beats BSR.
+        sliced_padding: most slots per entry of SlicedELL; 0 is never.
+        sliced_mean: most entries per row of SlicedELL.
+        sliced_rows: fewest rows of SlicedELL, because each has one thread.
         block_reuse, sliced_reuse, csr_reuse, dense_reuse: products that pay for converting to the format.
     """
 
@@ -32,22 +32,23 @@ class Thresholds(NamedTuple):
     sliced_reuse: int = 0
 
 
-#: A number with a measurement beside it comes from that (H200, or two threads of a Xeon CPU); the others
-#: follow from the bytes that a product moves. benchmarks/sparse/formats.py shows what the choices lose.
+#: Comments name the measurement behind a number (H200, or two threads of a Xeon CPU). The other numbers
+#: follow
+#: from the bytes that a product moves. benchmarks/sparse/formats.py measures the loss of these choices.
 THRESHOLDS: dict[tuple[str, str], Thresholds] = {
     ("cuda", "spmv"): Thresholds(
         # H200: dense 8192² takes 92 us at any sparsity, CSR 127 at 20 % and 82 at 50 %.
         dense_below=0.45,
         dense_bytes=2**32,
-        # H200: full blocks (0.5 of CSR's bytes) are 1.6x to 2.1x as fast as CSR, half full ones (1.0) 1.2x,
-        # blocks 30 % full (1.67) take as long.
+        # H200, relative to CSR: full blocks (0.5 of its bytes) 1.6x to 2.1x as fast, half full (1.0) 1.2x,
+        # 30 % full (1.67) equal.
         block_share=1.25,
-        # With nearly every block stored there are no blocks to speak of.
+        # With nearly every block stored the matrix is dense.
         dense_blocks=0.95,
-        # H200: up to 1.6x CSR on stencils, 1.15x on 10 entries in each row, 1.18x on 1 to 19 of them, which
-        # is 1.9 slots an entry.
+        # H200, relative to CSR: up to 1.6x on stencils, 1.15x with 10 entries per row, 1.18x with 1 to 19
+        # (1.9 slots per entry).
         sliced_padding=2.0,
-        # H200: 2x CSR at 100 entries a row, 1.1x at 200; a matrix of longer rows has fewer of them.
+        # H200, relative to CSR: 2x at 100 entries per row, 1.1x at 200.
         sliced_mean=128.0,
         # H200: 3.7x slower than CSR at 8192 rows of 82, 1.16x slower at 10k rows of 10, 1.2x faster at 100k.
         sliced_rows=32768,
@@ -62,10 +63,10 @@ THRESHOLDS: dict[tuple[str, str], Thresholds] = {
         dense_bytes=2**32,
         # H200: blocks 30 % full are still 1.6x as fast as CSR.
         block_share=2.5,
-        # H200, 64 columns: 64-blocks take 48 us at 90 % zero and 141 at 50 %, dense 80. (With thousands of
-        # columns in half precision blocks win from 40 % zero.)
+        # H200, 64 columns: 64-blocks take 48 us at 90 % zero and 141 at 50 %, dense 80. With thousands of
+        # half-precision columns, blocks win from 40 % zero.
         dense_blocks=0.3,
-        # No slices: products with many columns go through CSR.
+        # No slices: products with many columns convert them to CSR.
         block_reuse=20,
         csr_reuse=5,
         dense_reuse=5,
@@ -86,9 +87,9 @@ THRESHOLDS: dict[tuple[str, str], Thresholds] = {
         dense_reuse=5,
     ),
 }
-#: The longest row of a skewed matrix has so many times the mean entries.
+#: A matrix is skewed if its longest row has more than this many times the mean entries.
 SKEWED = 16
 #: A matrix that changes is kept dense below this sparsity: coordinates would take twice the memory.
 DENSE_TO_MODIFY = 0.5
-#: A larger block is preferred when it stores at most this much more than the tightest.
+#: The largest block size that takes at most this many times the bytes of the best is preferred.
 BLOCK_SLACK = 1.1

@@ -1,7 +1,7 @@
-"""Matrices to try things on: stencils on grids, random rows, blocks, bands.
+"""Generators of test matrices: stencils on grids, random rows, blocks, bands.
 
-All are vectorised and made in the index type that fits. Random ones are drawn on the CPU, so a seed gives the
-same matrix on every device. :func:`generate` makes them by name, such as ``"poisson-2d:512"``.
+Random matrices are drawn on the CPU, so a seed gives the same matrix on every device. :func:`generate` makes
+a matrix by name, such as ``"poisson-2d:512"``.
 """
 
 from sparse_core.formats.generators.named import generate, names

@@ -31,7 +31,7 @@ _GENERATORS: dict[str, Callable[..., SparseMatrix]] = {
 
 
 def names() -> list[str]:
-    """Names that :func:`generate` knows."""
+    """Return the names that :func:`generate` accepts."""
     return list(_GENERATORS)
 
 
@@ -39,16 +39,16 @@ def generate(name: str, **options: Any) -> SparseMatrix:
     """Make a matrix by name.
 
     Args:
-        name: a generator and its sizes, ``"poisson-2d:512"`` or ``"poisson-2d:512x256"``, and further
+        name: a generator and its sizes, ``"poisson-2d:512"`` or ``"poisson-2d:512x256"``, with further
             arguments after commas, ``"power-law:100000,alpha=2.1,seed=3"``.
-        options: more arguments of the generator; they win over those in the name.
+        options: more arguments of the generator; they override those in the name.
 
     Raises:
-        ValueError: an unknown name or arguments that do not fit; the message lists what does.
+        ValueError: an unknown name or invalid arguments; the message lists valid ones.
     """
     kind, _, rest = name.partition(":")
     if kind not in _GENERATORS:
-        raise ValueError(f"no generator {kind!r}; there are {', '.join(_GENERATORS)} (e.g. poisson-2d:512)")
+        raise ValueError(f"no generator {kind!r}; use one of {', '.join(_GENERATORS)} (e.g. poisson-2d:512)")
     make = _GENERATORS[kind]
     parameters = list(inspect.signature(make).parameters)
     sizes: list[Any] = []
@@ -73,5 +73,5 @@ def _number(name: str, text: str) -> int | float:
         except ValueError:
             continue
     raise ValueError(
-        f"{name!r}: {text.strip()!r} is no number (write e.g. poisson-2d:512x256 or name:100,seed=3)"
+        f"{name!r}: {text.strip()!r} is not a number (write e.g. poisson-2d:512x256 or name:100,seed=3)"
     )

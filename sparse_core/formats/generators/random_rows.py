@@ -8,7 +8,7 @@ from torch import Tensor
 from sparse_core.formats.base import index_dtype_for
 from sparse_core.formats.bsr import BSR
 from sparse_core.formats.csr import CSR
-from sparse_core.formats.generators.common import Device, checked_size, normal_values
+from sparse_core.formats.generators.common import Device, normal_values, require_size
 from sparse_core.formats.indexing import pointers_from_lengths
 
 
@@ -21,11 +21,11 @@ def random_uniform(
     dtype: torch.dtype = torch.float32,
     device: Device = "cpu",
 ) -> CSR:
-    """``per_row`` distinct random columns in every row, normal values; ``cols`` defaults to ``rows``."""
-    cols = checked_size("cols", rows if cols is None else cols)
+    """Draw ``per_row`` distinct columns in every row, with normal values; ``cols`` defaults to ``rows``."""
+    cols = require_size("cols", rows if cols is None else cols)
     if not 0 <= per_row <= cols:
         raise ValueError(f"per_row must be from 0 to the {cols} columns, got {per_row}")
-    lengths = torch.full((checked_size("rows", rows),), per_row)
+    lengths = torch.full((require_size("rows", rows),), per_row)
     return _random_rows(lengths, cols, seed, dtype, device)
 
 
@@ -40,17 +40,18 @@ def power_law(
     dtype: torch.dtype = torch.float32,
     device: Device = "cpu",
 ) -> CSR:
-    """Rows whose lengths follow Zipf's law, in random order; columns random and distinct, values normal.
+    """Draw rows whose lengths follow Zipf's law, with distinct random columns and normal values.
 
-    A row has k entries with a probability in proportion to k^-alpha, k from ``min_length`` to ``max_length``.
-    At alpha 1.8 a million rows of up to 62 500 entries have 22 on average, two thirds only one or two.
+    A row has k entries with probability proportional to k^-alpha, for k from ``min_length`` to
+    ``max_length``. At alpha 1.8, a million rows of up to 62 500 entries have 22 on average, and two thirds of
+    them only one or two.
 
     Args:
         rows, cols: shape; ``cols`` defaults to ``rows``.
         alpha: exponent.
         min_length, max_length: bounds of k; at most ``cols / 16`` by default, at least ``min_length``.
     """
-    cols = checked_size("cols", rows if cols is None else cols)
+    cols = require_size("cols", rows if cols is None else cols)
     longest = max(min_length, cols // 16) if max_length is None else max_length
     if not 0 < min_length <= longest <= max(cols, 1):
         raise ValueError(
@@ -59,12 +60,12 @@ def power_law(
         )
     if cols == 0:
         return _random_rows(
-            torch.zeros(checked_size("rows", rows), dtype=torch.int64), 0, seed, dtype, device
+            torch.zeros(require_size("rows", rows), dtype=torch.int64), 0, seed, dtype, device
         )
     weight = torch.arange(min_length, longest + 1, dtype=torch.float64).pow(-alpha).cumsum(0)
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.rand(checked_size("rows", rows), generator=generator, dtype=torch.float64) * weight[-1]
-    lengths = min_length + torch.searchsorted(weight, drawn, right=True).clamp(max=longest - min_length)
+    samples = torch.rand(require_size("rows", rows), generator=generator, dtype=torch.float64) * weight[-1]
+    lengths = min_length + torch.searchsorted(weight, samples, right=True).clamp(max=longest - min_length)
     return _random_rows(lengths, cols, seed + 1, dtype, device)
 
 
@@ -78,8 +79,8 @@ def block_sparse(
     dtype: torch.dtype = torch.float32,
     device: Device = "cpu",
 ) -> BSR:
-    """Random dense blocks of normal values; the share ``density`` of all blocks, rounded, is stored."""
-    shape = (checked_size("rows", rows), checked_size("cols", rows if cols is None else cols))
+    """Draw random dense blocks of normal values; the rounded share ``density`` of all blocks is stored."""
+    shape = (require_size("rows", rows), require_size("cols", rows if cols is None else cols))
     if block_size < 1 or not 0.0 <= density <= 1.0:
         raise ValueError(
             f"block_size must be at least 1 and density in [0, 1], got {block_size} and {density}"
@@ -94,7 +95,7 @@ def block_sparse(
     index = index_dtype_for(*shape, total)
     row = torch.div(chosen, max(block_cols, 1), rounding_mode="floor")
     col = chosen - row * block_cols
-    # Blocks at the edges may reach outside the matrix, where zeros belong.
+    # Blocks at the edges must be zero outside the matrix.
     step = torch.arange(block_size)
     values *= ((row[:, None] * block_size + step) < shape[0])[:, :, None]
     values *= ((col[:, None] * block_size + step) < shape[1])[:, None, :]
@@ -103,17 +104,17 @@ def block_sparse(
 
 
 def _random_rows(lengths: Tensor, cols: int, seed: int, dtype: torch.dtype, device: Device) -> CSR:
-    """Rows of these lengths (M,) on the CPU, distinct random columns, normal values."""
+    """Draw rows of these lengths (M,) with distinct random columns and normal values."""
     count, rows = int(lengths.sum()), len(lengths)
     index = index_dtype_for(rows, cols, count)
     generator = torch.Generator().manual_seed(seed)
     share = torch.rand(count, generator=generator, dtype=torch.float64).to(device)
     pointers = pointers_from_lengths(lengths.to(device), torch.int64)
     row = torch.repeat_interleave(torch.arange(rows, device=device), lengths.to(device))
-    # L sorted draws from cols - L + 1 columns, the k-th moved on by k, are L distinct columns.
+    # L sorted draws from cols - L + 1 columns become L distinct columns by adding k to the k-th.
     choices = cols - lengths.to(device)[row] + 1
-    drawn = torch.minimum((share * choices).long(), choices - 1)
-    drawn = torch.sort(row * max(cols, 1) + drawn).values - row * max(cols, 1)
-    col = drawn + torch.arange(count, device=device) - pointers[row]
+    samples = torch.minimum((share * choices).long(), choices - 1)
+    samples = torch.sort(row * max(cols, 1) + samples).values - row * max(cols, 1)
+    col = samples + torch.arange(count, device=device) - pointers[row]
     values = normal_values(count, seed + 1, dtype).to(device)
     return CSR(pointers.to(index), col.to(index), values, (rows, cols), validate=False)

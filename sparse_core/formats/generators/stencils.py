@@ -1,4 +1,4 @@
-"""Matrices of regular structure: stencils on grids, bands."""
+"""Matrices of regular structure: stencils on grids, and bands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from sparse_core.formats.base import index_dtype_for
 from sparse_core.formats.csr import CSR
-from sparse_core.formats.generators.common import Device, checked_size, normal_values
+from sparse_core.formats.generators.common import Device, normal_values, require_size
 from sparse_core.formats.indexing import pointers_from_lengths
 
 
@@ -20,26 +20,26 @@ def stencil(
     dtype: torch.dtype = torch.float32,
     device: Device = "cpu",
 ) -> CSR:
-    """Every grid point coupled to the neighbours that a stencil names; outside the grid is nothing.
+    """Couple every grid point to the neighbours in a stencil; neighbours outside the grid are dropped.
 
     Args:
         weights: value by offset along each axis, e.g. ``{(0, 0): 4.0, (0, 1): -1.0}``.
-        grid: points along each axis, last axis fastest in the numbering of the unknowns.
+        grid: points along each axis; the last axis is numbered fastest.
 
     Returns:
-        Square CSR, one row for each point.
+        Square CSR, one row per point.
 
     Raises:
         ValueError: no offset, an offset of the wrong length, or a negative size.
     """
-    sizes = [checked_size("grid", size) for size in grid]
+    sizes = [require_size("grid", size) for size in grid]
     if not weights or any(len(offset) != len(sizes) for offset in weights):
         raise ValueError(f"weights need offsets of {len(sizes)} numbers for the grid {tuple(sizes)}")
     strides = [1]
     for size in reversed(sizes[1:]):
         strides.insert(0, strides[0] * size)
     points = strides[0] * sizes[0]
-    # Neighbours inside the grid that are in the order of the axes are in the order of the columns.
+    # Sorted offsets give sorted columns.
     taps = sorted(weights)
     index = index_dtype_for(
         points * len(taps), *(abs(o) * s for t in taps for o, s in zip(t, strides, strict=True))
@@ -61,7 +61,7 @@ def stencil(
 def poisson_2d(
     rows: int, cols: int | None = None, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
 ) -> CSR:
-    """Laplace operator, 5 points: 4 in the middle, -1 beside it, on a grid of ``rows`` x ``cols`` points.
+    """Return the 5-point Laplace operator on a grid: 4 in the middle, -1 at the neighbours.
 
     Symmetric positive definite; zero boundary values are eliminated. ``cols`` defaults to ``rows``.
     """
@@ -83,9 +83,14 @@ def poisson_3d(
     dtype: torch.dtype = torch.float32,
     device: Device = "cpu",
 ) -> CSR:
-    """Laplace operator, 7 points: 6 in the middle, -1 beside it; omitted sizes equal ``depth``."""
-    beside = [tuple(sign * (axis == place) for place in range(3)) for axis in range(3) for sign in (-1, 1)]
-    weights = {(0, 0, 0): 6.0, **dict.fromkeys(beside, -1.0)}
+    """Return the 7-point Laplace operator: 6 in the middle, -1 at the neighbours.
+
+    Omitted sizes equal ``depth``.
+    """
+    neighbours = [
+        tuple(sign * (axis == place) for place in range(3)) for axis in range(3) for sign in (-1, 1)
+    ]
+    weights = {(0, 0, 0): 6.0, **dict.fromkeys(neighbours, -1.0)}
     return stencil(weights, _three(depth, rows, cols), dtype=dtype, device=device)
 
 
@@ -97,7 +102,7 @@ def stencil_27(
     dtype: torch.dtype = torch.float32,
     device: Device = "cpu",
 ) -> CSR:
-    """All 26 neighbours of a 3-D grid point at -1, 26 in the middle; omitted sizes equal ``depth``."""
+    """Return the 27-point stencil: 26 in the middle, -1 at the neighbours; sizes default to ``depth``."""
     weights = {offset: 26.0 if not any(offset) else -1.0 for offset in product((-1, 0, 1), repeat=3)}
     return stencil(weights, _three(depth, rows, cols), dtype=dtype, device=device)
 
@@ -110,7 +115,7 @@ def convection_diffusion(
     dtype: torch.dtype = torch.float32,
     device: Device = "cpu",
 ) -> CSR:
-    """Diffusion with transport, first-order upwind: a nonsymmetric M-matrix of 5 points.
+    """Return diffusion with first-order upwind transport: a nonsymmetric M-matrix of 5 points.
 
     Args:
         rows, cols: grid points; ``cols`` defaults to ``rows``.
@@ -119,7 +124,7 @@ def convection_diffusion(
     weights: dict[tuple[int, ...], float] = {(0, 0): 4.0}
     for axis, speed in enumerate(velocity):
         for sign in (-1, 1):
-            # What flows in comes from the side that the velocity points away from.
+            # Inflow comes from the side that the velocity points away from.
             inflow = max(0.0, -sign * speed)
             offset = (sign, 0) if axis == 0 else (0, sign)
             weights[offset] = -1.0 - inflow
@@ -136,7 +141,11 @@ def banded(
     dtype: torch.dtype = torch.float32,
     device: Device = "cpu",
 ) -> CSR:
-    """Square: the main diagonal, ``lower`` below it, ``upper`` (default as many) above; normal values."""
+    """Return a square band matrix of normal values.
+
+    It has the main diagonal, ``lower`` diagonals below it and ``upper`` above; ``upper`` defaults to
+    ``lower``.
+    """
     upper = lower if upper is None else upper
     band = stencil(
         {(offset,): 1.0 for offset in range(-lower, upper + 1)}, (size,), dtype=dtype, device=device
@@ -145,7 +154,7 @@ def banded(
 
 
 def diagonal(size: int, *, seed: int = 0, dtype: torch.dtype = torch.float32, device: Device = "cpu") -> CSR:
-    """Square diagonal matrix of normal values."""
+    """Return a square diagonal matrix of normal values."""
     return banded(size, 0, seed=seed, dtype=dtype, device=device)
 
 

@@ -1,1 +1,1 @@
-"""Matrices in files: Matrix Market, npz and what files may claim."""
+"""Matrices in files: Matrix Market and npz."""

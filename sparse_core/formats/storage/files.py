@@ -19,8 +19,8 @@ from sparse_core.formats.storage.market import read_market
 
 _SUFFIXES = (".mtx", ".mtx.gz", ".npz")
 _ADVICE = (
-    "not a readable Matrix Market file ({}); it should begin with '%%MatrixMarket matrix coordinate real"
-    " general' or the like (download or export it again)",
+    "not a readable Matrix Market file ({}); its first line must look like '%%MatrixMarket matrix coordinate"
+    " real general' (download or export it again)",
     "not a readable sparse matrix ({}); write it with scipy.sparse.save_npz or save_matrix",
 )
 
@@ -33,25 +33,25 @@ def load_matrix(
 ) -> SparseMatrix:
     """Read a matrix.
 
+    Every byte of text is checked, and no code in a file is run.
+
     Args:
-        path: a Matrix Market file, https://math.nist.gov/MatrixMarket/formats.html (coordinate or array, any
-            symmetry; symmetric ones are expanded, the ones of a pattern are 1.0), or an ``.npz`` that
-            ``scipy.sparse.save_npz`` wrote. Fortran's exponents (``4.0D+02``) and capitals in the banner
-            are understood.
-        dtype: type of the values, to which they are rounded; by default that of the file, float64 for
-            integers and patterns.
-        device: where to put it.
+        path: a Matrix Market file (https://math.nist.gov/MatrixMarket/formats.html) or an ``.npz`` of
+            ``scipy.sparse.save_npz``. Symmetric Matrix Market files are expanded and patterns get ones;
+            Fortran exponents (``4.0D+02``) and a capitalised banner are accepted.
+        dtype: type of the values, rounded to it; by default that of the file, float64 for integers and
+            patterns.
+        device: of the matrix.
 
     Returns:
         BSR for a file that stores blocks, else CSR, duplicates summed.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: another suffix; an integer that float64 does not hold, unless ``dtype`` is given; or a
-            file that is damaged, is not a two-dimensional sparse matrix, lists an entry of a symmetric matrix
-            in both triangles, or claims more than it can hold: rows whose pointers would take more than
-            64 MiB and a hundred times its (unpacked) bytes. Every byte of text is checked; nothing of a file
-            is run.
+        ValueError: another suffix; an integer that float64 cannot represent, unless ``dtype`` is given; a
+            damaged file; not a two-dimensional sparse matrix; an entry of a symmetric matrix in both
+            triangles; or row pointers that would take more than 64 MiB plus a hundred times the file's
+            unpacked size.
     """
     file = Path(path)
     suffix = _suffix(file)
@@ -62,12 +62,12 @@ def load_matrix(
         stored = _read_npz(file) if suffix == ".npz" else _read_market(file)
         rounded = _rounded_integer(stored) if dtype is None else None
         matrix = from_scipy(_as_floating(stored))
-        # COO from a file is only a list of entries: compressed rows are what one computes with.
+        # Products need compressed rows.
         loaded = matrix if matrix.values.ndim == 3 else matrix.to(CSR)
     except MemoryError:
-        raise  # What the file claims was held against its bytes: the matrix is really that large.
+        raise  # The claimed sizes were checked: the matrix is really that large.
     except Exception as error:
-        # numpy, zipfile, gzip and the decompressors raise what comes to them at damaged bytes.
+        # numpy, zipfile, gzip and the decompressors raise many types for damaged bytes.
         raise ValueError(f"{file}: {_ADVICE[suffix == '.npz'].format(_first_line(error))}") from error
     if rounded is not None:
         raise ValueError(
@@ -77,14 +77,14 @@ def load_matrix(
 
 
 def save_matrix(matrix: SparseMatrix, path: str | os.PathLike[str]) -> Path:
-    """Write a matrix; an existing file is replaced only once the new one is complete.
+    """Write a matrix; an existing file stays until the new one is complete.
 
-    Values come back as they were, explicit zeros included; float16 and bfloat16 are written as float32, and a
-    Matrix Market file, which is text, does not tell float32 from float64.
+    Values and explicit zeros round-trip. float16 and bfloat16 are written as float32, and a Matrix Market
+    file does not distinguish float32 from float64.
 
     Args:
-        matrix: any format. ``.npz`` keeps COO, CSR and BSR (blocks that divide the shape) as they are and
-            stores others as CSR.
+        matrix: any format. ``.npz`` keeps COO, CSR and BSR (blocks that divide the shape) and stores others
+            as CSR.
         path: ends in ``.mtx``, ``.mtx.gz`` or ``.npz``.
 
     Returns:
@@ -104,11 +104,11 @@ def save_matrix(matrix: SparseMatrix, path: str | os.PathLike[str]) -> Path:
         if suffix == ".npz":
             scipy.sparse.save_npz(stream, stored)
             return file
-        # Without a name and a time stamp equal matrices give equal files.
+        # Without a name and a time stamp, equal matrices give equal files.
         is_packed = suffix == ".mtx.gz"
         packing = gzip.GzipFile("", "wb", fileobj=stream, mtime=0) if is_packed else nullcontext(stream)
         with packing as text:
-            # Without a declared symmetry the writer would look for one and might drop explicit zeros.
+            # Declare the symmetry, or the writer looks for one and may drop explicit zeros.
             scipy.io.mmwrite(text, stored.tocoo(), symmetry="general")
     return file
 
@@ -130,7 +130,7 @@ def _read_market(file: Path) -> Any:
 def _read_npz(file: Path) -> Any:
     import scipy.sparse
 
-    # Opened here, because numpy leaves a file open that turns out to be no archive.
+    # Open the file here, because numpy does not close a file that is not an archive.
     with file.open("rb") as stream:
         stored_bytes = check_archive(stream)
         stream.seek(0)
@@ -142,12 +142,12 @@ def _read_npz(file: Path) -> Any:
 
 
 def _check_rows(rows: int, stored_bytes: int) -> None:
-    # Each row takes room in CSR, whether it holds anything or not.
+    # Empty rows also need memory in CSR.
     check_claim(f"pointers to {rows} rows", 8 * (rows + 1), stored_bytes, growth=100)
 
 
 def _as_floating(matrix: Any) -> Any:
-    """Integers, patterns and booleans as float64; long doubles as doubles."""
+    """Convert integers, patterns and booleans to float64, and long doubles to doubles."""
     if matrix.dtype.kind not in "fc":
         return matrix.astype("float64")
     if matrix.dtype.itemsize > (16 if matrix.dtype.kind == "c" else 8):
@@ -156,11 +156,11 @@ def _as_floating(matrix: Any) -> Any:
 
 
 def _rounded_integer(matrix: Any) -> int | None:
-    """The first integer of a matrix that is none of float64's; None if there is none."""
+    """Return the first integer that float64 would round, or None."""
     values = matrix.data.reshape(-1)
     if values.dtype.kind not in "iu":
         return None
-    # Python compares exactly; only integers of more than 53 bits are looked at one by one.
+    # Only integers of more than 53 bits can be rounded; Python compares exactly.
     large = values[(values > 2**53) | (values < -(2**53))].tolist()
     return next((one for one in large if int(float(one)) != one), None)
 

@@ -1,1 +1,1 @@
-"""Summaries of a matrix: numbers about it, and a picture of its entries."""
+"""Measurements of a matrix."""

@@ -1,4 +1,4 @@
-"""Measure a sparse matrix: rows, diagonals, bytes in each format, the choice."""
+"""Measurement of a sparse matrix: rows, diagonals, bytes in each format, the choice."""
 
 from __future__ import annotations
 
@@ -22,12 +22,9 @@ from sparse_core.formats.sliced_ell import SlicedELL
 
 
 def describe(matrix: SparseMatrix) -> Description:
-    """Measure a matrix; bytes are worked out from its structure, exactly, without converting.
+    """Measure a matrix of any format; bytes are exact and need no conversion.
 
-    BSR, NM and slices are counted with their default options, and the matrix's own format as it is.
-
-    Args:
-        matrix: any format.
+    BSR, NM and slices use their default options; the matrix's own format is measured as it is.
     """
     with torch.no_grad():
         csr = matrix.to(CSR)

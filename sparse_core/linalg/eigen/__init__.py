@@ -1,4 +1,4 @@
-"""Some eigenvalues and eigenvectors of large Hermitian matrices."""
+"""Extreme eigenvalues and eigenvectors of large Hermitian matrices."""
 
 from sparse_core.linalg.eigen.lobpcg import lobpcg
 from sparse_core.linalg.eigen.result import EigenResult

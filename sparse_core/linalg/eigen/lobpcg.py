@@ -1,9 +1,9 @@
-"""LOBPCG: the largest or smallest eigenvalues of a Hermitian matrix by products alone.
+"""LOBPCG: the largest or smallest eigenvalues of a Hermitian matrix, from products only.
 
 Knyazev, "Toward the optimal preconditioned eigensolver: locally optimal block preconditioned conjugate
-gradient method", 2001; the basis of each step is orthonormalised as Duersch, Shao, Yang and Gu describe ("A
-robust and efficient implementation of LOBPCG", 2018), by the eigenvectors of its Gram matrix, so that
-directions that depend on the others drop out instead of breaking the step.
+gradient method", 2001. The basis of each step is orthonormalised by the eigenvectors of its Gram matrix
+(Duersch, Shao, Yang and Gu, "A robust and efficient implementation of LOBPCG", 2018). Dependent directions
+then drop out instead of breaking the step.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from sparse_core.linalg.operands import WORKING_DTYPES
 
 @dataclass
 class _Block:
-    """Vectors side by side with their products: (M, n) each."""
+    """Vectors (M, n) with their products."""
 
     vectors: Tensor
     of_a: Tensor
     of_b: Tensor
 
     def combine(self, weights: Tensor) -> _Block:
-        """Linear combinations, (n, k) weights."""
+        """Return linear combinations with weights (n, k)."""
         return _Block(self.vectors @ weights, self.of_a @ weights, self.of_b @ weights)
 
     def columns(self, which: Tensor) -> _Block:
-        """Some of the vectors."""
+        """Select vectors."""
         return _Block(self.vectors[:, which], self.of_a[:, which], self.of_b[:, which])
 
 
 @dataclass
 class _EigenProblem:
-    """Products, and the space that stays out."""
+    """Products and constraints of an eigenproblem."""
 
     apply_a: Product
     apply_b: Product | None
@@ -64,19 +64,19 @@ class _EigenProblem:
     largest: bool
 
     def block(self, vectors: Tensor) -> _Block:
-        """The vectors with fresh products."""
+        """Return the vectors with new products."""
         of_b = vectors if self.apply_b is None else self.apply_b(vectors)
         return _Block(vectors, self.apply_a(vectors), of_b)
 
-    def constrained(self, vectors: Tensor) -> Tensor:
-        """The part of the vectors that is orthogonal to the constraints."""
+    def constrain(self, vectors: Tensor) -> Tensor:
+        """Project the vectors onto the space orthogonal to the constraints."""
         if self.constraints is None:
             return vectors
         dual, basis = self.constraints
         return vectors - basis @ (dual.mH @ vectors)
 
     def rayleigh_ritz(self, space: _Block, wanted: int) -> tuple[Tensor, Tensor, int]:
-        """The best pairs in a space: values (k,), weights (n, k), and how many directions it really has."""
+        """Return the best pairs in a space, values (k,) and weights (n, k), and the space's dimension."""
         gram = _hermitian(space.vectors.mH @ space.of_b)
         basis = _orthonormal(gram)
         inner = _hermitian(basis.mH @ (space.vectors.mH @ space.of_a) @ basis)
@@ -88,9 +88,9 @@ class _EigenProblem:
 
 @dataclass(frozen=True)
 class _Scaling:
-    """``A / 2^of_a`` and ``B / 2^of_b`` stand for A and B, so that squares of them stay in range.
+    """Powers of two: ``A / 2^of_a`` and ``B / 2^of_b`` replace A and B, so that squares stay in range.
 
-    ``of_b`` is even, as vectors are scaled by its root.
+    ``of_b`` is even, because vectors are scaled by its root.
     """
 
     of_a: int
@@ -98,15 +98,15 @@ class _Scaling:
 
     @property
     def residual(self) -> int:
-        """Exponent of ``A v - λ B v`` over that of the scaled problem."""
+        """Exponent of ``A v - λ B v`` relative to the scaled problem."""
         return self.of_a - self.of_b // 2
 
-    def restored(self, result: EigenResult, tolerance: float) -> EigenResult:
-        """The pairs of what was given, for those of the scaled problem."""
+    def restore(self, result: EigenResult, tolerance: float) -> EigenResult:
+        """Return the pairs of the original problem from those of the scaled one."""
         if not (self.of_a or self.of_b):
             return result
         values = times_power(result.values, [self.of_a - self.of_b])
-        lost = not torch.equal(times_power(values, [self.of_b - self.of_a]), result.values)
+        inexact = not torch.equal(times_power(values, [self.of_b - self.of_a]), result.values)
 
         def scaled(norms: tuple[float, ...]) -> tuple[float, ...]:
             return tuple(scaled_number(norm, self.residual) for norm in norms)
@@ -115,11 +115,11 @@ class _Scaling:
             result,
             values=values,
             vectors=times_power(result.vectors, [-self.of_b // 2]),
-            converged=result.converged and not lost,
+            converged=result.converged and not inexact,
             residuals=tuple(map(scaled, result.residuals)),
             tolerance=tolerance,
             reason=f"breakdown: λ leaves the range of {values.dtype}: scale A or B"
-            if lost
+            if inexact
             else result.reason,
             true_residuals=scaled(result.true_residuals),
         )
@@ -130,7 +130,7 @@ def _hermitian(matrix: Tensor) -> Tensor:
 
 
 def _orthonormal(gram: Tensor) -> Tensor:
-    """(n, m) weights that make a basis of Gram matrix ``gram`` orthonormal; dependent directions drop out."""
+    """Return weights (n, m) that orthonormalise a basis of this Gram matrix; dependent ones drop out."""
     scale = gram.diagonal().real.clamp(min=0).sqrt()
     inverse = torch.where(scale > 0, 1 / scale, torch.zeros_like(scale))
     values, vectors = torch.linalg.eigh(_hermitian(inverse[:, None] * gram * inverse))
@@ -152,31 +152,29 @@ def lobpcg(
     max_iterations: int = 20,
     largest: bool = True,
 ) -> EigenResult:
-    """Some extreme eigenpairs of ``A v = λ B v`` by LOBPCG.
+    """Compute some extreme eigenpairs of ``A v = λ B v`` by LOBPCG.
 
-    Arguments and defaults are scipy's. A preconditioner makes the smallest eigenvalues come fast: algebraic
-    multigrid or a factorisation of A. Where the block has a fifth of the rows of A or more, the dense
-    eigenproblem is solved instead. What the iterations hold for converged is checked with fresh products.
-    No gradient flows.
+    Arguments and defaults are scipy's. Smallest eigenvalues need a preconditioner to converge fast, such as
+    algebraic multigrid or a factorisation of A. If the block has at least a fifth of the rows of A, the dense
+    eigenproblem is solved instead. Convergence is verified with new products. No gradient flows.
 
     Args:
         matrix: (M, M) Hermitian: sparse matrix, torch tensor, or a function that returns ``A X`` for (M, n).
-        x: (M, K) start, float32, float64, complex64 or complex128; random vectors serve. K pairs are found.
+        x: (M, K) start, float32, float64, complex64 or complex128; for example random. K pairs are computed.
         b: (M, M) Hermitian positive definite B; None is the identity.
         preconditioner: approximation of ``A^-1``: a ``Preconditioner``, a function, or a matrix.
-        constraints: (M, L) the search is orthogonal to these (in the inner product of B), such as
-            eigenvectors found before.
-        tol: ``‖A v - λ B v‖`` to reach; None is ``M sqrt(eps)`` of the dtype.
+        constraints: (M, L) vectors, such as known eigenvectors; the search is B-orthogonal to them.
+        tol: of ``‖A v - λ B v‖``; None is ``M sqrt(eps)`` of the dtype.
         max_iterations: 20, as in scipy.
-        largest: the largest eigenvalues, else the smallest.
+        largest: compute the largest eigenvalues, else the smallest.
 
     Returns:
-        The result; not converging is told by ``converged`` and ``reason``, not by an exception.
+        The result; without convergence, ``converged`` is False and ``reason`` explains it.
 
     Raises:
         TypeError: half precision or integer ``x``.
-        ValueError: shapes or devices that do not fit; fewer rows than pairs; a start, or constraints, of
-            dependent or not finite vectors.
+        ValueError: shapes or devices that do not match; fewer rows than pairs; a start, or constraints, of
+            dependent or non-finite vectors.
     """
     problem, start, scaling = _prepare(matrix, x, b, preconditioner, constraints, largest)
     rows, wanted = start.shape
@@ -188,13 +186,13 @@ def lobpcg(
         return EigenResult(empty, start, True, 0, (), tolerance, "converged", ())
     free = rows if constraints is None else rows - constraints.shape[1]
     if free < 5 * wanted:
-        start = problem.constrained(torch.eye(rows, dtype=start.dtype, device=start.device))
+        start = problem.constrain(torch.eye(rows, dtype=start.dtype, device=start.device))
     scaled = scaled_number(tolerance, -scaling.residual)
-    return scaling.restored(_EigenSolve(problem, scaled, max_iterations, wanted).run(start), tolerance)
+    return scaling.restore(_EigenSolve(problem, scaled, max_iterations, wanted).run(start), tolerance)
 
 
 class _EigenSolve:
-    """The iterations of one call."""
+    """Iterations of one call."""
 
     def __init__(self, problem: _EigenProblem, tolerance: float, max_iterations: int, wanted: int) -> None:
         self.problem, self.tolerance = problem, tolerance
@@ -202,12 +200,12 @@ class _EigenSolve:
         self.history: list[tuple[float, ...]] = []
 
     def run(self, start: Tensor) -> EigenResult:
-        """From a start of the pairs wanted, or from the whole space, which needs no iteration."""
+        """Iterate from a start of K vectors, or solve in the whole space."""
         problem = self.problem
         space = problem.block(start)
         if not bool(torch.isfinite(space.of_a).all() & torch.isfinite(space.of_b).all()):
-            nothing = start.real.new_zeros(self.wanted)
-            return self._result(nothing, start[:, : self.wanted], "breakdown: a product is not finite")
+            zeros = start.real.new_zeros(self.wanted)
+            return self._result(zeros, start[:, : self.wanted], "breakdown: a product is not finite")
         values, weights, _ = problem.rayleigh_ritz(space, self.wanted)
         if len(values) < self.wanted:
             raise ValueError("x has dependent vectors, or vectors in the space of the constraints")
@@ -224,7 +222,7 @@ class _EigenSolve:
             done = len(self.history) - 1 >= self.max_iterations
             if not active or done:
                 if not active and not fresh:
-                    # What was combined drifts from what it stands for: once more with fresh products.
+                    # Combined products drift by rounding, so verify with new ones.
                     pairs, fresh = problem.block(pairs.vectors), True
                     continue
                 return self._result(values, pairs.vectors, "max_iterations" if active else "converged")
@@ -237,13 +235,13 @@ class _EigenSolve:
     def _step(
         self, pairs: _Block, towards: _Block | None, residual: Tensor, active: Tensor
     ) -> tuple[Tensor, _Block, _Block] | None:
-        """The best pairs in the space of the pairs, their corrections and the last directions."""
+        """Return the best pairs in the space of the pairs, their corrections and the last directions."""
         problem = self.problem
         correction = residual[:, active]
         if problem.precondition is not None:
             correction = problem.precondition(correction)
-        correction = problem.constrained(correction)
-        # Twice, as what is left may be small beside what is taken away.
+        correction = problem.constrain(correction)
+        # Twice, because the remainder may be small compared with the subtracted part.
         for _ in range(2):
             correction = correction - pairs.vectors @ (pairs.of_b.mH @ correction)
         length = safe_norms(correction)
@@ -272,15 +270,15 @@ class _EigenSolve:
         block = self.problem.block(vectors)
         residual = torch.linalg.vector_norm(block.of_a - block.of_b * values, dim=0)
         norms = tuple(residual.tolist())
-        held = all(norm <= self.tolerance for norm in norms)
+        converged = all(norm <= self.tolerance for norm in norms)
         return EigenResult(
             values=values,
             vectors=vectors,
-            converged=held and reason in ("converged", "max_iterations"),
+            converged=converged and reason in ("converged", "max_iterations"),
             iterations=max(0, len(self.history) - 1),
             residuals=tuple(self.history),
             tolerance=self.tolerance,
-            reason="converged" if held and reason == "max_iterations" else reason,
+            reason="converged" if converged and reason == "max_iterations" else reason,
             true_residuals=norms,
         )
 
@@ -293,7 +291,7 @@ def _prepare(
     constraints: Tensor | None,
     largest: bool,
 ) -> tuple[_EigenProblem, Tensor, _Scaling]:
-    """Checks, one working dtype, and a usual size."""
+    """Check the arguments, convert to one working dtype and scale the problem."""
     if not isinstance(x, Tensor):
         raise TypeError(f"x must be a torch tensor, got {type(x).__name__}")
     if x.ndim != 2:
@@ -311,7 +309,7 @@ def _prepare(
     if not bool(torch.isfinite(start).all()):
         raise ValueError("x must be finite")
     if start.shape[1] > start.shape[0]:
-        raise ValueError(f"x has {start.shape[1]} vectors of {start.shape[0]} rows: at most as many as rows")
+        raise ValueError(f"x has {start.shape[1]} vectors but only {start.shape[0]} rows: use fewer vectors")
 
     def product(operand: Operand, name: str) -> Product:
         return in_dtype(product_with(operand, start, name, rows_of="x"), dtype)
@@ -337,19 +335,19 @@ def _prepare(
             )
         if constraints.shape[1] + start.shape[1] > len(start):
             raise ValueError("x and constraints together have more vectors than rows")
-        held = usual_columns(constraints.detach().to(dtype))
-        dual = held if problem.apply_b is None else problem.apply_b(held)
-        gram = _hermitian(held.mH @ dual)
+        fixed = usual_columns(constraints.detach().to(dtype))
+        dual = fixed if problem.apply_b is None else problem.apply_b(fixed)
+        gram = _hermitian(fixed.mH @ dual)
         if not bool(torch.isfinite(gram).all()) or _orthonormal(gram).shape[1] < gram.shape[0]:
             raise ValueError("constraints must be finite and independent")
         weights = _orthonormal(gram)
-        problem.constraints = (dual @ weights, held @ weights)
-        start = problem.constrained(start)
+        problem.constraints = (dual @ weights, fixed @ weights)
+        start = problem.constrain(start)
     return problem, start, _Scaling(of_a, of_b)
 
 
 def _exponent_of(operand: Operand, product: Product, start: Tensor) -> int:
-    """The power of two that brings an operand to a usual size."""
+    """Return the power of two that scales an operand to a usual size."""
 
     def magnitude(usual: Tensor) -> float:
         if isinstance(operand, SparseMatrix | Tensor):

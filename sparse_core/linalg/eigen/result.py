@@ -1,4 +1,4 @@
-"""What an eigensolver hands back."""
+"""Result of an eigensolver."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from sparse_core.errors import ConvergenceError
 
 @dataclass(frozen=True, eq=False)
 class EigenResult:
-    """Eigenpairs ``A v = λ B v`` and how they came about.
+    """Eigenpairs ``A v = λ B v`` and their convergence.
 
-    A solver that does not reach its tolerance is not an error: ``converged`` is False and ``reason``
-    says why. :meth:`raise_if_failed` makes it one.
+    A solver that misses its tolerance does not raise: ``converged`` is False and ``reason`` explains it. Call
+    :meth:`raise_if_failed` to raise.
 
     Attributes:
-        values: (K,) real; falling for the largest ones, rising for the smallest.
-        vectors: (M, K), orthonormal in the inner product of B.
-        converged: whether ``‖A v - λ B v‖ <= tolerance`` for every pair, computed from the pairs.
-        iterations: iterations done.
+        values: (K,) real; descending for the largest ones, ascending for the smallest.
+        vectors: (M, K), B-orthonormal.
+        converged: True if ``‖A v - λ B v‖ <= tolerance`` for every pair, computed from the pairs.
+        iterations: number of iterations.
         residuals: the K residual norms before the first and after every iteration.
         tolerance: as used.
         reason: ``"converged"``, ``"max_iterations"`` or a text that starts with ``"breakdown: "``.
-        true_residuals: (K,) ``‖A v - λ B v‖`` computed from the pairs at the end.
+        true_residuals: (K,) ``‖A v - λ B v‖`` computed from the final pairs.
     """
 
     values: Tensor
@@ -37,7 +37,7 @@ class EigenResult:
     true_residuals: tuple[float, ...]
 
     def raise_if_failed(self) -> EigenResult:
-        """Return the result itself when it converged.
+        """Return the result itself if it converged.
 
         Raises:
             ConvergenceError: it did not; the error's ``result`` is this object.

@@ -1,1 +1,1 @@
-"""Factorisations: incomplete ones to precondition with, direct ones to solve with, and orderings for both."""
+"""Factorisations: incomplete ones as preconditioners, direct ones as solvers, and orderings for both."""

@@ -1,4 +1,4 @@
-"""Sparse approximate inverses: applied by products alone, so they have no chains to wait for."""
+"""Sparse approximate inverses, which are applied by products only."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sparse_core.linalg.spgemm import spgemm
 from sparse_core.linalg.structure import transposed
 from sparse_core.linalg.triangular.levels import expand_segments
 
-#: Numbers in the small dense systems solved in one go, and the most unknowns that one may have.
+#: Numbers per batch of small dense systems, and the most unknowns of one system.
 _CHUNK, _LARGEST = 1 << 23, 1024
 
 
 class ApproximateInverse(ApproximateSolver):
-    """A sparse matrix near the inverse, as it is or as ``G^T G``.
+    """Sparse approximation of the inverse, either one matrix or ``G^T G``.
 
     Attributes:
         shape: rows and columns.
@@ -34,7 +34,7 @@ class ApproximateInverse(ApproximateSolver):
         self.factors = factors
 
     def solve(self, b: Tensor) -> Tensor:
-        """The approximate inverse times ``b``, (M,) or (M, N)."""
+        """Multiply the approximate inverse by ``b``, (M,) or (M, N)."""
         check_right_side(b, self.shape)
         for factor in reversed(self.factors):
             b = spmm(factor, b)
@@ -44,14 +44,14 @@ class ApproximateInverse(ApproximateSolver):
 def sparse_approximate_inverse(
     matrix: CSR, *, pattern: Literal["matrix"] | int = "matrix", symmetric: bool = False
 ) -> ApproximateInverse:
-    """Approximate inverse on a given pattern.
+    """Compute an approximate inverse on a given pattern.
 
-    Each row is a small dense problem of its own; rows with equally many entries are solved in batches.
-    In general row ``i`` of ``M`` minimises ``|m_i A - e_i|`` on the pattern, so that ``|M A - I|`` is least
-    in the Frobenius norm (Grote and Huckle, "Parallel preconditioning with sparse approximate inverses",
-    1997). With ``symmetric`` the result is ``G^T G`` with a lower triangular ``G`` on the lower half of the
-    pattern (Kolotilina and Yeremin, "Factorized sparse approximate inverse preconditionings", 1993), which
-    is positive definite if the matrix is.
+    Each row is a small dense problem; rows with equally many entries are solved in batches. In general row
+    ``i`` of ``M`` minimises ``|m_i A - e_i|`` on the pattern, which minimises the Frobenius norm of
+    ``M A - I`` (Grote and Huckle, "Parallel preconditioning with sparse approximate inverses", 1997). With
+    ``symmetric`` the result is ``G^T G`` with a lower triangular ``G`` on the lower half of the pattern
+    (Kolotilina and Yeremin, "Factorized sparse approximate inverse preconditionings", 1993). It is positive
+    definite if the matrix is.
 
     Args:
         matrix: (M, M) CSR, float32, float64 or complex (real with ``symmetric``).
@@ -61,30 +61,30 @@ def sparse_approximate_inverse(
     Raises:
         TypeError: not CSR, or values of another type.
         ValueError: not square, a power below 1, more than 1024 entries in a row of the pattern, or, with
-            ``symmetric``, a row (which is named) where the matrix is not positive definite.
+            ``symmetric``, a matrix that is not positive definite (names the row).
     """
     check_factorisable(matrix)
     power = 1 if pattern == "matrix" else pattern
     if not isinstance(power, int) or power < 1:
         raise ValueError(f"pattern must be 'matrix' or a power of at least 1, got {pattern!r}")
     if symmetric and matrix.dtype.is_complex:
-        raise TypeError(f"symmetric=True takes real values, got {matrix.dtype}")
+        raise TypeError(f"symmetric=True supports real values, got {matrix.dtype}: use symmetric=False")
     matrix = matrix.detach()
     wanted = _with_diagonal(matrix, power)
     if not symmetric:
         return ApproximateInverse((_assemble(wanted, matrix, _least_squares),))
     lower = _select(wanted, wanted.col <= wanted.row)
-    factor = _assemble(lower, matrix, _factored)
+    factor = _assemble(lower, matrix, _factor_rows)
     mirror = transposed(factor)
     return ApproximateInverse((mirror.to(CSR), factor))
 
 
 def _with_diagonal(matrix: CSR, power: int) -> Pattern:
-    """Positions of the power of the matrix, and of the diagonal."""
+    """Return the positions of the power of the matrix, and of the diagonal."""
     ones = matrix.with_values(torch.ones_like(matrix.values, dtype=torch.float32))
     product = ones
     for _ in range(power - 1):
-        # Ones again, lest the counts of paths overflow.
+        # Reset to ones, so that path counts do not overflow.
         product = spgemm(product, ones)
         product = product.with_values(torch.ones_like(product.values))
     positions = pattern_of(product)
@@ -100,7 +100,7 @@ def _select(pattern: Pattern, kept: Tensor) -> Pattern:
 
 
 def _assemble(wanted: Pattern, matrix: CSR, solve: Callable[[Tensor, Tensor, CSR], Tensor]) -> CSR:
-    """The matrix whose rows ``solve`` finds, batch by batch."""
+    """Assemble the matrix whose rows ``solve`` computes, batch by batch."""
     values = matrix.values.new_zeros(len(wanted.col))
     for rows, places in _batches(wanted):
         values[places] = solve(rows, wanted.col[places], matrix)
@@ -109,29 +109,29 @@ def _assemble(wanted: Pattern, matrix: CSR, solve: Callable[[Tensor, Tensor, CSR
 
 
 def _batches(wanted: Pattern) -> Iterator[tuple[Tensor, Tensor]]:
-    """Rows of equal length: (R,) row numbers and (R, p) places of their entries."""
+    """Yield rows of equal length: (R,) row numbers and (R, p) places of their entries."""
     length = wanted.row_ptr.diff()
     for size in torch.unique(length).tolist():
         if size > _LARGEST:
             row = int((length == size).nonzero()[0])
             raise ValueError(
-                f"row {row} of the pattern has {size} entries, and a dense system of that size to solve;"
-                f" {_LARGEST} is the most: take a sparser pattern"
+                f"row {row} of the pattern has {size} entries, more than the limit of {_LARGEST}: use a"
+                " sparser pattern"
             )
         rows = (length == size).nonzero()[:, 0]
-        # A least squares problem may have as many equations as all its rows have entries.
+        # A least squares problem may have several times more equations than unknowns.
         for part in rows.split(max(1, _CHUNK // (8 * size * size))):
             yield part, wanted.row_ptr[part, None] + torch.arange(size, device=part.device)
 
 
 def _least_squares(rows: Tensor, columns: Tensor, matrix: CSR) -> Tensor:
-    """Least squares rows: minimise ``|sum_a m_a A[columns_a, :] - e_row|``; (R,) and (R, p) to (R, p)."""
+    """Minimise ``|sum_a m_a A[columns_a, :] - e_row|`` for each row; (R,) and (R, p) to (R, p)."""
     count, size = columns.shape
     row_ptr = matrix.row_ptr.to(torch.int64)
     start = row_ptr[columns.reshape(-1)]
     slot, entry = expand_segments(start, row_ptr[columns.reshape(-1) + 1] - start)
     problem = slot // size
-    # Equations of a problem: the columns that its rows of A touch, and its own diagonal.
+    # Equations of a problem: the columns of its rows of A, and its own diagonal.
     width = matrix.shape[1]
     keys = problem * width + matrix.col[entry]
     own = torch.arange(count, device=rows.device) * width + rows
@@ -148,8 +148,8 @@ def _least_squares(rows: Tensor, columns: Tensor, matrix: CSR) -> Tensor:
     return solution[:, :, 0]
 
 
-def _factored(rows: Tensor, columns: Tensor, matrix: CSR) -> Tensor:
-    """Rows of the factor: solve ``A[columns, columns] g = e_last``, scaled to a unit diagonal of G A G^T."""
+def _factor_rows(rows: Tensor, columns: Tensor, matrix: CSR) -> Tensor:
+    """Solve ``A[columns, columns] g = e_last`` for each row, scaled to a unit diagonal of G A G^T."""
     across, down = columns[:, :, None], columns[:, None]
     high, low = torch.maximum(across, down), torch.minimum(across, down)
     place = find(pattern_of(matrix).keys, high * matrix.shape[0] + low)
@@ -162,7 +162,7 @@ def _factored(rows: Tensor, columns: Tensor, matrix: CSR) -> Tensor:
     if len(broken):
         row = int(rows[broken[0]])
         raise ValueError(
-            f"matrix is not positive definite: see the part that row {row} of the pattern covers"
+            f"matrix is not positive definite in the entries that row {row} of the pattern covers"
         )
     unit = torch.zeros_like(columns, dtype=matrix.dtype)
     unit[:, -1] = 1

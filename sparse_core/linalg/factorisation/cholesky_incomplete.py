@@ -1,4 +1,4 @@
-"""Incomplete Cholesky factorisation without fill, shifted when it breaks down."""
+"""Incomplete Cholesky factorisation without fill, shifted if it breaks down."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from sparse_core.linalg.factorisation.pattern import (
 from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
 from sparse_core.linalg.triangular import triangular_solve
 
-#: First shift tried after a breakdown, and how it grows.
+#: First shift after a breakdown, its growth factor, and its limit.
 _FIRST_SHIFT, _GROWTH, _LARGEST_SHIFT = 1e-3, 2.0, 1e3
 
 
 @dataclass(frozen=True, eq=False)
 class _CholeskyPlan:
-    """What depends on the structure alone; see ``_build_plan``."""
+    """Structure-dependent part of the factorisation."""
 
     permutation: Tensor | None
     colours: int
@@ -42,14 +42,14 @@ class _CholeskyPlan:
 
 
 class ICFactors(ApproximateSolver):
-    """Factor of ``P A P^T``, where ``P`` reorders the unknowns, near ``L L^T``.
+    """Factor ``L`` with ``L L^T`` close to ``P A P^T``, where ``P`` reorders the unknowns.
 
     Attributes:
         shape: rows and columns.
         lower: (M, M) CSR, lower triangular with a positive diagonal.
         permutation: (M,) int64 unknown at each place of the factor, None in the given order.
-        shift: the factor is that of ``A + shift diag(A)``; 0 where none was needed.
-        report: what was done.
+        shift: the factor is that of ``A + shift diag(A)``; 0 if none was needed.
+        report: of the factorisation.
     """
 
     def __init__(self, matrix: CSR, plan: _CholeskyPlan, shift: float | None) -> None:
@@ -71,7 +71,7 @@ class ICFactors(ApproximateSolver):
         )
 
     def solve(self, b: Tensor) -> Tensor:
-        """``P^T L^-T L^-1 P b`` for ``b`` of shape (M,) or (M, N)."""
+        """Return ``P^T L^-T L^-1 P b`` for ``b`` of shape (M,) or (M, N)."""
         check_right_side(b, self.shape)
         right = b if self.permutation is None else b[self.permutation]
         solution = triangular_solve(self.lower, triangular_solve(self.lower, right), transpose=True)
@@ -80,7 +80,7 @@ class ICFactors(ApproximateSolver):
         return torch.empty_like(solution).index_copy_(0, self.permutation, solution)
 
     def refactor(self, matrix: CSR) -> ICFactors:
-        """Factor of a matrix with the same structure and new values; the schedule is reused.
+        """Factorise a matrix with the same structure and new values, reusing the schedule.
 
         Raises:
             ValueError: another structure, not symmetric, or not positive definite.
@@ -90,27 +90,27 @@ class ICFactors(ApproximateSolver):
 
 
 def ic0(matrix: CSR, *, shift: float | None = None, reorder: Reordering | None = None) -> ICFactors:
-    """Incomplete Cholesky factorisation on the pattern of the lower triangle, IC(0).
+    """Compute the incomplete Cholesky factorisation on the pattern of the lower triangle, IC(0).
 
-    Where it breaks down (a pivot is not positive, which can happen although the matrix is positive
-    definite), the diagonal is scaled by ``1 + shift`` with a growing shift until it succeeds (Manteuffel,
-    "An incomplete factorization technique for positive definite linear systems", 1980), and a
-    ``FactorisationWarning`` says so.
+    A pivot may be non-positive even for a positive definite matrix. Then the diagonal is scaled by
+    ``1 + shift`` with a growing shift until the factorisation succeeds (Manteuffel, "An incomplete
+    factorization technique for positive definite linear systems", 1980), and a ``FactorisationWarning`` is
+    issued.
 
     Args:
         matrix: (M, M) CSR, float32 or float64, symmetric with both triangles stored, every diagonal entry
             stored and positive.
-        shift: None finds one where needed; a number is used as it is.
+        shift: None finds one if needed; a number is used as it is.
         reorder: ``"multicolour"`` factorises in the order of :func:`multicolour_order`.
 
     Raises:
         TypeError: not CSR, or values of another type.
         ValueError: not square, not symmetric, a diagonal entry not stored or not positive, or a breakdown
-            with the given shift; the row is named.
+            with the given shift; names the row.
     """
     check_factorisable(matrix)
     if matrix.dtype.is_complex:
-        raise TypeError(f"ic0 takes real values, got {matrix.dtype}: use ilu0")
+        raise TypeError(f"ic0 supports real values, got {matrix.dtype}: use ilu0")
     if shift is not None and not shift >= 0:
         raise ValueError(f"shift must be 0 or more, got {shift}")
     if reorder not in (None, "multicolour"):
@@ -123,12 +123,12 @@ def ic0(matrix: CSR, *, shift: float | None = None, reorder: Reordering | None =
 def _build_plan(matrix: CSR, reorder: Reordering | None) -> _CholeskyPlan:
     plain = pattern_of(matrix)
     mirror = find(plain.keys, plain.col * plain.size + plain.row)
-    alone = (mirror < 0).nonzero()[:, 0]
-    if len(alone):
-        entry = int(alone[0])
+    unpaired = (mirror < 0).nonzero()[:, 0]
+    if len(unpaired):
+        entry = int(unpaired[0])
         raise ValueError(
             f"matrix is not symmetric: it stores ({int(plain.row[entry])}, {int(plain.col[entry])}) and not"
-            " its mirror image; ic0 wants both triangles (ilu0 takes any matrix)"
+            " its mirror image: store both triangles, or use ilu0, which takes any matrix"
         )
     order = multicolour_order(matrix) if reorder else None
     whole = pattern_of(matrix, order.permutation) if order else plain
@@ -152,7 +152,7 @@ def _check_symmetric(matrix: CSR, mirror: Tensor) -> None:
     values = matrix.values.detach()
     if len(values) == 0:
         return
-    # Assembled matrices are symmetric up to rounding only.
+    # Assembled matrices are symmetric only up to rounding.
     allowed = torch.finfo(values.dtype).eps ** 0.5 * values.abs().max()
     wrong = ((values - values[mirror]).abs() > allowed).nonzero()[:, 0]
     if len(wrong):
@@ -175,7 +175,7 @@ def _check_diagonal_positive(diagonal: Tensor, permutation: Tensor | None) -> No
 
 
 def _factorise(plan: _CholeskyPlan, values: Tensor, wanted: float | None) -> tuple[Tensor, float]:
-    """The factor and the shift it took."""
+    """Return the factor and its shift."""
     shift = wanted or 0.0
     while True:
         shifted = values.clone()
@@ -189,7 +189,7 @@ def _factorise(plan: _CholeskyPlan, values: Tensor, wanted: float | None) -> tup
             row = place if plan.permutation is None else int(plan.permutation[place])
             raise ValueError(
                 f"incomplete Cholesky breaks down in row {row} with shift {shift:g}: the pivot is not"
-                " positive; shift=None looks for a shift that suffices"
+                " positive; use shift=None to find a sufficient shift"
             )
         shift = shift * _GROWTH or _FIRST_SHIFT
     if shift and wanted is None:

@@ -1,4 +1,4 @@
-"""Multicolour ordering: unknowns of one colour do not touch, so a triangular solve has a level a colour."""
+"""Multicolour ordering: with uncoupled unknowns per colour, a triangular solve has a level per colour."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sparse_core.linalg.operands import check_square
 from sparse_core.linalg.structure import row_of_entry
 from sparse_core.linalg.triangular.levels import Levels, expand_segments, level_schedule
 
-#: Longest chain of greedy colouring in the given order, over the root of the number of unknowns.
+#: Longest chain of greedy colouring in the given order, relative to the root of the number of unknowns.
 _MOST_STEPS = 8
 
 
 class MulticolourOrder(NamedTuple):
-    """An ordering of the unknowns by colour.
+    """Ordering of the unknowns by colour.
 
     Attributes:
         permutation: (M,) int64; place ``p`` of the new order holds unknown ``permutation[p]``. Within a
@@ -32,18 +32,18 @@ class MulticolourOrder(NamedTuple):
 
     @property
     def colours(self) -> int:
-        """How many colours there are."""
+        """Number of colours."""
         return len(self.colour_ptr) - 1
 
 
 def multicolour_order(matrix: CSR) -> MulticolourOrder:
-    """Order the unknowns of a square matrix so that those of a colour are not coupled.
+    """Order the unknowns of a square matrix so that those of one colour are not coupled.
 
-    The graph is the pattern of ``matrix`` and its transpose. Two colours are found whenever two are
-    enough (5-point and 7-point stencils); else colours are given greedily, in the given order or, where
-    that would be a long chain, largest degree first. Vertices that do not wait for each other are coloured
-    at once (Jones and Plassmann, "A parallel graph coloring heuristic", 1993). The result
-    is the same in every run and on every device; it is kept on the matrix's structure.
+    The graph is the pattern of ``matrix`` and its transpose. Two colours are found whenever two suffice
+    (5-point and 7-point stencils). Otherwise colours are greedy, in the given order or, to avoid a long
+    chain, by largest degree first. Independent vertices are coloured at once (Jones and Plassmann, "A
+    parallel graph coloring heuristic", 1993). The result is reproducible on every device and cached with the
+    structure.
 
     Args:
         matrix: (M, M) CSR on any device.
@@ -70,10 +70,10 @@ def _order(matrix: CSR) -> MulticolourOrder:
 
 
 def _two_colours(row: Tensor, col: Tensor, size: int) -> Tensor | None:
-    """Parity of each vertex, or None where an odd cycle forbids it.
+    """Return the parity of each vertex, or None if there is an odd cycle.
 
-    In the double cover, with vertices ``(v, even)`` and ``(v, odd)`` and edges between unlike parities, a
-    component of the graph falls in two exactly if it has no odd cycle; its lowest vertex is even.
+    The double cover has vertices ``(v, even)`` and ``(v, odd)`` and edges between unlike parities. In it a
+    component splits in two exactly if it has no odd cycle; its lowest vertex is even.
     """
     label = _component_labels(torch.cat([row, row + size]), torch.cat([col + size, col]), 2 * size)
     even, odd = label[:size], label[size:]
@@ -83,10 +83,10 @@ def _two_colours(row: Tensor, col: Tensor, size: int) -> Tensor | None:
 
 
 def _component_labels(left: Tensor, right: Tensor, size: int) -> Tensor:
-    """Lowest vertex of each vertex's component, in O(log M) rounds of minima.
+    """Return the lowest vertex of each vertex's component, in O(log M) rounds of minima.
 
-    Follows Zhang, Azad and Hu, "FastSV: a distributed-memory connected component algorithm with fast
-    convergence" (2020). A minimum does not depend on the order in which it is taken.
+    Zhang, Azad and Hu, "FastSV: a distributed-memory connected component algorithm with fast convergence"
+    (2020). Minima do not depend on the order of the operands.
     """
     parent = torch.arange(size, device=left.device)
     while True:
@@ -102,10 +102,10 @@ def _component_labels(left: Tensor, right: Tensor, size: int) -> Tensor:
 
 
 def _greedy_colours(row: Tensor, col: Tensor, size: int) -> Tensor:
-    """The lowest colour that no earlier neighbour has, vertex by vertex in some order.
+    """Give each vertex the lowest colour that no earlier neighbour has.
 
-    In the given order a grid takes the least number of colours, and as many steps as its sides add up to.
-    Where that order would take too many steps, vertices are taken by falling degree and hashed number.
+    The given order gives a grid the fewest colours, in as many steps as the sum of its sides. If it would
+    take too many steps, vertices are ordered by descending degree and hashed number.
     """
     vertex = torch.arange(size, device=row.device)
     waits_ptr, earlier = _waits(row, col, vertex)
@@ -124,7 +124,7 @@ def _greedy_colours(row: Tensor, col: Tensor, size: int) -> Tensor:
 
 
 def _waits(row: Tensor, col: Tensor, rank: Tensor) -> tuple[Tensor, Tensor]:
-    """Every edge makes the vertex whose turn is later wait for the other: a CSR pattern of turns."""
+    """Return the CSR pattern in which the later vertex of each edge waits for the earlier one."""
     later, order = torch.sort(torch.maximum(rank[row], rank[col]), stable=True)
     return pointers_from_rows(later, len(rank)), torch.minimum(rank[row], rank[col])[order]
 
@@ -139,12 +139,12 @@ def _colour_by_level(waits_ptr: Tensor, earlier: Tensor, levels: Levels) -> Tens
 
 
 def _lowest_free(owner: Tensor, taken: Tensor, owners: int) -> Tensor:
-    """Lowest number that is not among those ``taken`` by each owner: (owners,) int64."""
+    """Return the lowest number not in ``taken`` for each owner: (owners,) int64."""
     if len(owner) == 0:
         return torch.zeros(owners, dtype=torch.int64, device=owner.device)
     stride = int(taken.max()) + 1
     distinct = torch.unique(owner * stride + taken)
     owner, taken = distinct // stride, distinct % stride
     place = torch.arange(len(owner), device=owner.device) - pointers_from_rows(owner, owners)[owner]
-    # Sorted distinct numbers equal their place exactly as long as none is skipped.
+    # Sorted distinct numbers equal their place until the first gap.
     return torch.bincount(owner[taken == place], minlength=owners)

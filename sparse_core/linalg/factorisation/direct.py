@@ -1,6 +1,6 @@
-"""Direct factorisations by way of libraries: SuperLU (scipy) and CHOLMOD (scikit-sparse).
+"""Direct factorisations by libraries: SuperLU (scipy) and CHOLMOD (scikit-sparse), on the CPU.
 
-They run on the CPU; right-hand sides on another device travel there and back.
+Right-hand sides on another device are copied there and back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_sid
 
 
 def _cholmod(kind: str) -> str | None:
-    # Version 0.5 has another interface.
+    # scikit-sparse 0.5 has another API.
     if module_available("sksparse") and hasattr(importlib.import_module("sksparse.cholmod"), "analyze"):
         return None
     return missing("scikit-sparse 0.4", "pip install 'scikit-sparse<0.5'")
@@ -41,8 +41,8 @@ class LUFactors(ApproximateSolver):
 
     Attributes:
         shape: rows and columns.
-        column_order: (M,) int64 numpy array, column of the matrix that takes each place.
-        factors: scipy's ``SuperLU`` object of the matrix with its columns so ordered, None without rows.
+        column_order: (M,) int64 numpy array, matrix column at each place.
+        factors: scipy's ``SuperLU`` object of the matrix with its columns reordered, None without rows.
     """
 
     graph_safe = False
@@ -57,7 +57,7 @@ class LUFactors(ApproximateSolver):
             return
         columns = _scipy(matrix).tocsc()
         if column_order is None:
-            # The first factorisation finds the ordering; its factors are those of the reordered matrix.
+            # The first factorisation finds the ordering.
             self.factors = _superlu(columns, permc_spec="COLAMD")
             self.column_order = np.argsort(self.factors.perm_c)
             self._reordered = False
@@ -67,7 +67,7 @@ class LUFactors(ApproximateSolver):
             self._reordered = True
 
     def solve(self, b: Tensor) -> Tensor:
-        """Solution for ``b`` of shape (M,) or (M, N), on the device of ``b``; not differentiable."""
+        """Solve for ``b`` of shape (M,) or (M, N), on the device of ``b``; not differentiable."""
         check_right_side(b, self.shape)
         if b.numel() == 0:
             return torch.empty_like(b)
@@ -78,7 +78,7 @@ class LUFactors(ApproximateSolver):
         return solution[place]
 
     def refactor(self, matrix: CSR) -> LUFactors:
-        """Factors of a matrix with the same structure and new values; the column ordering is reused.
+        """Factorise a matrix with the same structure and new values, reusing the column ordering.
 
         Raises:
             ValueError: another structure, or a singular matrix.
@@ -100,7 +100,7 @@ class CholeskyFactors(ApproximateSolver):
     def __init__(self, matrix: CSR, library: str, symbolic: Any | None = None) -> None:
         check_factorisable(matrix)
         if matrix.dtype.is_complex:
-            raise TypeError(f"cholesky takes real values, got {matrix.dtype}: use lu")
+            raise TypeError(f"cholesky supports real values, got {matrix.dtype}: use lu")
         self.shape = matrix.shape
         self.library = library
         self._matrix = matrix
@@ -131,13 +131,13 @@ class CholeskyFactors(ApproximateSolver):
             order = np.argsort(_superlu(array, permc_spec="MMD_AT_PLUS_A", **symmetric).perm_c)
             self._symbolic = order
         order = self._symbolic
-        # Without pivoting, a positive definite matrix has positive pivots only, and conversely.
+        # Without pivoting, all pivots are positive exactly if the matrix is positive definite.
         factors = _superlu(array[order][:, order], permc_spec="NATURAL", **symmetric)
         _check_pivots(np.where(factors.perm_r == np.arange(len(order)), factors.U.diagonal(), -1.0), order)
         return factors
 
     def solve(self, b: Tensor) -> Tensor:
-        """Solution for ``b`` of shape (M,) or (M, N), on the device of ``b``; not differentiable."""
+        """Solve for ``b`` of shape (M,) or (M, N), on the device of ``b``; not differentiable."""
         check_right_side(b, self.shape)
         if b.numel() == 0:
             return torch.empty_like(b)
@@ -149,7 +149,7 @@ class CholeskyFactors(ApproximateSolver):
         return torch.empty_like(solution).index_copy_(0, order, solution)
 
     def refactor(self, matrix: CSR) -> CholeskyFactors:
-        """Factors of a matrix with the same structure and new values; the ordering is reused.
+        """Factorise a matrix with the same structure and new values, reusing the ordering.
 
         Raises:
             ValueError: another structure, not symmetric, or not positive definite.
@@ -159,10 +159,10 @@ class CholeskyFactors(ApproximateSolver):
 
 
 def lu(matrix: CSR) -> LUFactors:
-    """Direct LU factorisation by SuperLU with partial pivoting (scipy), on the CPU.
+    """Compute the direct LU factorisation by SuperLU (scipy) with partial pivoting, on the CPU.
 
     Args:
-        matrix: (M, M) CSR, float32, float64 or complex; on CUDA it is copied to the CPU.
+        matrix: (M, M) CSR, float32, float64 or complex; a CUDA matrix is copied to the CPU.
 
     Raises:
         TypeError: not CSR, or values of another type.
@@ -172,16 +172,16 @@ def lu(matrix: CSR) -> LUFactors:
 
 
 def cholesky(matrix: CSR, *, impl: Impl = "auto") -> CholeskyFactors:
-    """Direct Cholesky factorisation of a symmetric positive definite matrix, on the CPU.
+    """Compute the direct Cholesky factorisation of a symmetric positive definite matrix, on the CPU.
 
     Args:
-        matrix: (M, M) CSR, float32 or float64, both triangles stored; on CUDA it is copied to the CPU.
-        impl: ``"vendor"`` is CHOLMOD by way of scikit-sparse 0.4 (``pip install "scikit-sparse<0.5"``),
-            ``"reference"`` is SuperLU in its symmetric mode; ``"auto"`` is CHOLMOD where it is installed.
+        matrix: (M, M) CSR, float32 or float64, both triangles stored; a CUDA matrix is copied to the CPU.
+        impl: ``"vendor"`` is CHOLMOD from scikit-sparse 0.4 (``pip install "scikit-sparse<0.5"``),
+            ``"reference"`` is SuperLU in its symmetric mode; ``"auto"`` is CHOLMOD if installed.
 
     Raises:
         TypeError: not CSR, or values of another type.
-        ValueError: not square, not symmetric, or not positive definite; the row is named.
+        ValueError: not square, not symmetric, or not positive definite; names the row.
         ImplementationError: ``impl`` cannot run here.
     """
     check_factorisable(matrix)
@@ -194,16 +194,16 @@ def _scipy(matrix: CSR) -> Any:
 
 
 def _superlu(array: Any, **options: Any) -> Any:
-    # SuperLU counts with 32 bits.
+    # SuperLU needs 32-bit indices.
     array.indices, array.indptr = array.indices.astype(np.int32), array.indptr.astype(np.int32)
     try:
         return splu(array, **options)
     except RuntimeError as error:
-        raise ValueError(f"the matrix cannot be factorised: {error}") from error
+        raise ValueError(f"SuperLU cannot factorise the matrix: {error}") from error
 
 
 def _solve_superlu(factors: Any, b: Tensor) -> Tensor:
-    """SuperLU takes right-hand sides of the factors' own dtype."""
+    """Solve in the dtype of the factors; complex right-hand sides of real factors in two parts."""
     dtype = torch.from_numpy(np.zeros(0, factors.L.dtype)).dtype
     wide = torch.promote_types(b.dtype, dtype)
     right = b.detach().cpu()

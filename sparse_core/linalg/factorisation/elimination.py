@@ -1,9 +1,9 @@
-"""Elimination on a fixed pattern, entry by entry in levels.
+"""Elimination on a fixed pattern, level by level.
 
-Every entry of a factor is a gathered sum, ``a_ij - sum_k l_ik u_kj``, then divided by a pivot or, for
-Cholesky, rooted. Which entries it needs depends on the pattern alone, so the schedule is found once; a
-level takes a handful of tensor operations, whatever its number of entries. The sums run in order: the
-result is the same in every run.
+Every entry of a factor is a gathered sum, ``a_ij - sum_k l_ik u_kj``, divided by a pivot or, for a diagonal
+entry of Cholesky, rooted. The dependencies follow from the pattern, so the schedule is computed once. A
+level takes a few tensor operations for any number of entries. Sums have a fixed order, so results are
+reproducible.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Elimination:
     """Schedule of a factorisation.
 
     Attributes:
-        levels: entries by level; within a level those that are not divided come first.
-        divided_from: place in ``levels.order`` where each level's divided entries begin; on the host.
+        levels: entries by level; within a level the undivided ones come first.
+        divided_from: place in ``levels.order`` of each level's first divided entry; on the host.
         term_ptr: (E + 1,) terms of the entry at each place.
         term_bounds: ``term_ptr`` at the bounds of the levels; on the host.
         left, right: (T,) entries whose products are subtracted.
-        pivot: (E,) diagonal entry each place is divided by; meaningless where it is not divided.
+        pivot: (E,) diagonal entry that divides each place; undefined for undivided ones.
         root: take the square root of diagonal entries (Cholesky).
     """
 
@@ -45,7 +45,7 @@ class Elimination:
 
 
 def lu_elimination(pattern: Pattern) -> Elimination:
-    """Schedule of ``L U`` with a unit diagonal of ``L`` on a pattern that has every diagonal entry."""
+    """Schedule ``L U`` with a unit diagonal of ``L``; the pattern must have every diagonal entry."""
     diagonal = (pattern.col == pattern.row).nonzero()[:, 0]
     rows = UpperRows(diagonal + 1, pattern.row_ptr[1:] - diagonal - 1)
     entries = torch.arange(len(pattern.col), device=diagonal.device)
@@ -54,7 +54,7 @@ def lu_elimination(pattern: Pattern) -> Elimination:
 
 
 def cholesky_elimination(lower: Pattern) -> Elimination:
-    """Schedule of ``L L^T`` on a lower pattern that has every diagonal entry."""
+    """Schedule ``L L^T`` on a lower pattern, which must have every diagonal entry."""
     below = (lower.col < lower.row).nonzero()[:, 0]
     # Row k of the strict upper triangle is column k of the lower one.
     column, order = torch.sort(lower.col[below], stable=True)
@@ -66,17 +66,15 @@ def cholesky_elimination(lower: Pattern) -> Elimination:
 
 
 def _terms(pattern: Pattern, rows: UpperRows, entries: Tensor, far: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Targets, left and right factors of the products that fall on the pattern, sorted by target.
+    """Return targets, left and right factors of the products on the pattern, sorted by target.
 
     Args:
-        pattern: the positions.
-        rows: strictly upper part of each row, as a stretch of ``entries``.
-        entries: entries that hold its values.
+        rows: strictly upper part of each row, as a range of ``entries``.
         far: column in the upper triangle of each of ``entries``.
     """
     below, keys = (pattern.col < pattern.row).nonzero()[:, 0], pattern.keys
-    nothing = below[:0]
-    targets, lefts, rights = [nothing], [nothing], [nothing]
+    empty = below[:0]
+    targets, lefts, rights = [empty], [empty], [empty]
     for left, place in products(pattern, below, rows):
         target = find(keys, pattern.row[left] * pattern.size + far[place])
         hit = (target >= 0).nonzero()[:, 0]
@@ -98,7 +96,7 @@ def _schedule(
     levels = level_schedule(pointers_from_rows(waiter, size), needs)
     bounds = torch.tensor(levels.bounds, device=pivot.device)
 
-    # Within a level: first what is not divided, each part in the order of the entries.
+    # Within a level the undivided entries come first; each part keeps the order of the entries.
     level = torch.searchsorted(bounds[1:], torch.arange(size, device=pivot.device), right=True)
     by_kind = torch.sort(2 * level + divided[levels.order], stable=True).indices
     place_of_entry = torch.empty_like(levels.order)
@@ -121,10 +119,9 @@ def _schedule(
 
 
 def eliminate(plan: Elimination, values: Tensor) -> Tensor:
-    """Factor entries of a matrix; a zero pivot leaves infinities and a negative root NaN for the caller.
+    """Compute the factors; a zero pivot gives infinities and a negative root NaN, for the caller to check.
 
     Args:
-        plan: schedule of the pattern.
         values: (E,) matrix entries on the pattern, zero at fill.
 
     Returns:

@@ -22,20 +22,20 @@ from sparse_core.linalg.factorisation.pattern import (
 from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
 from sparse_core.linalg.triangular import triangular_solve
 
-#: How unknowns may be reordered before a factorisation.
+#: Reordering of the unknowns before a factorisation.
 Reordering = Literal["multicolour"]
 
 
 @dataclass(frozen=True)
 class FactorisationReport:
-    """What an incomplete factorisation did.
+    """Report of an incomplete factorisation.
 
     Attributes:
-        fill: stored entries of the factors (the unit diagonal of an LU factor not counted) over those of
-            the part of the matrix they stand for; 1 without fill.
-        steps: groups of entries that were eliminated one after the other.
+        fill: stored entries of the factors (without the unit diagonal of L) relative to those of the
+            factorised part of the matrix; 1 without fill.
+        steps: number of sequential elimination levels.
         colours: colours of the ordering, 0 in the given order.
-        shift: what was added to the diagonal, in the unit that the factorisation documents.
+        shift: amount added to the diagonal, in the unit that the factorisation documents.
         smallest_pivot: least magnitude on the diagonal of the factor; inf without rows.
     """
 
@@ -48,7 +48,7 @@ class FactorisationReport:
 
 @dataclass(frozen=True, eq=False)
 class _EliminationPlan:
-    """What depends on the structure alone; see ``_build_plan``."""
+    """Structure-dependent part of the factorisation."""
 
     permutation: Tensor | None
     colours: int
@@ -62,14 +62,14 @@ class _EliminationPlan:
 
 
 class ILUFactors(ApproximateSolver):
-    """Factors of ``P A P^T``, where ``P`` reorders the unknowns, near ``L U``.
+    """Factors ``L U`` close to ``P A P^T``, where ``P`` reorders the unknowns.
 
     Attributes:
         shape: rows and columns.
         lower: (M, M) CSR, unit lower triangular, its ones stored.
         upper: (M, M) CSR, upper triangular.
         permutation: (M,) int64 unknown at each place of the factors, None in the given order.
-        report: what was done.
+        report: of the factorisation.
     """
 
     def __init__(self, matrix: CSR, plan: _EliminationPlan, shift: float) -> None:
@@ -94,7 +94,7 @@ class ILUFactors(ApproximateSolver):
         )
 
     def solve(self, b: Tensor) -> Tensor:
-        """``P^T U^-1 L^-1 P b`` for ``b`` of shape (M,) or (M, N)."""
+        """Return ``P^T U^-1 L^-1 P b`` for ``b`` of shape (M,) or (M, N)."""
         check_right_side(b, self.shape)
         if self.permutation is None:
             return self._solve_in_place_order(b)
@@ -106,7 +106,7 @@ class ILUFactors(ApproximateSolver):
         return triangular_solve(self.upper, forward, lower=False)
 
     def refactor(self, matrix: CSR) -> ILUFactors:
-        """Factors of a matrix with the same structure and new values; the schedule is reused.
+        """Factorise a matrix with the same structure and new values, reusing the schedule.
 
         Raises:
             ValueError: another structure, or a zero pivot.
@@ -116,36 +116,34 @@ class ILUFactors(ApproximateSolver):
 
 
 def ilu0(matrix: CSR, *, reorder: Reordering | None = None, shift: float = 0.0) -> ILUFactors:
-    """Incomplete LU factorisation on the pattern of the matrix, ILU(0).
+    """Compute the incomplete LU factorisation on the pattern of the matrix, ILU(0).
 
-    The entries are those of the row by row (IKJ) algorithm (Saad, Iterative Methods for Sparse Linear
-    Systems, algorithm 10.4), taken level by level. Which those are is found once per structure.
+    The result is that of the row by row (IKJ) algorithm (Saad, Iterative Methods for Sparse Linear Systems,
+    algorithm 10.4), computed level by level. The schedule is cached per structure.
 
     Args:
         matrix: (M, M) CSR, float32, float64 or complex, every diagonal entry stored.
-        reorder: ``"multicolour"`` factorises in the order of :func:`multicolour_order`: a triangular
-            solve then takes a step a colour, at the price of somewhat more iterations.
-        shift: added to the diagonal before, as a part of the largest magnitude in the matrix.
+        reorder: ``"multicolour"`` factorises in the order of :func:`multicolour_order`: a triangular solve
+            then takes one step per colour, but solvers need somewhat more iterations.
+        shift: added to the diagonal, relative to the largest magnitude in the matrix.
 
     Raises:
         TypeError: not CSR, or values of another type.
-        ValueError: not square, a diagonal entry not stored, or a zero pivot; the row is named.
+        ValueError: not square, a diagonal entry not stored, or a zero pivot; names the row.
     """
     return iluk(matrix, 0, reorder=reorder, shift=shift)
 
 
 def iluk(matrix: CSR, level: int, *, reorder: Reordering | None = None, shift: float = 0.0) -> ILUFactors:
-    """Incomplete LU factorisation with fill up to a level, ILU(k).
+    """Compute the incomplete LU factorisation with fill up to a level, ILU(k).
 
-    The fill is that of Saad, Iterative Methods for Sparse Linear Systems, 10.3.3; level 0 is
-    :func:`ilu0`. Arguments and errors are as there.
+    Fill levels follow Saad, Iterative Methods for Sparse Linear Systems, 10.3.3. Level 0 is :func:`ilu0`,
+    which documents the other arguments and errors. From level 1 on, fill couples unknowns of one colour, so a
+    triangular solve with ``reorder="multicolour"`` takes more steps than there are colours.
 
     Args:
         matrix: (M, M) CSR.
-        level: most fill, 0 or more.
-        reorder: None or ``"multicolour"``. Fill couples unknowns of one colour, so from level 1 on a
-            triangular solve takes more steps than there are colours.
-        shift: as in :func:`ilu0`.
+        level: highest level of fill, 0 or more.
     """
     check_factorisable(matrix)
     if level < 0:
@@ -166,7 +164,7 @@ def _build_plan(matrix: CSR, level: int, reorder: Reordering | None) -> _Elimina
     above = (pattern.col >= pattern.row).nonzero()[:, 0]
     diagonal = (pattern.col == pattern.row).nonzero()[:, 0]
 
-    # The ones of L end its rows: at place `row_ptr[i + 1] - 1` after as many ones as rows above.
+    # The last entry of each row of L is its one.
     counts = torch.bincount(pattern.row[below], minlength=pattern.size) + 1
     lower_ptr = torch.cat([counts[:0].new_zeros(1), torch.cumsum(counts, 0)])
     ones = torch.zeros(len(below) + pattern.size, dtype=torch.bool, device=matrix.device)
@@ -200,5 +198,5 @@ def _check_pivots(pivot: Tensor, permutation: Tensor | None) -> None:
         row = int(zero[0] if permutation is None else permutation[zero[0]])
         raise ValueError(
             f"zero pivot in row {row}: the incomplete factorisation does not exist; try another ordering"
-            " or a `shift` such as 1e-3"
+            " or shift=1e-3"
         )

@@ -1,4 +1,4 @@
-"""Patterns that incomplete factorisations work on: permuted, and with the fill of ILU(k)."""
+"""Patterns of incomplete factorisations: permuted, and with the fill of ILU(k)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparse_core.linalg.structure import row_of_entry
 from sparse_core.linalg.triangular.common import diagonal_positions
 from sparse_core.linalg.triangular.levels import expand_segments
 
-#: Products of entries looked at in one go; bounds the memory of symbolic work.
+#: Products of entries per chunk, which bounds the memory of symbolic work.
 _CHUNK = 1 << 24
 
 
@@ -26,8 +26,8 @@ class Pattern(NamedTuple):
     Attributes:
         row_ptr: (M + 1,) int64.
         row: (E,) int64.
-        col: (E,) int64, rising within a row.
-        source: (E,) int64 where the value is stored in the matrix, -1 for fill.
+        col: (E,) int64, ascending within a row.
+        source: (E,) int64 index of the value in the matrix, -1 for fill.
     """
 
     row_ptr: Tensor
@@ -37,16 +37,16 @@ class Pattern(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Rows, and columns."""
+        """Number of rows and of columns."""
         return len(self.row_ptr) - 1
 
     @property
     def keys(self) -> Tensor:
-        """(E,) int64, rising: ``row * M + col``."""
+        """Ascending keys ``row * M + col``, (E,) int64."""
         return self.row * self.size + self.col
 
     def gather(self, values: Tensor) -> Tensor:
-        """Values at the positions; zero at fill."""
+        """Gather values at the positions; zero at fill."""
         if len(values) == 0:
             return values.new_zeros(len(self.source))
         found = values[self.source.clamp(min=0)]
@@ -54,23 +54,21 @@ class Pattern(NamedTuple):
 
 
 class UpperRows(NamedTuple):
-    """Where the strictly upper part of each row lies: ``start`` and ``length``, (M,) int64."""
+    """Range of the strictly upper part of each row: ``start`` and ``length``, (M,) int64."""
 
     start: Tensor
     length: Tensor
 
 
 def pattern_of(matrix: CSR, permutation: Tensor | None = None) -> Pattern:
-    """Positions of ``matrix``, rows and columns reordered alike.
+    """Return the positions of ``matrix``, with rows and columns reordered alike.
 
-    Args:
-        matrix: (M, M).
-        permutation: (M,) int64, old number of each new one; None keeps the order.
+    ``permutation`` is the (M,) int64 old number of each new one; None keeps the order.
     """
     row, col = row_of_entry(matrix).to(torch.int64), matrix.col.to(torch.int64)
     if permutation is None:
-        everything = torch.arange(len(col), device=matrix.device)
-        return Pattern(matrix.row_ptr.to(torch.int64), row, col, everything)
+        all_entries = torch.arange(len(col), device=matrix.device)
+        return Pattern(matrix.row_ptr.to(torch.int64), row, col, all_entries)
     rank = torch.empty_like(permutation)
     rank[permutation] = torch.arange(len(permutation), device=matrix.device)
     keys, source = torch.sort(rank[row] * matrix.shape[0] + rank[col])
@@ -83,12 +81,7 @@ def _from_keys(keys: Tensor, source: Tensor, size: int) -> Pattern:
 
 
 def check_factorisable(matrix: CSR) -> None:
-    """Raise unless ``matrix`` is a square CSR matrix of finite values in full or double precision.
-
-    Raises:
-        TypeError: another format, or values that are not float32, float64 or complex of these.
-        ValueError: not square, or a value that is NaN or infinite; the entry is named.
-    """
+    """Raise unless ``matrix`` is a square CSR matrix of finite values in single or double precision."""
     check_square(matrix)
     if matrix.dtype not in WORKING_DTYPES:
         raise TypeError(
@@ -104,21 +97,20 @@ def check_factorisable(matrix: CSR) -> None:
 
 
 def check_diagonal_stored(matrix: CSR) -> None:
-    """Raise ``ValueError`` naming the first row without a stored diagonal entry."""
+    """Raise ``ValueError`` with the first row that stores no diagonal entry."""
     missing = (diagonal_positions(matrix) < 0).nonzero()[:, 0]
     if len(missing):
         raise ValueError(
             f"matrix stores no diagonal entry in row {int(missing[0])} ({len(missing)} such rows):"
-            " store one, a zero will do where elimination fills it"
+            " store one; a zero suffices where elimination fills it"
         )
 
 
 def products(pattern: Pattern, left: Tensor, right: UpperRows) -> Iterator[tuple[Tensor, Tensor]]:
-    """Pairs of entries ``(i, k)`` and ``(k, j)``, chunk by chunk.
+    """Yield pairs of entries ``(i, k)`` and ``(k, j)``, chunk by chunk.
 
     Args:
-        pattern: the positions.
-        left: (L,) the entries ``(i, k)``, rising.
+        left: (L,) the entries ``(i, k)``, ascending.
         right: entries of row ``k`` to pair them with.
 
     Yields:
@@ -137,7 +129,7 @@ def products(pattern: Pattern, left: Tensor, right: UpperRows) -> Iterator[tuple
 
 
 def find(pattern_keys: Tensor, keys: Tensor) -> Tensor:
-    """Places of ``keys`` in sorted ``pattern_keys``, -1 where absent."""
+    """Return the places of ``keys`` in sorted ``pattern_keys``, -1 for absent ones."""
     if len(pattern_keys) == 0:
         return torch.full_like(keys, -1)
     place = torch.searchsorted(pattern_keys, keys).clamp_(max=len(pattern_keys) - 1)
@@ -145,11 +137,11 @@ def find(pattern_keys: Tensor, keys: Tensor) -> Tensor:
 
 
 def fill(pattern: Pattern, level: int) -> Pattern:
-    """The pattern of ILU(level): fill whose level is at most ``level``.
+    """Return the pattern of ILU(level): with all fill up to ``level``.
 
-    An entry of the matrix has level 0, fill that ``(i, k)`` and ``(k, j)`` cause has the sum of their
-    levels plus one, and the least counts (Saad, Iterative Methods for Sparse Linear Systems, 10.3.3).
-    Fill of a level comes from pairs of lower levels, so it is found level by level instead of row by row.
+    Entries of the matrix have level 0. Fill from ``(i, k)`` and ``(k, j)`` has the sum of their levels plus
+    one; the least counts (Saad, Iterative Methods for Sparse Linear Systems, 10.3.3). Fill of a level comes
+    from lower levels, so it is found level by level instead of row by row.
     """
     size = pattern.size
     keys, source = pattern.keys, pattern.source
@@ -158,7 +150,7 @@ def fill(pattern: Pattern, level: int) -> Pattern:
         current = _from_keys(keys, source, size)
         found = [keys[:0]]
         for of_left in range(new_level):
-            # Pairs whose levels add up to one less than the new level.
+            # Pairs whose levels sum to one less than the new level.
             left = ((current.col < current.row) & (levels == of_left)).nonzero()[:, 0]
             chosen = ((current.col > current.row) & (levels == new_level - 1 - of_left)).nonzero()[:, 0]
             subset = Pattern(
@@ -170,7 +162,6 @@ def fill(pattern: Pattern, level: int) -> Pattern:
                 found.append(candidate[find(keys, candidate) < 0])
         new = torch.unique(torch.cat(found))
         if len(new) == 0:
-            # A level without fill can still be followed by one with fill only if pairs are left.
             continue
         keys, order = torch.sort(torch.cat([keys, new]))
         source = torch.cat([source, torch.full_like(new, -1)])[order]
@@ -179,14 +170,14 @@ def fill(pattern: Pattern, level: int) -> Pattern:
 
 
 def check_same_structure(known: CSR, matrix: CSR) -> None:
-    """Raise as :func:`check_factorisable`, or ``ValueError`` unless the stored positions are the same."""
+    """Raise ``ValueError`` unless the stored positions are equal; also call :func:`check_factorisable`."""
     check_factorisable(matrix)
     if known.shape != matrix.shape or known.device != matrix.device or known.nnz != matrix.nnz:
         raise ValueError(
-            f"matrix differs in structure from the one factorised: {matrix.shape}, {matrix.nnz} entries,"
+            f"matrix has another structure than the factorised one: {matrix.shape}, {matrix.nnz} entries,"
             f" {matrix.device}; expected {known.shape}, {known.nnz} entries, {known.device}"
         )
     for name in ("row_ptr", "col"):
         before, now = getattr(known, name), getattr(matrix, name)
         if before is not now and not torch.equal(before, now):
-            raise ValueError(f"matrix differs in structure from the one factorised: see its {name}")
+            raise ValueError(f"matrix has another structure than the factorised one: {name} differs")

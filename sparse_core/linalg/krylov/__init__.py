@@ -1,4 +1,4 @@
-"""Krylov solvers: CG, MINRES, BiCGSTAB, GMRES and LSQR, their result, and a differentiable solve."""
+"""Krylov solvers CG, MINRES, BiCGSTAB, GMRES and LSQR, their result, and a differentiable solve."""
 
 from sparse_core.linalg.krylov.bicgstab import bicgstab
 from sparse_core.linalg.krylov.cg import cg

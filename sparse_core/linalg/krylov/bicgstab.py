@@ -27,7 +27,7 @@ from sparse_core.linalg.krylov.result import SolveResult
 
 
 class BiconjugateGradientStabilised(Recurrence):
-    """The recurrence in plain torch."""
+    """BiCGSTAB recurrence in plain torch."""
 
     method = "bicgstab"
 
@@ -38,7 +38,7 @@ class BiconjugateGradientStabilised(Recurrence):
         self.rho, self.alpha, self.omega = (torch.ones_like(scalar) for _ in range(3))
         self.shadow_norm = torch.ones_like(problem.tolerance)
         self.norm = torch.ones_like(problem.tolerance)
-        # As small as scipy's threshold, but relative to the vectors, so that the scale of b does not matter.
+        # scipy's threshold, but relative to the vectors, so that the scale of b does not matter.
         self.vanishing = torch.finfo(problem.b.dtype).eps ** 2
 
     def begin(self, columns: Tensor, residual: Tensor) -> None:
@@ -79,20 +79,20 @@ class BiconjugateGradientStabilised(Recurrence):
         self.norm.copy_(column_norms(self.residual))
         detail = torch.where(failure == int(Status.DENOMINATOR_VANISHED), denominator.abs(), rho.abs())
         self.progress.record(slot, self.norm, failure, detail)
-        for kept, new in ((self.rho, rho), (self.alpha, alpha), (self.omega, omega)):
-            kept.copy_(new)
+        for state, new in ((self.rho, rho), (self.alpha, alpha), (self.omega, omega)):
+            state.copy_(new)
 
     def _omega(self, image: Tensor, half: Tensor, half_norm: Tensor) -> Tensor:
-        """Length of the minimising step; zero where half a step was enough or the step does nothing."""
+        """Return the length of the minimising step; zero after half a step or without effect."""
         image_norm = column_norms(image)
         overlap = column_dots(image, half)
         useless = overlap.abs() <= self.vanishing * image_norm * half_norm
         enough = half_norm <= self.progress.tolerance
-        # A column of zeros divides zero by zero; `useless` covers it.
+        # For a column of zeros this is 0 / 0, which `useless` masks.
         return torch.where(useless | enough, torch.zeros_like(overlap), overlap / image_norm.square())
 
     def _failure(self, rho: Tensor, denominator: Tensor, image_norm: Tensor) -> Tensor:
-        """Why a step cannot be taken: ``Status`` of each column, 0 where it can."""
+        """Return the ``Status`` that forbids a step, 0 where it is allowed."""
         rho_small = rho.abs() <= self.vanishing * self.shadow_norm * self.norm
         small = denominator.abs() <= self.vanishing * self.shadow_norm * image_norm
         failure = torch.where(small, int(Status.DENOMINATOR_VANISHED), 0)
@@ -111,23 +111,9 @@ def bicgstab(
 ) -> SolveResult:
     """Solve ``A x = b`` for a general square A by BiCGSTAB.
 
-    Each iteration has two products with A; one that reaches the tolerance after its first half counts as
-    an iteration. A breakdown (the recurrence divides by what has vanished) ends the loop with its
-    reason and the last iterate; gmres does not break down like this. Everything else is as in
-    :func:`sparse_core.linalg.cg`.
-
-    Args:
-        matrix: (M, M) sparse matrix, torch tensor, or a function that returns ``A x`` for ``x`` like ``b``.
-        b: (M,) or (M, N) float32, float64, complex64 or complex128.
-        x0: start, same shape as ``b``; None is zero.
-        options: see :class:`GraphOptions`.
-
-    Returns:
-        The result; not converging is told by ``converged`` and ``reason``, not by an exception.
-
-    Raises:
-        TypeError: half precision or integer ``b``.
-        ValueError: shapes or devices that do not fit, negative tolerances.
+    Each iteration has two products with A; one that reaches the tolerance after its first half also counts. A
+    breakdown (division by a vanishing number) ends the loop with its reason and the last iterate; use gmres
+    then. Arguments, result and errors are those of :func:`sparse_core.linalg.cg`, except for A and ``impl``.
     """
     problem = prepare(matrix, b, x0, **options)
     return run(BiconjugateGradientStabilised(problem))

@@ -17,10 +17,10 @@ from sparse_core.linalg.krylov.result import SolveResult
 def _fuses(kind: str, shape: torch.Size, dtype: torch.dtype) -> str | None:
     if len(shape) == 1 and shape[0] > 0 and not dtype.is_complex:
         return None
-    return f"fuses updates of one real right-hand side that is not empty; got {tuple(shape)} {dtype}"
+    return f"supports one non-empty real right-hand side, got {tuple(shape)} {dtype}: use 'reference'"
 
 
-#: By the right-hand sides.
+#: The case: shape and dtype of the right-hand sides.
 CG: Op[torch.Size, torch.dtype] = Op(
     "cg",
     __package__,
@@ -41,32 +41,31 @@ def cg(
 ) -> SolveResult:
     """Solve ``A x = b`` for a Hermitian positive definite A by conjugate gradients.
 
-    The tolerance means what it means in scipy: the loop ends once the recurrence's residual satisfies
-    ``‖b - A x‖ <= max(rtol * ‖b‖, atol)``. The residual is then computed afresh from ``x``. Where rounding
-    has left it above the tolerance the recurrence restarts from it (scipy would stop here), and when a
-    restart brings next to nothing the result says "stagnation": in float32 that is common below an ``rtol``
-    of 1e-7 times the condition number.
+    As in scipy, the loop ends once the recurrence's residual satisfies ``‖b - A x‖ <= max(rtol * ‖b‖,
+    atol)``. The residual is then computed from ``x``. If rounding left it above the tolerance, the recurrence
+    restarts from it (scipy would stop here). If restarts no longer help, the reason is "stagnation", which in
+    float32 is common for ``rtol`` below 1e-7 times the condition number.
 
-    On CUDA nothing is read back while iterations run, except the residual every ``check_every``
-    iterations; ``x``, ``iterations`` and ``residuals`` do not depend on that number, because a column that
-    has met its tolerance is frozen on the device. No gradient flows; see :func:`sparse_core.linalg.solve`.
-    Autocast is off inside, also for ``matrix`` and ``preconditioner`` that are functions.
+    On CUDA the host reads the residual every ``check_every`` iterations and nothing else. That number does
+    not change ``x``, ``iterations`` and ``residuals``, because converged columns are frozen on the device. No
+    gradient flows; see :func:`sparse_core.linalg.solve`. Autocast is off inside, also in functions passed as
+    ``matrix`` and ``preconditioner``.
 
     Args:
         matrix: (M, M) sparse matrix, torch tensor, or a function that returns ``A x`` for ``x`` like ``b``.
-        b: (M,) or (M, N) float32, float64, complex64 or complex128; each of N columns has coefficients and
-            a tolerance of its own. A matrix in half precision is fine, ``b`` in half precision is not.
+        b: (M,) or (M, N) float32, float64, complex64 or complex128; each of N columns has its own
+            coefficients and tolerance. The matrix may be in half precision, ``b`` may not.
         x0: start, same shape as ``b``; None is zero.
         impl: ``"reference"`` is plain torch, ``"triton"`` fuses the vector updates (one right-hand side,
-            float32 or float64, CUDA or Triton's interpreter); ``"auto"`` fuses where it can.
-        options: see :class:`GraphOptions`; the preconditioner is Hermitian positive definite.
+            float32 or float64, CUDA or Triton's interpreter); ``"auto"`` fuses where possible.
+        options: see :class:`GraphOptions`; the preconditioner must be Hermitian positive definite.
 
     Returns:
-        The result; not converging is told by ``converged`` and ``reason``, not by an exception.
+        The result; without convergence, ``converged`` is False and ``reason`` explains it.
 
     Raises:
         TypeError: half precision or integer ``b``.
-        ValueError: shapes or devices that do not fit, negative tolerances.
+        ValueError: shapes or devices that do not match, negative tolerances.
         ImplementationError: ``impl="triton"`` cannot run here.
     """
     problem = prepare(matrix, b, x0, **options)

@@ -1,4 +1,4 @@
-"""Conjugate gradients for Hermitian positive definite systems.
+"""Recurrence of conjugate gradients for Hermitian positive definite systems.
 
 Hestenes and Stiefel, "Methods of conjugate gradients for solving linear systems", 1952; with
 preconditioning as in Saad, "Iterative methods for sparse linear systems", 2003, algorithm 9.1.
@@ -15,7 +15,7 @@ from sparse_core.linalg.krylov.recurrence import Recurrence
 
 
 class ConjugateGradient(Recurrence):
-    """The recurrence in plain torch."""
+    """Conjugate gradient recurrence in plain torch."""
 
     method = "cg"
 
@@ -50,7 +50,7 @@ class ConjugateGradient(Recurrence):
 
 
 def _failure(rho: Tensor, curvature: Tensor) -> Tensor:
-    """Why a step cannot be taken: ``Status`` of each column, 0 where it can."""
+    """Return the ``Status`` that forbids a step, 0 where it is allowed."""
     failure = torch.where(curvature > 0, 0, int(Status.NOT_POSITIVE_DEFINITE))
     failure = torch.where(rho > 0, failure, int(Status.PRECONDITIONER_NOT_POSITIVE_DEFINITE))
     finite = torch.isfinite(rho) & torch.isfinite(curvature)

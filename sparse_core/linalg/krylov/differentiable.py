@@ -1,4 +1,4 @@
-"""A solve that gradients flow through, by the adjoint system instead of the iterations."""
+"""Differentiable solve: the gradient solves the adjoint system."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sparse_core.linalg.products import sddmm
 from sparse_core.linalg.structure import as_csr, transposed
 
 Method = Literal["cg", "bicgstab", "gmres", "minres"]
-#: For these A is its own adjoint.
+#: Methods for which A is its own adjoint.
 _HERMITIAN = ("cg", "minres")
 _SOLVERS: dict[str, Callable[..., SolveResult]] = {
     "cg": cg,
@@ -33,7 +33,7 @@ _SOLVERS: dict[str, Callable[..., SolveResult]] = {
 
 
 class _System(NamedTuple):
-    """What the backward pass needs besides tensors."""
+    """Settings that the backward pass needs besides tensors."""
 
     matrix: Operand
     method: Method
@@ -46,7 +46,7 @@ class _System(NamedTuple):
         return result.raise_if_failed().x
 
     def adjoint(self) -> _System:
-        """The system of the gradient; its matrix is A itself where A is Hermitian."""
+        """Return the system of the gradient; a Hermitian A is its own adjoint."""
         hermitian = self.method in _HERMITIAN
         preconditioner = self.adjoint_preconditioner
         if preconditioner is None and hermitian:
@@ -66,7 +66,7 @@ def _adjoint(matrix: Operand) -> Operand:
         adjoint: SparseMatrix = transpose.with_values(transpose.values.conj().resolve_conj())
         return adjoint
     raise TypeError(
-        "the gradient needs the adjoint of the matrix: pass a matrix, or use method='cg' or 'minres'"
+        "the gradient needs the adjoint of a function: pass a matrix, or use method='cg' or 'minres'"
     )
 
 
@@ -96,7 +96,7 @@ class _DifferentiableSolve(torch.autograd.Function):
         of_values = None
         if ctx.needs_input_grad[0]:
             left, right = -adjoint.reshape(len(x), -1), x.conj().reshape(len(x), -1).mT
-            of_values = as_gradient(_sampled(ctx.pattern, left, right), values.dtype)
+            of_values = as_gradient(_sample(ctx.pattern, left, right), values.dtype)
         of_b = as_gradient(adjoint, ctx.b_dtype) if ctx.needs_input_grad[1] else None
         return of_values, of_b, None, None
 
@@ -113,7 +113,7 @@ class _DifferentiableSolve(torch.autograd.Function):
 
 
 def _adjoint_values(values: Tensor, pattern: CSR | None) -> tuple[Tensor, CSR | None]:
-    """Values of the adjoint matrix as a function of those of the matrix, and their pattern."""
+    """Return the values of the adjoint matrix, differentiable in those of the matrix, and their pattern."""
     if pattern is None:
         return values.mH, None
     adjoint = _adjoint(pattern.with_values(values))
@@ -122,8 +122,8 @@ def _adjoint_values(values: Tensor, pattern: CSR | None) -> tuple[Tensor, CSR | 
 
 
 @without_autocast
-def _sampled(pattern: CSR | None, left: Tensor, right: Tensor) -> Tensor:
-    """``left @ right`` where the matrix has entries."""
+def _sample(pattern: CSR | None, left: Tensor, right: Tensor) -> Tensor:
+    """Return ``left @ right`` at the entries of the matrix."""
     if pattern is None:
         product: Tensor = left @ right
         return product
@@ -142,23 +142,23 @@ def solve(
     adjoint_preconditioner: Operand | None = None,
     **options: Any,
 ) -> Tensor:
-    """Solution of ``A x = b`` with gradients for the stored values of A and for ``b``.
+    """Solve ``A x = b`` with gradients for the stored values of A and for ``b``.
 
-    The gradient is that of the exact solution, by one solve with the adjoint matrix to the same relative
-    tolerance; memory does not grow with the iterations. Each stored value counts as a parameter of its
-    own: where A is symmetric because one parameter fills both halves, autograd adds up both.
+    The gradient is that of the exact solution. It takes one solve with the adjoint matrix to the same
+    relative tolerance; memory does not grow with the iterations. Each stored value is a parameter of its own:
+    for a symmetric A filled from one parameter, autograd adds both halves.
 
     Args:
-        matrix: (M, M) sparse matrix of any format, dense tensor, or (no gradient for A, and for one in ``b``
-            ``method="cg"`` or ``"minres"``) a function.
+        matrix: (M, M) sparse matrix of any format, dense tensor, or a function. A function has no gradient
+            for A, and one for ``b`` only with ``method="cg"`` or ``"minres"``.
         b: (M,) or (M, N).
         method: ``"cg"`` (Hermitian positive definite A), ``"minres"`` (Hermitian A), ``"bicgstab"`` or
             ``"gmres"``.
-        rtol: tolerance relative to ``‖b‖``, and of the adjoint solve.
-        atol: absolute tolerance; the adjoint solve is as accurate relative to its right-hand side.
-        preconditioner: approximation of ``A^-1``; constant, no gradient flows into it.
-        adjoint_preconditioner: approximation of ``A^-H``; None is ``preconditioner`` for cg and
-            minres, else none.
+        rtol: tolerance relative to ``‖b‖``, also of the adjoint solve.
+        atol: absolute tolerance; the adjoint solve uses it relative to ``‖b‖``.
+        preconditioner: approximation of ``A^-1``; constant, without gradient.
+        adjoint_preconditioner: approximation of ``A^-H``; None is ``preconditioner`` for cg and minres, else
+            none.
         options: further options of :func:`cg`, :func:`minres`, :func:`bicgstab` or :func:`gmres`.
 
     Returns:
@@ -167,13 +167,13 @@ def solve(
     Raises:
         ConvergenceError: the solve, or in the backward pass its adjoint, missed the tolerance.
         TypeError: as the solvers; a gradient for a function with another method than cg or minres.
-        ValueError: as the solvers; a method that does not exist.
+        ValueError: as the solvers; an unknown method.
     """
     if method not in get_args(Method):
         raise ValueError(f"method must be one of {', '.join(get_args(Method))}; got {method!r}")
     for name in ("x0", "callback"):
         if name in options:
-            raise TypeError(f"solve takes no {name}; call {method} for it")
+            raise TypeError(f"solve has no option {name}: call {method} instead")
     values, pattern = _values(matrix)
     detached = matrix.detach() if isinstance(matrix, SparseMatrix | Tensor) else matrix
     rtol = max(rtol, _relative(atol, b))
@@ -183,7 +183,7 @@ def solve(
 
 
 def _values(matrix: Operand) -> tuple[Tensor | None, CSR | None]:
-    """Values that autograd follows, and the pattern they belong to (None for a dense matrix)."""
+    """Return the differentiable values, and their pattern (None for a dense matrix)."""
     if isinstance(matrix, Tensor):
         return matrix, None
     if not isinstance(matrix, SparseMatrix) or not gradient_needed(matrix):
@@ -194,7 +194,7 @@ def _values(matrix: Operand) -> tuple[Tensor | None, CSR | None]:
 
 
 def _relative(atol: float, b: Tensor) -> float:
-    """``atol`` relative to the right-hand side, so that it means the same for the adjoint system."""
+    """Return ``atol`` relative to the right-hand side, so that it fits the adjoint system too."""
     if not atol:
         return 0.0
     norm = float(torch.linalg.vector_norm(b.detach(), dim=0).min()) if b.numel() else 0.0

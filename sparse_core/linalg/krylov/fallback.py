@@ -1,4 +1,4 @@
-"""What is handed back where a recurrence overflowed: the best finite iterate instead of NaN or infinity."""
+"""Fallback of a recurrence that overflowed: the best finite iterate instead of NaN or infinity."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from sparse_core.linalg.krylov.recurrence import Recurrence
 
 
 class FiniteIterate(NamedTuple):
-    """Which columns were replaced, () or (N,) bool, and ``‖b - A x‖`` of all columns, float64."""
+    """Replaced columns, () or (N,) bool, and ``‖b - A x‖`` of all columns, float64."""
 
     columns: Tensor
     norms: Tensor
 
 
 def finite_iterate(recurrence: Recurrence, norms: Tensor, start: Tensor | None) -> FiniteIterate | None:
-    """Put the iterate with the smallest residual where the last one is not finite; None if it is finite.
+    """Replace non-finite iterates by those with the smallest residual; None if all are finite.
 
-    An iterate is not kept while a solve runs, which would cost every solve a pass over ``x``. Steps repeat
-    to the bit, so those of a solve that failed are taken once more, one by one.
+    Keeping the best iterate would cost every solve a pass over ``x``. Steps are bitwise reproducible, so a
+    failed solve is repeated step by step instead.
 
     Args:
-        recurrence: as the solve left it; its state is used up.
+        recurrence: after the solve; its state is overwritten.
         norms: () or (N,) float64, ``‖b - A x‖`` of its ``x``.
-        start: what ``x`` was before the first step; None is zero.
+        start: ``x`` before the first step; None is zero.
     """
     problem, x = recurrence.problem, recurrence.x
     finite = torch.isfinite(x).all(dim=0)
-    lost = ~finite | (~torch.isfinite(norms) & (recurrence.progress.count > 0))
-    if not lost.any():
+    overflowed = ~finite | (~torch.isfinite(norms) & (recurrence.progress.count > 0))
+    if not overflowed.any():
         return None
     last = x.clone()
     x.copy_(torch.zeros_like(x) if start is None else start)
     best = torch.where(torch.isfinite(x).all(dim=0), x, torch.zeros_like(x))
     smallest = safe_norms(problem.residual(best)).double()
     recurrence.progress.reset()
-    recurrence.begin(torch.ones_like(lost), problem.residual(x))
-    while (recurrence.progress.running & lost).any():
+    recurrence.begin(torch.ones_like(overflowed), problem.residual(x))
+    while (recurrence.progress.running & overflowed).any():
         recurrence.step(0)
         fresh = safe_norms(problem.residual(x)).double()
-        # A NaN compares false; the columns of a matrix may be empty, so the norm says nothing about x.
+        # NaN compares false. Empty matrix columns hide non-finite x from the norm, so check x too.
         better = (fresh < smallest) & torch.isfinite(x).all(dim=0)
         smallest = torch.where(better, fresh, smallest)
         torch.where(better, x, best, out=best)
-    torch.where(lost, best, last, out=x)
-    return FiniteIterate(lost, torch.where(lost, smallest, norms))
+    torch.where(overflowed, best, last, out=x)
+    return FiniteIterate(overflowed, torch.where(overflowed, smallest, norms))

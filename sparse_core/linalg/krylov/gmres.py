@@ -1,8 +1,8 @@
 """Restarted GMRES for general systems.
 
 Saad and Schultz, "GMRES: a generalized minimal residual algorithm for solving nonsymmetric linear
-systems", 1986; preconditioned from the right (Saad, "Iterative methods for sparse linear systems", 2003,
-algorithm 9.5), so that the residual it minimises is that of ``A x = b``.
+systems", 1986. Preconditioned from the right (Saad, "Iterative methods for sparse linear systems", 2003,
+algorithm 9.5), so that it minimises the residual of ``A x = b``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from sparse_core.linalg.krylov.verdict import reason_of, stagnation, worst
 class Arnoldi:
     """Orthonormal basis of the Krylov space, built on the device.
 
-    Classical Gram-Schmidt done twice: as orthogonal as the modified one (Giraud et al., "The loss of
-    orthogonality in the Gram-Schmidt orthogonalization process", 2005), in two matrix products.
+    Classical Gram-Schmidt, done twice, is as orthogonal as the modified one and needs two matrix products
+    (Giraud et al., "The loss of orthogonality in the Gram-Schmidt orthogonalization process", 2005).
     """
 
     def __init__(self, problem: LinearSystem, size: int) -> None:
@@ -43,34 +43,34 @@ class Arnoldi:
         self.columns = problem.b.new_zeros(size, size + 1)
 
     def begin(self, residual: Tensor, norm: float) -> None:
-        """First basis vector."""
+        """Set the first basis vector."""
         torch.div(residual, norm, out=self.basis[0])
 
     def extend(self, step: int) -> None:
-        """Basis vector ``step + 1`` and column ``step`` of the Hessenberg matrix, without the host."""
+        """Add basis vector ``step + 1`` and column ``step`` of the Hessenberg matrix, without the host."""
         vector = self.basis[step]
         image = self.problem.apply(self.problem.correction(vector))
-        known = self.basis[: step + 1]
+        basis = self.basis[: step + 1]
         before = torch.linalg.vector_norm(image)
-        overlap = known.conj() @ image
-        image = image - overlap @ known
-        again = known.conj() @ image
-        image = image - again @ known
+        overlap = basis.conj() @ image
+        image = image - overlap @ basis
+        correction = basis.conj() @ image
+        image = image - correction @ basis
         after = torch.linalg.vector_norm(image)
-        # Nothing but rounding is left where the space is exhausted; zeros mark it. NaN stays NaN.
+        # In an exhausted space only rounding errors remain; mark it with zeros. NaN stays NaN.
         exhausted = after <= torch.finfo(image.dtype).eps * before
         after = torch.where(exhausted, torch.zeros_like(after), after)
         self.basis[step + 1] = torch.where(exhausted, torch.zeros_like(image), image / after)
-        self.columns[step, : step + 1] = overlap + again
+        self.columns[step, : step + 1] = overlap + correction
         self.columns[step, step + 1] = after
 
     def combine(self, weights: NDArray) -> Tensor:
-        """Correction of ``x``: the preconditioned combination of basis vectors."""
+        """Return the correction of ``x``: the preconditioned combination of basis vectors."""
         return self.problem.correction(torch.from_numpy(weights).to(self.basis) @ self.basis[: len(weights)])
 
 
 class LeastSquares:
-    """The small problem ``min ‖norm e1 - H y‖`` by Givens rotations, on the host in double precision."""
+    """Small problem ``min ‖norm e1 - H y‖`` by Givens rotations, on the host in double precision."""
 
     def __init__(self, norm: float, size: int) -> None:
         self.triangle: NDArray = np.zeros((size, size), dtype=np.complex128)
@@ -79,7 +79,7 @@ class LeastSquares:
         self.rotations: list[tuple[float, complex]] = []
 
     def append(self, column: NDArray) -> float:
-        """Add a Hessenberg column (k + 2 entries); the residual norm of the larger space."""
+        """Add a Hessenberg column (k + 2 entries) and return the new residual norm."""
         column = column.astype(np.complex128)
         for at, (cosine, sine) in enumerate(self.rotations):
             upper, lower = column[at], column[at + 1]
@@ -91,11 +91,11 @@ class LeastSquares:
         self.triangle[: at + 1, at] = [*column[:at], diagonal]
         self.right[at + 1] = -np.conj(sine) * self.right[at]
         self.right[at] *= cosine
-        # Where the matrix is singular on the space, nothing reduces this component.
+        # If the matrix is singular on the space, nothing reduces this component.
         return float(abs(self.right[at if diagonal == 0 else at + 1]))
 
     def solve(self, size: int) -> NDArray:
-        """The weights ``y`` of ``size`` directions; one in which the matrix is singular gets none."""
+        """Return the weights ``y`` of ``size`` directions; singular directions get zero."""
         weights = self.right[:size].copy()
         for at in range(size - 1, -1, -1):
             diagonal = self.triangle[at, at]
@@ -105,7 +105,7 @@ class LeastSquares:
 
 
 def _rotation(upper: complex, lower: complex) -> tuple[float, complex, complex]:
-    """Cosine (real), sine and diagonal of the rotation that clears ``lower``."""
+    """Return cosine (real), sine and diagonal of the rotation that clears ``lower``."""
     length = float(np.hypot(abs(upper), abs(lower)))
     if length == 0:
         return 1.0, 0j, 0j
@@ -116,7 +116,7 @@ def _rotation(upper: complex, lower: complex) -> tuple[float, complex, complex]:
 
 
 class _ArnoldiSolve:
-    """One call of :func:`gmres`: cycles of Arnoldi steps, and the residual computed afresh between them."""
+    """One call of :func:`gmres`: cycles of Arnoldi steps, with a new residual between them."""
 
     def __init__(self, problem: LinearSystem, restart: int) -> None:
         self.problem = problem
@@ -152,14 +152,14 @@ class _ArnoldiSolve:
             if self._stopped(norm):
                 reason = reason or "stopped by callback"
         if not bool(torch.isfinite(self.x).all()):
-            # Only a start that is not finite comes to this.
+            # This happens only for a non-finite start.
             self.x = torch.zeros_like(self.x)
             norm = float(safe_norms(problem.b))
         scaled = problem.scaling.norm
         if not problem.scaling.identity:
-            self.x, norms, lost = problem.restored(self.x)
+            self.x, norms, overflowed = problem.restore(self.x)
             norm = float(norms)
-            if reason == "converged" and (bool(lost) or not norm <= self.tolerance):
+            if reason == "converged" and (bool(overflowed) or not norm <= self.tolerance):
                 reason = self._explain(Status.OUT_OF_RANGE)
         return SolveResult(
             x=self.x,
@@ -179,13 +179,13 @@ class _ArnoldiSolve:
         return callback(self.iterations, scaling.solution(self.x), scaling.norm(norm)) is True
 
     def _cycle(self, residual: Tensor, norm: float) -> tuple[float, bool]:
-        """Up to ``restart`` iterations: the residual norm they predict, whether the space is exhausted."""
+        """Run up to ``restart`` iterations; return the predicted norm, and True for an exhausted space."""
         squares = LeastSquares(norm, self.size)
         self.arnoldi.begin(residual, norm)
         limit = min(self.size, self.problem.max_iterations - self.iterations)
-        predicted, exhausted, done = norm, False, 0
-        while done < limit and predicted > self.tolerance and not exhausted:
-            fresh = range(done, min(done + self.problem.check_every, limit))
+        predicted, exhausted, steps = norm, False, 0
+        while steps < limit and predicted > self.tolerance and not exhausted:
+            fresh = range(steps, min(steps + self.problem.check_every, limit))
             for step in fresh:
                 self.arnoldi.extend(step)
             columns = self.arnoldi.columns[fresh.start : fresh.stop].cpu().numpy()
@@ -194,23 +194,22 @@ class _ArnoldiSolve:
                     return float("nan"), False
                 predicted = squares.append(column[: step + 2])
                 self.history.append(predicted)
-                done, exhausted = step + 1, bool(column[step + 1] == 0)
+                steps, exhausted = step + 1, bool(column[step + 1] == 0)
                 if predicted <= self.tolerance or exhausted:
                     break
         self.squares = squares
-        self.x += self._correction(done)
+        self.x += self._correction(steps)
         return predicted, exhausted
 
     def _correction(self, directions: int) -> Tensor:
-        """What the first ``directions`` of the cycle's basis add to ``x``."""
+        """Return the correction of ``x`` from the first ``directions`` of the basis."""
         weights = self.squares.solve(directions)
         return self.arnoldi.combine(weights if self.x.is_complex() else weights.real)
 
     def _retreat(self, start: Tensor, before: float) -> tuple[Tensor, float]:
-        """Where the last direction did harm (rounding on a nearly singular space): do without it, or go back.
+        """Drop the last direction, or the whole cycle, after it increased the residual by rounding.
 
-        Returns:
-            The residual of the ``x`` that is kept, and its norm.
+        Returns the residual of the remaining ``x``, and its norm.
         """
         directions = len(self.squares.rotations) - 1
         if directions > 0:
@@ -230,8 +229,8 @@ class _ArnoldiSolve:
         return "max_iterations" if self.iterations >= self.problem.max_iterations else ""
 
     def _progress(self, before: float, norm: float, solved: bool, exhausted: bool) -> str:
-        """Why another cycle would be in vain; empty when it would not."""
-        # What is left after the small problem was solved is rounding, which another cycle may repair.
+        """Return why another cycle would not help; empty if it may."""
+        # After solving the small problem only rounding errors remain, which another cycle may repair.
         if exhausted and norm > WORTHWHILE * before:
             return "breakdown: the Krylov space is exhausted before the tolerance (is the matrix singular?)"
         if solved:
@@ -258,28 +257,25 @@ def gmres(
 ) -> SolveResult:
     """Solve ``A x = b`` for a general square A by restarted GMRES.
 
-    The tolerance means what it means in scipy: ``converged`` says that the residual computed from ``x``
-    satisfies ``‖b - A x‖ <= max(rtol * ‖b‖, atol)``. The preconditioner is applied from the right, where
-    scipy applies it from the left and aims at the preconditioned residual first: without one both take the
-    same steps, with one the counts differ a little and ``residuals`` are those of ``A x = b``.
+    As in scipy, ``converged`` means ``‖b - A x‖ <= max(rtol * ‖b‖, atol)``, computed from ``x``. The
+    preconditioner is applied from the right; scipy applies it from the left and first minimises the
+    preconditioned residual. Without a preconditioner both take the same steps.
 
     Args:
         matrix: (M, M) sparse matrix, torch tensor, or a function that returns ``A x`` for ``x`` like ``b``.
-        b: (M,) or (M, N) float32, float64, complex64 or complex128; N columns are solved one after the other,
-            each as if it had come alone.
+        b: (M,) or (M, N) float32, float64, complex64 or complex128; columns are solved one by one.
         x0: start, same shape as ``b``; None is zero.
-        restart: iterations between restarts; ``restart + 1`` vectors are held.
-        options: see :class:`SolveOptions`. ``max_iterations`` are products with A in all, for each column
-            (scipy's ``maxiter`` counts restarts); the preconditioner is the same linear map at every call;
-            ``callback`` is called after every restart, when there is an ``x``, of the column that is being
-            solved, and ends the solve of that column.
+        restart: iterations between restarts; memory holds ``restart + 1`` vectors.
+        options: see :class:`SolveOptions`. ``max_iterations`` counts products with A per column (scipy's
+            ``maxiter`` counts restarts). The preconditioner must be the same linear map in every call.
+            ``callback`` is called after every restart, for the current column, and can end its solve.
 
     Returns:
-        The result; not converging is told by ``converged`` and ``reason``, not by an exception.
+        The result; without convergence, ``converged`` is False and ``reason`` explains it.
 
     Raises:
         TypeError: half precision or integer ``b``.
-        ValueError: shapes or devices that do not fit, negative tolerances, ``restart`` below one.
+        ValueError: shapes or devices that do not match, negative tolerances, ``restart`` below one.
     """
     if restart < 1:
         raise ValueError(f"restart must be at least 1, got {restart}")
@@ -296,7 +292,7 @@ def gmres(
 
 
 def _column(problem: LinearSystem, at: int, matrix: Operand, preconditioner: Operand | None) -> LinearSystem:
-    """The system of one right-hand side, as if it had come alone."""
+    """Return the system of one right-hand side."""
     apply, precondition = problem.apply, problem.precondition
     return replace(
         problem,
@@ -312,5 +308,5 @@ def _column(problem: LinearSystem, at: int, matrix: Operand, preconditioner: Ope
 
 
 def _on_columns(product: Product) -> Product:
-    """A function that was promised arguments of two dimensions."""
+    """Adapt a function that expects two-dimensional arguments."""
     return lambda x: product(x[:, None])[:, 0]

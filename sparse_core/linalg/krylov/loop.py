@@ -1,4 +1,4 @@
-"""The loop around a recurrence: looks at the residual, CUDA graphs, verification, the result."""
+"""Loop around a recurrence: residual checks, CUDA graphs, verification, the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparse_core.linalg.krylov.verdict import reason_of, worst
 
 
 class Chunk:
-    """``check_every`` steps: run plainly once, then replayed as a CUDA graph where that is possible."""
+    """``check_every`` steps: run once, then replayed as a CUDA graph if possible."""
 
     def __init__(self, recurrence: Recurrence) -> None:
         self.recurrence = recurrence
@@ -28,7 +28,7 @@ class Chunk:
 
     @property
     def execution(self) -> str:
-        """What :class:`SolveResult` calls ``execution``."""
+        """Value of :class:`SolveResult`'s ``execution``."""
         if self.graph is not None:
             return f"CUDA graph of {self.steps} iterations"
         return f"plain: {self.refusal}" if self.refusal else "plain: finished before a graph was captured"
@@ -48,7 +48,7 @@ class Chunk:
             self.recurrence.step(slot)
 
     def _capture(self) -> None:
-        """Record the steps; torch.cuda.graph would first empty the allocator's cache, which costs more."""
+        """Record the steps; unlike torch.cuda.graph, do not empty the allocator's cache, which costs more."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         torch.cuda.synchronize()
         try:
@@ -61,7 +61,7 @@ class Chunk:
         except RuntimeError as error:
             if self.recurrence.problem.graph_required:
                 raise ImplementationError(
-                    f"use_graph=True: cannot capture the iterations: {error}"
+                    f"use_graph=True, but the iterations cannot be captured: {error}. Use use_graph=None"
                 ) from error
             self.refusal = f"capture failed ({str(error).splitlines()[0]})"
             torch.cuda.synchronize()
@@ -70,7 +70,7 @@ class Chunk:
 
 
 class _History:
-    """Norms of every column, taken from the readings."""
+    """Norms of every column over the iterations."""
 
     def __init__(self, columns: int) -> None:
         self.norms: list[list[float]] = [[] for _ in range(columns)]
@@ -81,19 +81,19 @@ class _History:
 
     def extend(self, reading: Snapshot) -> None:
         for column, norms in enumerate(self.norms):
-            # The first entry is the start; a frozen column wrote slots that do not count.
+            # The first entry is the start. Slots that a frozen column wrote do not count.
             fresh = reading.count[column] + 1 - len(norms)
             norms.extend(row[column] for row in reading.norms[:fresh])
 
 
 @torch.no_grad()
 def run(recurrence: Recurrence) -> SolveResult:
-    """Iterate until every right-hand side has converged or cannot go on."""
+    """Iterate until every right-hand side has converged or failed."""
     problem, progress = recurrence.problem, recurrence.progress
     chunk = Chunk(recurrence)
-    everything = torch.ones_like(progress.status, dtype=torch.bool)
+    all_columns = torch.ones_like(progress.status, dtype=torch.bool)
     start = None if problem.starts_at_zero else recurrence.x.clone()
-    recurrence.begin(everything, problem.b if start is None else problem.residual(start))
+    recurrence.begin(all_columns, problem.b if start is None else problem.residual(start))
     reading = progress.read()
     history = _History(len(reading.status))
     history.start(reading)
@@ -115,15 +115,15 @@ def run(recurrence: Recurrence) -> SolveResult:
         norms = fallback.norms
         _withdraw(reading, fallback.columns & ~(norms <= progress.tolerance))
     if not problem.scaling.identity:
-        solution, norms, lost = problem.restored(recurrence.x)
+        solution, norms, overflowed = problem.restore(recurrence.x)
         recurrence.x.copy_(solution)
-        _withdraw(reading, lost | ~(norms <= progress.tolerance), Status.OUT_OF_RANGE)
+        _withdraw(reading, overflowed | ~(norms <= progress.tolerance), Status.OUT_OF_RANGE)
     true_norms: list[float] = norms.reshape(-1).tolist()
     return _result(recurrence, reading, history, true_norms, chunk.execution)
 
 
 def _withdraw(reading: Snapshot, columns: Tensor, status: Status = Status.NOT_FINITE) -> None:
-    """Nothing that had to be replaced counts as converged."""
+    """Change the status of replaced columns from converged to failed."""
     for column, replaced in enumerate(columns.reshape(-1).tolist()):
         if replaced and reading.status[column] == Status.CONVERGED:
             reading.status[column] = status
@@ -139,11 +139,11 @@ def _stopped(recurrence: Recurrence, reading: Snapshot, history: _History) -> bo
 
 
 class _Verification:
-    """Recomputes ``‖b - A x‖`` of what the recurrence holds for converged.
+    """Check of converged columns by the true residual ``‖b - A x‖``.
 
     The recurrence's residual drifts from the true one by rounding (Greenbaum, "Estimating the attainable
-    accuracy of recursively computed residual methods", 1997). Restarting from the true residual makes up
-    for it as long as ``x`` itself can be represented well enough.
+    accuracy of recursively computed residual methods", 1997). Restarting from the true residual corrects this
+    as long as the dtype represents ``x`` well enough.
     """
 
     def __init__(self, recurrence: Recurrence) -> None:
@@ -153,7 +153,7 @@ class _Verification:
         self.best: Tensor | None = None
 
     def restarted(self) -> bool:
-        """Check the converged columns; whether any was sent back to work."""
+        """Check the converged columns and restart failed ones; True if any was restarted."""
         problem, progress, x = self.recurrence.problem, self.recurrence.progress, self.recurrence.x
         residual = problem.residual(x)
         self.norms = safe_norms(residual).double()
@@ -161,13 +161,13 @@ class _Verification:
         if not short.any():
             return False
         hopeless = short & ~(self.norms <= WORTHWHILE * self.previous)
-        again = short & ~hopeless
+        restarting = short & ~hopeless
         self._give_up(hopeless)
-        self.previous.copy_(torch.where(again, self.norms, self.previous))
-        if not again.any():
+        self.previous.copy_(torch.where(restarting, self.norms, self.previous))
+        if not restarting.any():
             return False
         self.best = x.clone()
-        self.recurrence.begin(again, residual)
+        self.recurrence.begin(restarting, residual)
         return True
 
     def _give_up(self, columns: Tensor) -> None:
@@ -183,7 +183,7 @@ class _Verification:
         progress.detail.copy_(torch.where(columns, self.norms, progress.detail))
 
     def true_norms(self) -> Tensor:
-        """() or (N,) float64, ``‖b - A x‖`` of every column at the end."""
+        """Return the final ``‖b - A x‖`` of every column, () or (N,) float64."""
         if self.norms is None:
             self.norms = safe_norms(self.recurrence.problem.residual(self.recurrence.x)).double()
         return self.norms

@@ -1,7 +1,7 @@
 """LSQR: least squares with rectangular matrices, and general systems without a symmetric product.
 
-Paige and Saunders, "LSQR: an algorithm for sparse linear equations and sparse least squares", 1982: Golub and
-Kahan's bidiagonalisation, and Givens rotations on what it makes.
+Paige and Saunders, "LSQR: an algorithm for sparse linear equations and sparse least squares", 1982: Golub
+and Kahan's bidiagonalisation, solved by Givens rotations.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from sparse_core.linalg.krylov.verdict import out_of_range, stagnation, worst
 from sparse_core.linalg.preconditioner import check_right_side
 from sparse_core.linalg.products import spmm
 
-#: Why a solve may end well.
+#: Reasons of a successful solve.
 SOLVED, LEAST_SQUARES = "converged", "converged: least squares"
 
 
 @dataclass(frozen=True)
 class _Rules:
-    """When to end; scipy's names."""
+    """Stopping rules, with scipy's names."""
 
     atol: float
     btol: float
@@ -51,20 +51,20 @@ class _Rules:
     callback: Callback | None
 
     def verdict(self, residual: float, slope: float, norm: float, x: float, b: float) -> str:
-        """What the norms of ``r = b - A x``, ``A^H r``, A, ``x`` and ``b`` say; empty: go on."""
+        """Return the reason to stop, or "", from norms of ``r = b - A x``, ``A^H r``, A, ``x``, ``b``."""
         if residual <= self.btol * b + self.atol * norm * x:
             return SOLVED
         return LEAST_SQUARES if slope <= self.atol * norm * residual else ""
 
 
 @dataclass
-class _LeastSquares:
-    """One right-hand side without damping.
+class _LeastSquaresSolve:
+    """Solve of one right-hand side without damping.
 
     Attributes:
         apply, adjoint: products with A and ``A^H``.
         b: (M,).
-        x: (K,) the solution so far.
+        x: (K,) the current solution.
         norm: estimate of the Frobenius norm of A.
     """
 
@@ -81,12 +81,12 @@ class _LeastSquares:
         return len(self.history) - 1
 
     def run(self) -> SolveResult:
-        """Bidiagonalise from the residual; once more from the true one where rounding has hidden it."""
+        """Bidiagonalise from the residual, and again from the true one if rounding changed it."""
         b_norm = _norm(self.b)
-        residual, slope, start = self._true()
+        residual, slope, start = self._true_residual()
         self.history.append(residual)
         if b_norm == 0:
-            # No residual but zero is small beside b = 0: what counts is A x0.
+            # For b = 0 the tolerance is relative to A x0.
             b_norm = residual
         reason = "" if math.isfinite(residual) and math.isfinite(slope) else self._not_finite(b_norm)
         if not reason and (slope == 0 or residual <= self.rules.btol * b_norm):
@@ -94,7 +94,7 @@ class _LeastSquares:
         while not reason:
             before = (residual, slope)
             reason = self._bidiagonalise(start, residual, b_norm)
-            residual, slope, start = self._true()
+            residual, slope, start = self._true_residual()
             if reason in (SOLVED, LEAST_SQUARES):
                 held = self.rules.verdict(residual, slope, self.norm, _norm(self.x), b_norm)
                 hopeless = residual > WORTHWHILE * before[0] and slope > WORTHWHILE * before[1]
@@ -110,13 +110,13 @@ class _LeastSquares:
             method="lsqr",
         )
 
-    def _true(self) -> tuple[float, float, Tensor]:
-        """``‖r‖``, ``‖A^H r‖`` and ``r = b - A x``, computed from ``x``."""
+    def _true_residual(self) -> tuple[float, float, Tensor]:
+        """Compute ``‖r‖``, ``‖A^H r‖`` and ``r = b - A x`` from ``x``."""
         residual = self.b - self.apply(self.x)
         return _norm(residual), _norm(self.adjoint(residual)), residual
 
     def _bidiagonalise(self, start: Tensor, start_norm: float, b_norm: float) -> str:
-        """Iterations from the residual ``start`` until one of the rules holds; which one."""
+        """Iterate from the residual ``start`` until a stopping rule holds; return its reason."""
         rules, origin = self.rules, self.x
         u = start / start_norm
         v = self.adjoint(u)
@@ -184,20 +184,20 @@ def lsqr(
 ) -> SolveResult:
     """Minimise ``‖b - A x‖^2 + damp^2 ‖x - x0‖^2`` by LSQR; A may have any shape and rank.
 
-    Tolerances are scipy's: the solve ends where ``‖r‖ <= btol ‖b‖ + atol ‖A‖ ‖x‖`` (``"converged"``), or
-    where ``‖A^H r‖ <= atol ‖A‖ ‖r‖`` (``"converged: least squares"``), with an estimate of the Frobenius norm
-    of A that the iterations make. What the recurrence says is checked against norms computed from ``x``, and
-    the solve goes on where they differ. From ``x0 = None`` it is the solution of least norm. The host reads
-    a few norms in every iteration. No gradient flows.
+    As in scipy, the solve ends if ``‖r‖ <= btol ‖b‖ + atol ‖A‖ ‖x‖`` (``"converged"``) or
+    ``‖A^H r‖ <= atol ‖A‖ ‖r‖`` (``"converged: least squares"``), with an estimate of the Frobenius norm of A.
+    Both are verified with norms computed from ``x``; if these differ, the solve continues. From
+    ``x0 = None`` the result is the solution of least norm. The host reads a few norms in every iteration. No
+    gradient flows.
 
     Args:
         matrix: (M, K) sparse matrix or torch tensor, or a function that returns ``A x``.
-        b: (M,) or (M, N) float32, float64, complex64 or complex128; columns are solved one after the other.
+        b: (M,) or (M, N) float32, float64, complex64 or complex128; columns are solved one by one.
         x0: (K,) or (K, N) start; None is zero.
         damp: damping; for an ill-posed A.
         atol: relative error of A.
         btol: relative error of ``b``.
-        conlim: end where the estimated condition number of A exceeds this; 0 is never.
+        conlim: end if the estimated condition number of A exceeds this; 0 is never.
         max_iterations: None is ``2 K``, as in scipy.
         adjoint: for a function ``matrix``: the function that returns ``A^H y``.
         columns: for a function ``matrix``: K; None is M.
@@ -205,30 +205,33 @@ def lsqr(
 
     Returns:
         The result, with ``x`` (K,) or (K, N); ``residuals`` include the damping, ``true_residual`` does not.
-        Not converging is told by ``converged`` and ``reason``, not by an exception.
+        Without convergence, ``converged`` is False and ``reason`` explains it.
 
     Raises:
         TypeError: half precision or integer ``b``; a function without ``adjoint``.
-        ValueError: shapes or devices that do not fit, negative tolerances.
+        ValueError: shapes or devices that do not match, negative tolerances.
     """
     check_numbers(b, max_iterations, damp=damp, atol=atol, btol=btol, conlim=conlim)
-    apply, back, width = _products(matrix, b, adjoint, columns)
+    apply, apply_adjoint, width = _products(matrix, b, adjoint, columns)
     right, start = _sides(matrix, b, x0, width)
     limit = 2 * width if max_iterations is None else max_iterations
     rules = _Rules(atol, btol, conlim, limit, callback)
 
     def alone(side: Tensor, begin: Tensor) -> SolveResult:
         scaling = choose_scaling(
-            lambda usual: _magnitude(matrix, back, usual), side, begin if x0 is not None else None, floor=damp
+            lambda usual: _magnitude(matrix, apply_adjoint, usual),
+            side,
+            begin if x0 is not None else None,
+            floor=damp,
         )
-        products = _scaled_products(matrix, apply, back, scaling.matrix)
+        products = _scaled_products(matrix, apply, apply_adjoint, scaling.matrix)
         side, begin = scaling.right_side(side), scaling.start(begin)
         own = replace(rules, callback=_rescaled(callback, scaling))
         if damp:
-            return _restored(
-                _damped(*products, side, begin, own, scaled_number(damp, -scaling.matrix)), scaling
+            return _restore(
+                _solve_damped(*products, side, begin, own, scaled_number(damp, -scaling.matrix)), scaling
             )
-        return _restored(_LeastSquares(*products, side, begin.clone(), own).run(), scaling)
+        return _restore(_LeastSquaresSolve(*products, side, begin.clone(), own).run(), scaling)
 
     if right.ndim == 1:
         return alone(right, start)
@@ -243,19 +246,19 @@ def _rescaled(callback: Callback | None, scaling: Scaling) -> Callback | None:
     return lambda iteration, y, norm: callback(iteration, scaling.solution(y), scaling.norm(norm))
 
 
-def _restored(result: SolveResult, scaling: Scaling) -> SolveResult:
-    """The result for the system that was given."""
+def _restore(result: SolveResult, scaling: Scaling) -> SolveResult:
+    """Return the result for the original system."""
     if scaling.identity:
         return result
     y, x = result.x, scaling.solution(result.x)
-    lost = _norm(scaling.start(x) - y) > torch.finfo(x.dtype).eps * _norm(y)
+    overflowed = _norm(scaling.start(x) - y) > torch.finfo(x.dtype).eps * _norm(y)
     if not bool(torch.isfinite(x).all()):
-        x, lost = torch.zeros_like(x), True
-    wrong = result.converged and lost
+        x, overflowed = torch.zeros_like(x), True
+    wrong = result.converged and overflowed
     return replace(
         result,
         x=x,
-        converged=result.converged and not lost,
+        converged=result.converged and not overflowed,
         residuals=tuple(map(scaling.norm, result.residuals)),
         tolerance=scaling.norm(result.tolerance),
         reason=out_of_range(x.dtype) if wrong else result.reason,
@@ -263,12 +266,12 @@ def _restored(result: SolveResult, scaling: Scaling) -> SolveResult:
     )
 
 
-def _damped(
+def _solve_damped(
     apply: Product, adjoint: Product, b: Tensor, x0: Tensor, rules: _Rules, damp: float
 ) -> SolveResult:
-    """The same for ``[A; damp I]`` and ``[b - A x0; 0]``, whose solution is ``x - x0``."""
+    """Solve for ``[A; damp I]`` and ``[b - A x0; 0]``, whose solution is ``x - x0``."""
     rows = len(b)
-    solve = _LeastSquares(
+    solve = _LeastSquaresSolve(
         lambda x: torch.cat([apply(x), damp * x]),
         lambda y: adjoint(y[:rows]) + damp * y[rows:],
         torch.cat([b - apply(x0), torch.zeros_like(x0)]),
@@ -283,7 +286,7 @@ def _damped(
 def _products(
     matrix: Operand, b: Tensor, adjoint: Product | None, columns: int | None
 ) -> tuple[Product, Product, int]:
-    """Products with A and ``A^H``, and the columns of A."""
+    """Return products with A and ``A^H``, and the number of columns of A."""
     if isinstance(matrix, SparseMatrix | Tensor):
         if isinstance(matrix, Tensor) and matrix.ndim != 2:
             raise ValueError(f"matrix must have two dimensions, got shape {tuple(matrix.shape)}")
@@ -298,7 +301,7 @@ def _products(
     if b.ndim not in (1, 2):
         raise ValueError(f"b must have shape (M,) or (M, N), got {tuple(b.shape)}")
     if adjoint is None:
-        raise TypeError("matrix is a function: lsqr needs adjoint, the function that returns A^H y")
+        raise TypeError("matrix is a function: pass adjoint, the function that returns A^H y")
     return matrix, adjoint, len(b) if columns is None else columns
 
 
@@ -313,7 +316,7 @@ def _stored_products(held: SparseMatrix | Tensor) -> tuple[Product, Product]:
 
 
 def _magnitude(matrix: Operand, adjoint: Product, right: Tensor) -> float:
-    """About the largest number of A; of a function, what its adjoint makes of a right-hand side."""
+    """Estimate the largest number of A; for a function, from its adjoint of a right-hand side."""
     if isinstance(matrix, SparseMatrix | Tensor):
         return magnitude_of(matrix)
     return float(adjoint(right).abs().max()) if right.numel() else 0.0
@@ -322,7 +325,7 @@ def _magnitude(matrix: Operand, adjoint: Product, right: Tensor) -> float:
 def _scaled_products(
     matrix: Operand, apply: Product, adjoint: Product, exponent: int
 ) -> tuple[Product, Product]:
-    """Products with A and ``A^H``, divided by ``2^exponent``."""
+    """Return products with A and ``A^H``, divided by ``2^exponent``."""
     if exponent == 0:
         return apply, adjoint
     scaled = scaled_operand(matrix, exponent)
@@ -332,7 +335,7 @@ def _scaled_products(
 
 
 def _sides(matrix: Operand, b: Tensor, x0: Tensor | None, width: int) -> tuple[Tensor, Tensor]:
-    """Right-hand side and start in the working dtype."""
+    """Return right-hand side and start in the working dtype."""
     dtype = working_dtype(matrix, b, x0)
     shape = (width, *b.shape[1:])
     if x0 is not None and (tuple(x0.shape) != shape or x0.device != b.device):

@@ -1,8 +1,8 @@
 """MINRES for Hermitian systems, definite or not, singular or not.
 
 Paige and Saunders, "Solution of sparse indefinite systems of linear equations", 1975: the Lanczos process,
-and Givens rotations on its tridiagonal matrix. With a preconditioner the residual that is minimised is
-measured by it; ``‖b - A x‖`` itself is followed beside it.
+and Givens rotations on its tridiagonal matrix. With a preconditioner the minimised residual is measured in
+its norm; ``‖b - A x‖`` itself is tracked too.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from sparse_core.linalg.krylov.progress import Status, add_scaled
 from sparse_core.linalg.krylov.recurrence import Recurrence
 from sparse_core.linalg.krylov.result import SolveResult
 
-#: ``‖A r‖ <= this * eps * ‖A‖ ‖r‖``: no x brings the residual down, as far as rounding lets that be seen.
+#: If ``‖A r‖ <= this * eps * ‖A‖ ‖r‖``, no x lowers the residual beyond rounding.
 _LEAST = 100
 
 
 class MinimalResidual(Recurrence):
-    """The recurrence in plain torch."""
+    """MINRES recurrence in plain torch."""
 
     method = "minres"
 
@@ -72,52 +72,52 @@ class MinimalResidual(Recurrence):
         rho = column_dots(image, towards).real
         beta_next = rho.clamp(min=0).sqrt()
 
-        # The rotations of the steps before, applied to the new column of the tridiagonal matrix.
+        # Apply the previous rotations to the new column of the tridiagonal matrix.
         delta = now["cosine"] * now["bar"] + now["sine"] * alpha
         gamma_bar = now["sine"] * now["bar"] - now["cosine"] * alpha
         epsilon, bar = now["sine"] * beta_next, -now["cosine"] * beta_next
-        # Square of the Frobenius norm of the tridiagonal matrix, which stands for A.
+        # Squared Frobenius norm of the tridiagonal matrix, an estimate for A.
         size = now["size"] + alpha.square() + 2 * beta_next.square()
-        # ‖A r‖ over ‖A‖ ‖r‖; nothing at all is flat.
+        # ‖A r‖ / (‖A‖ ‖r‖), 0 for a zero matrix.
         slope = torch.where(size > 0, torch.hypot(gamma_bar, bar) / size.sqrt(), torch.zeros_like(size))
         gamma = torch.hypot(gamma_bar, beta_next)
         cosine, sine = gamma_bar / gamma, beta_next / gamma
         direction = (vector - now["epsilon"] * self.direction_before - delta * self.direction) / gamma
         length = cosine * now["bound"]
-        # What rounding of such a step alone leaves in A x.
+        # Rounding error of A x from this step.
         rounding = self.eps * size.sqrt() * length.abs() * column_norms(direction)
-        # A step in a direction that A hardly sees may do more harm than good.
+        # A step in a direction that A nearly maps to zero may increase the residual by rounding.
         harm = rounding > column_norms(self.residual) * (1 - sine).clamp(min=self.eps**0.5)
         failure = self._failure(rho, alpha, (slope <= _LEAST * self.eps) | harm)
         allowed = known & (failure == 0)
         add_scaled(self.x, length, direction, allowed)
         bound = sine * now["bound"]
-        # r = s^2 r - c phi q with the next Lanczos vector q, which is zero where there is none.
+        # r = s^2 r - c phi q with the next Lanczos vector q, or zero if there is none.
         following = torch.where(beta_next > 0, image / beta_next, torch.zeros_like(image))
         torch.sub(sine.square() * self.residual, (cosine * bound) * following, out=self.residual)
         self.progress.record(slot, column_norms(self.residual), failure, slope)
 
-        for kept, new in (
+        for state, new in (
             (self.before, self.now),
             (self.now, image),
             (self.towards, towards),
             (self.direction_before, self.direction),
             (self.direction, direction),
         ):
-            kept.copy_(new)
+            state.copy_(new)
         fresh = (rho, beta, cosine, sine, bar, epsilon, bound, size)
-        for kept, new in zip(now.values(), fresh, strict=True):
-            kept.copy_(new)
+        for state, new in zip(now.values(), fresh, strict=True):
+            state.copy_(new)
 
     def _failure(self, rho: Tensor, alpha: Tensor, least: Tensor) -> Tensor:
-        """Why a step cannot be taken: ``Status`` of each column, 0 where it can."""
+        """Return the ``Status`` that forbids a step, 0 where it is allowed."""
         known = self.scalars["rho"]
         failure = torch.where(least, int(Status.LEAST_SQUARES), 0)
         negative = (rho < 0) | (known < 0)
         failure = torch.where(negative, int(Status.PRECONDITIONER_NOT_POSITIVE_DEFINITE), failure)
         finite = torch.isfinite(rho) & torch.isfinite(known) & (torch.isfinite(alpha) | (failure != 0))
         failure = torch.where(finite, failure, int(Status.NOT_FINITE))
-        # The space was exhausted by the step before.
+        # The previous step exhausted the space.
         return torch.where(known == 0, int(Status.LEAST_SQUARES), failure)
 
 
@@ -130,24 +130,13 @@ def minres(
 ) -> SolveResult:
     """Solve ``A x = b`` for a Hermitian A, which may be indefinite or singular, by MINRES.
 
-    Where no x solves the system (A is singular and b not in its range), the solve ends with an x of least
-    ``‖b - A x‖``, ``converged`` False and a ``reason`` that starts with ``"least squares: "``. The tolerance
-    is on ``‖b - A x‖`` as in :func:`sparse_core.linalg.cg` (scipy's minres compares with ``‖A‖ ‖x‖``).
-    Everything else is as there.
-
-    Args:
-        matrix: (M, M) sparse matrix, torch tensor, or a function that returns ``A x`` for ``x`` like ``b``.
-        b: (M,) or (M, N) float32, float64, complex64 or complex128.
-        x0: start, same shape as ``b``; None is zero.
-        options: see :class:`GraphOptions`; the preconditioner is a Hermitian positive definite approximation
-            of ``|A|^-1``. (scipy's default of ``max_iterations`` is ``5 M``.)
-
-    Returns:
-        The result; not converging is told by ``converged`` and ``reason``, not by an exception.
-
-    Raises:
-        TypeError: half precision or integer ``b``.
-        ValueError: shapes or devices that do not fit, negative tolerances.
+    If no x solves the system (b is not in the range of a singular A), the solve ends with an x of least
+    ``‖b - A x‖``. Then ``converged`` is False and ``reason`` starts with ``"least squares: "``. The tolerance
+    is on ``‖b - A x‖`` (scipy's minres uses ``‖A‖ ‖x‖``, and ``5 M`` for ``max_iterations``). The
+    preconditioner
+    must be a Hermitian positive definite approximation of ``|A|^-1``. Arguments, result and errors are those
+    of
+    :func:`sparse_core.linalg.cg`, except for A and ``impl``.
     """
     problem = prepare(matrix, b, x0, **options)
     return run(MinimalResidual(problem))

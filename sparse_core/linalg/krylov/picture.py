@@ -1,4 +1,4 @@
-"""Residual histories as a PNG."""
+"""Picture of residual histories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparse_core.linalg.krylov.result import SolveResult
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Okabe and Ito's palette, which stays apart for colour-blind eyes; yellow is too faint on white.
+#: Okabe and Ito's palette for colour-blind readers, without yellow, which is too faint on white.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5b5b5b")
 _TEXT, _FAINT, _GRID = "#1f2933", "#5f6b7a", "#e4e8ee"
 _FONT = "DejaVu Sans"
@@ -23,12 +23,12 @@ _FONT = "DejaVu Sans"
 def save_convergence_picture(
     results: Mapping[str, SolveResult], path: str | Path, *, title: str | None = None
 ) -> Path:
-    """Draw ``‖b - A x‖`` over the iterations of one or more solves, on a logarithmic axis.
+    """Draw ``‖b - A x‖`` over the iterations of one or more solves as a PNG, on a logarithmic axis.
 
     Args:
-        results: results by name; a result for several right-hand sides shows every column faintly.
+        results: results by name; for several right-hand sides every column is drawn faintly.
         path: PNG to write; its folder must exist.
-        title: heading; None names the system's size.
+        title: heading; by default the system's size.
 
     Returns:
         The path.
@@ -37,7 +37,7 @@ def save_convergence_picture(
         ValueError: no results.
     """
     if not results:
-        raise ValueError("results is empty: there is nothing to draw")
+        raise ValueError("results is empty: pass at least one result")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -48,7 +48,7 @@ def save_convergence_picture(
     floor = _smallest(results) / 10
     for index, (name, result) in enumerate(results.items()):
         earlier = list(results.values())[:index]
-        # Dashes let the same history below show.
+        # Dashes keep an equal history below visible.
         dashed = any(_coincide(result, other) for other in earlier)
         _draw(axes, name, result, _COLOURS[index % len(_COLOURS)], floor, (0, (4, 4)) if dashed else "-")
     _draw_tolerances(axes, results)
@@ -90,13 +90,13 @@ def _draw(axes: Axes, name: str, result: SolveResult, colour: str, floor: float,
     label = f"{name}: {result.iterations} iterations{ending}"
     axes.plot(steps, norms, color=colour, linewidth=1.9, linestyle=style, label=label)
     if len(norms):
-        # The end: a disc where it converged, a cross where it did not.
+        # Mark the end with a disc if it converged, else with a cross.
         marker, size = ("o", 6) if result.converged else ("X", 9)
         axes.plot(steps[-1:], norms[-1:], marker, color=colour, markersize=size, markeredgecolor="white")
 
 
 def _draw_tolerances(axes: Axes, results: Mapping[str, SolveResult]) -> None:
-    """One line for a tolerance that all share, else a line of each colour."""
+    """Draw one line for a shared tolerance, else one per colour."""
     tolerances = [result.tolerance for result in results.values()]
     shared = max(tolerances) <= min(tolerances) * (1 + 1e-9)
     for index, tolerance in enumerate(tolerances[:1] if shared else tolerances):
@@ -109,20 +109,20 @@ def _draw_tolerances(axes: Axes, results: Mapping[str, SolveResult]) -> None:
 
 
 def _coincide(one: SolveResult, other: SolveResult) -> bool:
-    """Whether two histories can hardly be told apart in a picture."""
+    """True if two histories look equal in a picture."""
     if len(one.residuals) != len(other.residuals):
         return False
     return bool(np.allclose(one.residuals, other.residuals, rtol=0.02, atol=0, equal_nan=True))
 
 
 def _drawable(result: SolveResult, floor: float) -> np.ndarray:
-    """Norms for a logarithmic axis: zero lies at the floor, what is not finite leaves a gap."""
+    """Return norms for a logarithmic axis: zero at the floor, gaps for non-finite ones."""
     norms = np.asarray(result.residuals, dtype=np.float64)
     return np.where(np.isfinite(norms), np.maximum(norms, floor), np.nan)
 
 
 def _smallest(results: Mapping[str, SolveResult]) -> float:
-    """Smallest positive number that will be drawn."""
+    """Return the smallest positive number to draw."""
     numbers = [number for result in results.values() for number in (*result.residuals, result.tolerance)]
     return min((number for number in numbers if number > 0 and np.isfinite(number)), default=1.0)
 

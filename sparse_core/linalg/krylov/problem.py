@@ -1,4 +1,4 @@
-"""What every Krylov solver is given, checked and brought to one form."""
+"""Checked and scaled arguments of the Krylov solvers."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from sparse_core.linalg.operands import WORKING_DTYPES
 Product = Callable[[Tensor], Tensor]
 #: Called with (iteration, x, residual norm); True stops the solver.
 Callback = Callable[[int, Tensor, float], object]
-#: What can stand for A, or for an approximation of its inverse.
+#: A, or an approximation of its inverse.
 Operand = SparseMatrix | Tensor | Product
 
 
 class SolveOptions(TypedDict, total=False):
-    """What every Krylov solver takes by keyword.
+    """Keyword options of every Krylov solver.
 
     Attributes:
         rtol: tolerance relative to ``‖b‖``; 1e-5 by default.
         atol: absolute tolerance; 0 by default.
         max_iterations: None, the default, is ``10 M``, as in scipy.
         preconditioner: approximation of ``A^-1``: a ``Preconditioner``, a function ``r -> z``, or a matrix.
-        callback: called as ``callback(iteration, x, residual norm)`` after every look at the residual; ``x``
-            is the solver's own buffer (copy it to keep it), the norm the largest of the columns. Returning
-            True ends the solve.
-        check_every: iterations between two looks; None, the default, is 1 on a CPU or with a callback, else
+        callback: called as ``callback(iteration, x, residual norm)`` after every check of the residual.
+            ``x`` is the solver's own buffer (copy it to keep it); the norm is the largest of the columns.
+            Returning True ends the solve.
+        check_every: iterations between two checks; None, the default, is 1 on a CPU or with a callback, else
             10.
     """
 
@@ -45,12 +45,12 @@ class SolveOptions(TypedDict, total=False):
 
 
 class GraphOptions(SolveOptions, total=False):
-    """What solvers take whose iterations can be a CUDA graph.
+    """Keyword options of solvers whose iterations can be a CUDA graph.
 
     Attributes:
-        use_graph: replay ``check_every`` iterations as one CUDA graph. None, the default: where ``matrix`` is
-            stored and the preconditioner declares ``graph_safe = True``, and plainly where the capture fails
-            (the result's ``execution`` says so); True: always, and a failure raises.
+        use_graph: replay ``check_every`` iterations as one CUDA graph. None, the default, tries it for a
+            stored matrix and a preconditioner with ``graph_safe = True``, and runs without a graph if
+            capture fails (see the result's ``execution``). True always captures, and raises on failure.
     """
 
     use_graph: bool | None
@@ -58,20 +58,20 @@ class GraphOptions(SolveOptions, total=False):
 
 @dataclass(frozen=True, eq=False)
 class LinearSystem:
-    """A checked system and the rules for ending, scaled to a usual size.
+    """A checked system with stopping rules, scaled to a usual size.
 
     Attributes:
-        scaling: how this system follows from the one that was given.
+        scaling: from the original system to this one.
         apply: product with A.
         precondition: product with the preconditioner, None without one.
         b: (M,) or (M, N), working dtype.
-        x: start, same shape as ``b``, the solver's own; zero where a column of ``b`` is zero.
-        starts_at_zero: no start was given.
+        x: start, same shape as ``b``, owned by the solver; zero where a column of ``b`` is zero.
+        starts_at_zero: True without a start.
         tolerance: real, () or (N,), ``max(rtol * ‖b‖, atol)``.
-        max_iterations: at most this many.
-        check_every: iterations between two looks at the residual from the host.
-        callback: called after every look.
-        graph_reason: why a CUDA graph is out of the question; empty when it is not.
+        max_iterations: limit.
+        check_every: iterations between two checks of the residual by the host.
+        callback: called after every check.
+        graph_reason: why no CUDA graph is used; empty if one may be.
         graph_required: ``use_graph=True``: a failure to capture raises.
     """
 
@@ -89,54 +89,54 @@ class LinearSystem:
     graph_required: bool
 
     def residual(self, x: Tensor) -> Tensor:
-        """``b - A x``, computed afresh."""
+        """Compute ``b - A x``."""
         return self.b - self.apply(x)
 
-    def restored(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The solution that was asked for.
+    def restore(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the solution of the original system.
 
         Args:
             y: (M,) or (M, N) solution of the scaled system.
 
         Returns:
-            ``x``; ``‖b - A x‖`` of it, () or (N,) float64, in the scale of this system; () or (N,) bool,
-            columns that no finite ``x`` of this dtype solves, which are zero.
+            ``x``; its ``‖b - A x‖``, () or (N,) float64, in the scale of this system; () or (N,) bool, True
+            for columns that no finite ``x`` of this dtype solves, which are zero.
         """
         x = self.scaling.solution(y)
-        lost = ~torch.isfinite(x).all(dim=0)
-        x = torch.where(lost, torch.zeros_like(x), x)
-        # Not y: digits of x may have been lost below the smallest number.
-        return x, safe_norms(self.residual(self.scaling.start(x))).double(), lost
+        overflowed = ~torch.isfinite(x).all(dim=0)
+        x = torch.where(overflowed, torch.zeros_like(x), x)
+        # Use x, not y, because x may have lost digits to underflow.
+        return x, safe_norms(self.residual(self.scaling.start(x))).double(), overflowed
 
     def correction(self, residual: Tensor) -> Tensor:
-        """The preconditioned residual; without a preconditioner the residual itself."""
+        """Apply the preconditioner; without one return the residual itself."""
         return residual if self.precondition is None else self.precondition(residual)
 
 
 def column_norms(vectors: Tensor) -> Tensor:
-    """Euclidean norm of a vector (M,) or of each column of (M, N); real, shape () or (N,)."""
+    """Return the Euclidean norm of a vector (M,) or of each column of (M, N); real, shape () or (N,)."""
     norms: Tensor = torch.linalg.vector_norm(vectors, dim=0)
     return norms
 
 
 def safe_norms(vectors: Tensor) -> Tensor:
-    """:func:`column_norms`, also where the squares of the entries underflow or overflow."""
+    """Return :func:`column_norms` without underflow or overflow of squares."""
     norms = column_norms(vectors)
     if vectors.numel() == 0:
         return norms
     limits = torch.finfo(norms.dtype)
     largest = vectors.abs().amax(dim=0)
     scale = torch.where((largest > 0) & torch.isfinite(largest), largest, torch.ones_like(largest))
-    # Of smaller ones the squares lose digits before they vanish.
+    # Squares of smaller numbers lose digits before they underflow.
     unsafe = (norms < limits.tiny**0.5 / limits.eps) | torch.isinf(norms)
     return torch.where(unsafe, column_norms(vectors / scale) * scale, norms)
 
 
 def column_dots(a: Tensor, b: Tensor) -> Tensor:
-    """``sum(conj(a) * b)`` of vectors (M,) or of each column of (M, N); shape () or (N,)."""
+    """Return ``sum(conj(a) * b)`` of vectors (M,) or of each column of (M, N); shape () or (N,)."""
     if a.ndim == 1 and not a.is_cuda:
         return torch.vdot(a, b)
-    # cuBLAS promises no fixed order; torch's own reduction has one.
+    # cuBLAS has no fixed order of sums; torch's reduction has.
     return (a.conj() * b).sum(dim=0)
 
 
@@ -154,12 +154,7 @@ def prepare(
     check_every: int | None = None,
     use_graph: bool | None = None,
 ) -> LinearSystem:
-    """Check the arguments of a solver; see :class:`GraphOptions` for their meaning.
-
-    Raises:
-        TypeError: a tensor of a dtype no solver works in.
-        ValueError: shapes or devices that do not fit, a negative tolerance, a count below one.
-    """
+    """Check and scale the arguments of a solver; see :class:`GraphOptions`."""
     check_numbers(b, max_iterations, rtol=rtol, atol=atol)
     if check_every is not None and check_every < 1:
         raise ValueError(f"check_every must be at least 1, got {check_every}")
@@ -196,7 +191,7 @@ def prepare(
 
 
 def _magnitude(operand: Operand, product: Product, right: Tensor, name: str) -> float:
-    """About the largest number of an operand; of a function, what it makes of a right-hand side."""
+    """Estimate the largest number of an operand; for a function, from its product with a right-hand side."""
     if isinstance(operand, SparseMatrix | Tensor):
         return magnitude_of(operand)
     if right.numel() == 0:
@@ -207,7 +202,7 @@ def _magnitude(operand: Operand, product: Product, right: Tensor, name: str) -> 
 
 
 def _scaled_preconditioner(operand: Operand | None, product: Product, b: Tensor, scaling: Scaling) -> Product:
-    """The preconditioner at a usual size, which changes no method; a solver object is taken for ``A^-1``."""
+    """Scale the preconditioner, which changes no method; a solver object counts as ``A^-1``."""
     exponent = -scaling.matrix
     if is_bare_function(operand) or isinstance(operand, SparseMatrix | Tensor):
         exponent = choose_scaling(
@@ -228,11 +223,7 @@ def check_numbers(b: Tensor, max_iterations: int | None, **tolerances: float) ->
 
 
 def working_dtype(matrix: Operand, b: Tensor, x0: Tensor | None) -> torch.dtype:
-    """The type that a solver computes in: the promoted one of all that it is given.
-
-    Raises:
-        TypeError: one that solvers do not work in.
-    """
+    """Return the dtype of the computation: the promotion of all arguments."""
     dtype = b.dtype
     if isinstance(matrix, SparseMatrix | Tensor):
         dtype = torch.promote_types(dtype, matrix.dtype)
@@ -247,7 +238,7 @@ def working_dtype(matrix: Operand, b: Tensor, x0: Tensor | None) -> torch.dtype:
 
 
 def product_with(operand: Operand, b: Tensor, name: str, *, rows_of: str = "b") -> Product:
-    """Function that multiplies with ``operand``, after checks of its shape and device."""
+    """Return a function that multiplies with ``operand``, after checks of its shape and device."""
     if not isinstance(operand, SparseMatrix | Tensor):
         if callable(operand):
             shape = getattr(operand, "shape", None)
@@ -261,19 +252,19 @@ def product_with(operand: Operand, b: Tensor, name: str, *, rows_of: str = "b") 
     shape = tuple(operand.shape)
     if shape != (len(b), len(b)):
         raise ValueError(
-            f"{name} must be square with as many rows as {rows_of}: {shape}, {rows_of} has {len(b)} rows"
+            f"{name} must have shape ({len(b)}, {len(b)}) for the {len(b)} rows of {rows_of}, got {shape}"
         )
     if operand.device != b.device:
         raise ValueError(f"{name} is on {operand.device}, {rows_of} on {b.device}: move one of them")
     if isinstance(operand, Tensor):
-        # A dense product promotes nothing by itself.
+        # A dense product does not promote dtypes.
         dense = operand.detach()
         return lambda x: dense.to(x.dtype) @ x
     return operand.__matmul__
 
 
 def in_dtype(product: Product, dtype: torch.dtype) -> Product:
-    """The product, its results in the working dtype."""
+    """Return the product with results in the working dtype."""
     return lambda x: product(x).to(dtype)
 
 
@@ -287,20 +278,20 @@ def _check_start(x0: Tensor | None, b: Tensor) -> None:
 def _start(x0: Tensor | None, b: Tensor, norms: Tensor, scaling: Scaling) -> Tensor:
     if x0 is None:
         return torch.zeros_like(b, memory_format=torch.contiguous_format)
-    # The solution for a zero right-hand side is known; scipy returns it whatever the start, too.
+    # A zero right-hand side has a zero solution for any start, as in scipy.
     start = scaling.start(x0.detach().to(b.dtype))
     return torch.where(norms == 0, torch.zeros_like(b), start).contiguous()
 
 
 def is_bare_function(operand: Operand | None) -> TypeGuard[Product]:
-    """Whether the operand is nothing but a function: no matrix, and nothing that tells its shape."""
+    """True if the operand is a function without a shape."""
     return (
         callable(operand) and not isinstance(operand, SparseMatrix | Tensor) and not hasattr(operand, "shape")
     )
 
 
 def _check_result(product: Product, x: Tensor, name: str) -> None:
-    """One product before the start: a function of the wrong shape is found before it is iterated."""
+    """Multiply once before the start, to find a function of the wrong shape."""
     result = product(x)
     if not isinstance(result, Tensor) or result.shape != x.shape or result.device != x.device:
         found = (
@@ -308,9 +299,9 @@ def _check_result(product: Product, x: Tensor, name: str) -> None:
             if isinstance(result, Tensor)
             else type(result).__name__
         )
-        raise ValueError(f"{name} turned a vector {tuple(x.shape)} on {x.device} into {found}")
+        raise ValueError(f"{name} must return a tensor {tuple(x.shape)} on {x.device}, it returned {found}")
     if result.is_complex() and not x.is_complex():
-        raise TypeError(f"{name} turned {x.dtype} into {result.dtype}: pass b with that dtype")
+        raise TypeError(f"{name} returned {result.dtype} for {x.dtype}: pass b with that dtype")
 
 
 def _graph_reason(matrix: Operand, b: Tensor, preconditioner: Operand | None, use_graph: bool | None) -> str:
@@ -323,7 +314,7 @@ def _graph_reason(matrix: Operand, b: Tensor, preconditioner: Operand | None, us
     if use_graph is False:
         return "use_graph=False"
     if not isinstance(matrix, SparseMatrix | Tensor):
-        return "the matrix is a function (use_graph=True asks for a graph all the same)"
+        return "the matrix is a function (use_graph=True captures it anyway)"
     stored = preconditioner is None or isinstance(preconditioner, SparseMatrix | Tensor)
     if not stored and not getattr(preconditioner, "graph_safe", False):
         return "the preconditioner does not declare graph_safe"

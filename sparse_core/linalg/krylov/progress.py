@@ -1,4 +1,4 @@
-"""Where a solve stands, kept on the device: nothing here is read by the host while iterations run."""
+"""Progress of a solve, kept on the device so that iterations do not wait for the host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-#: A restart from the true residual that leaves more than this share of it is taken for rounding.
+#: A restart must reduce the true residual to this share; otherwise rounding dominates.
 WORTHWHILE = 0.8
 
 
@@ -32,7 +32,7 @@ class Status(IntEnum):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the host sees at a look: one entry for each right-hand side."""
+    """Copy of the progress on the host, one entry per right-hand side."""
 
     status: list[int]
     count: list[int]
@@ -43,14 +43,14 @@ class Snapshot:
 class Progress:
     """Status, iteration count and residual norms of every right-hand side.
 
-    A column that is no longer running is frozen: later steps leave its solution, count and norms alone.
-    Results therefore do not depend on how many steps lie between two looks of the host.
+    A column that is not running is frozen: later steps do not change its solution, count and norms. Results
+    therefore do not depend on the number of steps between two checks.
 
     Attributes:
         status: () or (N,) int64, :class:`Status`.
-        count: same shape, int64, iterations done.
+        count: same shape, int64, number of iterations.
         detail: same shape, float64, the number that a breakdown message quotes.
-        norms: (steps, ...) float64, residual norms of the steps since the last look.
+        norms: (steps, ...) float64, residual norms of the steps since the last check.
         tolerance: same shape, float64.
     """
 
@@ -64,16 +64,16 @@ class Progress:
 
     @property
     def running(self) -> Tensor:
-        """() or (N,) bool."""
+        """Columns that are still running, () or (N,) bool."""
         return self.status == Status.RUNNING
 
     def reset(self) -> None:
-        """Forget all iterations: every column runs again from its first."""
+        """Restart all columns from iteration 0."""
         for number in (self.status, self.count, self.detail):
             number.zero_()
 
     def begin(self, norm: Tensor, columns: Tensor) -> None:
-        """Judge the residual norms that ``columns`` (bool) start or restart from."""
+        """Evaluate the residual norms from which ``columns`` (bool) start or restart."""
         self.status.copy_(torch.where(columns, self._verdict(norm.to(torch.float64)), self.status))
         self.norms[0] = norm
 
@@ -81,10 +81,7 @@ class Progress:
         """End step ``slot``.
 
         Args:
-            slot: steps since the last look.
-            norm: residual norm after the step.
-            failure: :class:`Status` of a step that could not be taken, 0 where it was.
-            detail: number that explains the failure.
+            failure: :class:`Status` of a forbidden step, 0 for an allowed one.
         """
         norm = norm.to(torch.float64)
         running = self.running
@@ -103,7 +100,7 @@ class Progress:
         return torch.where(torch.isfinite(norm), status, int(Status.NOT_FINITE))
 
     def read(self) -> Snapshot:
-        """Bring everything to the host in one transfer."""
+        """Copy everything to the host in one transfer."""
         rows = [self.status.double(), self.count.double(), self.detail, *self.norms.unbind()]
         report = torch.stack(rows).reshape(len(rows), self.status.numel()).tolist()
         status, count, detail, *norms = report
@@ -111,9 +108,9 @@ class Progress:
 
 
 def add_scaled(target: Tensor, factor: Tensor, direction: Tensor, allowed: Tensor) -> None:
-    """``target += factor * direction`` in the columns that ``allowed`` (bool); others stay bit for bit.
+    """Compute ``target += factor * direction`` in the ``allowed`` (bool) columns only.
 
-    A product with zero would not do: ``direction`` may hold infinities where it is not allowed.
+    A zero factor would not suffice, because ``direction`` may hold infinities in the other columns.
     """
     if allowed.ndim == 0 and not allowed.is_cuda:
         if allowed:

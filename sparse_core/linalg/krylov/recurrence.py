@@ -1,4 +1,4 @@
-"""A Krylov method as the loop around it sees it."""
+"""Interface of a Krylov method for the loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparse_core.linalg.krylov.progress import Progress
 
 
 class Recurrence(ABC):
-    """State of a solve on the device, changed in place; every column has its own coefficients."""
+    """State of a solve on the device, updated in place; every column has its own coefficients."""
 
     method: ClassVar[str]
 
@@ -29,4 +29,4 @@ class Recurrence(ABC):
 
     @abstractmethod
     def step(self, slot: int) -> None:
-        """One iteration, without the host, that ends with ``progress.record(slot, ...)``."""
+        """Run one iteration without the host; it must end with ``progress.record(slot, ...)``."""

@@ -1,4 +1,4 @@
-"""What a Krylov solver hands back."""
+"""Result of a Krylov solver."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from sparse_core.errors import ConvergenceError
 
 @dataclass(frozen=True, eq=False)
 class SolveResult:
-    """Solution of ``A x = b`` and how it came about.
+    """Solution of ``A x = b`` and its convergence.
 
-    A solver that does not reach its tolerance is not an error: ``converged`` is False and ``reason``
-    says why. :meth:`raise_if_failed` makes it one.
+    A solver that misses its tolerance does not raise: ``converged`` is False and ``reason`` explains it. Call
+    :meth:`raise_if_failed` to raise.
 
     Attributes:
-        x: (M,) or (M, N) the last iterate, with the working dtype. Where that is not finite (an overflow, a
-            NaN from the preconditioner) it is the finite iterate with the smallest ``‖b - A x‖``.
-        converged: whether ``‖b - A x‖ <= tolerance``, with the residual computed from ``x``; for lsqr also
-            where ``A^H (b - A x)`` is as small as was asked for.
-        iterations: iterations done (CG, MINRES, GMRES: one product with A each, BiCGSTAB: two).
-        residuals: ``‖b - A x‖`` before the first and after every iteration, as the method's recurrence
-            has it: ``iterations + 1`` entries.
+        x: (M,) or (M, N) the last iterate, in the working dtype. If that is not finite (an overflow, a NaN
+            from the preconditioner), it is the finite iterate with the smallest ``‖b - A x‖``.
+        converged: True if ``‖b - A x‖ <= tolerance``, computed from ``x``; for lsqr also if
+            ``A^H (b - A x)`` is small enough.
+        iterations: number of iterations (CG, MINRES, GMRES: one product with A each, BiCGSTAB: two).
+        residuals: ``‖b - A x‖`` of the recurrence before the first and after every iteration:
+            ``iterations + 1`` entries.
         tolerance: ``max(rtol * ‖b‖, atol)``.
         reason: ``"converged"`` (lsqr: also ``"converged: least squares"``), ``"max_iterations"``,
             ``"stopped by callback"``, or a text that starts with ``"breakdown: "``,
             ``"not positive definite: "``, ``"stagnation: "`` or ``"least squares: "``.
-        true_residual: ``‖b - A x‖`` computed from ``x`` at the end.
+        true_residual: final ``‖b - A x‖`` computed from ``x``.
         method: ``"cg"``, ``"minres"``, ``"bicgstab"``, ``"gmres"`` or ``"lsqr"``.
-        execution: how the iterations ran, such as ``"CUDA graph of 10 iterations"``.
-        columns: with several right-hand sides one result for each; the fields above then describe the
-            column that failed first or, where all converged, took longest.
+        execution: for example ``"CUDA graph of 10 iterations"``.
+        columns: one result per right-hand side if there are several. The fields above then describe the
+            first column that failed or, if all converged, the one with most iterations.
     """
 
     x: Tensor
@@ -47,7 +47,7 @@ class SolveResult:
     columns: tuple[SolveResult, ...] = field(default=(), repr=False)
 
     def raise_if_failed(self) -> SolveResult:
-        """Return the result itself when it converged.
+        """Return the result itself if it converged.
 
         Raises:
             ConvergenceError: it did not; the error's ``result`` is this object.

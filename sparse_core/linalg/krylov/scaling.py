@@ -1,7 +1,7 @@
-"""Powers of two that bring a system to a usual size, where squares neither overflow nor underflow.
+"""Scaling of a system by powers of two, so that squares neither overflow nor underflow.
 
-A power of two changes only the exponent of a number, so that a solver takes the steps that it would take with
-an unlimited range. Systems of a usual size are left alone.
+A power of two changes only the exponents, so a solver takes the same steps as with an unlimited range.
+Systems of a usual size are not scaled.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from torch import Tensor
 from sparse_core.formats.base import SparseMatrix
 from sparse_core.linalg.operands import WORKING_DTYPES
 
-#: What is within ``2^-usual`` and ``2^usual`` is not scaled, by the bits of a real number; products of a
-#: matrix, a vector and a small tolerance have squares in range then.
+#: Magnitudes from ``2^-usual`` to ``2^usual`` are not scaled, by the bits of a real number. Squares of a
+#: product
+#: of a matrix, a vector and a small tolerance are then in range.
 _USUAL = {32: 16, 64: 200}
-#: ``A x0`` may be larger than ``b`` by this power of two before both are scaled to its size.
+#: ``A x0`` may exceed ``b`` by this power of two; beyond it both are scaled to its size.
 _ROOM = {32: 32, 64: 400}
-#: A power of two between two numbers of a type is the product of four of the type.
+#: Any ratio of two numbers of a dtype is the product of four powers of two that the dtype holds.
 _FACTORS = 4
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """``(A / 2^matrix) y = b / 2^right`` stands for ``A x = b``, with ``x = y 2^(right - matrix)``.
+    """Scaled system ``(A / 2^matrix) y = b / 2^right`` for ``A x = b``, with ``x = y 2^(right - matrix)``.
 
     Attributes:
         matrix: exponent for A.
-        right: exponent for each right-hand side, one for a vector.
+        right: exponent per right-hand side, one for a vector.
     """
 
     matrix: int
@@ -43,27 +44,27 @@ class Scaling:
         return self.matrix == 0 and not any(self.right)
 
     def column(self, at: int) -> Scaling:
-        """The scaling of one right-hand side."""
+        """Return the scaling of one right-hand side."""
         return replace(self, right=(self.right[at],))
 
     def solution(self, y: Tensor) -> Tensor:
-        """``x`` for a solution of the scaled system, (M,) or (M, N)."""
+        """Return ``x`` from a solution of the scaled system, (M,) or (M, N)."""
         return times_power(y, [one - self.matrix for one in self.right])
 
     def start(self, x: Tensor) -> Tensor:
-        """The inverse of :meth:`solution`."""
+        """Invert :meth:`solution`."""
         return times_power(x, [self.matrix - one for one in self.right])
 
     def right_side(self, b: Tensor) -> Tensor:
-        """A right-hand side, or a residual, of the scaled system."""
+        """Scale a right-hand side or a residual."""
         return times_power(b, [-one for one in self.right])
 
     def norm(self, value: float, column: int = 0) -> float:
-        """The norm of a residual of ``A x = b`` from that of the scaled system."""
+        """Return the norm of a residual of ``A x = b`` from that of the scaled system."""
         return scaled_number(value, self.right[column])
 
     def tolerances(self, rtol: float, atol: float, norms: Tensor) -> Tensor:
-        """``max(rtol * ‖b‖, atol)`` of the scaled system, from the norms of its right-hand sides."""
+        """Return ``max(rtol * ‖b‖, atol)`` of the scaled system, from the norms of its right-hand sides."""
         floors = [scaled_number(atol, -one) for one in self.right]
         if len(set(floors)) == 1:
             return (rtol * norms).clamp(min=floors[0])
@@ -71,18 +72,18 @@ class Scaling:
 
 
 def times_power(vectors: Tensor, exponents: Sequence[int]) -> Tensor:
-    """``vectors * 2^exponent``: (M,) with one exponent, (M, N) with one for each column or one for all."""
+    """Return ``vectors * 2^exponent``: (M,) with one exponent, (M, N) with one per column or one for all."""
     if not any(exponents):
         return vectors
     for part in range(_FACTORS):
-        # Each factor can be written in every working type, and none goes beyond what the product needs.
+        # Every working dtype holds each factor, and no partial product exceeds the range needed.
         powers = [2.0 ** ((one + part) // _FACTORS) for one in exponents]
         vectors = vectors * (powers[0] if len(powers) == 1 else vectors.real.new_tensor(powers))
     return vectors
 
 
 def scaled_number(value: float, exponent: int) -> float:
-    """``value * 2^exponent``, which may be infinite."""
+    """Return ``value * 2^exponent``, which may be infinite."""
     try:
         return math.ldexp(value, exponent)
     except OverflowError:
@@ -92,13 +93,11 @@ def scaled_number(value: float, exponent: int) -> float:
 def choose_scaling(
     magnitude: Callable[[Tensor], float], b: Tensor, x0: Tensor | None, *, floor: float = 0.0
 ) -> Scaling:
-    """The scaling of a system.
+    """Choose the scaling of a system.
 
     Args:
-        magnitude: about the largest number of the matrix; called with a right-hand side of usual size.
+        magnitude: returns about the largest number of the matrix, given a right-hand side of usual size.
         b: (M,) or (M, N), working dtype.
-        x0: start.
-        floor: a magnitude that the matrix has at least.
     """
     bits = torch.finfo(b.dtype).bits
     usual, room = _USUAL[bits], _ROOM[bits]
@@ -114,12 +113,12 @@ def choose_scaling(
 
 
 def usual_columns(vectors: Tensor) -> Tensor:
-    """Vectors (M, N) whose lengths do not matter, each at a usual size."""
+    """Scale vectors (M, N), whose lengths do not matter, to a usual size."""
     return choose_scaling(lambda _: 0.0, vectors, None).right_side(vectors)
 
 
 def largest_of(vectors: Tensor) -> list[float]:
-    """Largest magnitude of a vector, or of each column; 0 for an empty one."""
+    """Return the largest magnitude of a vector, or of each column; 0 for an empty one."""
     if vectors.shape[0] == 0:
         return [0.0] * (1 if vectors.ndim == 1 else vectors.shape[1])
     largest: list[float] = vectors.abs().amax(dim=0).reshape(-1).tolist()
@@ -131,7 +130,7 @@ def _exponent(value: float) -> int:
 
 
 def magnitude_of(operand: SparseMatrix | Tensor) -> float:
-    """Largest stored magnitude."""
+    """Return the largest stored magnitude."""
     if isinstance(operand, SparseMatrix):
         return operand.cached_values("largest magnitude", lambda: _largest(operand.values.detach()))
     return _largest(operand.detach())
@@ -142,7 +141,7 @@ def _largest(values: Tensor) -> float:
 
 
 def scaled_operand(operand: object, exponent: int) -> SparseMatrix | Tensor | None:
-    """A matrix divided by ``2^exponent``; None for a function, and for half precision."""
+    """Divide a matrix by ``2^exponent``; None for a function, and for half precision."""
     if not isinstance(operand, SparseMatrix | Tensor) or operand.dtype not in WORKING_DTYPES:
         return None
     if isinstance(operand, SparseMatrix):
@@ -153,7 +152,7 @@ def scaled_operand(operand: object, exponent: int) -> SparseMatrix | Tensor | No
 def scaled_product(
     operand: object, apply: Callable[[Tensor], Tensor], exponent: int
 ) -> Callable[[Tensor], Tensor]:
-    """The product divided by ``2^exponent``; values that are stored are scaled instead of every product."""
+    """Divide a product by ``2^exponent``; stored values are scaled once instead of every product."""
     if exponent == 0:
         return apply
     scaled = scaled_operand(operand, exponent)

@@ -1,8 +1,8 @@
-"""Vector updates of conjugate gradients in Triton: four launches an iteration beside the products.
+"""Vector updates of conjugate gradients in Triton: four launches per iteration besides the products.
 
-Sums are taken in two passes of fixed order in double precision, so results repeat bit for bit. A pass that
-needs a sum adds up the partial sums of the pass before in every program: a few kilobytes from the cache
-instead of another launch. Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
+Sums take two passes of fixed order in double precision, so results are bitwise reproducible. Every program of
+a pass adds the partial sums of the previous pass: a few kilobytes from the cache instead of another launch.
+Runs on CUDA, and on a CPU with ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from sparse_core.linalg.krylov.conjugate_gradient import ConjugateGradient
 from sparse_core.linalg.krylov.problem import LinearSystem
 
 _BLOCK = 1024
-#: Programs of a pass, hence partial sums; a power of two. A few for every multiprocessor.
+#: Programs of a pass, and so partial sums; a power of two. A few per multiprocessor.
 _PROGRAMS = 512
 
-# Places in the array of scalars (float64).
+# Indices in the array of scalars (float64).
 _RHO_BEFORE = tl.constexpr(0)
 _RHO = tl.constexpr(1)
 _CURVATURE = tl.constexpr(2)
@@ -171,7 +171,7 @@ def _turn_kernel(  # type: ignore[no-untyped-def]
 
 
 class FusedConjugateGradient(ConjugateGradient):
-    """The recurrence of :class:`ConjugateGradient` for one real right-hand side, with fused updates."""
+    """Conjugate gradient recurrence for one real right-hand side, with fused updates."""
 
     def __init__(self, problem: LinearSystem) -> None:
         super().__init__(problem)

@@ -1,4 +1,4 @@
-"""Why a solve ended, in words."""
+"""Messages about the end of a solve."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparse_core.linalg.krylov.result import SolveResult
 
 
 def reason_of(status: Status, reading: Snapshot, column: int, problem: LinearSystem, method: str) -> str:
-    """``SolveResult.reason`` of one right-hand side."""
+    """Return ``SolveResult.reason`` of one right-hand side."""
     count, detail = reading.count[column], reading.detail[column]
     b = problem.b if problem.b.ndim == 1 else problem.b[:, column]
     at = f"at iteration {count + 1}"
@@ -56,7 +56,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def stagnation(residual: float, dtype: torch.dtype) -> str:
-    """Reason of a recurrence that met the tolerance where the true residual cannot."""
+    """Return the reason if the recurrence met the tolerance but the true residual cannot."""
     return (
         f"stagnation: rounding in {_name(dtype)} holds ‖b - A x‖ at {residual:.3g};"
         " raise rtol or use more precision"
@@ -64,7 +64,7 @@ def stagnation(residual: float, dtype: torch.dtype) -> str:
 
 
 def out_of_range(dtype: torch.dtype) -> str:
-    """Reason of a solution that the dtype cannot hold, or only with too few digits."""
+    """Return the reason if the dtype cannot hold the solution, or only with too few digits."""
     return f"breakdown: x or A x leaves the range of {_name(dtype)}: scale A or b, or use more precision"
 
 
@@ -77,7 +77,7 @@ def _not_finite(b: Tensor, at: str) -> str:
 
 
 def worst(columns: list[SolveResult], x: Tensor, method: str, execution: str) -> SolveResult:
-    """One result for several right-hand sides: the first that failed, else the one that took longest."""
+    """Combine the results of several right-hand sides: the first failed one, else the slowest."""
     if not columns:
         return SolveResult(x, True, 0, (), 0.0, "converged", 0.0, method, execution)
     index = max(range(len(columns)), key=lambda at: (not columns[at].converged, columns[at].iterations))

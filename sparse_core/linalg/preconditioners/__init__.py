@@ -1,1 +1,1 @@
-"""Preconditioners: relaxations, algebraic multigrid, and the protocol that they and factorisations follow."""
+"""Preconditioners: relaxations and algebraic multigrid."""

@@ -1,4 +1,4 @@
-"""Algebraic multigrid: pyamg builds the hierarchy on the CPU, the cycle runs here on any device."""
+"""Algebraic multigrid: pyamg builds the hierarchy on the CPU, the cycle runs on any device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sparse_core.linalg.krylov.scaling import choose_scaling, magnitude_of, time
 from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
 from sparse_core.linalg.products import spmm
 
-#: Chebyshev smoothing damps eigenvalues of ``D^-1 A`` from this part of the largest one up.
+#: Chebyshev smoothing damps eigenvalues of ``D^-1 A`` above this share of the largest.
 _SMOOTHED_PART = 1 / 4
 _POWER_STEPS = 20
 
@@ -33,7 +33,7 @@ class MultigridLevel:
         prolongation: (M, Mc) from the next coarser level.
         restriction: (Mc, M) to it.
         inverse_diagonal: (M,).
-        largest_eigenvalue: upper estimate of that of ``D^-1 A``.
+        largest_eigenvalue: upper estimate for ``D^-1 A``.
     """
 
     matrix: CSR
@@ -50,7 +50,7 @@ class AlgebraicMultigrid(ApproximateSolver):
         shape: rows and columns.
         levels: from fine to coarse, without the coarsest.
         coarse_inverse: (Mc, Mc) dense pseudo-inverse of the coarsest matrix.
-        setup_s: seconds the hierarchy took to build.
+        setup_s: setup time in seconds.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class AlgebraicMultigrid(ApproximateSolver):
 
     @without_autocast
     def solve(self, b: Tensor) -> Tensor:
-        """Approximate solution for ``b`` of shape (M,) or (M, N)."""
+        """Return an approximate solution for ``b`` of shape (M,) or (M, N)."""
         check_right_side(b, self.shape)
         return self._cycle(0, b)
 
@@ -85,7 +85,7 @@ class AlgebraicMultigrid(ApproximateSolver):
         return _chebyshev(level, b, x)
 
     def describe(self) -> str:
-        """Unknowns and entries of each level, and the time of the setup."""
+        """Describe the unknowns and entries of each level, and the setup time."""
         sizes = [(level.matrix.shape[0], level.matrix.nnz) for level in self.levels]
         sizes.append((len(self.coarse_inverse), self._coarse_entries))
         ratio = sum(nnz for _, nnz in sizes) / max(1, sizes[0][1])
@@ -103,29 +103,29 @@ def algebraic_multigrid(
     cycle: Literal["V", "W"] = "V",
     near_nullspace: Tensor | None = None,
 ) -> AlgebraicMultigrid:
-    """Algebraic multigrid preconditioner; the hierarchy is pyamg's (``pip install pyamg``).
+    """Build an algebraic multigrid preconditioner with pyamg (``pip install pyamg``).
 
-    The levels are moved to the matrix's device and the cycle runs there, with the same two-step Chebyshev
-    smoothing before and after (Adams, Brezina, Hu and Tuminaro, "Parallel multigrid smoothing: polynomial
-    versus Gauss-Seidel", 2003), so that the preconditioner of a symmetric matrix is symmetric.
+    The cycle runs on the matrix's device with two Chebyshev steps before and after the coarse correction
+    (Adams, Brezina, Hu and Tuminaro, "Parallel multigrid smoothing: polynomial versus Gauss-Seidel", 2003).
+    The preconditioner of a symmetric matrix is symmetric.
 
     Args:
-        matrix: (M, M) CSR, float32 or float64; meant for symmetric positive definite ones.
-        method: how pyamg coarsens.
+        matrix: (M, M) CSR, float32 or float64; best for symmetric positive definite ones.
+        method: pyamg's coarsening method.
         cycle: the V or the W cycle.
         near_nullspace: (M,) or (M, K) real, finite vectors that the matrix nearly maps to zero, which the
-            coarse levels of ``"smoothed_aggregation"`` then represent; None is the constant, which serves
-            scalar problems. For elasticity: :func:`rigid_body_modes`.
+            coarse levels of ``"smoothed_aggregation"`` must represent; None is the constant, for scalar
+            problems. For elasticity use :func:`rigid_body_modes`.
 
     Raises:
         TypeError: not CSR, or values of another type.
-        ValueError: not square, another ``method`` or ``cycle``, a zero on the diagonal of a level, or a
-            ``near_nullspace`` that does not fit.
+        ValueError: not square, another ``method`` or ``cycle``, a zero on the diagonal of a level, or an
+            invalid ``near_nullspace``.
         ModuleNotFoundError: pyamg is not installed.
     """
     check_factorisable(matrix)
     if matrix.dtype.is_complex:
-        raise TypeError(f"algebraic_multigrid takes real values, got {matrix.dtype}")
+        raise TypeError(f"algebraic_multigrid supports real values, got {matrix.dtype}: use ilu0")
     if method not in ("smoothed_aggregation", "ruge_stuben"):
         raise ValueError(f"method must be 'smoothed_aggregation' or 'ruge_stuben', got {method!r}")
     if cycle not in ("V", "W"):
@@ -137,12 +137,12 @@ def algebraic_multigrid(
             "algebraic_multigrid needs pyamg, which is not installed: pip install pyamg"
         )
     begin = time.perf_counter()
-    # pyamg squares entries, which must not overflow.
+    # Scale the entries, because pyamg squares them.
     exponent = choose_scaling(lambda _: magnitude_of(matrix), matrix.values.new_zeros(1), None).matrix
     hierarchy = _hierarchy(matrix, exponent, method, near_nullspace)
     levels = [_level(level, matrix, exponent) for level in hierarchy[:-1]]
     coarsest = hierarchy[-1].A
-    # A pseudo-inverse also serves singular problems, such as pure Neumann ones.
+    # A pseudo-inverse also works for singular problems, such as pure Neumann ones.
     inverse = torch.linalg.pinv(torch.from_numpy(coarsest.toarray()), hermitian=_is_symmetric(coarsest))
     return AlgebraicMultigrid(
         levels,
@@ -170,7 +170,7 @@ def _check_near_nullspace(vectors: Tensor, matrix: CSR, method: str) -> None:
 
 
 def _hierarchy(matrix: CSR, exponent: int, method: str, near_nullspace: Tensor | None) -> list[Any]:
-    """Levels of ``A / 2^exponent``."""
+    """Build the levels of ``A / 2^exponent``."""
     pyamg = importlib.import_module("pyamg")
     usual = matrix.with_values(times_power(matrix.values.detach().double(), [-exponent]))
     array = usual.to("cpu").to_scipy().tocsr()
@@ -188,7 +188,7 @@ def _hierarchy(matrix: CSR, exponent: int, method: str, near_nullspace: Tensor |
 
 
 def _columns(vectors: Tensor) -> Any:
-    """(M, K) float64 numpy array."""
+    """Convert to a (M, K) float64 numpy array."""
     array = vectors.detach().to("cpu", torch.float64).numpy()
     return array.reshape(len(array), -1).copy()
 
@@ -216,7 +216,7 @@ def _level(level: Any, matrix: CSR, exponent: int) -> MultigridLevel:
 
 
 def _largest_eigenvalue(array: Any, diagonal: Any) -> float:
-    """Upper estimate for ``D^-1 A``: a power iteration with a margin, at most Gershgorin's bound."""
+    """Estimate that of ``D^-1 A`` from above: power iteration with a margin, at most Gershgorin's bound."""
     bound = float((abs(array).sum(axis=1) / np.abs(diagonal)).max())
     vector = np.sin(np.arange(1, len(diagonal) + 1) * 12.9898) + 0.1
     estimate = 0.0
@@ -232,14 +232,14 @@ def _is_symmetric(array: Any) -> bool:
 
 
 def _chebyshev(level: MultigridLevel, b: Tensor, x: Tensor | None) -> Tensor:
-    """Two steps of the Chebyshev iteration on ``D^-1 A``; ``x`` None starts from zero."""
+    """Run two steps of the Chebyshev iteration on ``D^-1 A``; ``x`` None starts from zero."""
     high = level.largest_eigenvalue
     centre, radius = (1 + _SMOOTHED_PART) / 2 * high, (1 - _SMOOTHED_PART) / 2 * high
     inverse = level.inverse_diagonal if b.ndim == 1 else level.inverse_diagonal[:, None]
     residual = b if x is None else b - spmm(level.matrix, x)
     step = inverse * residual / centre
     x = step if x is None else x + step
-    # The three-term recurrence of Saad, algorithm 12.1, written out for its second step.
+    # Second step of the three-term recurrence of Saad, algorithm 12.1.
     rho = 1 / (2 * centre / radius - radius / centre)
     residual = b - spmm(level.matrix, x)
     return x + rho * (radius / centre) * step + (2 * rho / radius) * (inverse * residual)

@@ -1,4 +1,4 @@
-"""Vectors that a matrix nearly maps to zero: what algebraic multigrid has to keep on coarse levels."""
+"""Near-nullspace vectors, which algebraic multigrid must represent on coarse levels."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from torch import Tensor
 
 
 def rigid_body_modes(coordinates: Tensor) -> Tensor:
-    """Translations and rotations of a body: the near-nullspace of linear elasticity.
+    """Return translations and rotations of a body: the near-nullspace of linear elasticity.
 
-    Without boundary conditions elasticity maps them to zero exactly, and a multigrid hierarchy that does
-    not carry rotations converges slowly. Rotations are taken about the centre and scaled to the length of
-    the translations.
+    Elasticity without boundary conditions maps them to zero, and multigrid without rotations converges
+    slowly. Rotations are about the centre and scaled to the length of the translations.
 
     Args:
         coordinates: (N, 2) or (N, 3) floating point, positions of the nodes, any unit. The unknowns are the
-            displacements node by node: (x, y) of node 0, (x, y) of node 1, and so on; rows of fixed unknowns
-            that the matrix does not have are to be left out of the result too.
+            displacements node by node: (x, y) of node 0, (x, y) of node 1, and so on. If the matrix lacks
+            rows of fixed unknowns, remove these rows from the result too.
 
     Returns:
         (2 N, 3) or (3 N, 6), dtype and device of ``coordinates``: translations, then rotations.

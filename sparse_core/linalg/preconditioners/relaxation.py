@@ -28,7 +28,7 @@ GAUSS_SEIDEL: Op[torch.dtype] = Op(
 
 
 class Jacobi(ApproximateSolver):
-    """``damping / diagonal`` times the residual.
+    """Multiplication of the residual by ``damping / diagonal``.
 
     Attributes:
         shape: rows and columns.
@@ -41,13 +41,13 @@ class Jacobi(ApproximateSolver):
         self.factor = damping / matrix.values.detach()[diagonal_positions(matrix)]
 
     def solve(self, b: Tensor) -> Tensor:
-        """One damped Jacobi step from zero for ``b`` of shape (M,) or (M, N)."""
+        """Run one damped Jacobi step from zero for ``b`` of shape (M,) or (M, N)."""
         check_right_side(b, self.shape)
         return b * (self.factor if b.ndim == 1 else self.factor[:, None])
 
 
 def jacobi(matrix: CSR, *, damping: float = 1.0) -> Jacobi:
-    """Jacobi preconditioner: the inverse of the diagonal.
+    """Make a Jacobi preconditioner: the inverse of the diagonal.
 
     Args:
         matrix: (M, M) CSR.
@@ -55,14 +55,14 @@ def jacobi(matrix: CSR, *, damping: float = 1.0) -> Jacobi:
 
     Raises:
         TypeError: not CSR, or half precision.
-        ValueError: not square, or a diagonal value is zero or not stored; the row is named.
+        ValueError: not square, or a diagonal value is zero or not stored (names the row).
     """
     check_factorisable(matrix)
     return Jacobi(matrix, damping)
 
 
-class _Colour(NamedTuple):
-    """One colour of the reordered matrix: its places, its rows without the diagonal, its diagonal."""
+class _ColourBlock(NamedTuple):
+    """One colour of the reordered matrix: its places, its rows without the diagonal, its inverse diagonal."""
 
     first: int
     last: int
@@ -75,11 +75,11 @@ class _SweepPlan(NamedTuple):
 
     Attributes:
         order: the ordering.
-        blocks: pattern of the rows, columns numbered as reordered.
-        columns: the same columns as the matrix numbers them.
-        unknowns: (C,) what the matrix calls the rows.
-        patterns: row patterns relative to ``unknowns``, where there are few.
-        sources: where the values are in the matrix.
+        blocks: pattern of the rows, with reordered column numbers.
+        columns: the same columns in the matrix's numbers.
+        unknowns: (C,) the matrix's numbers of the rows.
+        patterns: row patterns relative to ``unknowns``, if there are few.
+        sources: indices of the values in the matrix.
         longest: entries of the longest row.
     """
 
@@ -98,8 +98,8 @@ class GaussSeidel(ApproximateSolver):
     Attributes:
         shape: rows and columns.
         order: the ordering by colour.
-        sweeps: how many sweeps.
-        symmetric: each sweep goes through the colours and back.
+        sweeps: number of sweeps.
+        symmetric: True if each sweep runs through the colours and back.
     """
 
     def __init__(self, matrix: CSR, sweeps: int, symmetric: bool, impl: Impl) -> None:
@@ -115,17 +115,17 @@ class GaussSeidel(ApproximateSolver):
         self._plan = plan
         self._dtype = values.dtype
         self._colours = [
-            _Colour(first, last, block.with_values(values[source]), inverse[first:last])
+            _ColourBlock(first, last, block.with_values(values[source]), inverse[first:last])
             for first, last, block, source in zip(bounds, bounds[1:], plan.blocks, plan.sources, strict=False)
         ]
         forward = list(range(plan.order.colours))
-        # Doing the same colour twice in a row changes nothing, so the turning points are done once.
+        # Repeating a colour changes nothing, so the turning points run once.
         round_trip = forward + forward[-2::-1]
-        again = round_trip[1:] if symmetric else forward
-        self._visits = (round_trip if symmetric else forward) + again * (sweeps - 1)
+        backward = round_trip[1:] if symmetric else forward
+        self._visits = (round_trip if symmetric else forward) + backward * (sweeps - 1)
 
     def solve(self, b: Tensor) -> Tensor:
-        """Approximate solution for ``b`` of shape (M,) or (M, N)."""
+        """Return an approximate solution for ``b`` of shape (M,) or (M, N)."""
         check_right_side(b, self.shape)
         if self._fused and b.ndim == 1 and not b.is_complex():
             return self._solve_fused(b)
@@ -156,31 +156,30 @@ class GaussSeidel(ApproximateSolver):
                 colour.inverse_diagonal,
                 b,
                 x,
-                # Everything is zero at first, so there is nothing to read.
+                # In the first visit all other unknowns are zero.
                 self._plan.longest if visit else 0,
             )
         return x
 
 
 def gauss_seidel(matrix: CSR, *, sweeps: int = 1, symmetric: bool = True, impl: Impl = "auto") -> GaussSeidel:
-    """Gauss-Seidel preconditioner in a multicolour ordering (see :func:`multicolour_order`).
+    """Make a Gauss-Seidel preconditioner in a multicolour ordering (see :func:`multicolour_order`).
 
-    All unknowns of a colour are updated at once, by a product with the rows of that colour. Symmetric
-    sweeps make a symmetric positive definite preconditioner of such a matrix, which conjugate gradients
-    needs.
+    A product with the rows of a colour updates all its unknowns at once. Symmetric sweeps of a symmetric
+    positive definite matrix give such a preconditioner, which conjugate gradients need.
 
     Args:
         matrix: (M, M) CSR.
         sweeps: 1 or more.
-        symmetric: each sweep goes through the colours and back.
-        impl: ``"reference"`` is plain torch on products with the rows of each colour, ``"triton"`` relaxes
-            a colour in one launch (one real right-hand side; several are left to the reference);
-            ``"auto"`` is Triton for real matrices on CUDA where it is installed.
+        symmetric: run each sweep through the colours and back.
+        impl: ``"reference"`` is plain torch products with the rows of each colour. ``"triton"`` relaxes a
+            colour in one launch (one real right-hand side; the reference handles several). ``"auto"`` is
+            Triton for real matrices on CUDA if installed.
 
     Raises:
         TypeError: not CSR, or half precision.
         ValueError: not square, ``sweeps`` below 1, or a diagonal value is zero or not stored.
-        ImplementationError: a named ``impl`` cannot run here.
+        ImplementationError: the named ``impl`` cannot run here.
     """
     check_factorisable(matrix)
     if sweeps < 1:
@@ -218,7 +217,7 @@ def _patterns(rows: CSR, columns: Tensor, unknowns: Tensor) -> PatternPlan | Non
     start, names = rows.row_ptr.long(), unknowns.long()
 
     def offset(row: Tensor, entry: Tensor) -> Tensor:
-        # The finder subtracts the row's number; offsets are to count from the unknown's.
+        # find_patterns subtracts the row's number; the offsets must count from the unknown's.
         return columns[start[row] + entry].long() - names[row] + row
 
     return find_patterns(rows.row_lengths().long(), offset)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sparse_core.linalg.spmv.plan import PatternPlan
 
-#: Rows at most this long are unrolled completely.
+#: Longest rows that are unrolled completely.
 _UNROLLED = 32
 _ROWS = 128
 
@@ -92,10 +92,10 @@ def relax(
         row_ptr, col, values: CSR rows of the colour without the diagonal; columns number all M unknowns.
         patterns: of the rows relative to ``unknowns``, or None.
         unknowns: (C,) numbers of the colour's unknowns.
-        inverse_diagonal: (C,) one over their diagonal values.
+        inverse_diagonal: (C,) inverse of their diagonal values.
         b: (M,) right-hand side, contiguous.
-        x: (M,) solution so far, contiguous; changed.
-        longest: entries of the longest row; 0 takes all other unknowns for zero.
+        x: (M,) current solution, contiguous; changed.
+        longest: entries of the longest row; 0 treats all other unknowns as zero.
     """
     if len(unknowns) == 0:
         return

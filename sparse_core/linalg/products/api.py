@@ -1,4 +1,4 @@
-"""Products of a sparse with a dense matrix, and dense products sampled at stored positions."""
+"""Products of a sparse and a dense matrix, and dense products sampled at stored positions."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ def spmv(
     impl: Impl = "auto",
     method: str = "auto",
 ) -> Tensor:
-    """``matrix @ x``, or ``matrix.T @ x``, with gradients for the values and for ``x``.
+    """Return ``matrix @ x``, or ``matrix.T @ x``, with gradients for the values and for ``x``.
 
-    Formats other than BSR are transposed through CSR; the permutation is found once per structure and
-    kept on the matrix, so the transpose and the gradients gather in a fixed order. For higher gradients and
-    ``torch.compile`` see :func:`sparse_core.linalg.spmm`.
+    Formats other than BSR are transposed through CSR. The permutation is cached per structure, so transposes
+    and gradients sum in a fixed order. See :func:`sparse_core.linalg.spmm` for higher gradients and
+    ``torch.compile``.
 
     Args:
         matrix: (M, K), any format.
         x: (K,), or (M,) with ``transpose``; floating or complex, on the device of the matrix.
-        transpose: multiply by the transpose (which is not conjugated).
+        transpose: multiply by the transpose (not conjugated).
         impl: ``"reference"`` is plain torch, ``"triton"`` needs CUDA (or Triton's interpreter),
-            ``"vendor"`` is cuSPARSE, or MKL and scipy on a CPU. ``"auto"`` is Triton on CUDA (cuSPARSE for
-            complex numbers), whose results repeat to the bit, and the library on a CPU (the reference for
-            half precision).
-        method: the Triton kernel: for CSR ``"scalar"`` (a thread a row), ``"vector"`` (a warp or more a
+            ``"vendor"`` is cuSPARSE, or MKL and scipy on a CPU. ``"auto"`` on CUDA is Triton, whose results
+            are bitwise reproducible (cuSPARSE for complex numbers); on a CPU it is the library (the
+            reference for half precision).
+        method: Triton kernel for CSR: ``"scalar"`` (a thread per row), ``"vector"`` (a warp or more per
             row), ``"adaptive"`` (rows binned by length), ``"merge"`` (equal shares for skewed rows) or
-            ``"pattern"`` (rows that repeat the same offsets). A name other than ``"auto"`` asks for Triton.
+            ``"pattern"`` (rows with repeated offsets). Any name except ``"auto"`` selects Triton.
 
     Returns:
         (M,), or (K,) with ``transpose``, in the promoted type; half precision is summed in float32;
-        autocast changes nothing.
+        autocast has no effect.
 
     Raises:
         TypeError: ``matrix`` is not sparse, or values or ``x`` are neither floating nor complex.
-        ValueError: shapes or devices do not fit; a method that the format does not have.
-        ImplementationError: a named ``impl`` or ``method`` cannot run here.
+        ValueError: shapes or devices do not match; a method that the format does not have.
+        ImplementationError: the named ``impl`` or ``method`` cannot run here.
     """
     if impl == "auto" and method == "auto" and not transpose and not torch.compiler.is_compiling():
         return multiply_by_plan(matrix, x, lambda: _vector_product(matrix, x, False, "auto", "auto"))
@@ -62,7 +62,7 @@ def _vector_product(matrix: SparseMatrix, x: Tensor, transpose: bool, impl: Impl
     _check_vector(matrix, x, transpose)
     if method != "auto":
         if impl in ("reference", "vendor"):
-            raise ValueError(f"method={method!r} names a Triton kernel, impl={impl!r} has only 'auto'")
+            raise ValueError(f"method={method!r} needs impl='triton' or 'auto', got impl={impl!r}")
         impl = "triton"
     if torch.compiler.is_compiling():
         return _traced(matrix, x, transpose, impl)
@@ -70,31 +70,30 @@ def _vector_product(matrix: SparseMatrix, x: Tensor, transpose: bool, impl: Impl
 
 
 def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: Impl = "auto") -> Tensor:
-    """``matrix @ dense``, or ``matrix.T @ dense``, with gradients for the values and for ``dense``.
+    """Return ``matrix @ dense``, or ``matrix.T @ dense``, with gradients for the values and for ``dense``.
 
-    BSR and CSR are multiplied as they are, other formats as CSR (converted once and kept on the matrix).
-    Gradients of any order and forward mode (``torch.func.jvp``) work. ``torch.compile`` keeps products with
-    CSR and BSR whole, also written ``matrix @ dense``, with gradients of first order; other formats break
-    its graph.
+    BSR and CSR are multiplied directly, other formats as CSR (converted once and cached). Gradients of any
+    order and forward mode (``torch.func.jvp``) work. ``torch.compile`` keeps products with CSR and BSR,
+    including ``matrix @ dense``, as one node with first-order gradients; other formats break its graph.
 
     Args:
         matrix: (M, K), any format.
         dense: (K, N) or (batch, K, N), or with ``transpose`` M for K; floating or complex, on the device
             of the matrix. A vector (K,) goes to :func:`sparse_core.linalg.spmv`.
-        transpose: multiply by the transpose (which is not conjugated).
+        transpose: multiply by the transpose (not conjugated).
         impl: ``"reference"`` is plain torch, ``"triton"`` needs CUDA (or Triton's interpreter),
-            ``"vendor"`` is cuSPARSE, or MKL and scipy on a CPU. ``"auto"`` is Triton on CUDA (cuSPARSE for
-            complex numbers), whose results repeat to the bit, and the library on a CPU (the reference for
-            half precision).
+            ``"vendor"`` is cuSPARSE, or MKL and scipy on a CPU. ``"auto"`` on CUDA is Triton, whose results
+            are bitwise reproducible (cuSPARSE for complex numbers); on a CPU it is the library (the
+            reference for half precision).
 
     Returns:
-        (M, N) or (batch, M, N), with ``transpose`` K for M, in the promoted type; half precision is
-        summed in float32; autocast changes nothing.
+        (M, N) or (batch, M, N), with ``transpose`` K for M, in the promoted type; half precision is summed
+        in float32; autocast has no effect.
 
     Raises:
         TypeError: ``matrix`` is not sparse, or values or ``dense`` are neither floating nor complex.
-        ValueError: shapes or devices do not fit.
-        ImplementationError: a named ``impl`` cannot run here.
+        ValueError: shapes or devices do not match.
+        ImplementationError: the named ``impl`` cannot run here.
     """
     if impl == "auto" and not transpose and not torch.compiler.is_compiling():
         return multiply_by_plan(matrix, dense, lambda: _product(matrix, dense, False, "auto"))
@@ -113,25 +112,25 @@ def _product(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: Impl) -
 
 
 def sddmm(pattern: PatternT, a: Tensor, b: Tensor, *, impl: Impl = "auto") -> PatternT:
-    """``a @ b`` at the stored positions of ``pattern``, with gradients for ``a`` and ``b``.
+    """Return ``a @ b`` at the stored positions of ``pattern``, with gradients for ``a`` and ``b``.
 
     Args:
         pattern: (M, N) CSR, COO or BSR; only its structure matters. Every stored position is sampled,
-            duplicates of COO each on their own, BSR blocks in full.
+            including each duplicate of COO and all positions of BSR blocks.
         a: (M, K) floating or complex, on the device of the pattern.
         b: (K, N) likewise.
         impl: ``"reference"`` is plain torch, ``"triton"`` needs CUDA (or Triton's interpreter),
-            ``"vendor"`` is torch's own (CSR in single or double precision: cuSPARSE on CUDA); ``"auto"``
-            is Triton on CUDA, torch's own on a CPU, and the reference where those do not reach.
+            ``"vendor"`` is torch's own (CSR in single or double precision: cuSPARSE on CUDA). ``"auto"`` is
+            Triton on CUDA, torch's own on a CPU, and the reference where those are not supported.
 
     Returns:
-        ``pattern`` with other values, of the promoted type; half precision is summed in float32;
-        autocast changes nothing.
+        ``pattern`` with other values, of the promoted type; half precision is summed in float32; autocast
+        has no effect.
 
     Raises:
         TypeError: ``pattern`` has another format, or an operand is neither floating nor complex.
-        ValueError: shapes or devices do not fit.
-        ImplementationError: a named ``impl`` cannot run here.
+        ValueError: shapes or devices do not match.
+        ImplementationError: the named ``impl`` cannot run here.
     """
     check_matrix(pattern, "pattern")
     if not isinstance(pattern, CSR | COO | BSR):
@@ -150,7 +149,7 @@ def sddmm(pattern: PatternT, a: Tensor, b: Tensor, *, impl: Impl = "auto") -> Pa
 
 
 def _traced(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: Impl) -> Tensor:
-    # The operators load half of torch's compiler, which is loaded already where it traces.
+    # Import late: the operators load much of torch's compiler.
     from sparse_core.linalg.products.compiled import traced_product
 
     return traced_product(matrix, dense, transpose, impl)
@@ -158,9 +157,7 @@ def _traced(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: Impl) ->
 
 def _check_vector(matrix: SparseMatrix, x: Tensor, transpose: bool) -> None:
     if x.ndim != 1:
-        raise ValueError(
-            f"x must have shape (K,), got {tuple(x.shape)}; spmm multiplies by a matrix or a batch of them"
-        )
+        raise ValueError(f"x must have shape (K,), got {tuple(x.shape)}: use spmm for a matrix or a batch")
     needed, name = _needed(matrix, transpose)
     if len(x) != needed:
         raise ValueError(f"{name} needs x of length {needed}, got {len(x)}")
@@ -175,6 +172,6 @@ def _check_shape(matrix: SparseMatrix, dense: Tensor, transpose: bool) -> None:
 
 
 def _needed(matrix: SparseMatrix, transpose: bool) -> tuple[int, str]:
-    # Rows that the dense operand must have, and what asks for them.
+    # Rows that the dense operand must have, and the name of the matrix for the message.
     name = f"the {matrix.shape} matrix"
     return (matrix.shape[0], f"the transpose of {name}") if transpose else (matrix.shape[1], name)

@@ -1,4 +1,4 @@
-"""Products with CSR and BSR as operators that ``torch.compile`` keeps whole."""
+"""Products with CSR and BSR as operators that ``torch.compile`` keeps as one node."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from sparse_core.linalg.operands import as_gradient
 from sparse_core.linalg.products.gradient import columns_of, product
 from sparse_core.linalg.sddmm.api import sampled_values
 
-#: Structures whose work plans are kept; the oldest goes first.
+#: Most structures with cached work plans; the oldest is dropped first.
 _KEPT = 64
 
 
 class _Structure(NamedTuple):
-    """Plans of a structure, and the tensors that tell whether it is still the same."""
+    """Plans of a structure, and the tensors that identify it."""
 
     indices: tuple[weakref.ref[Tensor], weakref.ref[Tensor]]
     versions: tuple[int, int]
@@ -32,18 +32,15 @@ _structures: OrderedDict[tuple[int, int, tuple[int, int]], _Structure] = Ordered
 
 
 def traced_product(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: Impl) -> Tensor:
-    """``matrix @ dense``, or ``matrix.T @ dense``, while ``torch.compile`` traces.
-
-    Other formats than CSR and BSR break the graph.
-    """
+    """Multiply during tracing by ``torch.compile``; formats other than CSR and BSR break the graph."""
     if not isinstance(matrix, CSR | BSR):
         untraced: Tensor = _untraced(matrix, dense, transpose, impl)
         return untraced
     rows, columns = matrix.shape
-    made: Tensor = sparse_product_op(
+    result: Tensor = sparse_product_op(
         matrix.values, matrix.row_ptr, matrix.col, dense, rows, columns, transpose, impl
     )
-    return made
+    return result
 
 
 @torch.compiler.disable(
@@ -67,7 +64,7 @@ def sparse_product_op(
 ) -> Tensor:
     """:func:`sparse_core.linalg.spmv` and :func:`sparse_core.linalg.spmm` on the parts of a matrix."""
     matrix: CSR | BSR = _matrix(values, row_ptr, col, (rows, columns))
-    # Batches come as a view in another order, which the traced program was not told of.
+    # A product with a batch is a permuted view, but register_fake declares contiguous results.
     return product(matrix, dense.detach(), transpose, impl).contiguous()
 
 
@@ -76,15 +73,15 @@ def _(values: Tensor, *rest: Any) -> Tensor:
     _row_ptr, _col, dense, rows, columns, transpose, _impl = rest
     size = columns if transpose else rows
     shape = (size,) if dense.ndim == 1 else (*dense.shape[:-2], size, dense.shape[-1])
-    made: Tensor = dense.new_empty(shape, dtype=torch.promote_types(values.dtype, dense.dtype))
-    return made
+    result: Tensor = dense.new_empty(shape, dtype=torch.promote_types(values.dtype, dense.dtype))
+    return result
 
 
 @operator("sparse_product_of_values", gradient=False)
 def _of_values_op(
     values: Tensor, row_ptr: Tensor, col: Tensor, a: Tensor, b: Tensor, rows: int, columns: int, impl: str
 ) -> Tensor:
-    """``a @ b`` at the entries of the matrix, in the type of its values."""
+    """Return ``a @ b`` at the entries of the matrix, in the type of its values."""
     matrix = _matrix(values, row_ptr, col, (rows, columns))
     return as_gradient(sampled_values(matrix, a, b, impl), values.dtype).contiguous()
 
@@ -120,9 +117,9 @@ torch.library.register_autograd(sparse_product_op, _backward, setup_context=_set
 
 
 def _matrix(values: Tensor, row_ptr: Tensor, col: Tensor, shape: tuple[int, int]) -> CSR | BSR:
-    """The matrix again, with the plans that were made for its structure before."""
+    """Rebuild the matrix, with the cached plans of its structure."""
     values = values.detach().resolve_conj().resolve_neg()
-    made = CSR(row_ptr, col, values, shape) if values.ndim == 1 else BSR(row_ptr, col, values, shape)
+    matrix = CSR(row_ptr, col, values, shape) if values.ndim == 1 else BSR(row_ptr, col, values, shape)
     key, versions = (id(row_ptr), id(col), shape), (row_ptr._version, col._version)
     known = _structures.get(key)
     if (
@@ -134,5 +131,5 @@ def _matrix(values: Tensor, row_ptr: Tensor, col: Tensor, shape: tuple[int, int]
         _structures[key] = known
         if len(_structures) > _KEPT:
             _structures.popitem(last=False)
-    made._structure_cache = known.plans
-    return made
+    matrix._structure_cache = known.plans
+    return matrix

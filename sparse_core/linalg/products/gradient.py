@@ -1,4 +1,4 @@
-"""The products as autograd sees them: the gradient of each is made of the others."""
+"""Autograd of the products: the gradient of each is computed by the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sparse_core.linalg.structure import as_csr, at_values, transposed
 
 
 def product(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: str, method: str = "auto") -> Tensor:
-    """``matrix @ dense``, or ``matrix.T @ dense``, of operands that are checked."""
+    """Return ``matrix @ dense``, or ``matrix.T @ dense``, of checked operands."""
     if transpose:
         matrix = transposed(matrix)
     elif not isinstance(matrix, BSR) and (dense.ndim > 1 or gradient_needed(matrix)):
@@ -36,26 +36,26 @@ def product(matrix: SparseMatrix, dense: Tensor, transpose: bool, impl: str, met
 
 
 def recorded(matrix: SparseMatrix, dense: Tensor, chosen: str, method: str = "auto") -> Tensor:
-    """``matrix @ dense``, recorded where autograd follows an operand; CSR or BSR then."""
+    """Return ``matrix @ dense``, differentiable if autograd follows an operand (CSR or BSR then)."""
     if not gradient_needed(matrix, dense):
         return _multiply(matrix, dense, chosen, method)
     values = tracked_values(matrix)
-    # Without a gradient for the values, the matrix itself keeps its plans for the next call.
-    held = matrix if values is None else matrix.detach()
-    made: Tensor = _MatrixProduct.apply(values, dense, held, chosen, method)
-    return made
+    # Without a gradient for the values, the matrix itself caches plans for the next call.
+    stored = matrix if values is None else matrix.detach()
+    result: Tensor = _MatrixProduct.apply(values, dense, stored, chosen, method)
+    return result
 
 
 def samples(pattern: Pattern, a: Tensor, b: Tensor, impl: Impl) -> Tensor:
-    """:func:`sampled_values`, recorded where autograd follows an operand."""
+    """Return :func:`sampled_values`, differentiable if autograd follows an operand."""
     if not gradient_needed(a, b):
         return sampled_values(pattern, a, b, impl)
-    values: Tensor = _Sampled.apply(a, b, pattern.detach(), impl)
+    values: Tensor = _SampledProduct.apply(a, b, pattern.detach(), impl)
     return values
 
 
 def columns_of(dense: Tensor) -> Tensor:
-    """A vector as one column, a batch of matrices side by side."""
+    """Return a vector as one column, and a batch of matrices side by side."""
     return dense[:, None] if dense.ndim == 1 else side_by_side(dense)
 
 
@@ -66,7 +66,7 @@ def _multiply(matrix: SparseMatrix, dense: Tensor, chosen: str, method: str) -> 
 
 
 class _MatrixProduct(torch.autograd.Function):
-    """``matrix @ dense`` with the gradients of PyTorch's convention (conjugated for complex numbers)."""
+    """``matrix @ dense`` with PyTorch's gradient convention (conjugated for complex numbers)."""
 
     @staticmethod
     def forward(
@@ -106,8 +106,8 @@ class _MatrixProduct(torch.autograd.Function):
         return sum_of(parts).to(ctx.dtype)
 
 
-class _Sampled(torch.autograd.Function):
-    """Sampled values with gradients: products of the sparse gradient with the other operand."""
+class _SampledProduct(torch.autograd.Function):
+    """Sampled values whose gradients are products of the sparse gradient with the other operand."""
 
     @staticmethod
     def forward(a: Tensor, b: Tensor, pattern: Pattern, impl: Impl) -> Tensor:
@@ -123,7 +123,7 @@ class _Sampled(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         a, b = ctx.saved_tensors
         sparse = ctx.pattern.with_values(gradient)
-        # What ran forward runs backward, unless the choice was free or the library's.
+        # Run backward on the forward implementation, unless it was "auto" or "vendor".
         impl: Impl = "auto" if ctx.impl == "vendor" else ctx.impl
         chosen = spmm.SPMM.choose(impl, gradient.device, gradient.dtype)
         of_a = of_b = None

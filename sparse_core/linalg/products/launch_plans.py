@@ -1,7 +1,7 @@
-"""Launch plans of products: the kernels that a product with a dense operand of this layout launched.
+"""Launch plans of products: the recorded kernel launches for a dense operand of one layout.
 
-The first two calls take the ordinary way and record their launches. If both launched the very same, the third
-call has a plan (:mod:`sparse_core.kernels.launch_plan`).
+The first two calls run normally and record their launches. If both recorded equal launches, the third call
+uses a plan (:mod:`sparse_core.kernels.launch_plan`).
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ from sparse_core.kernels.launch_plan import ALIGNMENT, LaunchPlan, make_launcher
 if TYPE_CHECKING:
     from sparse_core.kernels.triton_launches import BoundLaunch
 
-#: Layouts of operands that a matrix keeps plans for.
+#: Most layouts of operands with a plan per matrix.
 _MOST = 32
-#: With more launches, Python takes a small part of a product.
+#: Most launches of a plan; with more, Python takes a small part of the time.
 _MOST_LAUNCHES = 4
-#: Bytes of scratch memory that are kept for each stream, and of how many streams.
+#: Most bytes of scratch memory kept per stream, and most streams.
 _MOST_SCRATCH, _MOST_STREAMS = 1 << 20, 8
 
 
 def multiply_by_plan(matrix: object, dense: object, ordinary: Callable[[], Tensor]) -> Tensor:
-    """Return the product, by a launch plan if there is one and its guard holds, else by ``ordinary``.
+    """Multiply by a launch plan if its guard holds, else by ``ordinary``.
 
     Args:
-        matrix, dense: as the caller got them, unchecked.
-        ordinary: the product with all checks; raises where an operand does not fit.
+        matrix, dense: as the caller passed them, unchecked.
     """
     if type(dense) is not Tensor or not isinstance(matrix, SparseMatrix) or not dense.is_cuda:
         return ordinary()
-    # The precision of float32 on tensor cores is a setting of torch.
+    # float32 products of BSR depend on this global setting of torch.
     setting = torch.get_float32_matmul_precision() if isinstance(matrix, BSR) else None
     key = (dense.shape, dense.dtype, setting)
     known = matrix._plans.get(key)
@@ -50,7 +49,7 @@ def multiply_by_plan(matrix: object, dense: object, ordinary: Callable[[], Tenso
 def _multiply_and_record(
     matrix: SparseMatrix, dense: Tensor, ordinary: Callable[[], Tensor], key: object, known: object
 ) -> Tensor:
-    """Return the product; keep its launches, and from the second call on a plan of them."""
+    """Multiply and record the launches; from the second call on make a plan of them."""
     from sparse_core.kernels import triton_launches
     from sparse_core.kernels.launches import record
 
@@ -85,11 +84,7 @@ def _make_plan(
 
 
 class StreamScratch:
-    """Scratch memory by stream, on which one product follows another.
-
-    Args:
-        tensors: like those that each product needs.
-    """
+    """Scratch memory per stream, like ``tensors``; products on one stream reuse it."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._layouts = [(one.shape, one.dtype, one.device) for one in tensors]
@@ -97,7 +92,7 @@ class StreamScratch:
         self._by_stream: dict[int, tuple[tuple[int, ...], list[Tensor]]] = {}
 
     def __call__(self, stream: int) -> tuple[tuple[int, ...], list[Tensor]]:
-        """Return addresses, and the memory; a graph that is captured has its own."""
+        """Return addresses, and the memory; a captured graph gets its own."""
         if not self._small or torch.cuda.is_current_stream_capturing():
             return self._make()
         known = self._by_stream.get(stream)
@@ -108,5 +103,5 @@ class StreamScratch:
         return known
 
     def _make(self) -> tuple[tuple[int, ...], list[Tensor]]:
-        made = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in self._layouts]
-        return tuple(one.data_ptr() for one in made), made
+        buffers = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in self._layouts]
+        return tuple(one.data_ptr() for one in buffers), buffers

@@ -1,4 +1,4 @@
-"""What ``@`` between matrices and tensors means."""
+"""Operator ``@`` between matrices and tensors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from sparse_core.linalg.spgemm import spgemm
 
 
 def matmul(left: Any, right: Any) -> Any:
-    """``left @ right``, of which one at least is a sparse matrix.
+    """Return ``left @ right``, at least one of which is a sparse matrix.
 
     Returns:
         CSR for two matrices, a dense tensor for a matrix and a tensor or a numpy array, ``NotImplemented``
         for anything else.
-
-    Raises:
-        TypeError: a numpy array beside a matrix on a GPU, or one of numbers that torch has no type for.
     """
     left, right = (_from_numpy(one, other) for one, other in ((left, right), (right, left)))
     if isinstance(left, SparseMatrix):
@@ -38,12 +35,12 @@ def matmul(left: Any, right: Any) -> Any:
 
 
 def _from_numpy(operand: Any, matrix: Any) -> Any:
-    """A numpy array as a tensor; anything else as it is."""
+    """Convert a numpy array to a tensor; return anything else unchanged."""
     if not isinstance(operand, np.ndarray):
         return operand
     if matrix.device.type != "cpu":
         raise TypeError(
-            f"a numpy array cannot be multiplied with a matrix on {matrix.device}: move it there with"
+            f"the matrix is on {matrix.device}, which cannot multiply a numpy array: use"
             f" torch.from_numpy(array).to({str(matrix.device)!r})"
         )
     if operand.dtype.kind not in "fc":
@@ -51,5 +48,5 @@ def _from_numpy(operand: Any, matrix: Any) -> Any:
             f"a numpy array to multiply must be floating or complex, got {operand.dtype}: convert it with"
             " array.astype(numpy.float32)"
         )
-    # torch takes neither negative strides nor another order of bytes, and warns of memory that is read-only.
+    # torch rejects negative strides and foreign byte order, and warns about read-only memory.
     return torch.from_numpy(np.array(operand, dtype=operand.dtype.newbyteorder("="), order="C"))

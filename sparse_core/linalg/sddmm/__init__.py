@@ -1,1 +1,1 @@
-"""Dense product, sampled at the stored positions of a sparse matrix: the implementations."""
+"""Dense product sampled at the stored positions of a sparse matrix."""

@@ -1,4 +1,4 @@
-"""Dense product sampled at the stored positions of a sparse matrix: which implementation runs."""
+"""Choice of the implementation of the sampled dense product."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def _torch_samples(kind: str, dtype: torch.dtype, form: type) -> str | None:
     if form is CSR and (dtype in (torch.float32, torch.float64) or (dtype.is_complex and kind == "cuda")):
         return None
     return (
-        "samples CSR in float32 and float64 (complex on CUDA),"
-        f" not {form.__name__} in {dtype} on {kind}: take 'reference'"
+        "supports CSR in float32 and float64 (complex on CUDA),"
+        f" not {form.__name__} in {dtype} on {kind}: use 'reference'"
     )
 
 
@@ -33,7 +33,7 @@ SDDMM: Op[torch.dtype, type] = Op(
 
 @without_autocast
 def sampled_values(pattern: Pattern, a: Tensor, b: Tensor, impl: str) -> Tensor:
-    """Values of :func:`sddmm`, in the layout of ``pattern.values``, without gradients and argument checks."""
+    """Return the values of :func:`sddmm`, like ``pattern.values``, without gradients and checks."""
     chosen = SDDMM.choose(impl, pattern.device, torch.promote_types(a.dtype, b.dtype), type(pattern))
-    made: Tensor = SDDMM.load(chosen).sddmm(pattern, a.detach(), b.detach())
-    return made
+    values: Tensor = SDDMM.load(chosen).sddmm(pattern, a.detach(), b.detach())
+    return values

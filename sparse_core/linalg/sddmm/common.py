@@ -1,4 +1,4 @@
-"""What the implementations of the sampled dense-dense product share."""
+"""Functions that the implementations of the sampled dense product share."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch import Tensor
 from sparse_core.formats import BSR, COO, CSR
 from sparse_core.linalg.structure import row_of_entry
 
-#: Formats whose stored positions can be sampled.
+#: Formats that can be sampled.
 Pattern = CSR | COO | BSR
 
 
 def positions(pattern: CSR | COO) -> tuple[Tensor, Tensor]:
-    """(nnz,) row and (nnz,) column of every stored entry, in stored order."""
+    """Return row (nnz,) and column (nnz,) of every stored entry, in stored order."""
     return (pattern.row if isinstance(pattern, COO) else row_of_entry(pattern)), pattern.col

@@ -1,4 +1,4 @@
-"""Sampled dense-dense product in plain torch: gather rows and columns, multiply, add up."""
+"""Sampled dense product in plain torch: gather rows and columns, multiply, sum."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from sparse_core.linalg.operands import accumulation_dtype
 from sparse_core.linalg.sddmm.common import Pattern, positions
 from sparse_core.linalg.structure import row_of_entry
 
-#: Numbers gathered from one operand at a time.
+#: Most gathered numbers of one operand per chunk.
 _GATHERED = 2**24
 
 
 def sddmm(pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
-    """``(a @ b)`` at the stored positions, on any device; see :func:`sparse_core.linalg.sddmm`.
-
-    Entries are taken in slices of bounded memory; padding of BSR blocks at the edges is zero.
-    """
+    """Return ``(a @ b)`` at the stored positions, in slices of bounded memory; padding of BSR is zero."""
     dtype = torch.promote_types(a.dtype, b.dtype)
     working = accumulation_dtype(dtype)
     a, b_rows = a.to(working), b.to(working).transpose(0, 1)
@@ -36,7 +33,7 @@ def sddmm(pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _sample_blocks(pattern: BSR, a: Tensor, b_rows: Tensor, values: Tensor) -> None:
-    """Block products; what lies outside the matrix is set to zero, since 0 * inf is not."""
+    """Multiply blocks; set positions outside the matrix to zero explicitly, because 0 * inf is NaN."""
     height, width = pattern.block_size
     row_blocks, inside_row = _in_blocks(a, height)
     column_blocks, inside_column = _in_blocks(b_rows, width)
@@ -50,7 +47,7 @@ def _sample_blocks(pattern: BSR, a: Tensor, b_rows: Tensor, values: Tensor) -> N
 
 
 def _in_blocks(operand: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Rows as (blocks, size, K), zeros at the end, and which of them are rows: (blocks, size) bool."""
+    """Return rows as (blocks, size, K), padded with zeros, and True for real rows, (blocks, size)."""
     rows, depth = operand.shape
     blocks = -(-rows // size)
     padded = pad(operand, (0, 0, 0, blocks * size - rows)).view(blocks, size, depth)

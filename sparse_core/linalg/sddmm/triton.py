@@ -101,9 +101,9 @@ def _blocks_kernel(  # type: ignore[no-untyped-def]
 
 
 def sddmm(pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
-    """``(a @ b)`` at the stored positions; see :func:`sparse_core.linalg.sddmm`.
+    """Return ``(a @ b)`` at the stored positions.
 
-    ``b`` is transposed in memory unless it came transposed, so that both operands are read along K.
+    ``b`` is transposed in memory if needed, so that both operands are read along K.
     """
     dtype = torch.promote_types(a.dtype, b.dtype)
     values = torch.empty(pattern.values.shape, dtype=dtype, device=a.device)
@@ -139,7 +139,7 @@ def sddmm(pattern: Pattern, a: Tensor, b: Tensor) -> Tensor:
 def _sample_blocks(pattern: BSR, a: Tensor, b: Tensor, values: Tensor, accumulator: Any) -> None:
     height, width = pattern.block_size
     half = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
-    # Operands of different types meet in the type of the sum.
+    # Operands of different types are multiplied in the type of the sum.
     operand = half.get(a.dtype, accumulator) if a.dtype == b.dtype else accumulator
     tile_height, tile_width = (min(64, max(16, triton.next_power_of_2(size))) for size in (height, width))
     _launch(
@@ -161,7 +161,7 @@ def _sample_blocks(pattern: BSR, a: Tensor, b: Tensor, values: Tensor, accumulat
         DEPTH=min(64, max(16, triton.next_power_of_2(a.shape[1]))),
         OPERAND=operand,
         ACCUMULATOR=accumulator,
-        # Double precision would need shapes of its own there.
+        # Double precision would need other tile shapes.
         TENSOR_CORES=accumulator is tl.float32,
     )
 

@@ -1,4 +1,4 @@
-"""Sparse matrix times a sparse matrix."""
+"""Product of two sparse matrices."""
 
 from sparse_core.linalg.spgemm.api import spgemm
 

@@ -1,4 +1,4 @@
-"""Multiply two sparse matrices."""
+"""Product of two sparse matrices."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ SPGEMM: Op[torch.dtype] = Op("spgemm", __package__, LIBRARY, by_torch(), gradien
 
 
 def spgemm(a: SparseMatrix, b: SparseMatrix, *, impl: Impl = "auto") -> CSR:
-    """``a @ b`` as CSR, with gradients for the values of both.
+    """Return ``a @ b`` as CSR, with gradients for the values of both.
 
-    The result has an entry wherever a product of two stored entries falls, also where the sum is zero.
+    The result has an entry for every product of two stored entries, also if the sum is zero.
 
     Args:
         a: (M, K), any format; multiplied as CSR.
         b: (K, N), any format, on the device of ``a``.
         impl: ``"reference"`` expands, sorts and compresses in plain torch, ``"vendor"`` is cuSPARSE, or MKL
-            or scipy on a CPU; ``"auto"`` is the library (the reference for half precision on a CPU).
-            There is no Triton kernel.
+            or scipy on a CPU; ``"auto"`` is the library (the reference for half precision on a CPU). There is
+            no Triton kernel.
 
     Returns:
-        (M, N), columns rising in every row, values of the promoted type; half precision is summed in
-        float32; autocast changes nothing.
+        (M, N), columns ascending in every row, values of the promoted type; half precision is summed in
+        float32; autocast has no effect.
 
     Raises:
-        TypeError: an operand is not sparse, or has values neither floating nor complex.
-        ValueError: shapes or devices do not fit.
-        ImplementationError: a named ``impl`` cannot run here.
+        TypeError: an operand is not sparse, or its values are neither floating nor complex.
+        ValueError: shapes or devices do not match.
+        ImplementationError: the named ``impl`` cannot run here.
     """
     check_matrix(a, "a")
     check_matrix(b, "b")

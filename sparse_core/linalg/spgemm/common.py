@@ -1,4 +1,4 @@
-"""Scalar products behind a sparse-sparse product, listed in slices of bounded memory."""
+"""Scalar products of a sparse-sparse product, listed in slices of bounded memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 from sparse_core.formats import CSR
 from sparse_core.linalg.structure import row_of_entry
 
-#: Scalar products listed at a time; a single row of more is still listed in one piece.
+#: Most scalar products per slice; a single row may exceed it.
 PRODUCTS = 2**22
 
 
 class Expansion(NamedTuple):
-    """The scalar products of a run of rows of ``a @ b``, in the order of the entries of ``a``.
+    """Scalar products of a run of rows of ``a @ b``, in the order of the entries of ``a``.
 
     Attributes:
         rows: first row of the run and one past its last.
@@ -36,12 +36,7 @@ class Expansion(NamedTuple):
 
 
 def expand(a: CSR, b: CSR) -> Iterator[Expansion]:
-    """List the scalar products of ``a @ b``, a run of rows at a time.
-
-    Args:
-        a: (M, K).
-        b: (K, N).
-    """
+    """Yield the scalar products of ``a`` (M, K) and ``b`` (K, N), a run of rows at a time."""
     per_entry = b.row_ptr.diff().long()[a.col]
     before_entry = torch.nn.functional.pad(per_entry.cumsum(0), (1, 0))
     row_ptr = a.row_ptr.long()
@@ -57,11 +52,7 @@ def expand(a: CSR, b: CSR) -> Iterator[Expansion]:
 
 
 def _runs(before_row: Tensor) -> Iterator[tuple[int, int]]:
-    """Runs of whole rows of at most ``PRODUCTS`` products, or of one row; all rows are covered.
-
-    Args:
-        before_row: (M + 1,) products before each row.
-    """
+    """Yield runs of rows with at most ``PRODUCTS`` products; ``before_row`` counts those before each."""
     rows = len(before_row) - 1
     first = 0
     while first < rows:

@@ -1,7 +1,7 @@
-"""Gradient of a sparse-sparse product: the sparse gradient times the other operand, where entries are.
+"""Gradient of a sparse-sparse product: the sparse gradient times the other operand, at its entries.
 
-The values of the product, and the gradients of its operands, are sums over the same scalar products, and
-the derivative of each of the three is made of the other two: gradients of any order come out of them.
+The product and both gradients are sums over the same scalar products, and each of the three has the other two
+as derivatives. This gives gradients of any order.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from sparse_core.linalg.structure import segment_sum, transposed
 
 @without_autocast
 def multiply(a: CSR, b: CSR, chosen: str) -> CSR:
-    """``a @ b`` by the chosen implementation, without gradients."""
+    """Return ``a @ b`` by the chosen implementation, without gradients."""
     return reference.spgemm(a, b) if chosen == "reference" else vendor.spgemm(a, b)
 
 
 def recorded(a_values: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: str) -> Tensor:
-    """Values of a finished product, tied to the values of its operands."""
-    values: Tensor = _Values.apply(a_values, b_values, a, b, product, chosen)
+    """Return the values of a product as a differentiable function of its operands' values."""
+    values: Tensor = _ProductValues.apply(a_values, b_values, a, b, product, chosen)
     return values
 
 
 def _product_values(a_values: Tensor, b_values: Tensor, a: CSR, b: CSR, chosen: str) -> Tensor:
-    """Values of the product of two structures; recorded where autograd follows them."""
+    """Return the values of a product, differentiable if autograd follows them."""
     product = multiply(a.with_values(a_values.detach()), b.with_values(b_values.detach()), chosen)
     if not gradient_needed(a_values, b_values):
         return product.values
     return recorded(a_values, b_values, a, b, product, chosen)
 
 
-class _Values(torch.autograd.Function):
-    """Values of a finished product, tied to the values of its operands."""
+class _ProductValues(torch.autograd.Function):
+    """Values of a product as a function of its operands' values."""
 
     @staticmethod
     def forward(a_values: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: str) -> Tensor:
@@ -59,9 +59,9 @@ class _Values(torch.autograd.Function):
         a, b, product = ctx.operands
         of_a = of_b = None
         if ctx.needs_input_grad[0]:
-            of_a = as_gradient(_left(gradient, b_values, a, b, product, ctx.chosen), a_values.dtype)
+            of_a = as_gradient(_left_gradient(gradient, b_values, a, b, product, ctx.chosen), a_values.dtype)
         if ctx.needs_input_grad[1]:
-            of_b = as_gradient(_right(gradient, a_values, a, b, product, ctx.chosen), b_values.dtype)
+            of_b = as_gradient(_right_gradient(gradient, a_values, a, b, product, ctx.chosen), b_values.dtype)
         return of_a, of_b, None, None, None, None
 
     @staticmethod
@@ -76,24 +76,26 @@ class _Values(torch.autograd.Function):
         return sum_of(parts)
 
 
-def _left(gradient: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: str) -> Tensor:
-    """:func:`gradient_of_left`, recorded where autograd follows an operand."""
+def _left_gradient(gradient: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: str) -> Tensor:
+    """Return :func:`gradient_of_left`, differentiable if autograd follows an operand."""
     if not gradient_needed(gradient, b_values):
         return gradient_of_left(a, b.with_values(b_values), product, gradient)
-    found: Tensor = _Left.apply(gradient, b_values, a, b, product, chosen)
+    found: Tensor = _LeftGradient.apply(gradient, b_values, a, b, product, chosen)
     return found
 
 
-def _right(gradient: Tensor, a_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: str) -> Tensor:
-    """Gradient of the values of ``b``, which is the left operand of the transposed product."""
+def _right_gradient(gradient: Tensor, a_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: str) -> Tensor:
+    """Return the gradient of ``b``, the left operand of the transposed product."""
     flipped = transposed(product.with_values(gradient))
     right = transposed(a.with_values(a_values))
-    found = _left(flipped.values, right.values, transposed(b), right.detach(), flipped.detach(), chosen)
+    found = _left_gradient(
+        flipped.values, right.values, transposed(b), right.detach(), flipped.detach(), chosen
+    )
     return torch.zeros_like(found).index_copy(0, b.transpose_order().long(), found)
 
 
-class _Left(torch.autograd.Function):
-    """The gradient of the left operand as a function of the incoming gradient and the right operand."""
+class _LeftGradient(torch.autograd.Function):
+    """Gradient of the left operand as a function of the incoming gradient and the right operand."""
 
     @staticmethod
     def forward(gradient: Tensor, b_values: Tensor, a: CSR, b: CSR, product: CSR, chosen: str) -> Tensor:
@@ -114,7 +116,7 @@ class _Left(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             of_gradient = as_gradient(_product_values(second, b_values, a, b, ctx.chosen), gradient.dtype)
         if ctx.needs_input_grad[1]:
-            of_b = as_gradient(_right(gradient, second, a, b, product, ctx.chosen), b_values.dtype)
+            of_b = as_gradient(_right_gradient(gradient, second, a, b, product, ctx.chosen), b_values.dtype)
         return of_gradient, of_b, None, None, None, None
 
     @staticmethod
@@ -123,14 +125,14 @@ class _Left(torch.autograd.Function):
         a, b, product = ctx.operands
         parts = []
         if of_gradient is not None:
-            parts.append(_left(of_gradient, b_values, a, b, product, ctx.chosen))
+            parts.append(_left_gradient(of_gradient, b_values, a, b, product, ctx.chosen))
         if of_b is not None:
-            parts.append(_left(gradient, of_b, a, b, product, ctx.chosen))
+            parts.append(_left_gradient(gradient, of_b, a, b, product, ctx.chosen))
         return sum_of(parts)
 
 
 def gradient_of_left(a: CSR, b: CSR, product: CSR, gradient: Tensor) -> Tensor:
-    """Gradient of the values of ``a``: ``gradient @ b^H`` at the entries of ``a``, summed in a fixed order.
+    """Return ``gradient @ b^H`` at the entries of ``a``, summed in a fixed order.
 
     Args:
         a: (M, K); only the structure matters.
@@ -139,7 +141,7 @@ def gradient_of_left(a: CSR, b: CSR, product: CSR, gradient: Tensor) -> Tensor:
         gradient: (nnz,) gradient of the values of the product.
 
     Returns:
-        (nnz,) of ``a``, in the type that sums are taken in.
+        (nnz,) of ``a``, in the type of the sums.
     """
     working = accumulation_dtype(torch.promote_types(gradient.dtype, b.dtype))
     parts = [torch.zeros(0, dtype=working, device=a.device)]

@@ -16,7 +16,7 @@ from sparse_core.linalg.structure import segment_sum
 
 
 def spgemm(a: CSR, b: CSR) -> CSR:
-    """``a @ b`` on any device, to the same bits every time; see :func:`sparse_core.linalg.spgemm`."""
+    """Return ``a @ b`` on any device, bitwise reproducibly."""
     dtype = torch.promote_types(a.dtype, b.dtype)
     working = accumulation_dtype(dtype)
     shape = (a.shape[0], b.shape[1])

@@ -1,4 +1,4 @@
-"""Sparse-sparse product by a library: cuSPARSE on CUDA; on a CPU MKL, or scipy where there is no MKL."""
+"""Sparse-sparse product by a library: cuSPARSE on CUDA, MKL on a CPU, or scipy without MKL."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sparse_core.linalg.operands import accumulation_dtype
 
 
 def spgemm(a: CSR, b: CSR) -> CSR:
-    """``a @ b``; see :func:`sparse_core.linalg.spgemm`."""
+    """Return ``a @ b``."""
     dtype = torch.promote_types(a.dtype, b.dtype)
     shape = (a.shape[0], b.shape[1])
     if a.device.type == "cpu" and not torch.backends.mkl.is_available():
         return _by_scipy(a, b, dtype)
     if 0 in (*shape, a.nnz, b.nnz):
-        # Some versions of the libraries refuse empty operands.
+        # Some library versions reject empty operands.
         row_ptr = torch.zeros(shape[0] + 1, dtype=index_dtype_for(*shape), device=a.device)
         return CSR(row_ptr, row_ptr[:0], torch.zeros(0, dtype=dtype, device=a.device), shape, validate=False)
     working = accumulation_dtype(dtype)
@@ -31,11 +31,11 @@ def spgemm(a: CSR, b: CSR) -> CSR:
     if a.device.type == "cpu":
         found = scipy.sparse.csr_array((values.numpy(), col.numpy(), row_ptr.numpy()), shape=shape)
         return _from_scipy(found)
-    return _sorted(row_ptr, col, values, shape)
+    return _sort(row_ptr, col, values, shape)
 
 
 def _narrow(matrix: CSR) -> CSR:
-    """32-bit indices where they suffice: all that some versions of the libraries multiply."""
+    """Use 32-bit indices if they suffice; some library versions support no others."""
     index = index_dtype_for(*matrix.shape, matrix.nnz)
     if matrix.index_dtype == index:
         return matrix
@@ -43,7 +43,7 @@ def _narrow(matrix: CSR) -> CSR:
 
 
 def _by_scipy(a: CSR, b: CSR, dtype: torch.dtype) -> CSR:
-    """scipy leaves out sums that are zero; the product of two patterns, which has none, tells where."""
+    """Multiply by scipy, which drops zero sums; the product of both patterns restores their positions."""
     left, right = scipy_csr(a, dtype), scipy_csr(b, dtype)
     product = (left @ right).tocsr()
     product.sort_indices()
@@ -55,7 +55,7 @@ def _by_scipy(a: CSR, b: CSR, dtype: torch.dtype) -> CSR:
 
 
 def _ones(matrix: Any) -> Any:
-    # Sums of counts stay positive in floating point, where integers could wrap to zero.
+    # Floating-point counts stay positive; integers could wrap to zero.
     parts = (np.ones(matrix.nnz, dtype=np.float32), matrix.indices, matrix.indptr)
     return scipy.sparse.csr_array(parts, shape=matrix.shape)
 
@@ -72,7 +72,7 @@ def _from_scipy(matrix: Any) -> CSR:
     return CSR(row_ptr, col, torch.from_numpy(matrix.data), matrix.shape, validate=False)
 
 
-def _sorted(row_ptr: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> CSR:
+def _sort(row_ptr: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> CSR:
     rows = torch.arange(shape[0], device=col.device).repeat_interleave(row_ptr.diff(), output_size=len(col))
     order = torch.argsort(rows * shape[1] + col)
     index = index_dtype_for(*shape, len(col))

@@ -1,1 +1,1 @@
-"""Sparse matrix times a dense matrix: the implementations."""
+"""Sparse matrix times a dense matrix."""

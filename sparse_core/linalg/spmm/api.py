@@ -1,4 +1,4 @@
-"""Multiply a sparse matrix by a dense matrix, or by a batch of them: which implementation runs."""
+"""Choice of the implementation of a sparse matrix times a dense matrix or a batch."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SPMM: Op[torch.dtype] = Op("spmm", __package__, *PRODUCT, gradient=True)
 
 @without_autocast
 def multiply(matrix: SparseMatrix, dense: Tensor, chosen: str) -> Tensor:
-    """``matrix @ dense`` by the chosen implementation, without gradients and without argument checks."""
+    """Return ``matrix @ dense`` by the chosen implementation, without gradients and checks."""
     if chosen != "triton":
         return apart(SPMM.load(chosen).spmm(as_csr(matrix), side_by_side(dense)), dense)
     if isinstance(matrix, BSR):
         from sparse_core.linalg.spmm import bsr_triton
 
         return apart(bsr_triton.spmm(matrix, side_by_side(dense)), dense)
-    made: Tensor = SPMM.load(chosen).spmm(as_csr(matrix), dense)
-    return made
+    result: Tensor = SPMM.load(chosen).spmm(as_csr(matrix), dense)
+    return result

@@ -1,9 +1,9 @@
 """Block-sparse matrix times dense matrix on tensor cores.
 
 A program multiplies one block row by a tile of columns: every stored block is one product of two tiles,
-summed in float32 (float64 for double operands). Block rows are taken longest first, and all of them for
-one tile of columns before the next, so that the tile stays in the second-level cache. On Hopper, half
-precision tiles come through the tensor memory accelerator; anything else is loaded through pointers.
+summed in float32 (float64 for double operands). The longest block rows start first, and all block rows of a
+tile of columns run before the next, to keep the tile in the second-level cache. On Hopper, half-precision
+tiles use the tensor memory accelerator; all others are loaded through pointers.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch import Tensor
 from sparse_core.formats import BSR
 
 _HALF = (torch.float16, torch.bfloat16)
-#: Two programs for each multiprocessor of an H100 or H200.
+#: Two programs per multiprocessor of an H100 or H200.
 _PROGRAMS = 264
-#: Shared memory of a Hopper multiprocessor, less what Triton needs beside the tiles.
+#: Shared memory of a Hopper multiprocessor, minus Triton's own use.
 _SHARED_BYTES = 216 * 1024
 
 
@@ -126,9 +126,9 @@ def block_product_kernel(  # type: ignore[no-untyped-def]
 
 
 def spmm(matrix: BSR, dense: Tensor) -> Tensor:
-    """``matrix @ dense`` of real operands without gradients; see :func:`sparse_core.linalg.spmm`.
+    """Return ``matrix @ dense`` of real operands without gradients.
 
-    Any block size goes; tensor cores want multiples of 16. float32 products follow
+    Any block size works; tensor cores need multiples of 16. float32 products follow
     ``torch.get_float32_matmul_precision()`` as dense ones do: TF32 unless it is ``"highest"``.
     """
     dtype = torch.promote_types(matrix.dtype, dense.dtype)
@@ -147,7 +147,7 @@ def spmm(matrix: BSR, dense: Tensor) -> Tensor:
 
 
 def copies_tiles(block_size: tuple[int, int], dense: Tensor) -> bool:
-    """Whether the kernel with bulk copies can run: Hopper, half precision, blocks of 16, 32, 64 or 128."""
+    """True if the kernel with bulk copies can run: Hopper, half precision, blocks of 16, 32, 64 or 128."""
     return (
         dense.is_cuda
         and torch.cuda.get_device_capability(dense.device) >= (9, 0)
@@ -184,7 +184,7 @@ def _copied(matrix: BSR, values: Tensor, dense: Tensor, out: Tensor, order: Tens
 
 
 def _filling_columns(widest: int, width: int, shares: int) -> int:
-    """Columns of a tile: many, but not so many that some multiprocessors go without a program."""
+    """Return the columns of a tile: many, but few enough that every multiprocessor has a program."""
     columns: int = min(widest, max(16, triton.next_power_of_2(width)))
     while columns > 16 and shares * triton.cdiv(width, columns) < _PROGRAMS:
         columns //= 2
@@ -192,7 +192,7 @@ def _filling_columns(widest: int, width: int, shares: int) -> int:
 
 
 def _copied_tile(block_size: tuple[int, int], columns: int, mean_blocks: float) -> tuple[int, int]:
-    """Warps and stages: deep pipelines for long block rows, two programs an SM for short ones (measured)."""
+    """Return measured warps and stages: deep pipelines for long block rows only."""
     block_rows, block_columns = block_size
     if block_rows * columns < 64 * 256:
         warps, stages = 4, 4

@@ -1,4 +1,4 @@
-"""What the implementations of the sparse matrix times dense matrix product share."""
+"""Layout of batches that the implementations of spmm share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def side_by_side(dense: Tensor) -> Tensor:
-    """(batch, K, N) as one (K, batch * N) matrix; a (K, N) matrix as it is."""
+    """Reshape (batch, K, N) to (K, batch * N); a (K, N) matrix stays."""
     if dense.ndim == 2:
         return dense
     batch, rows, columns = dense.shape

@@ -1,4 +1,4 @@
-"""Sparse matrix times dense matrix in plain torch: gather, multiply, add up row by row."""
+"""Sparse matrix times dense matrix in plain torch: gather, multiply, sum row by row."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from sparse_core.formats import CSR
 from sparse_core.linalg.operands import accumulation_dtype
 from sparse_core.linalg.structure import segment_sum
 
-#: Products held at a time.
+#: Most products per slice of columns.
 _PRODUCTS = 2**24
 
 
 def spmm(matrix: CSR, dense: Tensor) -> Tensor:
-    """``matrix @ dense`` on any device, to the same bits every time; see :func:`sparse_core.linalg.spmm`.
-
-    Columns are taken in slices of bounded memory.
-    """
+    """Return ``matrix @ dense`` on any device, bitwise reproducibly, in slices of bounded memory."""
     dtype = torch.promote_types(matrix.dtype, dense.dtype)
     working = accumulation_dtype(dtype)
     values = matrix.values.to(working)[:, None]

@@ -1,8 +1,8 @@
-"""Sparse matrix times dense matrix in Triton: short rows side by side, long ones one at a time.
+"""Sparse matrix times dense matrix in Triton: several short rows, or one long row, per program.
 
-A program sums a run of entries, or some short ones, over a block of columns. A run is a row or a piece of
-a long row (:func:`choose_piece`); pieces are added in a fixed order in a second launch: no atomics, so the
-bits do not change from run to run. Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
+A program sums a run of entries, or some short ones, over a block of columns. A run is a row or a piece of a
+long row (:func:`choose_piece`). A second launch adds the pieces in a fixed order, without atomics, so results
+are bitwise reproducible. Runs on CUDA, and on a CPU with ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from sparse_core.linalg.operands import accumulation_dtype
 from sparse_core.linalg.spmm.common import apart, side_by_side
 from sparse_core.linalg.structure import cut_rows
 
-#: Entries of a row that one program sums at most.
+#: Most entries of a row that one program sums.
 _PIECE = 1024
-#: Up to so many columns a program has entries enough in flight for pieces of ``_PIECE``.
+#: Most columns for which pieces of ``_PIECE`` keep enough entries in flight.
 _FEW_COLUMNS = 64
-#: Rows of more entries have a program each, because rows side by side take as long as the longest of them.
+#: Longest rows that share a program; a program takes as long as its longest row.
 _SHORT = 64
-#: Entries that a program has in flight at most; numbers, products as well as pieces, and half of them where
-#: columns are many.
+#: Most entries in flight per program, and most numbers (of products as well as pieces); half as many numbers
+#: for many columns.
 _ENTRIES, _NUMBERS = 128, 2048
-#: Batches that one launch covers: the second dimension of a CUDA grid.
+#: Most batches per launch: the second dimension of a CUDA grid.
 _BATCHES = 65535
 
 
 class RunPlan(NamedTuple):
-    """How the entries of a matrix are shared out; depends on the structure alone.
+    """Runs of the entries of a matrix; depends only on the structure.
 
     Attributes:
-        starts, ends: (R,) first entry of each run, and one past its last: pieces of long rows, then rows from
-            the longest on, then short rows.
+        starts, ends: (R,) first entry of each run, and one past its last: pieces of long rows, then rows by
+            descending length, then short rows.
         row: (R,) the run's row, 0 for pieces; None when the runs are the rows in their order.
-        pieces: runs that are pieces.
-        long: runs that are pieces or long rows.
-        mean_length: entries of a short row, on average.
+        pieces: number of runs that are pieces.
+        long: number of runs that are pieces or long rows.
+        mean_length: mean entries of a short row.
         cut_rows: (L,) rows that are cut into pieces.
         first_piece: (L + 1,) first piece of each of them.
     """
@@ -60,7 +60,7 @@ class RunPlan(NamedTuple):
 
 
 class SpmmTile(NamedTuple):
-    """What a program works on at a time: short rows and entries of each, entries of a long one, columns."""
+    """Tile of a program: short rows and entries of each, entries of a long row, columns, warps."""
 
     rows: int
     entries: int
@@ -202,7 +202,7 @@ def _join_kernel(  # type: ignore[no-untyped-def]
 
 
 def spmm(matrix: CSR, dense: Tensor) -> Tensor:
-    """``matrix @ dense``, real, to the same bits every time; see :func:`sparse_core.linalg.spmm`."""
+    """Return real ``matrix @ dense``, bitwise reproducibly."""
     dtype = torch.promote_types(matrix.dtype, dense.dtype)
     batched = dense if dense.ndim == 3 else dense[None]
     if batched.stride(2) != 1:
@@ -219,9 +219,9 @@ def spmm(matrix: CSR, dense: Tensor) -> Tensor:
 
 
 def choose_piece(mean_length: float, width: int) -> int:
-    """Entries of a row that one program sums at most: fewer of many columns, but not less than usual rows.
+    """Return the most entries of a row per program: fewer for many columns, but at least a usual row.
 
-    Of many columns a program has few entries in flight, and the last of its rows is what all wait for.
+    With many columns a program has few entries in flight, and all programs wait for the last row.
     """
     if width <= _FEW_COLUMNS:
         return _PIECE
@@ -230,12 +230,7 @@ def choose_piece(mean_length: float, width: int) -> int:
 
 
 def plan_runs(row_ptr: Tensor, piece: int) -> RunPlan:
-    """Share out the entries of a (non-empty) CSR structure; reads sizes back to the host, so once only.
-
-    Args:
-        row_ptr: (M + 1,) integer.
-        piece: entries of a run at most.
-    """
+    """Split the entries of a non-empty CSR structure into runs of at most ``piece``; reads the device."""
     lengths = row_ptr.diff().long()
     too_long = (lengths > piece).nonzero()[:, 0]
     first_piece, piece_start, piece_end = cut_rows(row_ptr, too_long, piece)
@@ -243,11 +238,11 @@ def plan_runs(row_ptr: Tensor, piece: int) -> RunPlan:
     short_rows = (lengths <= _SHORT).nonzero()[:, 0]
     short_lengths = lengths[short_rows]
     short_entries = int(short_lengths.sum())
-    # Groups of 16 rows would take as many steps as their longest: worth sorting when that doubles the work.
+    # A group of 16 rows takes as many steps as its longest row. Sort rows if that doubles the work.
     padded = torch.nn.functional.pad(short_lengths, (0, -len(short_rows) % 16)).view(-1, 16)
     if 16 * int(padded.amax(dim=1).sum()) > 2 * short_entries:
         short_rows = short_rows[_from_the_longest(short_lengths)]
-    # What takes longest begins first.
+    # The longest rows start first.
     row = torch.cat([long_rows[_from_the_longest(lengths[long_rows])], short_rows])
     dtype, pieces = row_ptr.dtype, len(piece_start)
     in_order = pieces == 0 and bool((row[1:] > row[:-1]).all())
@@ -268,11 +263,11 @@ def _from_the_longest(lengths: Tensor) -> Tensor:
 
 
 def choose_tile(mean_length: float, width: int) -> SpmmTile:
-    """Tile for short rows of this mean length: columns first, a few entries in flight, then rows.
+    """Return the tile for short rows of this mean length.
 
-    Measured on an H200 with 8, 32, 64, 128 and 256 columns. Of short rows, a tile of 4 entries and 8 rows
-    takes half the time of one of 8 entries and 2 rows at 64 columns, because short rows fill it. Of long
-    ones one row at a time is the best, with as many entries as the registers hold.
+    Measured on an H200 with 8 to 256 columns. Short rows fill a tile of 4 entries and 8 rows; at 64 columns
+    it takes half the time of 8 entries and 2 rows. Long rows are fastest one at a time, with as many entries
+    as the registers hold.
     """
     columns = min(256, triton.next_power_of_2(width))
     numbers = _NUMBERS if columns <= _FEW_COLUMNS else _NUMBERS // 2
@@ -291,7 +286,7 @@ def _multiply(matrix: CSR, dense: Tensor, out: Tensor, plan: RunPlan) -> None:
     count = len(plan.starts)
     short_programs = triton.cdiv(count - plan.long, tile.rows)
     working = accumulation_dtype(out.dtype)
-    # What is not used is not what changes from call to call: launches are repeated with other addresses.
+    # An unused argument must not change between calls, because launch plans replace changed addresses.
     partial = plan.starts
     if plan.pieces:
         partial = scratch((batch, plan.pieces, width), working, out.device)

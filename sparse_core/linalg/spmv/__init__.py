@@ -1,1 +1,1 @@
-"""Sparse matrix times a vector: the implementations."""
+"""Sparse matrix times a vector."""

@@ -1,4 +1,4 @@
-"""Multiply a sparse matrix by a vector: which implementation runs."""
+"""Choice of the implementation of a sparse matrix times a vector."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SPMV: Op[torch.dtype] = Op("spmv", __package__, *PRODUCT, gradient=True)
 
 @without_autocast
 def multiply(matrix: SparseMatrix, x: Tensor, chosen: str, method: str = "auto") -> Tensor:
-    """``matrix @ x`` by the chosen implementation, without gradients and without checks of the arguments."""
+    """Return ``matrix @ x`` by the chosen implementation, without gradients and checks."""
     implementation = SPMV.load(chosen)
-    made: Tensor
+    result: Tensor
     if chosen == "triton":
-        made = implementation.spmv(matrix, x, method=method)
+        result = implementation.spmv(matrix, x, method=method)
     else:
-        made = implementation.spmv(as_csr(matrix), x)
-    return made
+        result = implementation.spmv(as_csr(matrix), x)
+    return result

@@ -1,7 +1,7 @@
 """Triton kernels of the sparse matrix-vector product.
 
-All sum in ``ACC`` (float32, or float64 for double operands) in an order that depends on the structure
-alone, so results repeat to the bit. Entries beyond a row's end and padding are never multiplied.
+Sums are in ``ACC`` (float32, or float64 for double operands), in an order that depends only on the
+structure, so results are bitwise reproducible. Entries beyond a row's end and padding are never multiplied.
 """
 
 from __future__ import annotations

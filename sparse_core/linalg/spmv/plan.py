@@ -1,6 +1,6 @@
-"""Work plans of the sparse matrix-vector kernels, made once per structure and kept on the matrix.
+"""Work plans of the sparse matrix-vector kernels, computed once per structure and cached.
 
-Plans are plain torch, on any device, and exact; making one may wait for the device, using one does not.
+Plans are plain torch on any device. Making one may wait for the device, using one does not.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from torch import Tensor
 
 from sparse_core.formats import CSR, SlicedELL, SparseMatrix, index_dtype_for
 
-#: From rows and entries within them, int64 both, to columns.
+#: Function from rows and entries within them, both int64, to columns.
 Column = Callable[[Tensor, Tensor], Tensor]
-#: Entries that share a line of memory, from whose beginning on a program of the merge kernel reads.
+#: Entries per memory line; programs of the merge kernel start reading at a line's beginning.
 MERGE_LINE = 32
-#: Row ends and entries a program of the merge kernel takes: with what precedes them in their line, 512.
+#: Row ends and entries per program of the merge kernel: 512 with the rest of their first line.
 MERGE_ITEMS = 512 - MERGE_LINE
-#: Rows at most this long are unrolled completely by the scalar and the pattern kernel.
+#: Longest rows that the scalar and the pattern kernel unroll completely.
 UNROLLED = 32
-#: A pattern number is kept in a byte.
+#: Most patterns, because a pattern number takes one byte.
 _PATTERNS = 256
 _SAMPLE_ROWS = 2048
-#: Entries of a piece of a long row that the adaptive kernel loads at once, and most pieces of a matrix
-#: before they grow to a multiple of it.
+#: Entries per piece of a long row in the adaptive kernel, and the most pieces of a matrix; with more entries,
+#: pieces grow to a multiple.
 PIECE = 1024
 _MOST_PIECES = 16384
-#: A row of more parts than this is joined by a program of its own.
+#: A row of more parts than this has its own program in the join kernel.
 _NARROW_PARTS = 64
 
 
@@ -38,7 +38,7 @@ class RowProfile:
 
     Attributes:
         longest: entries of the longest row.
-        mean: entries a row.
+        mean: entries per row.
     """
 
     longest: int
@@ -47,12 +47,12 @@ class RowProfile:
 
 @dataclass(frozen=True, eq=False)
 class JoinPlan:
-    """Rows whose sums are found in parts, and where these parts are.
+    """Rows whose sums are computed in parts, and the positions of these parts.
 
     Attributes:
         rows: (J,) numbers of the rows; those of at most 64 parts come first.
         first, last: (J,) first part of each row, and one past its last.
-        narrow: how many of the rows have at most 64 parts.
+        narrow: number of rows with at most 64 parts.
     """
 
     rows: Tensor
@@ -63,15 +63,15 @@ class JoinPlan:
 
 @dataclass(frozen=True, eq=False)
 class MergePlan:
-    """Where each program of the merge kernel starts (Merrill and Garland, "Merge-based SpMV", SC 2016).
+    """Start of each program of the merge kernel (Merrill and Garland, "Merge-based SpMV", SC 2016).
 
-    Row ends and entries form one merged sequence that is cut into equal parts, so a program has the same
-    work whether rows are long, short or empty.
+    Row ends and entries form one merged sequence that is cut into equal parts, so every program has the same
+    work for rows of any length.
 
     Attributes:
         first_row: (P + 1,) first row whose end belongs to program p or a later one.
-        row_starts: bit i of word w tells whether entry 32 w + i is the first of its row; int32.
-        split: rows that lie in several programs. Their parts are the programs but the last, which ends them.
+        row_starts: bit i of word w is set if entry 32 w + i is the first of its row; int32.
+        split: rows that cross programs. Their parts are all their programs but the last, which ends them.
     """
 
     first_row: Tensor
@@ -81,9 +81,9 @@ class MergePlan:
 
 @dataclass(frozen=True, eq=False)
 class PatternPlan:
-    """Rows whose columns lie at the same offsets from the diagonal share a pattern, as in a stencil.
+    """Row patterns: rows whose columns have the same offsets from the diagonal share one, as in a stencil.
 
-    A byte a row then replaces four bytes an entry.
+    One byte per row then replaces four bytes per entry.
 
     Attributes:
         pattern: (M,) uint8, number of the row's pattern.
@@ -100,16 +100,16 @@ class PatternPlan:
 
 @dataclass(frozen=True, eq=False)
 class AdaptivePlan:
-    """Rows of at most :data:`UNROLLED` entries in place, a thread each; longer ones in pieces.
+    """Rows of at most :data:`UNROLLED` entries, a thread each, and longer rows in pieces.
 
     Attributes:
-        longest_short: entries of the longest row that is not cut.
-        mean_short: entries of such a row on average; 0 where there is none.
-        short_rows: how many there are.
-        long_entries: entries of all others.
-        piece_start, piece_end: (P,) entries of each piece; all but the first of a row begin on a line of
-            memory, :data:`MERGE_LINE` entries.
-        piece_row: (P,) the row, for a row of one piece; -1 for a piece of a row that has more.
+        longest_short: entries of the longest uncut row.
+        mean_short: mean entries of such rows; 0 without any.
+        short_rows: number of such rows.
+        long_entries: entries of all other rows.
+        piece_start, piece_end: (P,) entries of each piece; all but the first of a row begin at a memory
+            line, a multiple of :data:`MERGE_LINE` entries.
+        piece_row: (P,) the row, for a row of one piece; -1 for a piece of a row with more.
         split: rows of several pieces, which are their parts.
     """
 
@@ -124,7 +124,7 @@ class AdaptivePlan:
 
 
 def row_profile(matrix: SparseMatrix) -> RowProfile:
-    """Longest and mean row of a matrix."""
+    """Return the longest and mean row of a matrix."""
 
     def build() -> RowProfile:
         lengths = matrix.row_lengths()
@@ -142,7 +142,7 @@ def merge_plan(matrix: CSR) -> MergePlan:
 
 
 def pattern_plan(matrix: CSR | SlicedELL) -> PatternPlan | None:
-    """The patterns of a matrix; None when there are more than 256 or rows of more than 32 entries."""
+    """Return the patterns of a matrix; None for more than 256, or rows of more than 32 entries."""
 
     def build() -> PatternPlan | None:
         if not 0 < row_profile(matrix).longest <= UNROLLED:
@@ -178,7 +178,7 @@ def _join_plan(rows: Tensor, first: Tensor, last: Tensor) -> JoinPlan:
 def _merge_plan(row_ptr: Tensor, entries: int) -> MergePlan:
     rows = len(row_ptr) - 1
     numbers = torch.arange(rows, device=row_ptr.device)
-    # Row r's end comes after all entries before it and r row ends.
+    # The end of row r follows all entries before it and r row ends.
     ends = row_ptr[1:].long() + numbers
     programs = -(-(rows + entries) // MERGE_ITEMS)
     cuts = torch.arange(programs + 1, device=row_ptr.device) * MERGE_ITEMS
@@ -190,22 +190,22 @@ def _merge_plan(row_ptr: Tensor, entries: int) -> MergePlan:
     flags = torch.zeros((entries // 32 + 1) * 32, dtype=torch.int64, device=row_ptr.device)
     flags[row_ptr[:-1][row_ptr[1:] > row_ptr[:-1]].long()] = 1
     words = (flags.view(-1, 32) << torch.arange(32, device=flags.device)).sum(dim=1)
-    # The last program reaches up to one part beyond the end.
+    # The last program extends up to one part beyond the end.
     index = index_dtype_for(rows + entries + MERGE_ITEMS)
     return MergePlan(first_row.to(index), words.to(torch.int32), joined)
 
 
 def find_patterns(lengths: Tensor, column: Column) -> PatternPlan | None:
-    """The patterns of rows given by their lengths and a function from (row, entry) to the column.
+    """Find the patterns of rows with these lengths and a function from (row, entry) to the column.
 
-    They are numbered by a hash, and then every entry is compared, so that a collision cannot pass.
+    Patterns are numbered by a hash; then every entry is compared, to exclude collisions.
 
     Args:
         lengths: (M,) int64, at most 32.
         column: from int64 tensors of rows and of entries to int64 columns.
 
     Returns:
-        None when there are more than 256 patterns, or no entries.
+        None for more than 256 patterns, or no entries.
     """
     rows = len(lengths)
     if rows == 0 or not lengths.any():
@@ -224,7 +224,7 @@ def find_patterns(lengths: Tensor, column: Column) -> PatternPlan | None:
         if len(known) > _PATTERNS:
             return None
         pattern = torch.searchsorted(known, hashes)
-    # Any row of a pattern serves as its example, as they are all compared with it.
+    # Any row of a pattern can be its example, because all rows are compared with it.
     example = torch.zeros_like(known).scatter_(0, pattern, every)
     width = 1 << max(0, table.longest - 1).bit_length()
     offsets = torch.zeros(len(known), width, dtype=torch.int64, device=lengths.device)
@@ -240,22 +240,22 @@ def find_patterns(lengths: Tensor, column: Column) -> PatternPlan | None:
 
 
 class _Offsets:
-    """Offsets of rows from the diagonal, entry by entry, so that nothing as large as the matrix is made."""
+    """Offsets of rows from the diagonal, computed entry by entry to save memory."""
 
     def __init__(self, lengths: Tensor, column: Column) -> None:
         self.lengths, self.column = lengths, column
         self.longest = int(lengths.max())
-        # Stands in where a row has no such entry.
+        # Row to read for rows without such an entry.
         self.nonempty = (lengths > 0).to(torch.int8).argmax()
 
     def at(self, rows: Tensor, entry: int) -> Tensor:
-        """(R,) column minus row of entry ``entry``; 0 in shorter rows."""
+        """Return column minus row of entry ``entry``, (R,); 0 in shorter rows."""
         live = self.lengths[rows] > entry
         row = torch.where(live, rows, self.nonempty)
         return torch.where(live, self.column(row, live * entry) - row, 0)
 
     def hashes(self, rows: Tensor) -> Tensor:
-        """(R,) int64 of the offsets and their number; integer arithmetic wraps the same everywhere."""
+        """Hash the offsets and their number, (R,) int64, equally on every device."""
         mixed = self.lengths[rows] * 0x2545F4914F6CDD1
         for entry in range(self.longest):
             mixed = (mixed ^ (mixed >> 29)) * 0x9E3779B97F4A7C1 + self.at(rows, entry)
@@ -269,7 +269,7 @@ def _adaptive_plan(row_ptr: Tensor) -> AdaptivePlan:
     long_entries = int(lengths[long_rows].sum())
     size = PIECE * max(1, -(-long_entries // (PIECE * _MOST_PIECES)))
     start, end = row_ptr[long_rows].long(), row_ptr[long_rows + 1].long()
-    # Cut where lines of memory begin, so that no load of a warp reads two.
+    # Cut at memory lines, so that no load of a warp reads two lines.
     begin = start - start % MERGE_LINE
     pieces = (end - begin + size - 1) // size
     last = pieces.cumsum(0)

@@ -1,4 +1,4 @@
-"""Sparse matrix-vector product in plain torch: gather, multiply, add up row by row."""
+"""Sparse matrix-vector product in plain torch: gather, multiply, sum row by row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparse_core.linalg.structure import segment_sum
 
 
 def spmv(matrix: CSR, x: Tensor) -> Tensor:
-    """``matrix @ x`` on any device, to the same bits every time; see :func:`sparse_core.linalg.spmv`."""
+    """Return ``matrix @ x`` on any device, bitwise reproducibly."""
     dtype = torch.promote_types(matrix.dtype, x.dtype)
     working = accumulation_dtype(dtype)
     products = matrix.values.to(working) * x.to(working)[matrix.col]

@@ -1,4 +1,4 @@
-"""Sparse matrix-vector product in Triton: which kernel runs, and how it is launched.
+"""Sparse matrix-vector product in Triton: choice and launch of the kernels.
 
 The launch shapes were measured on an H200; see the decision page on sparse formats.
 """
@@ -31,26 +31,26 @@ from sparse_core.linalg.spmv.plan import (
 )
 from sparse_core.linalg.structure import as_csr
 
-#: Rows this many times longer than the mean call for the merge kernel.
+#: A row this many times longer than the mean needs the adaptive or the merge kernel.
 _SKEW = 16
-#: From this mean length a row gets a warp or more.
+#: Mean length from which a row gets several lanes.
 _LONG_MEAN = 8
-#: Lanes of a row at most.
+#: Most lanes per row.
 _MOST_LANES = 256
-#: Fewer rows of this mean length or more are cut into pieces, because whole rows leave multiprocessors idle.
+#: Fewer rows of at least this mean length are cut into pieces, because whole rows leave multiprocessors idle.
 _FEW_ROWS, _PIECED_MEAN = 2048, 1024
-#: Pieces for each program of short rows that may be nearly empty.
+#: Most nearly empty pieces per program of short rows.
 _FEW_PIECES = 0.125
 #: Numbers in 128 bytes.
 _VECTOR = 32
-#: Lanes that keep an H200 busy: about eight tiles of 1024 for each multiprocessor.
+#: Lanes that keep an H200 busy: about eight tiles of 1024 per multiprocessor.
 _OCCUPYING_LANES = 2**20
 
 
 def spmv(matrix: SparseMatrix, x: Tensor, *, method: str = "auto") -> Tensor:
-    """``matrix @ x`` without gradients; see :func:`sparse_core.linalg.spmv`.
+    """Return ``matrix @ x`` without gradients.
 
-    The first product of a structure makes its work plan and may wait for the device; later ones do not,
+    The first product of a structure makes its work plan and may wait for the device. Later ones do not wait
     and can be captured in a CUDA graph.
 
     Raises:
@@ -65,11 +65,11 @@ def spmv(matrix: SparseMatrix, x: Tensor, *, method: str = "auto") -> Tensor:
         return y
     if method != "auto":
         raise ValueError(
-            f"method={method!r} is for CSR; {type(matrix).__name__} has one kernel, method='auto'"
+            f"method={method!r} needs a CSR matrix, got {type(matrix).__name__}: use method='auto'"
         )
     multiply: Callable[[Any, Tensor, Tensor], None] | None = _LAUNCHES.get(type(matrix))
     if multiply is None:
-        raise TypeError(f"no Triton product for {type(matrix).__name__}; convert it with .to(CSR)")
+        raise TypeError(f"Triton does not support {type(matrix).__name__}: convert it with .to(CSR)")
     multiply(matrix, x, y)
     return y
 
@@ -81,14 +81,14 @@ def _csr_method(matrix: CSR, method: str) -> Callable[[CSR, Tensor, Tensor], Non
         raise ValueError(f"method must be 'auto' or one of {', '.join(_METHODS)}; got {method!r}")
     if method == "pattern" and pattern_plan(matrix) is None:
         raise ValueError(
-            "method='pattern' needs rows of at most 32 entries that repeat at most 256 patterns of offsets"
-            " from the diagonal; this matrix has more (method='auto' chooses another kernel)"
+            "method='pattern' needs rows of at most 32 entries with at most 256 patterns of offsets from the"
+            " diagonal; this matrix has more: use method='auto'"
         )
     return _METHODS[method]
 
 
 def automatic_method(matrix: CSR) -> str:
-    """Name of the CSR kernel that ``method="auto"`` runs."""
+    """Return the name of the CSR kernel that ``method="auto"`` runs."""
     profile = row_profile(matrix)
     if profile.longest > max(UNROLLED, _SKEW * profile.mean):
         return "adaptive" if _pieces_are_few(adaptive_plan(matrix)) else "merge"
@@ -100,7 +100,7 @@ def automatic_method(matrix: CSR) -> str:
 
 
 def _pieces_are_few(plan: AdaptivePlan) -> bool:
-    """True if nearly all programs have whole pieces or short rows, so that few are nearly empty."""
+    """True if few programs of the adaptive kernel would be nearly empty."""
     short_programs = plan.short_rows / _unrolled_shape(plan.longest_short)[0]
     pieces = len(plan.piece_start)
     return plan.mean_short <= _LONG_MEAN and (
@@ -113,7 +113,7 @@ def _accumulator(y: Tensor, x: Tensor) -> tl.dtype:
 
 
 def _unrolled_shape(longest: int) -> tuple[int, int]:
-    """Rows and warps of a program that unrolls its rows; more registers a row want more threads."""
+    """Return rows and warps of a program that unrolls rows; longer rows need more threads."""
     return (256, 4) if longest <= _LONG_MEAN else (256, 8)
 
 
@@ -157,7 +157,7 @@ def _vector(matrix: CSR, x: Tensor, y: Tensor) -> None:
 
 
 def vector_width(rows: int, mean: float) -> int:
-    """Lanes a row: few, so that a program has many rows in flight, but enough to occupy the whole device."""
+    """Return lanes per row: few, so that many rows are in flight, but enough to occupy the device."""
     width: int = min(16, max(4, triton.next_power_of_2(max(1, round(mean)))))
     while rows * width < _OCCUPYING_LANES and width < min(_MOST_LANES, mean):
         width *= 2
@@ -226,7 +226,7 @@ def _merge(matrix: CSR, x: Tensor, y: Tensor) -> None:
     plan = merge_plan(matrix)
     programs = len(plan.first_row) - 1
     accumulator = _accumulator(y, x)
-    # One piece of memory for both, which begin where Triton reads whole vectors.
+    # One buffer for both parts, each aligned for vector loads.
     apart = triton.cdiv(programs, _VECTOR) * _VECTOR
     both = _scratch(2 * apart, y, accumulator)
     head, tail = both[:apart], both[apart:]
@@ -254,7 +254,7 @@ def _merge(matrix: CSR, x: Tensor, y: Tensor) -> None:
 
 def _pattern(matrix: CSR, x: Tensor, y: Tensor) -> None:
     plan = pattern_plan(matrix)
-    assert plan is not None  # _csr_method has asked.
+    assert plan is not None  # _csr_method checked it.
     rows, warps = _unrolled_shape(plan.longest)
     _launch(
         kernels_triton.pattern_kernel,
@@ -288,7 +288,7 @@ def _sliced(matrix: SlicedELL, x: Tensor, y: Tensor) -> None:
     plan = pattern_plan(matrix)
     nothing = matrix.lengths
     longest = row_profile(matrix).longest
-    # Two short rows a thread keep as many loads in flight as one longer row.
+    # Two short rows per thread keep as many loads in flight as one longer row.
     rows = 256 if longest <= _LONG_MEAN else 128
     _launch(
         kernels_triton.sliced_kernel,
@@ -338,7 +338,7 @@ def _hybrid(matrix: HYB, x: Tensor, y: Tensor) -> None:
     if matrix.coo.nnz == 0:
         _ell(matrix.ell, x, y)
         return
-    # The sum of both parts is rounded once, so half precision waits in float32.
+    # Keep half precision in float32, so that the sum of both parts is rounded once.
     full = y.dtype in (torch.float32, torch.float64)
     wide = y if full else torch.empty(len(y), dtype=torch.float32, device=y.device)
     rest = torch.empty_like(wide)
@@ -393,7 +393,7 @@ def _compact(matrix: CompactCSR, x: Tensor, y: Tensor) -> None:
 
 
 def stored_profile(matrix: CompactCSR) -> tuple[int, float]:
-    """Longest and mean row of a compact matrix with its fillers."""
+    """Return the longest and mean row of a compact matrix, including fillers."""
 
     def build() -> tuple[int, float]:
         lengths = matrix.row_ptr[1:] - matrix.row_ptr[:-1]
@@ -462,7 +462,7 @@ _LAUNCHES: dict[type[SparseMatrix], Callable[[Any, Tensor, Tensor], None]] = {
 
 
 def _stored(matrix: SparseMatrix) -> Tensor:
-    """Values in the layout of the format; only values from outside may be strided otherwise."""
+    """Return contiguous values; only values from outside may have other strides."""
     return matrix.values.contiguous()
 
 

@@ -1,6 +1,6 @@
-"""Sparse matrix-vector product by a library: cuSPARSE on CUDA; on a CPU MKL, or scipy for the rest.
+"""Sparse matrix-vector product by a library: cuSPARSE on CUDA, MKL or scipy on a CPU.
 
-cuSPARSE may add in another order from call to call.
+cuSPARSE may sum in another order from call to call.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sparse_core.linalg.library import mkl_multiplies, scipy_csr, torch_csr
 
 
 def spmv(matrix: CSR, x: Tensor) -> Tensor:
-    """``matrix @ x``; see :func:`sparse_core.linalg.spmv`."""
+    """Return ``matrix @ x``."""
     dtype = torch.promote_types(matrix.dtype, x.dtype)
     x = x.detach().to(dtype).contiguous()
     if matrix.device.type == "cpu" and not mkl_multiplies(matrix, dtype):

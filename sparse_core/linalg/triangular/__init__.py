@@ -1,4 +1,4 @@
-"""Sparse triangular solve: level-scheduled."""
+"""Level-scheduled sparse triangular solve."""
 
 from sparse_core.linalg.triangular.api import triangular_solve
 

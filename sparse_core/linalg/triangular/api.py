@@ -17,7 +17,7 @@ from sparse_core.linalg.structure import at_values, row_of_entry
 from sparse_core.linalg.triangular import reference, vendor
 from sparse_core.linalg.triangular.common import System, triangular_plan, triangular_values
 
-#: By the type of the solution. The vendor keeps its form of the triangle.
+#: The case: dtype of the solution. The vendor caches its form of the triangle.
 TRIANGULAR_SOLVE: Op[torch.dtype] = Op(
     "triangular_solve",
     __package__,
@@ -39,21 +39,20 @@ def triangular_solve(
 ) -> Tensor:
     """Solve ``T x = b``, where ``T`` is one triangle of ``matrix`` with its diagonal.
 
-    Equations are grouped into levels that can be solved at the same time; the levels are found once per
-    structure and kept on the matrix. Reordering (see ``multicolour_order``) makes them few. The solution
-    is differentiable in ``b`` and in ``matrix.values``, to any order and in forward mode.
+    Equations are grouped into levels that can be solved at the same time; the levels are cached per
+    structure. Reordering (see ``multicolour_order``) reduces their number. The solution is differentiable in
+    ``b`` and in ``matrix.values``, to any order and in forward mode.
 
     Args:
         matrix: (M, M) CSR. Entries of the other triangle are not read.
         b: (M,) or (M, N), floating point or complex, on the matrix's device.
         lower: solve with the lower triangle, else with the upper one.
-        unit_diagonal: take ones for the diagonal; the stored diagonal is then not read.
+        unit_diagonal: use a diagonal of ones and do not read the stored one.
         transpose: solve with the transpose of that triangle.
         impl: ``"reference"`` (plain torch), ``"triton"`` (CUDA or Triton's interpreter, real numbers),
-            ``"vendor"`` (SuperLU on a CPU, cuSPARSE on CUDA). ``"auto"`` is Triton for real numbers on
-            CUDA where it is installed, else the vendor: SuperLU keeps its form of the triangle for as long as
-            the values stay, and then is as fast as the reference with two levels and faster with more. Where
-            the values change with every solve and there are few levels, the reference is faster.
+            ``"vendor"`` (SuperLU on a CPU, cuSPARSE on CUDA). ``"auto"`` is Triton for real numbers on CUDA
+            if installed, else the vendor. SuperLU caches its form of the triangle until the values change.
+            The reference is faster if the values change with every solve and there are few levels.
 
     Returns:
         Same shape as ``b``; dtype that ``matrix.values`` and ``b`` promote to. Half precision is computed
@@ -61,8 +60,8 @@ def triangular_solve(
 
     Raises:
         TypeError: ``matrix`` is not CSR, or ``b`` is not floating point.
-        ValueError: shapes or devices do not fit; a diagonal value is zero or not stored. The diagonal is
-            checked when a solve first sees the values, which waits for the device; later solves do not.
+        ValueError: shapes or devices do not match; a diagonal value is zero or not stored. The first solve
+            with new values checks the diagonal, which waits for the device; later solves do not.
         ImplementationError: ``impl`` cannot run here.
     """
     _check(matrix, b)
@@ -75,7 +74,7 @@ def triangular_solve(
 
 
 class _TriangularSolve(torch.autograd.Function):
-    """``x = T^-1 b``; the gradient is one solve with the adjoint, and so is that of the gradient."""
+    """``x = T^-1 b``; its gradient is one solve with the adjoint, and so is the second derivative."""
 
     @staticmethod
     def forward(
@@ -104,7 +103,7 @@ class _TriangularSolve(torch.autograd.Function):
             row, col = row_of_entry(matrix), matrix.col
             equation, unknown = (col, row) if system.transpose else (row, col)
             of_values = -(of_b[equation] * x[unknown].conj()).sum(1)
-            of_values = torch.where(_read(matrix, system), as_gradient(of_values, values.dtype), 0)
+            of_values = torch.where(_entries_of(matrix, system), as_gradient(of_values, values.dtype), 0)
         return of_values, as_gradient(of_b, ctx.b_dtype), None, None, None, None
 
     @staticmethod
@@ -114,14 +113,14 @@ class _TriangularSolve(torch.autograd.Function):
         # T dx = db - dT x
         right = torch.zeros_like(x) if of_b is None else of_b.to(ctx.dtype)
         if of_values is not None:
-            change = matrix.with_values(torch.where(_read(matrix, system), of_values, 0))
+            change = matrix.with_values(torch.where(_entries_of(matrix, system), of_values, 0))
             right = right - spmm(change, x, transpose=system.transpose)
         found: Tensor = _TriangularSolve.apply(values, right, matrix, system, ctx.impl, ctx.dtype)
         return found
 
 
-def _read(matrix: CSR, system: System) -> Tensor:
-    """(nnz,) bool, the entries that belong to the system."""
+def _entries_of(matrix: CSR, system: System) -> Tensor:
+    """Return the entries of the system, (nnz,) bool."""
     row, col = row_of_entry(matrix), matrix.col
     read = (col <= row) if system.lower else (col >= row)
     return read & (col != row) if system.unit_diagonal else read
@@ -149,4 +148,4 @@ def _check(matrix: CSR, b: Tensor) -> None:
         raise TypeError(f"b must be floating point or complex, got {b.dtype}")
     check_right_side(b, matrix.shape)
     if b.device != matrix.device:
-        raise ValueError(f"b is on {b.device}, matrix on {matrix.device}")
+        raise ValueError(f"b is on {b.device} but matrix is on {matrix.device}: move one with .to")

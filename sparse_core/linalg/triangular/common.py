@@ -1,4 +1,4 @@
-"""Work plan of a triangular solve and the arithmetic its implementations share."""
+"""Work plan of a triangular solve, shared by its implementations."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class System:
-    """Which triangle of the matrix is solved with.
+    """Triangle of a matrix to solve with.
 
     Attributes:
-        lower: the lower triangle of the matrix as stored, else the upper one.
-        unit_diagonal: take ones for the diagonal and do not read the stored one.
+        lower: use the lower triangle of the matrix as stored, else the upper one.
+        unit_diagonal: use a diagonal of ones and do not read the stored one.
         transpose: solve with the transpose of that triangle.
     """
 
@@ -32,11 +32,11 @@ class System:
 
     @property
     def forward(self) -> bool:
-        """Whether unknowns follow from those with lower numbers."""
+        """True if unknowns depend on those with lower numbers."""
         return self.lower != self.transpose
 
     def key(self, what: str) -> str:
-        """Name of a cached plan."""
+        """Return the cache key of a plan."""
         return f"triangular.{what}.{self.lower}.{self.unit_diagonal}.{self.transpose}"
 
 
@@ -49,7 +49,7 @@ class TriangularPlan:
         entry_ptr: (M + 1,) entries of the equation ``levels.order[p]``.
         entry_bounds: on the host, ``entry_ptr`` at the bounds of the levels.
         column: (E,) unknown that each entry multiplies.
-        position: (E,) where its value is stored in the matrix.
+        position: (E,) index of its value in the matrix.
     """
 
     levels: Levels
@@ -73,7 +73,7 @@ class TriangularValues:
 
 
 def diagonal_positions(matrix: CSR) -> Tensor:
-    """(M,) int64 where the diagonal value of each row is stored, -1 where there is none; cached."""
+    """Return the index of each row's diagonal value, (M,) int64, -1 where there is none; cached."""
 
     def build() -> Tensor:
         row = row_of_entry(matrix)
@@ -85,7 +85,7 @@ def diagonal_positions(matrix: CSR) -> Tensor:
 
 
 def triangular_plan(matrix: CSR, system: System) -> TriangularPlan:
-    """The plan of ``system``, built once per structure."""
+    """Return the plan of ``system``, built once per structure."""
     return matrix.cached(system.key("plan"), lambda: _build_plan(matrix, system))
 
 
@@ -116,11 +116,7 @@ def _build_plan(matrix: CSR, system: System) -> TriangularPlan:
 
 
 def triangular_values(matrix: CSR, system: System, dtype: torch.dtype) -> TriangularValues:
-    """Values of ``system`` in the order of its plan, and the check of its diagonal, once per values.
-
-    Raises:
-        ValueError: a diagonal value is zero or not stored.
-    """
+    """Return the values of ``system`` in the order of its plan, after a check of its diagonal; cached."""
     return matrix.cached_values(system.key(f"values.{dtype}"), lambda: _build_values(matrix, system, dtype))
 
 
@@ -135,21 +131,17 @@ def _build_values(matrix: CSR, system: System, dtype: torch.dtype) -> Triangular
 
 
 def check_diagonal(matrix: CSR) -> None:
-    """Look at the diagonal, once per values; later calls do not wait for the device.
-
-    Raises:
-        ValueError: the diagonal value of a row, which is named, is zero or not stored.
-    """
-    matrix.cached_values("diagonal checked", lambda: _look_at_diagonal(matrix))
+    """Raise ``ValueError`` with the row of a zero or missing diagonal value; checks once per values."""
+    matrix.cached_values("diagonal checked", lambda: _check_diagonal_values(matrix))
 
 
-def _look_at_diagonal(matrix: CSR) -> bool:
+def _check_diagonal_values(matrix: CSR) -> bool:
     diagonal = diagonal_positions(matrix)
     missing = (diagonal < 0).nonzero()[:, 0]
     if len(missing):
         raise ValueError(
             f"matrix stores no diagonal entry in row {int(missing[0])} ({len(missing)} such rows): store it,"
-            " or use unit_diagonal=True where ones are meant"
+            " or use unit_diagonal=True for ones"
         )
     zero = (matrix.values.detach()[diagonal] == 0).nonzero()[:, 0]
     if len(zero):

@@ -1,7 +1,7 @@
-"""Level schedules: which unknowns of a triangular system, or entries of a factor, are ready together.
+"""Level schedules: unknowns of a triangular system, or entries of a factor, that are ready together.
 
-The level of a node is the length of the longest chain of nodes it waits for (Anderson and Saad, "Solving
-sparse triangular linear systems on parallel computers", 1989). Nodes of one level do not need each other.
+The level of a node is the length of its longest chain of dependencies (Anderson and Saad, "Solving sparse
+triangular linear systems on parallel computers", 1989). Nodes of one level do not depend on each other.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from torch import Tensor
 
 from sparse_core.formats.indexing import pointers_from_rows
 
-#: Peeling a level costs a dozen tensor operations; with fewer nodes a level than this, walking from node to
-#: node is cheaper.
+#: Fewest nodes per level for tensor operations; with fewer, a loop over nodes on the host is cheaper.
 _NARROW = 64
 
 
@@ -24,8 +23,7 @@ class Levels:
 
     Attributes:
         order: (M,) int64 nodes, by level and by number within a level.
-        bounds: level ``l`` is ``order[bounds[l]:bounds[l + 1]]``; a host tuple, so that nothing is read
-            back from the device later.
+        bounds: level ``l`` is ``order[bounds[l]:bounds[l + 1]]``; on the host.
     """
 
     order: Tensor
@@ -36,7 +34,7 @@ class Levels:
 
 
 def expand_segments(start: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices of many segments behind one another.
+    """Return the indices of many consecutive segments.
 
     Args:
         start: (S,) first index of each segment.
@@ -52,13 +50,12 @@ def expand_segments(start: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def level_schedule(row_ptr: Tensor, needs: Tensor, *, reverse: bool = False) -> Levels:
-    """Levels of an acyclic graph given as a CSR pattern.
+    """Compute the levels of an acyclic graph given as a CSR pattern.
 
     Args:
         row_ptr: (M + 1,) node ``i`` waits for ``needs[row_ptr[i]:row_ptr[i + 1]]``.
-        needs: (E,) node numbers, all lower than the node that waits (all higher with ``reverse``); a node
-            may be named more than once.
-        reverse: nodes wait for higher numbers.
+        needs: (E,) node numbers, all lower than the waiting node (all higher with ``reverse``); repeats are
+            allowed.
     """
     size = len(row_ptr) - 1
     waiting = row_ptr.to(torch.int64).diff()
@@ -68,17 +65,17 @@ def level_schedule(row_ptr: Tensor, needs: Tensor, *, reverse: bool = False) -> 
     needed_ptr, waiting_node = pointers_from_rows(needed, size), node[by_need]
 
     ready = (level == 0).nonzero()[:, 0]
-    depth, done = 0, len(ready)
-    while done < size and depth < _NARROW + size // _NARROW:
+    depth, placed = 0, len(ready)
+    while placed < size and depth < _NARROW + size // _NARROW:
         depth += 1
         start = needed_ptr[ready]
         released = waiting_node[expand_segments(start, needed_ptr[ready + 1] - start)[1]]
-        # Integer counts: the sum does not depend on the order of the additions.
+        # Integer sums do not depend on the order of the additions.
         waiting.index_add_(0, released, torch.full_like(released, -1))
         ready = torch.unique(released[waiting[released] == 0])
         level[ready] = depth
-        done += len(ready)
-    if done < size:
+        placed += len(ready)
+    if placed < size:
         level = _walk(row_ptr, needs, level, reverse)
         depth = int(level.max())
     order = torch.sort(level, stable=True).indices
@@ -87,7 +84,7 @@ def level_schedule(row_ptr: Tensor, needs: Tensor, *, reverse: bool = False) -> 
 
 
 def _walk(row_ptr: Tensor, needs: Tensor, level: Tensor, reverse: bool) -> Tensor:
-    """Levels of the nodes still at -1, one node after the other on the host."""
+    """Compute the levels of the nodes still at -1 in a loop on the host."""
     starts, needed, found = row_ptr.tolist(), needs.tolist(), level.tolist()
     nodes = [node for node, known in enumerate(found) if known < 0]
     for node in reversed(nodes) if reverse else nodes:

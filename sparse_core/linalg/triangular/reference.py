@@ -1,7 +1,6 @@
 """Level-scheduled solve in plain torch: the oracle, on any device.
 
-Each level gathers the solved unknowns its equations need and adds them up in order, so results do not vary
-between runs.
+Each level gathers the solved unknowns of its equations and sums them in a fixed order.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from sparse_core.linalg.triangular.common import TriangularPlan, TriangularValue
 
 
 def solve(plan: TriangularPlan, values: TriangularValues, b: Tensor) -> Tensor:
-    """(M, N) solution of the planned system for ``b`` (M, N), in the dtype of the values."""
+    """Return the solution (M, N) of the planned system for ``b`` (M, N), in the dtype of the values."""
     x = torch.empty_like(b)
     for level, first in enumerate(plan.levels.bounds[:-1]):
         last = plan.levels.bounds[level + 1]

@@ -1,8 +1,8 @@
 """Level-scheduled solve in Triton.
 
-A wide level is one launch, its rows in parallel. A run of narrow levels is one launch of a single program
-that passes a barrier between levels, because a launch costs more than such a level. The launches are known
-once the plan is made, so a solve can be recorded in a CUDA graph. Runs on CUDA, and on a CPU through
+A wide level is one launch with parallel rows. A run of narrow levels is one launch of a single program with a
+barrier between levels, because a launch costs more than such a level. The plan fixes the launches, so a solve
+can be captured in a CUDA graph. Runs on CUDA, and on a CPU with
 ``TRITON_INTERPRET=1``.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sparse_core.formats import CSR
     from sparse_core.linalg.triangular.common import System
 
-#: Rows of a level that one program still gets through about as fast as a launch takes.
+#: Most rows of a level that one program solves in about the time of a launch.
 _NARROW_ROWS = 512
 #: Elements of a tile of rows x entries x right-hand sides.
 _TILE, _NARROW_TILE = 512, 2048
@@ -160,7 +160,7 @@ def _narrow_kernel(  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class LevelLaunch:
-    """One launch: levels ``first`` to ``last``, and how many entries of a row are read at once."""
+    """One launch: levels ``first`` to ``last``, and the entries of a row that are read at once."""
 
     first: int
     last: int
@@ -177,7 +177,7 @@ class LaunchSchedule:
 
 
 def schedule(matrix: CSR, system: System, plan: TriangularPlan) -> LaunchSchedule:
-    """The launches of ``plan``, found once per structure."""
+    """Return the launches of ``plan``, cached per structure."""
 
     def build() -> LaunchSchedule:
         bounds = torch.tensor(plan.levels.bounds, device=matrix.device)
@@ -203,7 +203,7 @@ def _plan_launches(plan: TriangularPlan) -> tuple[LevelLaunch, ...]:
 
 
 def solve(plan: TriangularPlan, launches: LaunchSchedule, values: TriangularValues, b: Tensor) -> Tensor:
-    """(M, N) solution of the planned system for ``b`` (M, N), float32 or float64 as the values."""
+    """Return the solution (M, N) of the planned system for ``b`` (M, N), float32 or float64 as the values."""
     b = b.contiguous()
     x = torch.empty_like(b)
     columns = min(_MOST_COLUMNS, triton.next_power_of_2(b.shape[1]))
@@ -213,7 +213,7 @@ def solve(plan: TriangularPlan, launches: LaunchSchedule, values: TriangularValu
         plan.entry_ptr,
         plan.column,
         values.entry,
-        # Not read for a unit diagonal, but a kernel wants a pointer.
+        # Not read for a unit diagonal, but the kernel needs a pointer.
         b if values.inverse_diagonal is None else values.inverse_diagonal,
         b,
         x,

@@ -1,4 +1,4 @@
-"""Library solves: SuperLU's by way of scipy on a CPU, cuSPARSE's by way of torch on CUDA."""
+"""Triangular solves by libraries: SuperLU (scipy) on a CPU, cuSPARSE (torch) on CUDA."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def solve(matrix: CSR, system: System, b: Tensor) -> Tensor:
-    """(M, N) solution for ``b`` (M, N) in the dtype of the arithmetic: float32, float64 or complex."""
+    """Return the solution (M, N) for ``b`` (M, N), in float32, float64 or complex."""
     if b.is_cuda:
         return _solve_cusparse(matrix, system, b)
     factors = matrix.cached_values(
@@ -28,7 +28,7 @@ def solve(matrix: CSR, system: System, b: Tensor) -> Tensor:
     )
     if factors is not None:
         solution = torch.from_numpy(np.ascontiguousarray(factors.solve(b.numpy())))
-        # SuperLU's blocks have zeros of their own, through which NaN would spread.
+        # SuperLU's blocks contain explicit zeros, through which NaN would spread.
         if bool(solution.isfinite().all()):
             return solution
     triangle = matrix.cached_values(
@@ -41,15 +41,15 @@ def solve(matrix: CSR, system: System, b: Tensor) -> Tensor:
 
 
 def _factors(triangle: Any) -> Any | None:
-    """SuperLU's object for a triangle, None if it would not keep the triangle's order.
+    """Return SuperLU's object for a triangle, None if it would reorder it.
 
-    ``spsolve_triangular`` checks and converts its matrix in every call; this takes about as long as two such
-    calls, and a solve with it a fifth of one.
+    ``spsolve_triangular`` checks and converts its matrix in every call. Making this object takes as long as
+    two such calls, and a solve with it a fifth of one.
     """
     if not np.isfinite(triangle.data).all():
         return None
-    # A diagonal that is not zero is always taken as pivot. Supernodes wider than the matrix has them and
-    # panels only help where there is elimination to do.
+    # Threshold 0 always takes a nonzero diagonal as pivot. Relaxed supernodes and panels only help with
+    # elimination, which a triangle does not need.
     factors = splu(
         triangle,
         permc_spec="NATURAL",
@@ -59,23 +59,23 @@ def _factors(triangle: Any) -> Any | None:
         options={"Equil": False},
     )
     natural = np.arange(triangle.shape[0])
-    kept = np.array_equal(factors.perm_r, natural) and np.array_equal(factors.perm_c, natural)
-    return factors if kept else None
+    natural_order = np.array_equal(factors.perm_r, natural) and np.array_equal(factors.perm_c, natural)
+    return factors if natural_order else None
 
 
 def _scipy_triangle(matrix: CSR, system: System, dtype: torch.dtype) -> Any:
-    """The triangle as a scipy array, its diagonal checked; CSC as SuperLU has it."""
+    """Return the triangle as a scipy CSC array, with a checked diagonal."""
     if not system.unit_diagonal:
         check_diagonal(matrix)
     row, col = row_of_entry(matrix), matrix.col
-    kept = (col <= row) if system.lower else (col >= row)
+    inside = (col <= row) if system.lower else (col >= row)
     if system.unit_diagonal:
-        kept &= col != row
-    values = matrix.values.detach().to(dtype)[kept].numpy()
-    place = row[kept].numpy(), col[kept].numpy()
+        inside &= col != row
+    values = matrix.values.detach().to(dtype)[inside].numpy()
+    place = row[inside].numpy(), col[inside].numpy()
     triangle = scipy.sparse.coo_array((values, place), shape=matrix.shape)
     if system.unit_diagonal:
-        # SuperLU wants the ones stored.
+        # SuperLU needs stored ones.
         triangle = triangle + scipy.sparse.eye_array(matrix.shape[0], dtype=values.dtype)
     return (triangle.T if system.transpose else triangle).tocsc()
 

@@ -1,4 +1,4 @@
-"""Many tridiagonal systems at once."""
+"""Batches of tridiagonal systems."""
 
 from sparse_core.linalg.tridiagonal.api import tridiagonal_solve
 

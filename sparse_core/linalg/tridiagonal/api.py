@@ -1,4 +1,4 @@
-"""Solve many tridiagonal systems, with gradients."""
+"""Solve batches of tridiagonal systems, with gradients."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sparse_core.kernels.op import Impl, Implementation, Op, by_torch, by_triton
 from sparse_core.linalg.implementation import real
 from sparse_core.linalg.operands import WORKING_DTYPES
 
-#: Fewer lanes leave most of a GPU idle for n steps; cyclic reduction is parallel within a system.
+#: Fewest lanes for Triton: with fewer, most of a GPU idles. Cyclic reduction is parallel within a system.
 _LANES_FOR_A_SYSTEM_EACH = 512
 
 
 def _lapack_runs(kind: str, dtype: torch.dtype, lanes: int) -> str | None:
-    return None if kind == "cpu" else f"is LAPACK and needs CPU tensors, got {kind}"
+    return None if kind == "cpu" else f"is LAPACK, which needs CPU tensors, got {kind}"
 
 
-#: By the type of the operands and the right-hand sides of all systems.
+#: The case: dtype of the operands, and number of right-hand sides of all systems.
 TRIDIAGONAL_SOLVE: Op[torch.dtype, int] = Op(
     "tridiagonal_solve",
     __package__,
@@ -46,31 +46,31 @@ def tridiagonal_solve(
 ) -> Tensor:
     """Solve ``lower[i] x[i-1] + diagonal[i] x[i] + upper[i] x[i+1] = b[i]`` for a batch of systems.
 
-    ``"reference"`` and ``"triton"`` do not exchange rows: give them diagonally dominant or Hermitian
-    positive definite systems (diffusion, splines, implicit time steps). ``"vendor"`` pivots.
+    ``"vendor"`` pivots. ``"reference"`` and ``"triton"`` do not: use them for diagonally dominant or
+    Hermitian positive definite systems (diffusion, splines, implicit time steps).
 
     Args:
         lower: (..., n); ``lower[..., 0]`` is ignored.
         diagonal: (..., n).
         upper: (..., n); ``upper[..., -1]`` is ignored.
-        b: (..., n), or (..., n, k) for k right-hand sides, told apart by the number of dimensions. Batch
-            dimensions of all four broadcast where one of them is 1. float32, float64, complex64 or
-            complex128; the operands are promoted to one type.
-        check: raise where a pivot is zero, which waits for the device; False leaves NaN or infinity in the
-            solution of such a system. NaN in the input is kept, in its own system, either way.
-        impl: ``"reference"`` is cyclic reduction in torch, ``"triton"`` a lane a system (real, CUDA or
-            Triton's interpreter), ``"vendor"`` LAPACK with pivoting (CPU); ``"auto"`` is LAPACK on a CPU, on
-            CUDA Triton, and there the reference for few or complex systems.
+        b: (..., n), or (..., n, k) for k right-hand sides, distinguished by the number of dimensions. Batch
+            dimensions of all four broadcast from size 1. float32, float64, complex64 or complex128; the
+            operands are promoted to one type.
+        check: raise for a zero pivot, which waits for the device; False leaves NaN or infinity in the
+            solution of such a system. NaN in the input stays within its system.
+        impl: ``"reference"`` is cyclic reduction in torch, ``"triton"`` a lane per system (real, CUDA or
+            Triton's interpreter), ``"vendor"`` LAPACK with pivoting (CPU). ``"auto"`` is LAPACK on a CPU; on
+            CUDA it is Triton, or the reference for few or complex systems.
 
     Returns:
-        Solution, shape of the broadcast ``b``; gradients flow into all four arguments.
+        Solution, shape of the broadcast ``b``; gradients reach all four arguments.
 
     Raises:
-        TypeError: a dtype that is not supported.
-        ValueError: shapes or devices that do not fit; a zero pivot, with its system and row.
+        TypeError: an unsupported dtype.
+        ValueError: shapes or devices that do not match; a zero pivot, with its system and row.
         ImplementationError: ``impl`` cannot run here.
     """
-    operands = _checked(lower, diagonal, upper, b)
+    operands = _check(lower, diagonal, upper, b)
     lower, diagonal, upper, b = operands
     several = b.ndim == diagonal.ndim + 1
     batch = torch.broadcast_shapes(
@@ -105,7 +105,7 @@ class _TridiagonalSolve(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         lower, diagonal, upper, x = ctx.saved_tensors
-        # Row i of the adjoint holds what row i - 1 has above, and row i + 1 below, the diagonal.
+        # The adjoint exchanges upper and lower bands, shifted by one row.
         adjoint = upper.roll(1, dims=1).conj(), diagonal.conj(), lower.roll(-1, dims=1).conj()
         of_b: Tensor = _TridiagonalSolve.apply(*adjoint, gradient, ctx.settings)
         of_lower, of_upper = torch.zeros_like(lower), torch.zeros_like(upper)
@@ -150,25 +150,28 @@ def _run(
         where = f"system {index if len(index) > 1 else index[0]}" if index else "the system"
         raise ValueError(
             f"zero pivot in row {int(solution.zero_pivot[system])} of {where}: it is singular"
-            + ("" if chosen == "vendor" else ", or needs row exchanges, which impl='vendor' makes on a CPU")
+            + ("" if chosen == "vendor" else ", or needs row exchanges: use impl='vendor' on a CPU")
         )
     x: Tensor = solution.x
     return x
 
 
-def _checked(*operands: Tensor) -> list[Tensor]:
-    """The operands in one dtype, after checks of what does not depend on the batch."""
+def _check(*operands: Tensor) -> list[Tensor]:
+    """Check the operands and convert them to one dtype."""
     names = ("lower", "diagonal", "upper", "b")
     for name, part in zip(names, operands, strict=True):
         if not isinstance(part, Tensor):
             raise TypeError(f"{name} must be a torch tensor, got {type(part).__name__}")
         if part.device != operands[1].device:
-            raise ValueError(f"{name} is on {part.device}, diagonal on {operands[1].device}")
+            raise ValueError(
+                f"{name} is on {part.device} but diagonal is on {operands[1].device}: move one with .to"
+            )
     lower, diagonal, upper, b = operands
     dtype = reduce(torch.promote_types, (part.dtype for part in operands))
     if dtype not in WORKING_DTYPES:
         raise TypeError(
-            f"tridiagonal_solve works in float32, float64, complex64 or complex128, not in {dtype}"
+            f"tridiagonal_solve supports float32, float64, complex64 and complex128, not {dtype}:"
+            " convert with .to(torch.float32)"
         )
     bands = diagonal.shape
     if diagonal.ndim < 1:
@@ -176,7 +179,7 @@ def _checked(*operands: Tensor) -> list[Tensor]:
     for name, part in (("lower", lower), ("upper", upper)):
         if part.ndim != diagonal.ndim or part.shape[-1] != bands[-1]:
             raise ValueError(
-                f"{name} has shape {tuple(part.shape)}, diagonal {tuple(bands)}: both are (..., n)"
+                f"{name} must have shape (..., n) like diagonal {tuple(bands)}, got {tuple(part.shape)}"
             )
     if b.ndim not in (diagonal.ndim, diagonal.ndim + 1) or b.shape[diagonal.ndim - 1] != bands[-1]:
         raise ValueError(

@@ -1,8 +1,7 @@
-"""Form of the systems that the implementations share.
+"""Interface of the tridiagonal implementations.
 
-Every implementation takes ``lower``, ``diagonal``, ``upper`` (S, n) and ``b`` (S, n, k), contiguous, of one
-dtype, with S, n and k at least one, and with zeros in ``lower[:, 0]`` and ``upper[:, -1]``. It returns the
-solution (S, n, k) and, for every system, the row of a zero pivot: (S,) int64, -1 where there is none.
+They take ``lower``, ``diagonal``, ``upper`` (S, n) and ``b`` (S, n, k), contiguous, of one dtype, with S, n
+and k at least one, and zeros in ``lower[:, 0]`` and ``upper[:, -1]``.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from torch import Tensor
 
 
 class Solution(NamedTuple):
-    """Attributes: ``x`` (S, n, k); ``zero_pivot`` (S,) int64, row of a zero pivot or -1."""
+    """Solution ``x`` (S, n, k), and ``zero_pivot`` (S,) int64, row of a zero pivot or -1."""
 
     x: Tensor
     zero_pivot: Tensor

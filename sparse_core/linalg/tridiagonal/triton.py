@@ -1,8 +1,8 @@
 """Thomas' algorithm in Triton: a lane solves one right-hand side of one system.
 
-Neighbouring lanes work on neighbouring systems, so the arrays are laid out row by row with the systems
-side by side, and every access is coalesced. No pivoting: stable for diagonally dominant and for positive
-definite systems. Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
+Neighbouring lanes solve neighbouring systems, so arrays are stored row by row with the systems side by side,
+and every access is coalesced. No pivoting: stable for diagonally dominant and for positive
+definite systems. Runs on CUDA, and on a CPU with ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _thomas_kernel(  # type: ignore[no-untyped-def]
 
 
 def solve(lower: Tensor, diagonal: Tensor, upper: Tensor, b: Tensor) -> Solution:
-    """Solve all systems; see :mod:`sparse_core.linalg.tridiagonal.common` for the arguments."""
+    """Solve all systems; see :mod:`sparse_core.linalg.tridiagonal.common`."""
     systems, size, columns = b.shape
     rows = [part.mT.contiguous() for part in (lower, diagonal, upper)]
     right = b.transpose(0, 1).contiguous()

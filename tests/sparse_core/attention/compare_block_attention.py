@@ -28,12 +28,12 @@ from sparse_core.attention.gpu import plan
 IMPL = os.environ.get("SPARSIGHT_COMPARED_IMPL", "triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
-    # Long rows are cut as if they were for an H100.
+    # Cut long rows as on an H100.
     plan._processors = lambda device: 132
 
 
 def empty_rows() -> BlockPattern:
-    """The second of four block rows attends to nothing, the fourth only in some queries."""
+    """Four block rows: the second has no pairs, the fourth has pairs for some queries only."""
     mask = torch.rand(128, 128, generator=torch.Generator().manual_seed(3)) < 0.3
     mask[32:64] = False
     mask[100:] = False
@@ -41,12 +41,12 @@ def empty_rows() -> BlockPattern:
 
 
 def per_head() -> BlockPattern:
-    """Four heads with block lists of their own."""
+    """Four heads with different block lists."""
     return from_block_mask(torch.rand(4, 3, 4, generator=torch.Generator().manual_seed(4)) < 0.4, 16)
 
 
 def long_rows() -> BlockPattern:
-    """One block row, and one block column, with all blocks: cut into pieces where there is little else."""
+    """One full block row and one full block column, which kernels cut into parts."""
     mask = torch.eye(72, dtype=torch.bool)
     mask[1] = mask[:, 2] = True
     return from_block_mask(mask, 32)

@@ -44,7 +44,7 @@ CASES["small, ragged"] = (
 
 
 def compare(name: str, dtype: torch.dtype, impl: str, seed: int) -> list[str]:
-    """Where one case differs."""
+    """Return the places where one case differs."""
     build, options = CASES[name]
     pattern = build()
     given = [one.cpu() for one in operands(pattern, dtype, options)]

@@ -46,7 +46,7 @@ def scattered(shape: tuple[int, ...], seed: int) -> Tensor:
 
 
 def loss(result: AttentionResult, weight: Tensor) -> Tensor:
-    """Depends on the output and on lse where it is finite."""
+    """Return a loss of the output and of finite lse."""
     return (result.out * weight).sum() + result.lse[result.lse.isfinite()].sum()
 
 
@@ -62,7 +62,7 @@ def check(given_operands: list[Tensor], pattern: BlockPattern) -> None:
         torch.testing.assert_close(left, right)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     batch=st.integers(1, 2),
     key_heads=st.integers(1, 2),
@@ -127,7 +127,7 @@ def test_results_repeat_to_the_bit_and_leave_inference_mode() -> None:
 def test_a_tile_gathers_the_keys_of_its_queries_alone() -> None:
     mask = torch.zeros(64, 200, dtype=torch.bool)
     mask[3, [1, 90, 199]] = mask[40, 7] = True
-    plan = cpu._prepared(from_token_mask(mask, 64), 0)
+    plan = cpu._plan_for(from_token_mask(mask, 64), 0)
     (tiles,) = plan.groups
     assert tiles.tile.tolist() == [0, 1]
     assert tiles.key.shape == (2, 3)

@@ -30,7 +30,7 @@ def test_share_and_independence(share: float) -> None:
     for axis in range(4):
         neighbours = (centred.roll(1, axis) * centred).mean() / (share * (1 - share))
         assert abs(float(neighbours)) < 5 / count**0.5
-    # Rows and columns as a whole scatter as they should, too.
+    # Rows and columns scatter as expected too.
     for axis, length in ((3, 256), (2, 128)):
         ratio = float(centred.mean(axis).var()) * length / (share * (1 - share))
         assert 0.8 < ratio < 1.2

@@ -1,4 +1,4 @@
-"""Attention by a launch plan has the bits of the ordinary way, or takes the ordinary way."""
+"""Attention by a launch plan gives the bits of an ordinary call, or makes an ordinary call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def window(length: int = 512) -> BlockPattern:
 
 
 def ordinary(q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern, scale: float | None = None) -> Tensor:
-    """By name of the implementation, which has no plan."""
+    """Call the named implementation, which has no plan."""
     return sparse_attention(q, k, v, pattern, scale=scale, impl="cuda")
 
 
@@ -50,7 +50,7 @@ def test_same_bits_with_other_tensors(dtype: torch.dtype) -> None:
 
 
 def test_views_of_one_tensor() -> None:
-    """As a model has them, after one product for queries, keys and values."""
+    """Views of one tensor, as after one product for queries, keys and values."""
     pattern = window()
     for _ in range(3):
         q, k, v = torch.randn(2, 512, 3, 4, 64, device="cuda", dtype=torch.float16).permute(2, 0, 3, 1, 4)
@@ -94,7 +94,7 @@ def test_errors_stay() -> None:
 
 
 def test_rows_that_are_cut_and_patterns_of_sequences_have_no_plan() -> None:
-    """The first are more than one launch, the second one of operands that stand otherwise."""
+    """The first take several launches, the second have another layout."""
     long = local_window(8192, window=4096, block_size=64).to("cuda")
     q, k, v = operands(8192, heads=1, batch=1)
     for _ in range(3):
@@ -119,7 +119,7 @@ def test_a_graph_has_it() -> None:
     assert torch.equal(captured, expected)
 
 
-def test_the_switch_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_switching_plans_off_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v = operands()
     monkeypatch.setenv(SWITCH, "0")
     off = window()

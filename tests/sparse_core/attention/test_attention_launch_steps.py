@@ -1,4 +1,4 @@
-"""The launch of attention on a CPU: a plan gives the driver what the ordinary call gives."""
+"""On a CPU, check that a plan passes the driver the arguments of an ordinary call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sparse_core.kernels.launch_plan import KernelStep
 
 
 class Driver:
-    """Tensor maps hold their address and their longest stride, and nothing else."""
+    """Stand-in of the driver: a tensor map holds its address and longest stride."""
 
     def __getitem__(self, name: str) -> Any:
         assert name == "cuTensorMapReplaceAddress"
@@ -45,7 +45,7 @@ class Driver:
 
 
 class Kernel:
-    """Keeps the arguments of its launches."""
+    """Stand-in of a kernel that records its arguments."""
 
     function = 7
 
@@ -74,7 +74,7 @@ def test_the_kernel_gets_what_the_ordinary_call_gives(monkeypatch: pytest.Monkey
     described = step.launch
     assert (described.grid, described.block[0], described.shared_bytes) == kernel.prepared
     assert [place.in_map for place in step.places] == [True] * 3 + [False] * 4
-    # Other tensors of these strides, by the ordinary call and by the places of the step.
+    # Launch other tensors of these strides by an ordinary call and by the recorded step.
     given = [torch.randn(2, 256, 3, 64).half().transpose(1, 2) for _ in range(4)]
     nothing = torch.empty(0)
     launch(*given[:3], 0.5, given[3], nothing, nothing, nothing)

@@ -1,4 +1,4 @@
-"""What is refused before any arithmetic."""
+"""Tests of argument checks."""
 
 from __future__ import annotations
 

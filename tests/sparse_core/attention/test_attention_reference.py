@@ -22,7 +22,7 @@ from sparse_core.attention.patterns.pattern import BlockPattern
 def dense_attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, kept: Tensor | None = None, p: float = 0.0
 ) -> AttentionResult:
-    """Everything at once in float64; ``mask`` broadcasts to (batch, heads, queries, keys)."""
+    """Compute dense attention in float64; ``mask`` broadcasts to (batch, heads, queries, keys)."""
     q, k, v = q.double(), k.double(), v.double()
     group = q.shape[1] // k.shape[1]
     scores = q @ k.repeat_interleave(group, 1).transpose(2, 3) * scale
@@ -53,7 +53,7 @@ def random_mask(shape: tuple[int, ...], density: float = 0.3, seed: int = 0, blo
     return torch.from_numpy(mask)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     batch=st.integers(1, 2),
     key_heads=st.integers(1, 2),
@@ -100,7 +100,7 @@ def test_sums_are_float32(dtype: torch.dtype) -> None:
     found = reference_attention(q, k, v, from_token_mask(mask, 32))
     expected = dense_attention(q, k, v, mask, 1 / 8)
     assert (found.out.dtype, found.lse.dtype) == (dtype, torch.float32)
-    # Nothing is lost but by the rounding of the result.
+    # Only the result is rounded.
     torch.testing.assert_close(found.out.double(), expected.out, rtol=torch.finfo(dtype).eps, atol=2e-6)
     torch.testing.assert_close(found.lse.double(), expected.lse, rtol=1e-5, atol=1e-5)
 
@@ -121,7 +121,7 @@ def test_autocast_changes_nothing() -> None:
 def test_gradients(
     lengths: tuple[int, int], recompute: bool, pattern_heads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of ``out`` and ``lse``, with dropout and a query without keys; entry by entry where they are few."""
+    """Check gradients of ``out`` and ``lse``, with dropout and a query without keys."""
     if recompute:
         monkeypatch.setattr(reference, "KEPT_SCORES", 0)
     q, k, v = (tensor.requires_grad_() for tensor in random_operands(1, 2, 1, *lengths))
@@ -143,7 +143,7 @@ def test_gradients_equal_dense(pattern_heads: int) -> None:
     pattern = from_token_mask(mask if pattern_heads > 1 else mask[0], 32)
     cotangent = random_operands(2, 4, 2, 70, 90, seed=9)[0]
     found = torch.autograd.grad((reference_attention(*operands, pattern).out * cotangent).sum(), operands)
-    # The oracle's own gradient has NaN in empty rows, so these are given one key and no cotangent.
+    # The oracle's gradient is NaN in empty rows; give them one key and a zero cotangent.
     empty = ~mask.any(dim=-1)
     filled = mask | empty[..., None]
     cotangent = cotangent.masked_fill(empty[..., None], 0.0)
@@ -181,7 +181,7 @@ def test_empty_rows_have_no_gradient() -> None:
 
 @pytest.mark.parametrize("pattern_heads", [1, 4])
 def test_ragged_batches(pattern_heads: int) -> None:
-    """Each sequence like alone; what the padding holds does not matter."""
+    """Sequences do not depend on each other or on the padding."""
     q, k, v = random_operands(3, 4, 2, 50, 60)
     query_lengths, key_lengths = torch.tensor([50, 17, 0]), torch.tensor([31, 60, 20], dtype=torch.int32)
     mask = random_mask((pattern_heads, 50, 60), seed=5)

@@ -80,7 +80,7 @@ def test_what_is_learned_gets_its_gradient(monkeypatch: pytest.MonkeyPatch) -> N
     assert float(expected.abs().max()) > 0
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, in its compiler
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a warning of torch's compiler
 def test_flex_attention_takes_the_same_functions(device: torch.device) -> None:
     pattern = random_blocks(LENGTH, 0.5, 16, device=device) | local_window(LENGTH, 5, 16, device=device)
     given = [tensor.detach().float().to(device) for tensor in operands()]
@@ -119,7 +119,7 @@ def test_slopes_are_the_papers() -> None:
         return [-float(function(zero, place, torch.tensor(head), place, place + 1)) for head in range(heads)]
 
     assert slopes(8) == [2.0**-power for power in range(1, 9)]
-    # Of 12 heads: those of 8, and every other one of 16.
+    # For 12 heads: those of 8 heads, and every second one of 16.
     assert slopes(12) == pytest.approx(
         [2.0**-power for power in range(1, 9)] + [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]
     )
@@ -128,7 +128,7 @@ def test_slopes_are_the_papers() -> None:
 def test_bad_arguments() -> None:
     given = operands()
     for impl in ("triton", "cuda"):
-        with pytest.raises(ImplementationError, match="has no score_mod"):
+        with pytest.raises(ImplementationError, match="not support score_mod"):
             sparse_attention(*given, local_window(LENGTH), score_mod=soft_cap(1.0), impl=impl)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="limit must be above 0"):
         soft_cap(0.0)

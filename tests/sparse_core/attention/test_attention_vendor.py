@@ -84,8 +84,8 @@ def test_queries_without_keys() -> None:
 def test_lists_are_those_of_the_pattern() -> None:
     """Whole blocks are full, masked ones and those that an end cuts partial; made once."""
     pattern = (local_window(100, 20, 32) | random_blocks(100, 0.5, 32, heads=2)).causal()
-    mask = vendor.prepared(pattern)
-    assert vendor.prepared(pattern) is mask
+    mask = vendor.block_mask(pattern)
+    assert vendor.block_mask(pattern) is mask
     assert (mask.shape, mask.BLOCK_SIZE) == ((1, 2, 100, 100), (32, 32))
     tokens = torch.nn.functional.pad(pattern.to_token_mask(), (0, 28, 0, 28))
     blocks = tokens.reshape(2, 4, 32, 4, 32).transpose(2, 3)
@@ -127,7 +127,7 @@ def test_autocast_changes_nothing() -> None:
     assert torch.equal(found.out, expected.out)
 
 
-def test_what_it_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_operands(monkeypatch: pytest.MonkeyPatch) -> None:
     operands, pattern = random_operands(2, 2, 64, 64), local_window(64, 9, 16)
     with pytest.raises(ImplementationError, match="neither dropout nor lengths"):
         flex_attention(*operands, pattern, dropout_p=0.1)
@@ -151,7 +151,7 @@ def test_what_it_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("block_size", range(16, 129, 16))
 def test_tiles_divide_blocks(block_size: int, dtype: torch.dtype) -> None:
-    """What the compiled kernels are told, which a CPU does not need; torch knows every option."""
+    """Check the tile options of compiled kernels, which torch must know."""
     pattern = local_window(384, 9, block_size)
     for dim, trained in itertools.product((16, 64, 256), (False, True)):
         found = vendor.KernelOptions.choose(pattern, dim, dtype, trained=trained)
@@ -174,12 +174,12 @@ def test_within_compiled_code() -> None:
     torch.testing.assert_close(attend(*operands), expected.out)
 
 
-# Torch's own, about its settings.
+# A warning of torch about its settings.
 _compiler_warns = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 
 
 def compare_on_gpu(operands: list[Tensor], pattern: BlockPattern, tolerance: float) -> None:
-    """Out, lse and gradients, with the reference in float64; twice the same to the bit."""
+    """Compare out, lse and gradients with the float64 reference, and two runs bit by bit."""
     pattern = pattern.to("cuda")
     half = [tensor.cuda().requires_grad_() for tensor in operands]
     exact = [tensor.detach().double().requires_grad_() for tensor in half]

@@ -254,7 +254,7 @@ def test_waits_for_nothing(cuda: torch.device) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, in its compiler
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a warning of torch's compiler
 @pytest.mark.parametrize("dropout_p", [0.0, 0.2])
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled(cuda: torch.device, backend: str, dropout_p: float) -> None:
@@ -297,7 +297,7 @@ def test_what_the_cuda_kernel_refuses(cuda: torch.device) -> None:
 
 
 @pytest.mark.gpu
-def test_numbers_that_are_none_stay_where_they_are(cuda: torch.device) -> None:
+def test_nan_reaches_only_its_query(cuda: torch.device) -> None:
     pattern = local_window(512, 10, 64, device=cuda)
     for dim in (32, 64):
         q, k, v = (part.detach() for part in operands(cuda, torch.bfloat16, pattern, dim))

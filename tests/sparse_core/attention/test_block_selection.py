@@ -1,4 +1,4 @@
-"""Selected blocks against loops over rows, ties, causality and what is refused."""
+"""Tests of selected blocks: loops over rows, ties, causality, errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def block_scores(q: Tensor, k: Tensor, size: int) -> np.ndarray:
 
 
 def visible(grid: tuple[int, int, int], causal: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Blocks with a pair that may be attended, and those of them with one that may not, from dense masks."""
+    """Return the blocks with an allowed pair, and those that also have a masked pair."""
     queries, keys, size = grid
     mask = np.ones((queries, keys), dtype=bool)
     if causal:
@@ -62,7 +62,7 @@ SIZES = {
 }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(**SIZES)
 def test_top_k_takes_the_best(
     queries: int, keys: int, size: int, causal: bool, batch: int, share: float, seed: int
@@ -84,7 +84,7 @@ def test_top_k_takes_the_best(
     assert pattern.heads == 4
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(**SIZES)
 def test_dynamic_takes_the_fewest(
     queries: int, keys: int, size: int, causal: bool, batch: int, share: float, seed: int
@@ -143,7 +143,7 @@ def test_equal_scores_keep_lower_columns() -> None:
 
 
 def test_finds_the_block_that_matters() -> None:
-    """One block of keys like the queries: it is all that dynamic selection keeps, and attention agrees."""
+    """With one block of keys like the queries, dynamic selection keeps only this block."""
     q, k = random_operands(1, 1, 64, 512, seed=3)
     direction = torch.ones(16, dtype=torch.float64)
     q, k = q * 0.1 + direction, k * 0.1
@@ -171,7 +171,7 @@ def test_low_precision_repeats(dtype: torch.dtype) -> None:
 
 
 def test_pooling_sums_in_float32() -> None:
-    """A mean of half-precision numbers, small beside one large pair that cancels only in float32."""
+    """Average half-precision numbers with a large pair that cancels only in float32."""
     q = torch.ones(1, 1, 16, 16, dtype=torch.bfloat16)
     k = torch.zeros(1, 1, 64, 16, dtype=torch.bfloat16)
     k[:, :, 16], k[:, :, 17], k[:, :, 31] = 4096.0, 1.0, -4096.0

@@ -1,4 +1,4 @@
-"""The public function: what it returns, and what it refuses."""
+"""Tests of the public function."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_lse_is_that_of_the_allowed_scores() -> None:
 
 
 @pytest.mark.parametrize("impl", ["triton", "cuda"])
-def test_names_that_do_not_run_here(impl: str) -> None:
+def test_implementations_that_cannot_run(impl: str) -> None:
     with pytest.raises(ImplementationError, match=f"(?i){impl}"):
         sparse_attention(*operands(), local_window(100), impl=impl)
     with pytest.raises(ValueError, match="impl must be"):

@@ -1,4 +1,4 @@
-"""The threads of numpy's products."""
+"""Tests of the thread number of numpy's products."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ print(numpy.ones((300, 300)) @ numpy.ones(300) == 300, "torch" in __import__("sy
 """
 
 
-def test_threads_are_set_and_told() -> None:
-    # In a process of its own: it holds for the whole process.
+def test_threads_are_set_and_returned() -> None:
+    # In a separate process, because it changes the whole process.
     said = subprocess.run([sys.executable, "-c", _PROGRAM], check=True, capture_output=True, text=True).stdout
     assert "False" not in said.rpartition("]")[0]
     assert said.split()[-1] == "False"
 
 
-def test_numpys_wheels_can_be_told() -> None:
+def test_threads_of_numpy_wheels_are_found() -> None:
     import numpy
 
     if "openblas" in str(numpy.show_config(mode="dicts")).lower():

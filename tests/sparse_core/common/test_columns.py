@@ -1,4 +1,4 @@
-"""Columns in which something stands; what the memory makes of them is tested with its tokens."""
+"""Tests of standing columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def pole(x: float, y: float, height_m: float, count: int = 40) -> np.ndarray:
     return around
 
 
-def test_what_stands_the_nearest_first_in_any_order_of_points() -> None:
+def test_columns_come_nearest_first_for_any_order_of_points() -> None:
     points = np.concatenate([pole(-21, 2, 2.0), pole(6, -2, 3.0), pole(14, 2, 0.3), pole(60, 2, 3.0)])
     found = standing_columns(points)
     assert found.boxes.shape == (2, 7)
@@ -28,11 +28,11 @@ def test_what_stands_the_nearest_first_in_any_order_of_points() -> None:
 
 
 @pytest.mark.parametrize("step", [0.0, 0.001, 0.5])
-def test_single_precision_in_any_order_is_what_double_is(step: float) -> None:
+def test_float32_in_any_order_equals_float64(step: float) -> None:
     rng = np.random.default_rng(3)
     points = rng.normal(0.0, [20.0, 20.0, 1.0], (4000, 3)).astype(np.float32)
     if step:
-        # Many are equal in some of their numbers, and some in all.
+        # Many points share coordinates, and some are equal.
         points = (np.round(points / step) * step).astype(np.float32)
     points[:5] = -0.0
     found = standing_columns(points)
@@ -52,7 +52,7 @@ def test_any_number_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(few.boxes, standing_columns(points).boxes)
 
 
-def test_nothing_and_one_point() -> None:
+def test_no_point_and_one_point() -> None:
     for points in (np.zeros((0, 4)), np.zeros((1, 3)), np.full((5, 3), 1e9)):
         assert standing_columns(points).boxes.shape == (0, 7)
     with pytest.raises(ValueError, match="points must be finite"):

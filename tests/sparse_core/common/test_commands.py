@@ -16,7 +16,7 @@ from sparse_core.common.commands import Command
 
 ROOT = Path(__file__).parents[3]
 TABLES = {"memory": memory.cli.commands.COMMANDS, "perception": perception.cli.commands.COMMANDS}
-#: What takes longer to import than telling what there is: together some seconds.
+#: Modules that take seconds to import.
 SLOW = {"torch", "numpy", "scipy", "matplotlib", "rich", "safetensors", "fastapi", "PIL"}
 
 
@@ -39,7 +39,7 @@ def loaded_by(package: str, *words: str) -> tuple[str, set[str]]:
 
 @pytest.mark.parametrize("package", TABLES)
 @pytest.mark.parametrize("word", ["--help", "--version"])
-def test_telling_what_there_is_imports_nothing_slow(package: str, word: str) -> None:
+def test_help_imports_no_slow_module(package: str, word: str) -> None:
     told, modules = loaded_by(package, word)
     assert not modules & SLOW
     if word == "--help":
@@ -60,7 +60,7 @@ def test_telling_what_there_is_imports_nothing_slow(package: str, word: str) -> 
     ],
     ids=lambda words: " ".join(words[:1] + words[2:3]),
 )
-def test_asking_a_small_store_needs_no_torch(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_small_stores_answer_without_torch(words: tuple[str, ...], tmp_path: Path) -> None:
     store = tmp_path / "store"
     (tmp_path / "vector.json").write_text("[1, 0, 0, 0]")
     from memory import Memory, MemoryStore

@@ -239,9 +239,9 @@ def test_a_link_keeps_its_place_and_its_target_is_replaced(tmp_path: Path) -> No
         (errno.ENOSPC, "Disk full while writing x. Free space, then rerun."),
         (errno.EDQUOT, "Disk quota used up while writing x. Free space or raise the quota, then rerun."),
         (errno.EROFS, "x is on a read-only file system. Write to another folder."),
-        (errno.EACCES, "x: no permission; name another place, or change its rights"),
-        (errno.EISDIR, "x: there is a folder where a file is needed; name another file"),
-        (errno.ENOTDIR, "x: there is a file where a folder is needed; name another folder"),
+        (errno.EACCES, "x: no permission; use another path, or change its permissions"),
+        (errno.EISDIR, "x: there is a folder where a file is needed; use another file"),
+        (errno.ENOTDIR, "x: there is a file where a folder is needed; use another folder"),
         (errno.ENOENT, "x: no such file or folder; check the path"),
         (errno.EIO, f"x: {os.strerror(errno.EIO)}"),
     ],
@@ -257,8 +257,8 @@ def test_wrong_places_are_named(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for place, told in {
         "missing/new": "missing does not exist (create it first)",
-        "file/new": "file: there is a file where a folder is needed; name another folder",
-        "folder": "folder: there is a folder where a file is needed; name another file",
+        "file/new": "file: there is a file where a folder is needed; use another folder",
+        "folder": "folder: there is a folder where a file is needed; use another file",
     }.items():
         with pytest.raises((FileNotFoundError, NotADirectoryError, IsADirectoryError)) as caught:
             write_file(tmp_path / place, "text")

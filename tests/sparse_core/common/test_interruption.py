@@ -13,7 +13,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_the_first_signal_is_noted_and_the_second_stops(number: signal.Signals) -> None:
+def test_the_first_signal_is_recorded_and_the_second_raises(number: signal.Signals) -> None:
     before = [signal.getsignal(each) for each in SIGNALS]
     with stop_requests() as stop:
         assert not stop
@@ -25,7 +25,7 @@ def test_the_first_signal_is_noted_and_the_second_stops(number: signal.Signals) 
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_outside_of_the_steps_stops_at_once(number: signal.Signals, status: int) -> None:
+def test_interruptible_raises_at_once(number: signal.Signals, status: int) -> None:
     with interruptible(lambda: "nothing to resume"):
         with stop_requests() as stop:
             signal.raise_signal(number)

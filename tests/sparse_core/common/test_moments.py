@@ -32,7 +32,7 @@ def test_forms(text: str, expected: datetime) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2026-13-01T00:00", "2026-01-02T25:00", "١"])
-def test_what_is_none(text: str) -> None:
+def test_wrong_moments(text: str) -> None:
     with pytest.raises(ValueError):
         parse_moment(text)
 

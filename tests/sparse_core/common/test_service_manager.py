@@ -1,4 +1,4 @@
-"""What systemd is told, over real sockets."""
+"""Tests of messages to systemd, over real sockets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparse_core.common.service_manager import ServiceManager
 
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[socket.socket]:
-    """Where systemd listens."""
+    """Return a socket in the place of systemd."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as found:
         found.bind(str(tmp_path / "notify"))
         found.settimeout(300)
@@ -23,7 +23,7 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def told(listener: socket.socket) -> list[str]:
-    """Datagrams that wait."""
+    """Return the received datagrams."""
     found = []
     listener.setblocking(False)
     while True:
@@ -39,7 +39,7 @@ def test_ready_alive_and_stopping(listener: socket.socket, tmp_path: Path) -> No
     assert manager.watchdog_s == 0.2
     manager.ready("scans of\nudp://:2368")
     for _ in range(50):
-        manager.alive()  # Within a quarter of the time it is told once.
+        manager.alive()  # At most one message per quarter of the interval.
     manager.status("9.9 scans/s")
     manager.stopping()
     manager.close()
@@ -82,7 +82,7 @@ def test_outside_of_a_service_nothing_is_sent(known: dict[str, str]) -> None:
     "watchdog",
     [{"WATCHDOG_USEC": "many"}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "9", "WATCHDOG_PID": "1"}],
 )
-def test_no_signs_of_life_where_none_are_expected(
+def test_no_watchdog_messages_without_a_watchdog(
     watchdog: dict[str, str], listener: socket.socket, tmp_path: Path
 ) -> None:
     with closing(ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "notify"), **watchdog})) as manager:
@@ -90,9 +90,7 @@ def test_no_signs_of_life_where_none_are_expected(
     assert told(listener) == []
 
 
-def test_a_manager_that_is_gone_or_does_not_listen_ends_no_work(
-    listener: socket.socket, tmp_path: Path
-) -> None:
+def test_work_goes_on_without_a_listening_manager(listener: socket.socket, tmp_path: Path) -> None:
     known = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1"}
     with closing(ServiceManager(known)) as manager:
         for _ in range(2000):

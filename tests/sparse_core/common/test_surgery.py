@@ -1,4 +1,4 @@
-"""Changing models by rules: what occurs twice, names, states that differ."""
+"""Tests of model surgery: shared modules, names, states."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Twice(nn.Module):
         self.alone = nn.Linear(8, 4)
 
 
-def test_what_occurs_twice_is_chosen_once() -> None:
+def test_shared_modules_are_chosen_once() -> None:
     found = choose_layers(Twice(), (nn.Linear,))
     assert list(found.layers) == ["first", "alone"]
     assert found.skipped == {"tied": "tied: its weight is that of 'first'"}
 
 
-def test_replacing_leaves_what_it_would_untie_or_unhook() -> None:
+def test_replacing_skips_tied_and_hooked_layers() -> None:
     model = Twice()
     found = choose_layers(model, (nn.Linear,), replacing=True)
     assert list(found.layers) == ["alone"]
@@ -92,7 +92,7 @@ def test_attention_layers_stay_tied(kind: str) -> None:
         assert torch.equal(model.first(x), model.tied(x))
     convert_linears(model, "dense")
     assert model.first.weight is model.tied.weight
-    with pytest.raises(ValueError, match="the model itself cannot be replaced"):
+    with pytest.raises(ValueError, match="cannot replace the model itself"):
         convert_linears(model.alone, "2:4")
 
 

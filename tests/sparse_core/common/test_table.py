@@ -89,7 +89,7 @@ def test_rows_of_objects_and_totals() -> None:
     assert lines[-1].split() == ["total", "10.0"]
 
 
-def test_what_was_left_out() -> None:
+def test_left_out_lists_reasons() -> None:
     assert str(left_out({})) == ""
     assert str(left_out({"": "too small"})).split("\n")[0::3] == ["left out:", "(model)  too small"]
 

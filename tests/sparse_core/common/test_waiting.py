@@ -1,4 +1,4 @@
-"""How threads wait: programs choose it before torch is loaded, and importing a package changes nothing."""
+"""Tests of the waiting policy: programs set it before they import torch; imports do not change it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
-#: In torch's place: prints how threads would wait, and ends the program.
+#: Replacement of torch that prints the waiting policy and exits.
 PRINTS = "import os, sys; print({name: os.environ[name] for name in %r if name in os.environ}); sys.exit()"
-#: What importing must leave alone, before and after.
+#: State that an import must not change.
 UNCHANGED = """
 import os, sys
 def state():
@@ -65,7 +65,7 @@ def test_a_command_lets_threads_sleep_soon(program: str, printing_torch: Path) -
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_a_choice_of_the_user_stays(name: str, printing_torch: Path) -> None:
+def test_a_policy_of_the_user_stays(name: str, printing_torch: Path) -> None:
     code = "from sparse_core.common.commands import sleep_while_waiting; sleep_while_waiting(); import torch"
     assert run(code, printing_torch, **{name: "7"}).stdout == str({name: "7"}) + "\n"
 

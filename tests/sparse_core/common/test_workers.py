@@ -30,7 +30,7 @@ def test_torch_has_one_thread_in_every_task(count: int, threads: Callable[[int],
     seen: dict[int, int] = {}
 
     def task(number: int) -> None:
-        # Only an operation that could be divided makes torch look up the number.
+        # torch reads the number only for an operation that it can divide.
         torch.ones(1 << 17).mul_(2.0)
         seen[number] = torch.get_num_threads()
 
@@ -70,7 +70,7 @@ def test_a_call_and_its_tasks_share_the_threads(threads: Callable[[int], None]) 
     assert run_on_worker(threading.get_ident) == threading.get_ident()
 
 
-def test_nobody_waits_for_helpers_that_do_not_wake(
+def test_tasks_do_not_wait_for_sleeping_helpers(
     threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads(4)
@@ -143,7 +143,7 @@ def test_a_forked_process_makes_workers_of_its_own(threads: Callable[[int], None
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_what_is_divided_into_tasks() -> None:
+def test_operations_divided_into_tasks() -> None:
     rows = torch.ones(2, 2)
     assert not is_shareable(rows)
     with torch.no_grad():

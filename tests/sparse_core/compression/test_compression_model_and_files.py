@@ -133,7 +133,7 @@ def file(network: nn.Module, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
 def test_truncated_files_are_refused(file: Path, share: float) -> None:
     file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
-    with pytest.raises(ValueError, match=r"model\.safetensors: damaged or no safetensors file"):
+    with pytest.raises(ValueError, match=r"model\.safetensors: damaged, or not a safetensors file"):
         load_compressed(file)
 
 

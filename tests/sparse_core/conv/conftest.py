@@ -1,4 +1,4 @@
-"""Random active sets, and what a dense grid makes of them."""
+"""Fixtures with random active cells."""
 
 from __future__ import annotations
 

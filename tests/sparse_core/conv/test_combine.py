@@ -43,9 +43,9 @@ def test_rows_in_any_order(random_sparse: Sparse) -> None:
     assert torch.equal((mixed + other).to_dense(), (one + other).to_dense())
 
 
-def test_what_does_not_fit(random_sparse: Sparse) -> None:
+def test_operands_that_do_not_match(random_sparse: Sparse) -> None:
     one = random_sparse((6, 7), 3)
-    with pytest.raises(ValueError, match="as many channels, got 3 and 2"):
+    with pytest.raises(ValueError, match="cannot add 3 and 2 channels"):
         one + random_sparse((6, 7), 2)
     with pytest.raises(ValueError, match="share grid and batch size"):
         cat([one, random_sparse((6, 8), 3)])

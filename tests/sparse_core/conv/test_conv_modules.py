@@ -103,7 +103,7 @@ def test_groups_match_dense_layers(random_sparse: Sparse, make: Callable[[], Any
     with pytest.raises(ValueError, match="groups must divide 6 and 5 channels, got 3"):
         SubmanifoldConv2d(6, 5, groups=3)
     layer.impl = "vendor"
-    with pytest.raises(ImplementationError, match="no groups"):
+    with pytest.raises(ImplementationError, match="does not support groups"):
         layer(inputs)
 
 
@@ -179,7 +179,7 @@ def test_not_dilating_computes_the_same_values_at_fewer_cells(random_sparse: Spa
     assert len(kept) < len(everything)
     at_kept = everything.to_dense().movedim(1, -1)[kept.coordinates.long().unbind(1)]
     torch.testing.assert_close(kept.features, at_kept, rtol=0, atol=1e-12)
-    with pytest.raises(ImplementationError, match="always dilate"):
+    with pytest.raises(ImplementationError, match="dilating=False"):
         SparseConv2d(6, 5, stride=2, dilating=False, impl="vendor")(inputs)
 
 
@@ -202,7 +202,7 @@ def test_result_does_not_depend_on_the_order_of_cells(random_sparse: Sparse, dev
     shuffled = SparseTensor(
         inputs.features[order].to(device), inputs.coordinates[order].to(device), (30, 31), 2
     )
-    with pytest.raises(ValueError, match="in key order; see sorted_rows"):
+    with pytest.raises(ValueError, match="sorted_rows"):
         network(shuffled)
     found = network(shuffled.sorted_rows())
     assert torch.equal(found.coordinates, expected.coordinates)
@@ -299,17 +299,17 @@ def test_inverse_layers_match_spconv(
         torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-4)
 
 
-def test_inverse_layers_want_the_cells_of_their_strided_layer(random_sparse: Sparse) -> None:
+def test_inverse_layers_need_the_cells_of_their_strided_layer(random_sparse: Sparse) -> None:
     inputs = random_sparse((9, 11), 6, dtype=torch.float32)
     up = SparseInverseConv2d(5, 4, 3, stride=2, padding=1)
     small = SparseConv2d(6, 5, 3, stride=2, padding=1)(inputs)
     copied = SparseTensor(small.features, small.coordinates.clone(), small.spatial_shape, 2)
     assert torch.equal(up(copied, inputs).features, up(small, inputs).features)
-    with pytest.raises(ValueError, match="needs the tensor that the strided layer read"):
+    with pytest.raises(ValueError, match="target is missing"):
         up(small)
     with pytest.raises(ValueError, match="that kernel"):
         up(random_sparse((5, 6), 5, seed=4, dtype=torch.float32), inputs)
-    with pytest.raises(ImplementationError, match="spconv keeps the maps"):
+    with pytest.raises(ImplementationError, match="inverse layers do not support"):
         SparseInverseConv2d(5, 4, 3, stride=2, padding=1, impl="vendor")(small, inputs)
     kept = SparseConv2d(6, 5, 3, stride=2, padding=1, dilating=False)(inputs)
     back = SparseInverseConv2d(5, 4, 3, stride=2, padding=1, dilating=False)(kept, inputs)

@@ -1,4 +1,4 @@
-"""Transposed convolution that makes cells: the dense one of torch, without its zeros."""
+"""Compare the generative transposed convolution with the dense one of torch."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_map_is_cached_and_bad_sizes_are_refused(random_sparse: Sparse) -> None:
     assert layer.tables(inputs)[0] is layer.tables(inputs)[0]
     with pytest.raises(ValueError, match="output_padding must be at least 0 and below"):
         transposed_table(inputs.table(), (3, 3), (2, 2), (0, 0), output_padding=(2, 0))
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="larger than the grid"):
         transposed_table(inputs.table(), (1, 1), (1, 1), (4, 4))
     with pytest.raises(ValueError, match="dilation needs 2 entries"):
         transposed_table(inputs.table(), (1, 1), (1, 1), (0, 0), dilation=(0, 1))

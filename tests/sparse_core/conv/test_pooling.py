@@ -1,4 +1,4 @@
-"""Pooling looks at active cells only; dense pooling says what that is."""
+"""Compare pooling of active cells with dense pooling."""
 
 from __future__ import annotations
 

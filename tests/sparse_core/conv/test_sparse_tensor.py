@@ -97,7 +97,7 @@ def test_cells_outside(cell: list[int], message: str, device: torch.device) -> N
 
 def test_a_table_of_more_frames_than_the_batch() -> None:
     table = build_table(torch.tensor([[0, 0, 0], [3, 1, 1]]), (6, 7))
-    with pytest.raises(ValueError, match="a batch of 3 frames has no cell of frame 3"):
+    with pytest.raises(ValueError, match="a cell of frame 3"):
         SparseTensor.from_table(torch.zeros(2, 1), table, 3)
     assert len(SparseTensor.from_table(torch.zeros(2, 1), table, 4)) == 2
 
@@ -116,7 +116,7 @@ def test_moved_and_converted(random_sparse: Sparse, device: torch.device) -> Non
     assert torch.equal(moved.to("cpu").to_dense(), inputs.float().to_dense())
 
 
-def test_layers_of_torch_take_it_as_it_is(random_sparse: Sparse) -> None:
+def test_torch_modules_accept_sparse_tensors(random_sparse: Sparse) -> None:
     inputs = random_sparse((6, 7), 4)
     layers = [
         nn.BatchNorm1d(4),
@@ -141,7 +141,7 @@ def test_layers_of_torch_take_it_as_it_is(random_sparse: Sparse) -> None:
     assert torch.equal(torch.relu(inputs).features, torch.relu(inputs.features))
     assert torch.equal(F.relu(input=inputs).features, torch.relu(inputs.features))
     for wrong in (lambda: torch.softmax(inputs, 0), lambda: F.linear(inputs.features, inputs)):  # type: ignore[arg-type,call-overload]
-        with pytest.raises(TypeError, match=r"takes no SparseTensor here.*with_features"):
+        with pytest.raises(TypeError, match="with_features"):
             wrong()
 
 

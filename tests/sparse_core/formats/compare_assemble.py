@@ -116,7 +116,7 @@ def refusals(device: torch.device, few: int) -> list[str]:
     """Messages for indices outside the matrix."""
     messages = []
     limit, kernels._FEW = kernels._FEW, few
-    # The last one's key would wrap around to a cell inside.
+    # The last key would overflow to a cell inside.
     places = [
         ([0, 5, 1], [0, 0, 0]),
         ([0, 1, 1], [0, 0, -3]),

@@ -1,7 +1,7 @@
 """scipy's own tests of sparse arrays (scipy.sparse.tests.test_base in its wheel), with our operators inside.
 
 The array under test is scipy's ``csr_array`` whose operators are ours where our types allow: values in single
-or double precision, two dimensions. What the tests then hold scipy to, they hold us to. Nothing of scipy is
+or double precision, two dimensions. So scipy's tests check our operators. Nothing of scipy is
 copied. ``test_scipy_suite.py`` runs this module: scipy's marks and warnings are not ours.
 """
 
@@ -31,7 +31,7 @@ def ours(array: Any) -> CSR:
 
 
 def operand(other: Any, *, shape: tuple[int, ...] | None = None) -> Any:
-    """``other`` for our operators, or None where scipy has to answer."""
+    """Return ``other`` for our operators, or None if scipy must answer."""
     if type(other) in (int, float, complex):
         return other
     if scipy.sparse.issparse(other):

@@ -26,7 +26,7 @@ def cells_of(made: Assembled) -> list[tuple[int, int]]:
     return list(zip(rows.tolist(), made.col.tolist(), strict=True))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(case=entries())
 def test_cells_and_sums_match_a_loop_over_the_entries(case: Entries) -> None:
     made = assemble(case)
@@ -35,11 +35,11 @@ def test_cells_and_sums_match_a_loop_over_the_entries(case: Entries) -> None:
     assert made.values.dtype == case.values.dtype
     assert len(made.row_ptr) == case.shape[0] + 1
     assert cells_of(made) == list(expected)
-    # Exactly: the order of the sums is promised.
+    # Exactly equal, because the order of sums is documented.
     assert made.values.tolist() == list(expected.values())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(case=entries(dtypes=ALL_DTYPES), impl=st.sampled_from(["reference", "vendor"]))
 def test_scipy_agrees(case: Entries, impl: str) -> None:
     made = assemble(case, impl=impl)
@@ -49,12 +49,12 @@ def test_scipy_agrees(case: Entries, impl: str) -> None:
     assert made.col.tolist() == matrix.indices.tolist()
     assert made.row_ptr.dtype == made.col.dtype == case.row.dtype
     wide = torch.from_numpy(matrix.data).to(made.values.dtype)
-    # scipy adds in an order of its own: a few last bits, of sums that may cancel.
+    # scipy sums in another order.
     bound = 2e-2 if made.values.dtype in (torch.float16, torch.bfloat16) else 1e-5
     torch.testing.assert_close(made.values, wide, rtol=bound, atol=bound)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(case=entries(dtypes=[torch.float64], specials=True))
 def test_nan_and_infinity_stay_in_their_cells(case: Entries) -> None:
     made = assemble(case)
@@ -63,7 +63,7 @@ def test_nan_and_infinity_stay_in_their_cells(case: Entries) -> None:
     assert torch.equal(made.values.nan_to_num(), expected.nan_to_num())
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(case=entries(dtypes=[torch.float64, torch.complex128], max_rows=5, max_cols=5))
 @pytest.mark.parametrize("impl", ["reference", "vendor"])
 def test_gradient_is_a_gather(case: Entries, impl: str) -> None:
@@ -89,7 +89,7 @@ def test_long_runs_are_summed_in_pieces(lengths: list[int]) -> None:
 
     def in_pieces(run: Tensor) -> float:
         while len(run) > 1:
-            # One after the other: from Python 3.12 on sum() of floats compensates for rounding.
+            # Add one by one, because sum() of Python 3.12 compensates for rounding.
             sums = [reduce(add, piece.tolist()) for piece in run.split(PIECE)]
             run = torch.tensor(sums, dtype=torch.float64)
         return float(run)

@@ -30,7 +30,7 @@ def check(report: dict[str, Any]) -> None:
         assert refused[0] == "row[1] = 5 is outside the matrix of 3 rows"
         assert refused[1] == "col[2] = -3 is outside the matrix of 4 columns"
         assert refused[3] == f"row[0] = {2**32} is outside the matrix of 3 rows"
-    # The path that ran, twice each: five kernels find out what is stored, one more adds it up.
+    # Each runs twice: five kernels find the structure, one sums.
     assert cases["sorted, distinct"]["launches"] == 10
     assert cases["sorted with duplicates"]["launches"] == 12
     # Rows too long for a kernel are counted again; complex values take one more pass.
@@ -38,7 +38,7 @@ def check(report: dict[str, Any]) -> None:
     assert cases["complex64"]["launches"] >= 14
     assert cases["one cell"]["stored"] == 1
     assert cases["duplicates"]["stored"] == cases["sorted with duplicates"]["stored"]
-    # Few entries, twice each: one kernel looks at what torch sorted, one more adds it up.
+    # Few entries, each twice: one kernel reads the order sorted by torch, one sums.
     assert report["few"]["distinct"]["launches"] == 2
     assert report["few"]["duplicates"]["launches"] == 4
     assert report["few"]["complex64"]["launches"] == 6

@@ -14,7 +14,7 @@ WIDE = 400_000
 
 
 def decoded(matrix: CompactCSR) -> list[tuple[int, int, float]]:
-    """Entries by the rule in the documentation, one after the other."""
+    """Decode the entries one by one, by the documented rule."""
     found = []
     for row in range(matrix.shape[0]):
         cursor = max(0, row + matrix.anchor_offset)
@@ -70,7 +70,7 @@ def test_wide_gaps_are_bridged_by_fillers() -> None:
     assert repr(matrix) == f"CompactCSR(3x{WIDE}, nnz=6, float16, cpu)"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     cells=st.sets(
         st.tuples(

@@ -41,7 +41,7 @@ MATRICES = {
 
 
 def matrices(draw_dense: Callable[..., Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    if dtype != torch.float32:  # Structure does not depend on the type.
+    if dtype != torch.float32:  # The structure does not depend on the dtype.
         return {"scattered": draw_dense(*MATRICES["scattered"], dtype)}
     found = {name: draw_dense(*case, dtype) for name, case in MATRICES.items()}
     found["one dense row"] = found["scattered"].clone()
@@ -143,7 +143,7 @@ def test_scipy_csr_that_is_unsorted_or_has_duplicates_is_put_in_order() -> None:
     assert matrix.values.tolist() == [2.0, 5.0, 8.0], "memory is shared"
 
 
-def test_scipy_flags_are_not_believed() -> None:
+def test_scipy_flags_are_not_trusted() -> None:
     for family in (scipy.sparse.csr_array, scipy.sparse.bsr_array):
         source = family(np.diag([1.0, 2.0, 4.0]) + np.diag([8.0, 16.0], 1))
         assert source.has_canonical_format
@@ -200,7 +200,7 @@ def test_torch_tensors_with_false_indices_are_refused(layout: str) -> None:
                 CSR.from_torch(source)
 
 
-def test_a_false_claim_of_torch_that_entries_are_coalesced_does_no_harm() -> None:
+def test_torch_coalesced_flag_is_not_trusted() -> None:
     indices, values = torch.tensor([[1, 0, 0], [0, 1, 1]]), torch.tensor([1.0, 2.0, 4.0])
     source = torch.sparse_coo_tensor(indices, values, (2, 2), is_coalesced=True, check_invariants=False)
     for claimed in (source, source.clone().requires_grad_()):
@@ -343,7 +343,7 @@ def test_what_cannot_be_converted_is_refused() -> None:
     matrix = CSR.from_dense(torch.eye(2))
     with pytest.raises(TypeError, match="expected a format class, a device or a dtype, got 3"):
         matrix.to(3)  # type: ignore[call-overload]
-    with pytest.raises(TypeError, match="go with a format class"):
+    with pytest.raises(TypeError, match="need a format class"):
         matrix.to(torch.float64, block_size=2)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="block_size"):
         matrix.to(ELL, block_size=2)

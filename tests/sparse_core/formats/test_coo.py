@@ -80,5 +80,5 @@ def test_morton_order_walks_quadrants() -> None:
     assert curve.col.tolist() == [0, 1, 0, 1, 2, 3, 2, 3, 0, 1, 0, 1, 2, 3, 2, 3]
     assert torch.equal(curve.to_dense(), matrix.to_dense())
     assert curve.sort("morton").values.tolist() == curve.values.tolist()
-    with pytest.raises(ValueError, match="31 bits a dimension"):
+    with pytest.raises(ValueError, match=r"up to 2\^31"):
         COO(row.reshape(-1), col.reshape(-1), torch.ones(16), (4, 2**32)).sort("morton")

@@ -229,16 +229,16 @@ def test_gradients_are_those_of_dense_matrices(name: str, dtype: torch.dtype) ->
         torch.testing.assert_close(found, expected)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_operands_that_do_not_match() -> None:
     matrix, other = CSR.from_dense(torch.eye(3)), CSR.from_dense(torch.ones(3, 2))
     for compute in (lambda: matrix + other, lambda: matrix * other, lambda: matrix - other):
         with pytest.raises(ValueError, match=r"same shape, got \(3, 3\) and \(3, 2\)"):
             compute()
-    with pytest.raises(ValueError, match=r"a sum with 1 has no zeros left: use matrix\.to_dense\(\) \+ 1"):
+    with pytest.raises(ValueError, match="would make the matrix dense"):
         matrix + 1
-    with pytest.raises(ValueError, match="no zeros left"):
+    with pytest.raises(ValueError, match="would make the matrix dense"):
         2.0 - matrix
-    with pytest.raises(ValueError, match=r"a \(3, 3\) matrix does not go with shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"got \(2,\)"):
         matrix * torch.ones(2)
     for wrong in ("x", None, np.ones((3, 3)), [1.0]):
         for compute in (
@@ -247,7 +247,7 @@ def test_what_does_not_fit_is_refused() -> None:
             lambda wrong=wrong: matrix * wrong,
             lambda wrong=wrong: matrix / wrong,
         ):
-            with pytest.raises(TypeError, match=r"unsupported operand|can't multiply|not numpy arrays"):
+            with pytest.raises(TypeError, match=r"unsupported operand|can't multiply|not a numpy array"):
                 compute()
     with pytest.raises(TypeError, match="unsupported operand"):
         matrix / matrix

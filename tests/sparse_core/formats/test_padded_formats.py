@@ -1,4 +1,4 @@
-"""ELL, SlicedELL, HYB, BSR and NM: where each entry is kept."""
+"""Tests of the storage of ELL, SlicedELL, HYB, BSR and NM."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_sorted_slices_say_which_row_is_where() -> None:
     assert windows.row_order.tolist() == [0, 1, 2, 3, 4]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.integers(0, 40), height=st.integers(1, 9), window=st.integers(1, 50), seed=st.integers(0, 1000)
 )

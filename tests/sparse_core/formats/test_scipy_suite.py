@@ -17,7 +17,7 @@ def test_scipys_own_tests_pass_with_our_operators_inside(tmp_path: Path, reposit
         pytest.skip("scipy is installed without its tests")
     suite = Path(__file__).with_name("scipy_suite.py")
     report = tmp_path / "report.xml"
-    # Its own configuration: scipy's marks are not registered here, and its warnings are its own.
+    # A separate configuration, because scipy's marks are not registered here.
     options = ["-c", os.devnull, f"--rootdir={tmp_path}", "-p", "no:dash", "-p", "no:cacheprovider", "-n0"]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", str(suite), "-q", *options, "-W", "ignore", f"--junitxml={report}"],

@@ -16,7 +16,7 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from perception.model.segments import _SegmentReduce
 from perception.train.ranks import Ranks
 from perception.train.synchronised import _Normalise
-from sparse_core.attention.cpu import _Gate
+from sparse_core.attention.cpu import _FiniteGradients
 from sparse_core.attention.masked_arithmetic import masked_scores, weighted_sum
 from sparse_core.conv.convolution.reference import sparse_convolution
 from sparse_core.conv.pooling import SparseAvgPool2d, SparseMaxPool2d
@@ -121,12 +121,12 @@ PAIRS = torch.tensor([[True, False, True], [True, True, False]])
 def gated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Masked attention in plain torch, behind the gate of torch's own."""
     weights = torch.softmax((q @ k.mT).masked_fill(~PAIRS, -torch.inf), dim=-1)
-    out: Tensor = _Gate.apply(weights @ v, q, k, v, PAIRS, 1.0)
+    out: Tensor = _FiniteGradients.apply(weights @ v, q, k, v, PAIRS, 1.0)
     return out
 
 
 TWICE: dict[str, dict[str, Callable[[], Case]]] = {
-    "sparse_core.attention.cpu._Gate": {
+    "sparse_core.attention.cpu._FiniteGradients": {
         "masked": lambda: (gated, (numbers(2, 4), numbers(3, 4), numbers(3, 4)))
     },
     "sparse_core.attention.masked_arithmetic._Scores": {
@@ -161,19 +161,19 @@ TWICE: dict[str, dict[str, Callable[[], Case]]] = {
         "matrix, complex": lambda: product(spmm, numbers(4, 2, dtype=COMPLEX)),
         "matrix, blocks": lambda: product(spmm, numbers(4, 2), BSR),
     },
-    "sparse_core.linalg.products.gradient._Sampled": {
+    "sparse_core.linalg.products.gradient._SampledProduct": {
         "real": lambda: (lambda a, b: sddmm(matrix(), a, b).values, (numbers(4, 3), numbers(3, 4))),
         "complex": lambda: (
             lambda a, b: sddmm(matrix(), a, b).values,
             (numbers(4, 3, dtype=COMPLEX), numbers(3, 4, dtype=COMPLEX)),
         ),
     },
-    "sparse_core.linalg.spgemm.gradient._Values": {
+    "sparse_core.linalg.spgemm.gradient._ProductValues": {
         "real": lambda: sparse_product(torch.float64),
         "complex": lambda: sparse_product(COMPLEX),
     },
     # The gradient of the one above, whose own gradient that case asks for.
-    "sparse_core.linalg.spgemm.gradient._Left": {"real": lambda: sparse_product(torch.float64)},
+    "sparse_core.linalg.spgemm.gradient._LeftGradient": {"real": lambda: sparse_product(torch.float64)},
     "sparse_core.linalg.triangular.api._TriangularSolve": {
         "lower": lambda: product(triangular_solve, numbers(4, 2)),
         "upper": lambda: product(triangular_solve, numbers(4), lower=False),
@@ -249,7 +249,7 @@ def pruned_linear() -> Case:
 REFUSED: dict[str, Callable[[], Case] | None] = {
     "sparse_core.attention.gpu.attention._BlockAttention": None,
     "sparse_core.attention.gathered.gradient._GatheredAttention": None,
-    "sparse_core.conv.convolution.triton._Convolution": None,
+    "sparse_core.conv.convolution.triton._TritonConvolution": None,
     "sparse_core.nm.linear.product._Product": None,
     "sparse_core.nm.training.sparse_linear._PrunedProduct": pruned_linear,
     "sparse_core.dynamic.rigl.block_product.api._BlockLinear": linear_of_blocks,

@@ -124,7 +124,7 @@ def poisoned(run: Callable[[], Tensor]) -> Tensor:
 
 
 def agrees(run: Callable[[str], Tensor]) -> str:
-    """What is wrong with ``run("triton")`` beside ``run("reference")``; nothing when they agree."""
+    """Return the differences between ``run("triton")`` and ``run("reference")``."""
     expected, found = run("reference"), run("triton")
     if found.dtype != expected.dtype or found.shape != expected.shape:
         return f"{found.dtype} {tuple(found.shape)} for {expected.dtype} {tuple(expected.shape)}"
@@ -192,7 +192,7 @@ def formats_of(csr: CSR, kinds: Any, dtypes: tuple[torch.dtype, torch.dtype]) ->
 def compare_long_rows(
     dense: Tensor, methods: tuple[str, ...] = ("vector", "adaptive", "merge")
 ) -> dict[str, str]:
-    """spmv by the methods that share rows out; a thread a row would take the interpreter minutes."""
+    """Check spmv by methods that split rows; a thread per row would take minutes interpreted."""
     matrix, x = CSR.from_dense(dense), random(dense.shape[1]).to(dense.device)
     return {
         method: agrees(
@@ -279,7 +279,7 @@ if __name__ == "__main__":
     for module in (spmm_kernels, sddmm_kernels):
         module._launch = partial(counted, module._launch)
     if interpreted:
-        # Rows of a size that the interpreter manages are then cut into pieces too.
+        # So rows small enough for the interpreter are cut into pieces too.
         spmm_kernels._PIECE, spmm_kernels._SHORT = 16, 4
     report: dict[str, dict[str, str]] = {}
     for name, dense in matrices(size).items():
@@ -290,7 +290,7 @@ if __name__ == "__main__":
                 report[key] = COMPARISONS[operation](dense.to(device), dtypes)
     if operation == "spmv":
         report["long rows"] = compare_long_rows(long_rows().to(device))
-        # Rows of many parts, which a program of their own adds.
+        # Rows of many parts, which a separate program sums.
         plan._NARROW_PARTS = 2
         report["rows of many parts"] = compare_long_rows(long_rows().to(device), ("adaptive", "merge"))
     if operation == "spmm":

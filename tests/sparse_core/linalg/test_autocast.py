@@ -25,7 +25,7 @@ def same_under_autocast(compute: Callable[[], Tensor], kind: str = "cpu") -> Non
     for dtype in (torch.bfloat16, torch.float16):
         with torch.autocast(kind, dtype=dtype):
             found = compute()
-            # What comes after is still under autocast.
+            # Later operations are still under autocast.
             assert (numbers(2, 2).to(kind) @ numbers(2, 2).to(kind)).dtype == dtype
         assert found.dtype == expected.dtype
         assert torch.equal(found, expected)
@@ -107,7 +107,7 @@ def test_approximate_inverse() -> None:
     same_under_autocast(lambda: inverse.solve(b))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         again = linalg.sparse_approximate_inverse(matrix)
-    # LAPACK's batches of least squares, with many threads, need not repeat to the bit.
+    # LAPACK's batched least squares with many threads are not reproducible.
     torch.testing.assert_close(again.solve(b), inverse.solve(b), rtol=1e-6, atol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Products within ``torch.compile(fullgraph=True)``: whole, with the same bits and gradients."""
+"""Products in ``torch.compile(fullgraph=True)`` give the same bits and gradients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUES = MATRIX.values.clone()
 
 
 def both_orders(x: Tensor, values: Tensor) -> Tensor:
-    """A matrix that is square and not symmetric: to mistake one order for the other would show."""
+    """A square matrix that is not symmetric, so that an exchanged order shows."""
     matrix = MATRIX.with_values(2 * values)
     return (matrix @ x).relu() + 3 * (x @ matrix)
 
@@ -88,7 +88,7 @@ def test_another_format_is_refused_with_the_way_on() -> None:
     compiled = torch.compile(lambda x: entries @ x, backend="eager", fullgraph=True)
     with pytest.raises(Exception, match=r"convert the matrix with \.to\(CSR\) before the compiled"):
         compiled(torch.ones(2))
-    # Without fullgraph the product runs as ever.
+    # Without fullgraph the product runs normally.
     torch._dynamo.reset()
     compiled = torch.compile(lambda x: entries @ x, backend="eager")
     assert compiled(torch.ones(2)).tolist() == [1, 0]
@@ -96,7 +96,7 @@ def test_another_format_is_refused_with_the_way_on() -> None:
 
 @pytest.mark.parametrize("dense", [torch.rand(6), torch.rand(6, 2), torch.rand(3, 6, 2)])
 @pytest.mark.parametrize("matrix", [MATRIX, BLOCKS], ids=["CSR", "BSR"])
-def test_the_operator_is_what_torch_asks_of_one(matrix: Any, dense: Tensor) -> None:
+def test_operator_passes_opcheck(matrix: Any, dense: Tensor) -> None:
     torch.library.opcheck(
         sparse_product_op,
         (

@@ -1,4 +1,4 @@
-"""Products by a launch plan have the bits of the ordinary way, or take the ordinary way."""
+"""Products by a launch plan give the bits of an ordinary call, or make an ordinary call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def matrix_of(kind: type[SparseMatrix], rows: int = 300) -> SparseMatrix:
 
 
 def ordinary(product: Product, matrix: SparseMatrix, dense: Tensor) -> Tensor:
-    """By name of the implementation, which has no plan."""
+    """Call the named implementation, which has no plan."""
     return product(matrix, dense, impl="triton")  # type: ignore[call-arg]
 
 
@@ -110,8 +110,8 @@ def test_scratch_memory_is_that_of_the_stream() -> None:
     assert torch.equal(captured, -expected)
 
 
-def test_what_torch_adds_has_no_plan() -> None:
-    """A hybrid matrix adds two products, which no launch shows."""
+def test_hyb_has_no_plan() -> None:
+    """A HYB matrix adds two products outside of kernels."""
     matrix = arrow().to(HYB)
     for _ in range(4):
         x = torch.randn(5000, device="cuda")
@@ -119,7 +119,7 @@ def test_what_torch_adds_has_no_plan() -> None:
     assert plans(matrix) == [False]
 
 
-def test_what_changes_is_seen() -> None:
+def test_plans_see_changed_values() -> None:
     matrix, x = matrix_of(CSR), torch.randn(300, device="cuda")
     for _ in range(3):
         before = spmv(matrix, x)
@@ -150,7 +150,7 @@ def test_operands_that_do_not_fit_take_the_ordinary_way() -> None:
         spmv(matrix, x.cpu())
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # By torch itself, at the first jvp.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # A warning of torch at the first jvp.
 def test_gradients_transforms_and_autocast() -> None:
     matrix = matrix_of(CSR)
     x = torch.randn(300, device="cuda")
@@ -170,7 +170,7 @@ def test_gradients_transforms_and_autocast() -> None:
 
 
 def test_values_as_operand() -> None:
-    """The operand is then in two places of the launch."""
+    """The operand is two arguments of the launch."""
     matrix = matrix_of(CSR)
     square = CSR(matrix.row_ptr, matrix.col, matrix.values, (300, 1800))
     for _ in range(4):
@@ -210,7 +210,7 @@ def test_no_operand_is_held() -> None:
         assert all(one() is None for one in gone)
 
 
-def test_shapes_without_end_are_not_all_remembered() -> None:
+def test_plans_of_many_shapes_are_bounded() -> None:
     matrix = matrix_of(CSR)
     for width in range(1, 80):
         dense = torch.randn(300, width, device="cuda")
@@ -220,7 +220,7 @@ def test_shapes_without_end_are_not_all_remembered() -> None:
 
 @pytest.mark.parametrize("product", [spmv, spmm])
 @pytest.mark.parametrize("kind", [CSR, ELL, BSR, NM])
-def test_the_switch_changes_no_bit(
+def test_switching_plans_off_changes_no_bit(
     kind: type[SparseMatrix], product: Product, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {}

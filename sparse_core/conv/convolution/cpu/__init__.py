@@ -1,1 +1,1 @@
-"""Convolution on a CPU over plans made once a level: blocks of rows, or tiles near active cells."""
+"""Convolution on a CPU with one plan per level: blocks of rows, or tiles near active cells."""

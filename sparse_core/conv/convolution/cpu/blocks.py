@@ -1,9 +1,9 @@
-"""Sparse convolution on a CPU as few matrix products over blocks of rows, planned once for a level.
+"""Sparse convolution on a CPU as few matrix products over blocks of rows, planned once per level.
 
-A block is as many output rows as keep what they gather in the caches of a processor. Rows are put into the
-order of the taps they have, so that the rows of a block have about the same ones and the taps that none of
-them has are neither gathered nor multiplied. All layers of a level share the plan. Bias, residual and ReLU
-are applied to a block while it is in the cache. Inference only: nothing here has a gradient.
+A block has as many output rows as fit the caches with their gathered inputs. Rows are ordered by their taps,
+so that rows of a block have similar taps; taps that none of them has are neither gathered nor multiplied. All
+layers of a level share the plan. Bias, residual and ReLU are applied while a block is in the cache. Inference
+only, without gradients.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from torch import Tensor
 from sparse_core.common.workers import share_tasks, sharing_threads
 from sparse_core.conv.convolution.cpu.compiled import TapOrder, plan_blocks
 
-#: Floats gathered for a block, or twice as many halves: two megabytes. Smaller blocks fit a second-level
-#: cache and share out evenly among threads, but each starts half a dozen operations.
+#: Floats gathered per block (or twice as many halves), two megabytes. Smaller blocks fit a second-level cache
+#: and balance better among threads, but each block starts half a dozen operations.
 BLOCK_ELEMENTS = 1 << 19
 _FEWEST_ROWS = 64
-#: Floats of the rows that a thread takes or multiplies together where they lie side by side.
+#: Floats of contiguous rows that a thread copies or multiplies together.
 PART_ELEMENTS = 1 << 18
 #: Multiply-adds that take as long as starting another block.
 BLOCK_COST = 1 << 22
-#: Beyond this the sets of taps are too many to look at each.
+#: With more taps there are too many sets of taps to compare.
 _MOST_TAPS_IN_A_TREE = 12
 
 
@@ -38,7 +38,7 @@ class RowBlock(NamedTuple):
 
     Attributes:
         start, stop: rows of the output.
-        taps: (T,) int64 taps that any of them has, rising; None: all.
+        taps: (T,) int64 ascending taps that any of them has; None for all.
         rows: ((stop - start) * T,) int32 input row of each tap of each output row, row-major.
     """
 
@@ -49,19 +49,14 @@ class RowBlock(NamedTuple):
 
 
 def rows_by_taps(present: Tensor) -> TapOrder:
-    """Order output rows by their taps.
-
-    Rare taps count most, so that they meet in few blocks. The order is stable.
+    """Order output rows by their taps, rare taps first, so that these meet in few blocks; stable.
 
     Args:
         present: (K, M) bool: row m has tap k; K at most 16.
-
-    Raises:
-        ValueError: more taps.
     """
     count = len(present)
     if count > 16:
-        raise ValueError(f"at most 16 taps can be ordered, got {count}")
+        raise ValueError(f"the kernel must have at most 16 taps, got {count}")
     frequency = present.sum(1).tolist()
     taps = tuple(sorted(range(count), key=lambda tap: (-frequency[tap], tap)))
     values = torch.zeros(count, dtype=torch.float32)
@@ -74,18 +69,16 @@ def rows_by_taps(present: Tensor) -> TapOrder:
 
 
 def tap_ranges(sets: npt.NDArray[np.uint16], taps: int, row_cost: float) -> list[int]:
-    """Where to cut rows in the order of their taps, so that gathering and multiplying costs least.
+    """Return the cheapest cuts of rows that are ordered by their taps.
 
-    The cheapest of the prunings of the binary tree over sets: a range is those rows that agree in their
-    rarest taps.
+    It chooses the cheapest pruning of the binary tree over sets: rows of a range agree in their rarest taps.
 
     Args:
-        sets: (M,) rising, at least one.
-        taps: bits of a set.
+        sets: (M,) ascending, at least one.
         row_cost: cost of a range, in taps of a row.
 
     Returns:
-        Rising bounds, from 0 to M.
+        Ascending bounds, from 0 to M.
     """
     counts = np.bincount(sets, minlength=1 << taps)
     unions = np.where(counts > 0, np.arange(1 << taps), 0)
@@ -108,7 +101,7 @@ def tap_ranges(sets: npt.NDArray[np.uint16], taps: int, row_cost: float) -> list
 
 @functools.cache
 def _set_sizes(taps: int) -> npt.NDArray[np.int64]:
-    """Taps of each set."""
+    """Return the number of taps of each set."""
     sizes: npt.NDArray[np.int64] = (np.arange(1 << taps)[:, None] >> np.arange(taps) & 1).sum(axis=1)
     return sizes
 
@@ -116,13 +109,12 @@ def _set_sizes(taps: int) -> npt.NDArray[np.int64]:
 def even_blocks(
     rows: Tensor, channels: int, ordered: TapOrder, dtype: torch.dtype = torch.float32
 ) -> list[RowBlock]:
-    """Blocks of a table of neighbours.
+    """Cut a table of neighbours into blocks.
 
     Args:
         rows: (M, K) int32 of ``gather_rows``.
-        channels: width of the input, which decides how many rows a block has.
-        ordered: taps of the rows, which are in that order.
-        dtype: of the input.
+        channels: width of the input, which decides the rows of a block.
+        ordered: taps of the rows, in their order.
     """
     count, taps = rows.shape
     if count == 0:
@@ -134,7 +126,7 @@ def even_blocks(
         return _blocks(rows, ordered, size, row_cost)
     blocks, first = [], 0
     for (start, stop), used in zip(itertools.pairwise(planned.starts), planned.used, strict=True):
-        chosen = _chosen(used, taps)
+        chosen = _taps_of_set(used, taps)
         if chosen is None:
             blocks.append(RowBlock(start, stop, None, rows[start:stop].view(-1)))
         else:
@@ -145,16 +137,20 @@ def even_blocks(
 
 
 def _blocks(rows: Tensor, ordered: TapOrder, size: int, row_cost: float | None) -> list[RowBlock]:
-    """Blocks of at most ``size`` rows, cut by their taps where a range costs ``row_cost``."""
+    """Cut rows into blocks of at most ``size``, by their taps if a range costs ``row_cost``."""
     count, taps = rows.shape
     bounds = [0, count] if row_cost is None else tap_ranges(ordered.sets, taps, row_cost)
-    bounds = [bound for start, stop in itertools.pairwise(bounds) for bound in _evenly(start, stop, size)]
+    bounds = [
+        bound for start, stop in itertools.pairwise(bounds) for bound in _split_evenly(start, stop, size)
+    ]
     bounds.append(count)
     blocks = []
     unions = np.bitwise_or.reduceat(ordered.sets, bounds[:-1]).tolist()
     for (start, stop), union in zip(itertools.pairwise(bounds), unions, strict=True):
         part = rows[start:stop]
-        chosen = _chosen(sum(1 << tap for place, tap in enumerate(ordered.taps) if union >> place & 1), taps)
+        chosen = _taps_of_set(
+            sum(1 << tap for place, tap in enumerate(ordered.taps) if union >> place & 1), taps
+        )
         if chosen is None:
             blocks.append(RowBlock(start, stop, None, part.reshape(-1)))
         else:
@@ -163,29 +159,27 @@ def _blocks(rows: Tensor, ordered: TapOrder, size: int, row_cost: float | None) 
 
 
 @functools.cache
-def _chosen(used: int, taps: int) -> Tensor | None:
-    """(T,) int64 taps of a set of bits; None: all of them."""
+def _taps_of_set(used: int, taps: int) -> Tensor | None:
+    """Return the taps (T,) int64 of a set of bits; None for all of them."""
     chosen = [tap for tap in range(taps) if used >> tap & 1]
     if len(chosen) == taps:
         return None
-    # Kept beyond inference mode.
+    # The cache outlives inference mode.
     with torch.inference_mode(False):
         return torch.tensor(chosen)
 
 
-def _evenly(start: int, stop: int, size: int) -> list[int]:
-    """Starts of equal parts of at most this size."""
+def _split_evenly(start: int, stop: int, size: int) -> list[int]:
+    """Return starts of equal parts of at most this size."""
     parts = -(-(stop - start) // size)
     return [start + (stop - start) * part // parts for part in range(parts)]
 
 
 class RowPool:
-    """Memory of rows, used again and again: fresh memory costs a page fault every four kilobytes.
-
-    For one thread at a time.
+    """Reused memory for rows, because new memory costs a page fault every four kilobytes; not thread-safe.
 
     Args:
-        dtype: of rows that are taken without one.
+        dtype: default type of rows.
     """
 
     def __init__(self, dtype: torch.dtype = torch.float32) -> None:
@@ -194,28 +188,28 @@ class RowPool:
         self._taken: dict[int, Tensor] = {}
 
     def take(self, count: int, channels: int, dtype: torch.dtype | None = None) -> Tensor:
-        """(count, channels) rows of anything."""
+        """Return (count, channels) uninitialised rows."""
         dtype = self.dtype if dtype is None else dtype
-        # Memory is float32, whatever its rows are.
+        # Memory is float32 for rows of any type.
         needed = -(-count * channels * dtype.itemsize // 4)
         fitting = [place for place, flat in enumerate(self._free) if flat.numel() >= needed]
         if fitting:
             flat = self._free.pop(min(fitting, key=lambda place: self._free[place].numel()))
         else:
-            # Frames differ in size; a tensor of inference mode could not be written outside of it.
+            # Allocate some reserve for larger frames. Inference tensors cannot be written outside that mode.
             with torch.inference_mode(False):
                 flat = torch.empty(max(1, needed + needed // 4), dtype=torch.float32)
         self._taken[flat.untyped_storage().data_ptr()] = flat
         return flat[:needed].view(dtype)[: count * channels].view(count, channels)
 
     def take_with_zero_row(self, count: int, channels: int, dtype: torch.dtype | None = None) -> Tensor:
-        """(count + 1, channels) rows of anything, the last zero: what missing taps read."""
+        """Return (count + 1, channels) uninitialised rows; the last one is zero, for missing taps."""
         rows = self.take(count + 1, channels, dtype)
         rows[count:].zero_()
         return rows
 
     def give(self, *taken: Tensor) -> None:
-        """Take rows back that were taken here; they must not be used any more."""
+        """Return rows to the pool; the caller must not use them any more."""
         for rows in taken:
             self._free.append(self._taken.pop(rows.untyped_storage().data_ptr()))
 
@@ -223,47 +217,40 @@ class RowPool:
 def rows_product(
     rows: Tensor, matrix: Tensor, *, out: Tensor, bias: Tensor | None = None, relu: bool = False
 ) -> Tensor:
-    """``out = bias + rows @ matrix``, or ``out += rows @ matrix`` without a bias, part by part.
+    """Compute ``out = bias + rows @ matrix``, or ``out += rows @ matrix`` without a bias, part by part.
 
-    Each part is a task of :func:`~sparse_core.common.workers.share_tasks`, so the bits do not depend on the
+    Each part is a task of :func:`~sparse_core.common.workers.share_tasks`, so results do not depend on the
     number of threads.
 
     Args:
         rows: (N, C_in).
         matrix: (C_in, C_out).
-        out: (N, C_out), written.
+        out: (N, C_out), written and returned.
         bias: (C_out,).
-        relu: apply it.
-
-    Returns:
-        ``out``.
     """
     size = rows_of_part(max(matrix.shape), rows.dtype)
 
     def compute(part: int) -> None:
-        made = _product(rows[part * size :][:size], matrix, out[part * size :][:size], bias)
+        result = _product(rows[part * size :][:size], matrix, out[part * size :][:size], bias)
         if relu:
-            relu_rows_(made)
+            relu_rows_(result)
 
     share_tasks(compute, -(-len(rows) // size))
     return out
 
 
 def rows_of_part(channels: int, dtype: torch.dtype = torch.float32) -> int:
-    """Rows of this width that a thread computes together: a multiple of 64."""
+    """Return the rows of this width that a thread computes together: a multiple of 64."""
     return max(_FEWEST_ROWS, PART_ELEMENTS * 4 // (channels * dtype.itemsize) // 64 * 64)
 
 
 def take_rows(values: Tensor, rows: Tensor, *, out: Tensor) -> Tensor:
-    """``out = values[rows]``, part by part.
+    """Compute ``out = values[rows]``, part by part.
 
     Args:
         values: (N, C).
         rows: (M,) integers.
-        out: (M, C), written.
-
-    Returns:
-        ``out``.
+        out: (M, C), written and returned.
     """
     size = rows_of_part(values.shape[1], values.dtype)
 
@@ -279,9 +266,9 @@ def _product(rows: Tensor, matrix: Tensor, out: Tensor, bias: Tensor | None) -> 
 
 
 def relu_rows_(rows: Tensor) -> Tensor:
-    """ReLU of contiguous rows in place."""
+    """Apply ReLU to contiguous rows in place."""
     if rows.dtype == torch.bfloat16:
-        # Below zero is below zero as an integer too, and that is five times as quick.
+        # The sign bit is the same as an integer, and integer clamping is five times as fast.
         rows.view(torch.int16).clamp_min_(0)
         return rows
     return rows.relu_()
@@ -298,31 +285,30 @@ def block_convolution(
     relu: bool = False,
     pool: RowPool,
 ) -> Tensor:
-    """``relu(sum over taps of features[rows[:, tap]] @ weight[tap] + bias + residual)``, block by block.
+    """Compute ``relu(sum over taps of features[rows[:, tap]] @ weight[tap] + bias + residual)`` by blocks.
 
     Args:
-        features: (N + 1, C_in) float32, or bfloat16 as all else; the last a row of zeros for missing taps.
-            Sums are float32, and rounded once where there is no residual.
+        features: (N + 1, C_in) float32 or bfloat16, like all other tensors; the last row is zero, for missing
+            taps. Sums are float32, and rounded once without a residual.
         weight: (K, C_in, C_out) contiguous.
         blocks: cover the rows of the output.
-        out: (at least M, C_out) contiguous; rows of the blocks are written. Not the features' memory.
+        out: (at least M, C_out) contiguous; rows of the blocks are written. It must not share memory with the
+            features.
         bias: (C_out,).
         residual: (at least M, C_out), added before the ReLU.
-        relu: apply it.
-        pool: where to gather rows.
 
     Returns:
         ``out``.
     """
     channels_in, channels_out = weight.shape[1:]
     largest = max((block.rows.numel() for block in blocks), default=0)
-    # One for each thread that computes a block.
+    # Buffers per thread.
     memory = [
         (pool.take(largest, channels_in), pool.take(len(weight) * channels_in, channels_out))
         for _ in range(min(sharing_threads(), len(blocks)))
     ]
     free = deque(memory)
-    # The longest first, so that no thread starts one when the others are done.
+    # Start the longest blocks first, for an even load.
     in_order = sorted(blocks, key=lambda block: -block.rows.numel())
     whole = weight.view(-1, channels_out)
 

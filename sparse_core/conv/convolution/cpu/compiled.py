@@ -1,7 +1,7 @@
-"""Planning of layers in C++: one pass where arrays take dozens, and the same whole numbers.
+"""Planning of layers in C++: one pass instead of dozens of array operations, with equal results.
 
-Compiled once for a machine, beside the first frames that need it. Until it is there, and where there is no
-compiler, every function here returns None and arrays plan as before.
+It is compiled once per machine, in the background of the first frames. Until it is ready, and without a
+compiler, every function here returns None and the array code plans instead.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ PLANNING = native.BackgroundLibrary(
 
 
 class TapOrder(NamedTuple):
-    """An order of output rows in which rows with the same taps lie side by side.
+    """Order of output rows in which rows with the same taps are adjacent.
 
     Attributes:
         order: (M,) int64 row of each place.
-        sets: (M,) uint16 taps of each place as bits, rising: bit r for tap ``taps[r]``.
+        sets: (M,) uint16 taps of each place as bits, ascending: bit r for tap ``taps[r]``.
         taps: the taps, frequent ones first.
     """
 
@@ -58,12 +58,12 @@ class TapOrder(NamedTuple):
 
 
 class PlannedTaps(NamedTuple):
-    """Cells in the order of the taps that they have.
+    """Cells ordered by their taps.
 
     Attributes:
         ordered: cell of each place, and its taps.
-        gathered: (M, K) int32 row under each tap of each place; ``inputs`` where there is none.
-        cells: (M, 1 + D) int64 in that order; of anything where the cells are not the map's own.
+        gathered: (M, K) int32 row under each tap of each place; ``inputs`` for a missing one.
+        cells: (M, 1 + D) int64 in that order; undefined if the map has other cells.
     """
 
     ordered: TapOrder
@@ -80,17 +80,17 @@ def plan_taps(
     rows: Tensor,
     inputs: int | None,
 ) -> PlannedTaps | None:
-    """Neighbours of cells in a map of rows.
+    """Find the neighbours of cells in a map of rows.
 
     Args:
         cells: (M, 1 + D) int64.
-        multiply: of their numbers, D + 1.
+        multiply: factors of the cells, D + 1.
         strides: of the map's keys, D + 1.
-        margin: cells before the first of every spatial axis.
-        offsets: of the key of each tap; at most 16.
-        rows: flat int32 map of keys to rows, -1 for none; where ``inputs`` is None, that of the cells
-            themselves, which gets their places.
-        inputs: rows of the map; None: the cells.
+        margin: cells before the first one of every spatial axis.
+        offsets: key offset of each tap; at most 16.
+        rows: flat int32 map of keys to rows, -1 for none. If ``inputs`` is None, the map of the cells
+            themselves, to be filled with their places.
+        inputs: number of rows of the map; None for the cells.
     """
     library = PLANNING.library()
     if library is None:
@@ -119,13 +119,10 @@ def plan_reached(
     shape: Sequence[int],
     batch_size: int,
 ) -> Tensor | None:
-    """(M, 1 + D) int64 outputs of a strided layer that read one of some cells, in key order.
+    """Return the outputs (M, 1 + D) int64 of a strided layer that read some cells, in key order.
 
     Args:
         cells: (N, 1 + D) int64 distinct, in any order.
-        kernel_size, stride, padding: of the layer.
-        shape: of its outputs.
-        batch_size: frames.
     """
     library = PLANNING.library()
     if library is None:
@@ -135,20 +132,20 @@ def plan_reached(
     for size, wide in zip(kernel_size, shape, strict=True):
         taps, places = taps * size, places * wide
     reached = torch.empty((min(places, taps * len(cells)), cells.shape[1]), dtype=torch.int64)
-    made = library.plan_reached(
-        cells.data_ptr(), *cells.shape, int64_array(*kernel_size), int64_array(*stride),
-        int64_array(*padding), int64_array(*shape), batch_size, reached.data_ptr(),
+    count = library.plan_reached(
+        cells.data_ptr(), *cells.shape, int64_array(*kernel_size), int64_array(*stride), int64_array(*padding),
+        int64_array(*shape), batch_size, reached.data_ptr(),
     )  # fmt: skip
-    return reached[:made]
+    return reached[:count]
 
 
 class PlannedBlocks(NamedTuple):
     """Blocks of rows.
 
     Attributes:
-        starts: first row of each, and the number of rows.
+        starts: first row of each, then the number of rows.
         used: taps of each as bits: bit t for tap t.
-        rows: int32 what is gathered of the blocks that do not have all taps, one after the other.
+        rows: int32 gathered rows of the blocks that lack a tap, concatenated.
     """
 
     starts: list[int]
@@ -159,13 +156,11 @@ class PlannedBlocks(NamedTuple):
 def plan_blocks(
     ordered: TapOrder, gathered: Tensor, size: int, row_cost: float | None
 ) -> PlannedBlocks | None:
-    """Cut rows in the order of their taps into blocks.
+    """Cut rows that are ordered by their taps into blocks.
 
     Args:
-        ordered: the taps of the rows.
         gathered: (M, K) int32, M at least 1.
-        size: rows of a block, at most.
-        row_cost: of a range in taps of a row; None: rows are not cut by their taps.
+        row_cost: cost of a range in taps of a row; None does not cut by taps.
     """
     library = PLANNING.library()
     if library is None:
@@ -182,13 +177,13 @@ def plan_blocks(
 
 
 def plan_dilated(near: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Cells within one cell of those of maps, diagonals included.
+    """Find the cells within one cell of those of maps, diagonals included.
 
     Args:
         near: (B, H, W) bool.
 
     Returns:
-        (B, H, W) bool; (M, 3) int64 the same as a list.
+        The wider map (B, H, W) bool, and its cells (M, 3) int64.
     """
     library = PLANNING.library()
     if library is None:
@@ -196,20 +191,18 @@ def plan_dilated(near: Tensor) -> tuple[Tensor, Tensor] | None:
     near = near.contiguous()
     wider = torch.empty_like(near)
     cells = torch.empty((near.numel(), 3), dtype=torch.int64)
-    made = library.plan_dilated(near.data_ptr(), *near.shape, wider.data_ptr(), cells.data_ptr())
-    return wider, cells[:made]
+    count = library.plan_dilated(near.data_ptr(), *near.shape, wider.data_ptr(), cells.data_ptr())
+    return wider, cells[:count]
 
 
 def plan_rows(
     cells: Tensor, empty: Tensor, others: int, batch_size: int, margins: Sequence[Sequence[int]]
 ) -> Tensor | None:
-    """Rows of the cells of maps: listed ones, behind them an empty scene's, in the margins one of zeros.
+    """Return the rows of the cells of maps: listed cells, then those of an empty scene; zero rows in margins.
 
     Args:
         cells: (M, 3) int64.
         empty: (H, W) int32 row of the empty scene of every cell.
-        others: rows of the empty scene.
-        batch_size: maps.
         margins: cells before and after each axis.
     """
     library = PLANNING.library()
@@ -230,9 +223,10 @@ class PlannedTiles(NamedTuple):
     """Tiles of a layer.
 
     Attributes:
-        reads: int32 rows read, by part, place in the tile and tile.
+        reads: int32 input rows, by part, place in the tile and tile.
         places: (M,) int32 computed row of each output row.
-        tiles: how many there are; together: of a part.
+        tiles: number of tiles.
+        together: number of tiles of a part.
     """
 
     reads: Tensor
@@ -252,16 +246,14 @@ def plan_tiles(
     channels: int,
     most_read: int,
 ) -> PlannedTiles | None:
-    """The tiles that hold some cells, and what they read.
+    """Find the tiles that hold some cells, and the rows that they read.
 
     Args:
         cells: (M, 3) int64.
-        batch_size: maps.
         counts: tiles down and across a map.
         bits: cells of a tile along each axis, as powers of two.
         rows: flat map of the input with margins; strides, origin: of it.
-        channels: width of the input.
-        most_read: numbers that the tiles of a part read at most.
+        most_read: most numbers that the tiles of a part read.
     """
     library = PLANNING.library()
     if library is None:
@@ -270,9 +262,9 @@ def plan_tiles(
     height, width = 1 << bits[0], 1 << bits[1]
     most = min(len(cells), batch_size * counts[0] * counts[1])
     reads = torch.empty((height + 2) * (width + 2) * most, dtype=torch.int32)
-    places, made = torch.empty(len(cells), dtype=torch.int32), int64_array(0, 0)
+    places, tiles = torch.empty(len(cells), dtype=torch.int32), int64_array(0, 0)
     library.plan_tiles(
         cells.data_ptr(), len(cells), batch_size, int64_array(*counts), int64_array(*bits), rows.data_ptr(),
-        int64_array(*strides), origin, channels, most_read, reads.data_ptr(), places.data_ptr(), made,
+        int64_array(*strides), origin, channels, most_read, reads.data_ptr(), places.data_ptr(), tiles,
     )  # fmt: skip
-    return PlannedTiles(reads, places, *made)
+    return PlannedTiles(reads, places, *tiles)

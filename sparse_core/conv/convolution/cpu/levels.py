@@ -1,7 +1,7 @@
-"""Levels of a sparse pyramid through a map that has a place for every cell of the grid.
+"""Levels of a sparse pyramid by a map with a place for every cell of a bounded grid.
 
-Where the grid is bounded, a map from cells to rows answers any number of lookups without sorting or
-searching, and which cells a strided layer reaches is an OR of shifted views of it.
+The map from cells to rows answers look-ups without sorting or searching. The cells that a strided layer
+reaches are an OR of shifted views of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparse_core.conv.coordinates.common import MARGIN, key_offsets, key_strides
 from sparse_core.conv.geometry import output_shape
 from sparse_core.conv.table import gather_rows
 
-#: Cells, margins included, of the largest map: 256 MB of row numbers.
+#: Cells of the largest map, including margins: 256 MB of row numbers.
 MOST_CELLS = 1 << 26
 
 
@@ -30,7 +30,7 @@ class Level:
     Attributes:
         cells: (M, 1 + D) int64 ``(batch, *spatial)`` of each row.
         ordered: the taps of the rows; ``ordered.order`` is the place of each row in key order.
-        gathered: (M, K) int32 row under each tap of each row, M where none is active.
+        gathered: (M, K) int32 row under each tap of each row, M for none.
         spatial_shape: cells along each axis.
         batch_size: frames.
     """
@@ -46,39 +46,37 @@ class Level:
 
     @property
     def order(self) -> Tensor:
-        """(M,) int64 place of each row among the cells in key order."""
+        """Place of each row among the cells in key order, (M,) int64."""
         return self.ordered.order
 
     def blocks(self, channels: int, dtype: torch.dtype = torch.float32) -> list[RowBlock]:
-        """Blocks of a submanifold layer on rows of this many channels."""
+        """Return the blocks of a submanifold layer for rows of this many channels."""
         return even_blocks(self.gathered, channels, self.ordered, dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class DirectLevel(Level):
-    """A level of a bounded grid.
+    """Level of a bounded grid.
 
     Attributes:
-        rows: (cells of the grid with margins,) int32 row of each cell, -1 where none is active.
+        rows: (cells of the grid with margins,) int32 row of each cell, -1 for inactive ones.
     """
 
     rows: Tensor
 
 
 def fits(spatial_shape: Sequence[int], batch_size: int) -> bool:
-    """Whether a map of this grid is small enough."""
+    """True if a map of this grid is small enough."""
     return batch_size * math.prod(size + 2 * MARGIN for size in spatial_shape) <= MOST_CELLS
 
 
 def direct_level(
     cells: Tensor, spatial_shape: Sequence[int], batch_size: int, kernel_size: Sequence[int] = (3, 3)
 ) -> DirectLevel:
-    """The level of distinct active cells.
+    """Make the level of distinct active cells.
 
     Args:
         cells: (M, 1 + D) integer ``(batch, *spatial)`` in key order.
-        spatial_shape: cells along each axis.
-        batch_size: frames.
         kernel_size: of its submanifold layers: odd, at most 16 taps.
     """
     cells = cells.long()
@@ -93,10 +91,10 @@ def direct_level(
     count, keys = len(cells), linear_keys(cells, shape)
     numbers = torch.arange(count, dtype=torch.int32)
     rows[keys] = numbers
-    ordered = rows_by_taps(_read(rows, keys, offsets) >= 0)
+    ordered = rows_by_taps(_read_rows(rows, keys, offsets) >= 0)
     keys, cells = keys.index_select(0, ordered.order), cells.index_select(0, ordered.order)
     rows[keys] = numbers
-    gathered = gather_rows(_read(rows, keys, offsets), count)
+    gathered = gather_rows(_read_rows(rows, keys, offsets), count)
     return DirectLevel(cells, ordered, gathered, shape, batch_size, rows)
 
 
@@ -108,22 +106,19 @@ def strided_level(
     channels: int,
     dtype: torch.dtype = torch.float32,
 ) -> tuple[DirectLevel, list[RowBlock], Tensor]:
-    """The level that a dilating strided layer makes, and how to compute it.
+    """Make the output level of a dilating strided layer, and the blocks to compute it.
 
     Args:
-        before: its input.
-        kernel_size, stride, padding: of the layer, as of ``sparse_core.conv.strided_table``; padding
-            at most 4.
-        channels: width of its input.
-        dtype: of its input.
+        kernel_size, stride, padding: of the layer, as in ``sparse_core.conv.strided_table``; padding at most
+            4.
 
     Returns:
-        The level; blocks of the layer; (M,) int64 which of the blocks' output rows is each row of the level.
+        The level; blocks of the layer; (M,) int64 the blocks' output row of each row of the level.
     """
     shape = output_shape(before.spatial_shape, kernel_size, stride, padding)
     cells = plan_reached(before.cells, kernel_size, stride, padding, shape, before.batch_size)
     if cells is None:
-        cells = _reached(before, kernel_size, stride, padding, shape)
+        cells = _reached_cells(before, kernel_size, stride, padding, shape)
     level = direct_level(cells, shape, before.batch_size)
     strides = key_strides(before.spatial_shape)
     offsets = key_offsets(kernel_size, padding, before.spatial_shape)
@@ -132,19 +127,18 @@ def strided_level(
         ordered, gathered, _ = planned
     else:
         keys = linear_keys(cells * torch.tensor([1, *stride]), before.spatial_shape)
-        ordered, gathered = taps_of(_read(before.rows, keys, offsets), len(before))
+        ordered, gathered = taps_of(_read_rows(before.rows, keys, offsets), len(before))
     return level, *strided_blocks(ordered, gathered, channels, level, dtype)
 
 
 def taps_of(read: Tensor, inputs: int) -> tuple[TapOrder, Tensor]:
-    """Output cells in the order of their taps.
+    """Order output cells by their taps.
 
     Args:
         read: (K, M) integer input row under each tap of each cell; -1 for none.
-        inputs: rows of the input.
 
     Returns:
-        The order; (M, K) what is gathered in it, ``inputs`` for none.
+        The order; (M, K) gathered rows in this order, ``inputs`` for none.
     """
     ordered = rows_by_taps(read >= 0)
     return ordered, gather_rows(read, inputs).index_select(0, ordered.order)
@@ -153,16 +147,10 @@ def taps_of(read: Tensor, inputs: int) -> tuple[TapOrder, Tensor]:
 def strided_blocks(
     ordered: TapOrder, gathered: Tensor, channels: int, level: Level, dtype: torch.dtype
 ) -> tuple[list[RowBlock], Tensor]:
-    """How to compute a strided layer.
+    """Return the blocks of a strided layer, and their output row (M,) int64 for each row of the level.
 
     Args:
         ordered, gathered: of the output cells in key order, see :func:`taps_of`.
-        channels: width of the input.
-        level: of the outputs.
-        dtype: of the input.
-
-    Returns:
-        Blocks of the layer; (M,) int64 which of their output rows is each row of the level.
     """
     blocks = even_blocks(gathered, channels, ordered, dtype)
     # Computed row order⁻¹[c] is cell c, and the level's row r is cell level.order[r].
@@ -171,17 +159,17 @@ def strided_blocks(
     return blocks, computed[level.order]
 
 
-def _reached(
+def _reached_cells(
     before: DirectLevel,
     kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     shape: Sequence[int],
 ) -> Tensor:
-    """(M, 1 + D) outputs that read an active cell, in key order."""
+    """Return the outputs (M, 1 + D) that read an active cell, in key order."""
     padded = [size + 2 * MARGIN for size in before.spatial_shape]
     reached = before.rows.view(before.batch_size, *padded) >= 0
-    # A window is a box, so axes are looked at one after the other; the last one, the slowest, at the end.
+    # A window is a box, so process the axes one by one; the last one is the slowest.
     for axis, (size, step, pad, window) in enumerate(zip(shape, stride, padding, kernel_size, strict=True)):
         span = step * (size - 1) + 1
         parts = [
@@ -194,7 +182,7 @@ def _reached(
     return reached.nonzero()
 
 
-def _read(rows: Tensor, keys: Tensor, offsets: Sequence[int]) -> Tensor:
-    """(K, M) rows of the cells at these offsets of keys."""
+def _read_rows(rows: Tensor, keys: Tensor, offsets: Sequence[int]) -> Tensor:
+    """Return the rows (K, M) of the cells at these key offsets."""
     places = torch.tensor(offsets)[:, None] + keys
     return rows.index_select(0, places.view(-1)).view(places.shape)

@@ -1,11 +1,10 @@
-"""3x3 convolution on a CPU by tiles, where active cells lie close together: a third of the multiplications.
+"""3x3 convolution on a CPU by tiles, for dense active cells: a third of the multiplications.
 
-In float32 a tile is 2x4 output cells, made from 4x6 input cells by 24 products a pair of channels instead of
-72. It is F(2x2, 3x3) along one axis and F(4x4, 3x3) along the other of Lavin and Gray, Fast Algorithms for
-Convolutional Neural Networks, CVPR 2016. Larger tiles need fewer products, but lose digits: the error of
-these is about 1e-6 of the largest value. In bfloat16 a tile is 2x2 cells, by 16 products instead of 36: all
-that is added before and after them has factors of one. Tiles without active cells are left out; the others
-are computed whole. Inference only: nothing here has a gradient.
+In float32 a tile is 2x4 output cells from 4x6 input cells, with 24 products per pair of channels instead of
+72: F(2x2, 3x3) along one axis and F(4x4, 3x3) along the other (Lavin and Gray, Fast Algorithms for
+Convolutional Neural Networks, CVPR 2016). The error is about 1e-6 of the largest value; larger tiles would
+lose more digits. In bfloat16 a tile is 2x2 cells, with 16 products instead of 36 and additions with factors
+of one. Tiles without active cells are skipped; others are computed whole. Inference only, without gradients.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from torch import Tensor
 from sparse_core.common.workers import share_tasks, sharing_threads
 from sparse_core.conv.convolution.cpu.blocks import RowPool, relu_rows_, rows_of_part
 from sparse_core.conv.convolution.cpu.compiled import plan_tiles
-from sparse_core.conv.convolution.cpu.keyed import merged
+from sparse_core.conv.convolution.cpu.keyed import merge_keys
 from sparse_core.conv.coordinates.common import coordinates_from_keys, linear_keys
 
-#: Cells that a tile of any shape reads before and after a cell of its own: rows, columns.
+#: Margins of the input map for tiles of any shape: before and after, for rows and columns.
 TILE_MARGINS = ((1, 2), (1, 4))
-#: Floats read by the tiles that a thread computes together: a megabyte.
+#: Floats read per part, the tiles that a thread computes together: a megabyte.
 TILE_ELEMENTS = 1 << 18
 
 _Matrix = list[list[float]]
@@ -55,7 +54,7 @@ _OUTPUT_4: _Matrix = [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 
 
 
 def _both_axes(down: _Matrix, across: _Matrix) -> Tensor:
-    """A transform of rows and one of columns as one of cells, row-major: float64."""
+    """Combine a transform of rows and one of columns to one of cells, row-major: float64."""
     return torch.kron(torch.tensor(down, dtype=torch.float64), torch.tensor(across, dtype=torch.float64))
 
 
@@ -64,9 +63,9 @@ class TileShape(NamedTuple):
 
     Attributes:
         row_bits, column_bits: cells along each axis as powers of two, so that a shift divides.
-        reads_of: (R, R) of the cells read to the factors of the products.
-        weights_of: (R, 9) of the taps to the other factors, float64.
-        makes_of: (cells, R) of the products to the cells.
+        reads_of: (R, R) from input cells to factors of the products.
+        weights_of: (R, 9) from taps to the other factors, float64.
+        makes_of: (cells, R) from products to output cells.
     """
 
     row_bits: int
@@ -87,17 +86,17 @@ class TileShape(NamedTuple):
 
     @property
     def reads(self) -> int:
-        """Cells that a tile reads, and its products."""
+        """Number of input cells, and of products, of a tile."""
         return (self.rows + 2) * (self.columns + 2)
 
     @property
     def made(self) -> int:
-        """Cells of a tile."""
+        """Number of output cells of a tile."""
         return self.rows * self.columns
 
     @property
     def even(self) -> int:
-        """The product whose share of every output cell is 1: a bias is added there, once a tile."""
+        """Product that contributes with factor 1 to every output cell, where the bias is added."""
         return self.columns + 3
 
 
@@ -121,13 +120,13 @@ TILE_SHAPES = {
 
 
 class TilePlan(NamedTuple):
-    """What the tiles of a layer read, and where its rows lie among what they make.
+    """Input rows of the tiles of a layer, and the places of its output rows.
 
     Attributes:
         shape: of the tiles.
-        reads: of each part of the tiles (R * tiles,) int32 input rows, by place in the tile, then tile.
+        reads: per part of the tiles (R * tiles,) int32 input rows, by place in the tile, then tile.
         places: (M,) int32 computed row of each output row.
-        tiles: how many are computed.
+        tiles: number of computed tiles.
     """
 
     shape: TileShape
@@ -136,7 +135,7 @@ class TilePlan(NamedTuple):
     tiles: int
 
 
-#: Given (T, 3) int64 first cells ``(batch, y, x)`` of windows, and the size of a window: int32 row of each
+#: Function from (T, 3) int64 first cells ``(batch, y, x)`` of windows and their size to the int32 row of each
 #: cell, (cells of a window, T), row-major.
 TileWindows = Callable[[Tensor, tuple[int, int]], npt.NDArray[np.int32]]
 
@@ -151,17 +150,14 @@ def tile_plan(
     origin: int,
     channels: int,
 ) -> TilePlan:
-    """How to compute a layer whose output rows are some cells of maps, in their order.
+    """Plan the tiles of a layer whose output rows are some cells of maps, in their order.
 
     Args:
         cells: (M, 3) int64 distinct ``(batch, y, x)``.
         shape: rows and columns of a map.
-        batch_size: maps.
-        tile: shape of the tiles.
         rows: flat map of the input, int32 row of each cell, with the margins ``TILE_MARGINS``.
         strides: of the map, for batch, row and column.
         origin: place of the first cell in it.
-        channels: width of the input.
     """
     down, across = -(-shape[0] // tile.rows), -(-shape[1] // tile.columns)
     bits = tile.row_bits, tile.column_bits
@@ -185,59 +181,57 @@ def tile_plan(
     corners += used % batch_stride // across * (tile.rows * strides[1])
     corners += used % across * (tile.columns * strides[2])
     window = itertools.product(range(tile.rows + 2), range(tile.columns + 2))
-    spread = torch.tensor([dy * strides[1] + dx * strides[2] for dy, dx in window])[:, None]
-    reads = [rows.index_select(0, (spread + part).view(-1)) for part in corners.split(size) if count]
+    window_offsets = torch.tensor([dy * strides[1] + dx * strides[2] for dy, dx in window])[:, None]
+    reads = [rows.index_select(0, (window_offsets + part).view(-1)) for part in corners.split(size) if count]
     number = numbers.index_select(0, keys)
-    return TilePlan(tile, reads, _places(number, _within(row, column, tile), count, size, tile), count)
+    return TilePlan(tile, reads, _places(number, _place_in_tile(row, column, tile), count, size, tile), count)
 
 
 def keyed_tile_plan(
     cells: Tensor, shape: Sequence[int], windows: TileWindows, channels: int, tile: TileShape
 ) -> TilePlan:
-    """:func:`tile_plan` for maps of any size: the same tiles in the same order, without a map.
+    """Plan the same tiles in the same order as :func:`tile_plan`, without a map, for any size.
 
     Args:
         cells: (M, 3) int64 distinct ``(batch, y, x)``.
-        shape: rows and columns that there are keys for.
-        windows: what tiles read.
-        channels: width of the input.
-        tile: shape of the tiles.
+        shape: rows and columns that keys can number.
+        windows: finds the input rows of tiles.
     """
     frame, row, column = cells.unbind(1)
     counts = [-(-size // cells_of) for size, cells_of in zip(shape, (tile.rows, tile.columns), strict=True)]
     tiles = torch.stack([frame, row >> tile.row_bits, column >> tile.column_bits], dim=1)
     keys = linear_keys(tiles, counts).numpy()
-    distinct = merged(np.sort(keys))
+    distinct = merge_keys(np.sort(keys))
     number = torch.from_numpy(np.searchsorted(distinct, keys))
     used = torch.from_numpy(distinct)
     size = _part_size(len(used), channels, tile)
     corners = coordinates_from_keys(used, counts).long() * torch.tensor([1, tile.rows, tile.columns])
     read = torch.from_numpy(windows(corners - torch.tensor([0, 1, 1]), (tile.rows + 2, tile.columns + 2)))
     reads = [part.reshape(-1) for part in read.split(size, dim=1) if len(used)]
-    places = _places(number, _within(row, column, tile), len(used), size, tile)
+    places = _places(number, _place_in_tile(row, column, tile), len(used), size, tile)
     return TilePlan(tile, reads, places, len(used))
 
 
-def _within(row: Tensor, column: Tensor, tile: TileShape) -> Tensor:
-    """Place of each cell in its tile."""
+def _place_in_tile(row: Tensor, column: Tensor, tile: TileShape) -> Tensor:
+    """Return the place of each cell in its tile."""
     return ((row & (tile.rows - 1)) << tile.column_bits) + (column & (tile.columns - 1))
 
 
 def _part_size(count: int, channels: int, tile: TileShape) -> int:
-    """Tiles that are computed together."""
+    """Return the number of tiles that are computed together."""
     parts = max(1, -(-count * tile.reads * channels // TILE_ELEMENTS))
     return max(1, -(-count // parts))
 
 
 def _places(number: Tensor, within: Tensor, count: int, size: int, tile: TileShape) -> Tensor:
-    """(M,) int32 computed row of each cell, by the number of its tile and its place in it."""
+    """Return the computed row (M,) int32 of each cell, from the number of its tile and its place in it."""
     first = number // size * size
     together = (count - first).clamp_(max=size)
     return (first * tile.made + within * together + number - first).int()
 
 
 def tile_weight(weight: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """A packed weight (9, C_in, C_out) as what the products of a tile need: (R, C_in, C_out)."""
+    """Transform a packed weight (9, C_in, C_out) to factors of a tile's products, (R, C_in, C_out)."""
     tile = TILE_SHAPES[dtype]
     return (tile.weights_of @ weight.double().flatten(1)).view(tile.reads, *weight.shape[1:]).to(dtype)
 
@@ -253,17 +247,15 @@ def tile_convolution(
     relu: bool = False,
     pool: RowPool,
 ) -> Tensor:
-    """``relu(conv(features) + bias + residual)``, all tiles of a part at a time.
+    """Compute ``relu(conv(features) + bias + residual)``, all tiles of a part at once.
 
     Args:
-        features: (N, C_in) of a type of ``TILE_SHAPES``, with a row of zeros for cells that are not there.
+        features: (N, C_in) of a type of ``TILE_SHAPES``, with a row of zeros for missing cells.
         weight: (R, C_in, C_out), see :func:`tile_weight`.
-        plan: rows read and made, by tiles of that type.
-        out: (at least M, C_out) contiguous; the first M rows are written. Not the features' memory.
+        out: (at least M, C_out) contiguous; the first M rows are written. It must not share memory with the
+            features.
         bias: (C_out,).
         residual: (at least M, C_out), added before the ReLU.
-        relu: apply it.
-        pool: memory in between.
 
     Returns:
         ``out``.
@@ -274,13 +266,13 @@ def tile_convolution(
         return out
     widest = max(len(reads) for reads in plan.reads)
     threads = min(sharing_threads(), len(plan.reads))
-    # What was read is not needed any more when the products are made.
+    # Read cells and products share memory, because they are not needed at the same time.
     memory = [
         (pool.take(widest, max(channels_in, channels_out)), pool.take(widest, channels_in))
         for _ in range(threads)
     ]
     free = deque(memory)
-    made = pool.take(tile.made * plan.tiles, channels_out)
+    outputs = pool.take(tile.made * plan.tiles, channels_out)
     starts = list(
         itertools.accumulate((len(reads) // tile.reads * tile.made for reads in plan.reads), initial=0)
     )
@@ -295,7 +287,7 @@ def tile_convolution(
         products = shared.view(-1)[: len(reads) * channels_out].view(tile.reads, count, channels_out)
         torch.bmm(factors.view(tile.reads, count, channels_in), weight, out=products)
         products[tile.even].add_(bias)
-        result = made[starts[number] : starts[number + 1]].view(tile.made, -1)
+        result = outputs[starts[number] : starts[number + 1]].view(tile.made, -1)
         torch.mm(tile.makes_of, products.view(tile.reads, -1), out=result)
         free.append((shared, transformed))
 
@@ -305,12 +297,12 @@ def tile_convolution(
     def finish(part: int) -> None:
         places = plan.places[part * size :][:size]
         result = out[part * size :][: len(places)]
-        torch.index_select(made, 0, places, out=result)
+        torch.index_select(outputs, 0, places, out=result)
         if residual is not None:
             result.add_(residual[part * size :][: len(places)])
         if relu:
             relu_rows_(result)
 
     share_tasks(finish, -(-len(plan.places) // size))
-    pool.give(made, *itertools.chain.from_iterable(memory))
+    pool.give(outputs, *itertools.chain.from_iterable(memory))
     return out

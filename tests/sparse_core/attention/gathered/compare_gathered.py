@@ -35,7 +35,7 @@ class Case(NamedTuple):
     dim: int
 
 
-# With the small tiles that are set below, lists take several steps and keys several parts.
+# Small tiles, so that lists take several steps and keys several parts.
 SMALL = {
     "own lists": (Case(2, 4, 2, 4, 2, 5, 11, 16), torch.float32, torch.int32),
     "own lists, half": (Case(1, 2, 1, 2, 5, 9, 6, 64), torch.float16, torch.int64),
@@ -74,7 +74,7 @@ def operands(
     """q, k, v and lists with repeated keys, empty slots, and one query without keys."""
     generator = torch.Generator().manual_seed(sum(case))
     sizes = ((case.heads, case.queries), (case.key_heads, case.keys), (case.key_heads, case.keys))
-    # Rows of different heads stand beside each other, as a projection leaves them.
+    # Rows of different heads are adjacent, as a projection stores them.
     made = (torch.randn(case.batch, n, heads, case.dim, generator=generator) for heads, n in sizes)
     tensors = tuple(one.to(device, dtype).transpose(1, 2).requires_grad_() for one in made)
     shape = (case.batch, case.list_heads, case.queries, case.listed)
@@ -101,7 +101,7 @@ def torch_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor) -> Tensor:
 
 
 def weighted(out: Tensor, lse: Tensor | None) -> Tensor:
-    """A number to differentiate, in which every part of the result counts differently."""
+    """Return a scalar to differentiate in which every part of the result has another weight."""
     generator = torch.Generator().manual_seed(1)
     weight = torch.randn(out.shape, generator=generator).to(out.device, out.dtype)
     total = (out * weight).sum(dtype=torch.float32 if out.dtype != torch.float64 else None)
@@ -111,7 +111,7 @@ def weighted(out: Tensor, lse: Tensor | None) -> Tensor:
 
 
 def error(found: Tensor, expected: Tensor) -> float:
-    """The largest difference; infinite where one is finite and the other is not, or not the same."""
+    """Return the largest difference; infinite if only one is finite, or non-finite values differ."""
     found, expected = found.detach(), expected.detach()
     if found.shape != expected.shape:
         return math.inf
@@ -140,7 +140,7 @@ def compare(
         low = [out, lse, *torch.autograd.grad(weighted(out, None), tensors)]
         theirs = [error(one, other) for one, other in zip(low, expected, strict=True)]
     if case.listed and with_lse and dtype == torch.float32:
-        # Torch's attention has no gradient of it; the reference in the same type has.
+        # Torch has no gradient of lse; use the reference in the same dtype.
         out, lse = reference.gathered_attention(*tensors, index, scale=case.dim**-0.5)
         low = [out, lse, *torch.autograd.grad(weighted(out, lse), tensors)]
         theirs = [error(one, other) for one, other in zip(low, expected, strict=True)]
@@ -151,7 +151,7 @@ def compare(
 
 
 def empty_queries(device: torch.device) -> bool:
-    """Exactly zeros and minus infinity; nothing of the memory is read, and no gradient."""
+    """Check that out is zero, lse minus infinity, no memory is read and no gradient is written."""
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, 2, 3, 16, generator=generator).to(device) for _ in range(2))
     k[:, :, 0] = math.nan
@@ -170,7 +170,7 @@ def empty_queries(device: torch.device) -> bool:
 
 
 def out_of_range(device: torch.device) -> bool:
-    """Numbers out of range spoil their query alone, also where many heads share the list."""
+    """Check that numbers out of range give NaN for their query only, also if heads share the list."""
     right = True
     for heads, dtype in ((1, torch.float32), (2, torch.float16)):
         q, k = torch.ones(1, heads, 3, 16, device=device).to(dtype), torch.ones(1, 1, 4, 16, device=device)
@@ -189,7 +189,7 @@ def out_of_range(device: torch.device) -> bool:
 
 
 def selected_gradients(device: torch.device) -> bool:
-    """Each gradient alone has the bits it has among all, also when only out or only lse is used."""
+    """Check that a gradient has the same bits alone and with others, and if only out or lse is used."""
     tensors, index = operands(Case(1, 2, 1, 2, 4, 5, 5, 16), torch.float32, torch.int64, device)
     right = True
     for use in (0, 1):
@@ -208,7 +208,7 @@ def selected_gradients(device: torch.device) -> bool:
 
 
 def views(device: torch.device) -> bool:
-    """Strides that the kernels read, such that need a copy, an expanded index and an expanded gradient."""
+    """Check strides with and without a copy, an expanded index and an expanded gradient."""
     generator = torch.Generator().manual_seed(0)
     wide = torch.randn(1, 2, 3, 32, generator=generator).to(device)
     index = torch.randint(0, 3, (1, 1, 1, 4), generator=generator).to(device).expand(1, 2, 3, 4)
@@ -219,13 +219,13 @@ def views(device: torch.device) -> bool:
             leaf = operand.detach().requires_grad_()
             out = gathered_attention(leaf, leaf, leaf, numbers, impl="triton")
             results.append((out, torch.autograd.grad(out.sum(), leaf)[0]))
-        # Other strides may be read in other pieces, and so be added up in another order.
+        # Other strides may change the order of sums.
         right &= all(torch.allclose(*pair, rtol=1e-5, atol=1e-6) for pair in zip(*results, strict=True))
     return right
 
 
 def compiled(device: torch.device) -> bool:
-    """The same bits in a compiled function, in one graph, forward and backward."""
+    """Check that a compiled function gives the same bits, forward and backward."""
     tensors, index = operands(Case(1, 2, 1, 1, 3, 4, 5, 16), torch.float32, torch.int64, device)
 
     def loss(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -246,7 +246,7 @@ def compiled(device: torch.device) -> bool:
 
 
 def once(device: torch.device) -> bool:
-    """A second derivative is refused rather than wrong."""
+    """Check that a second derivative raises."""
     tensors, index = operands(Case(1, 1, 1, 1, 1, 2, 2, 16), torch.float32, torch.int64, device)
     out = gathered_attention(*tensors, index, impl="triton")
     found = torch.autograd.grad(out.square().sum(), tensors[0], create_graph=True)[0]
@@ -258,7 +258,7 @@ def once(device: torch.device) -> bool:
 
 
 def poison() -> None:
-    """Memory that is not initialised holds NaN or a huge number."""
+    """Fill uninitialised memory with NaN or a huge number."""
     allocate = torch.empty
 
     def poisoned(*args: Any, **kwargs: Any) -> Tensor:

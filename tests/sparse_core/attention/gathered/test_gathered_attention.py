@@ -47,7 +47,7 @@ def random_case(
     return q, k, v, index
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     batch=st.integers(1, 2),
     key_heads=st.integers(1, 2),
@@ -128,7 +128,7 @@ def test_a_key_listed_twice_counts_twice() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_sums_in_float32(dtype: torch.dtype) -> None:
-    """Also the gradient of a key that very many queries read."""
+    """Also check the gradient of a key that many queries read."""
     generator = torch.Generator().manual_seed(0)
     q = torch.randn(1, 1, 4000, 16, generator=generator).to(dtype)
     v = torch.randn(1, 1, 2, 16, generator=generator).to(dtype).requires_grad_()
@@ -187,7 +187,7 @@ def test_implementations() -> None:
     )
     with pytest.raises(ImplementationError, match="gathered_attention has no vendor implementation"):
         gathered_attention(q, k, v, index, impl="vendor")
-    with pytest.raises(ImplementationError, match=r"impl='triton' has no kernels for torch\.float64"):
+    with pytest.raises(ImplementationError, match=r"impl='triton' does not support torch\.float64"):
         gathered_attention(q, k, v, index, impl="triton")
     with pytest.raises(ImplementationError, match="needs CUDA tensors, got cpu"):
         gathered_attention(q.float(), k.float(), v.float(), index, impl="triton")

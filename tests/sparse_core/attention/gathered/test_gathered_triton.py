@@ -1,4 +1,4 @@
-"""The kernels of gathered attention against float64, and what only a GPU shows."""
+"""Compare the kernels of gathered attention with float64, and test them on a GPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check(report: dict[str, Any], *, interpreted: bool, cases: int) -> None:
                 # Backward takes the weights from lse, as that of every fused attention: rounded to float32,
                 # it spoils all weights of a query by as much as it is large.
                 allowed = 2 * theirs + rounding * (1.0 + tensors["lse"][2]) * max(1.0, largest)
-            elif case.endswith("lse"):  # torch has no gradient of it to compare with
+            elif case.endswith("lse"):  # torch has no gradient of lse
                 allowed = 4 * rounding * max(1.0, largest)
             else:
                 allowed = 2 * theirs + rounding * max(1.0, largest)
@@ -82,7 +82,7 @@ def test_repeats_to_the_bit(cuda: torch.device, dtype: torch.dtype, list_heads: 
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")
 @pytest.mark.parametrize("list_heads", [1, 16])
 def test_replays_in_a_cuda_graph(cuda: torch.device, list_heads: int) -> None:
-    """Forward and backward, with other numbers and lists of other lengths than when it was captured."""
+    """Replay forward and backward with other values and list lengths than at capture."""
     tensors, index = random_case(cuda, torch.bfloat16, list_heads=list_heads)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -121,7 +121,7 @@ def test_never_waits_for_the_device(cuda: torch.device, list_heads: int) -> None
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("list_heads", [1, 2])
 def test_a_key_that_everybody_attends_to(cuda: torch.device, dtype: torch.dtype, list_heads: int) -> None:
-    """20000 queries: its gradient adds up in float32, in parts."""
+    """The gradient of a key with 20,000 queries is summed in float32, in parts."""
     generator = torch.Generator().manual_seed(0)
     q = torch.randn(1, 2, 20_000, 64, generator=generator).to(cuda, dtype).requires_grad_()
     k, v = (torch.randn(1, 1, 50, 64, generator=generator).to(cuda, dtype).requires_grad_() for _ in "kv")
@@ -158,7 +158,7 @@ def test_auto_takes_the_kernels(cuda: torch.device, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, in its compiler
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a warning of torch's compiler
 def test_in_a_compiled_function(cuda: torch.device) -> None:
     """One graph, and the same bits."""
     tensors, index = random_case(cuda, torch.bfloat16, list_heads=1)

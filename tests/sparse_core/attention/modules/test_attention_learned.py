@@ -1,4 +1,4 @@
-"""The learned gate: its scores, what it selects, what it is taught, and that it learns."""
+"""Tests of the learned gate: scores, selection, loss and training."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ RAGGED = {
 }
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(limit=st.sampled_from([1, 3000, 1 << 20]), **RAGGED)
 def test_block_probabilities(
     queries: int, keys: int, causal: bool, ragged: bool, seed: int, limit: int
@@ -83,7 +83,7 @@ def test_block_probabilities(
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     queries=st.integers(1, 100),
     keys=st.integers(1, 100),
@@ -189,7 +189,7 @@ def test_each_sequence_counts_for_itself() -> None:
     assert gate.select(q, k, **lengths) == expected
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(**RAGGED)
 def test_gate_loss(queries: int, keys: int, causal: bool, ragged: bool, seed: int) -> None:
     gate = perturbed_gate(causal=causal)
@@ -240,9 +240,9 @@ def test_gradients_reach_the_gate_alone() -> None:
 
 
 def structured_operands(seed: int) -> tuple[Tensor, Tensor]:
-    """Keys of a block share a direction, on either side of it and with a strength of the block's own.
+    """Keys of a block share a direction, with both signs and a strength per block.
 
-    Their means say nothing of it, but the queries look for it.
+    Means of blocks do not show it, but the queries depend on it.
     """
     generator = torch.Generator().manual_seed(seed)
     batch, heads, length, dim, size = 2, 2, 256, 16, 16

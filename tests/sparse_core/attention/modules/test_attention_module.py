@@ -56,7 +56,7 @@ def existing(lengths: Tensor, length: int) -> Tensor:
     return torch.arange(length) < lengths[:, None]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     batch=st.integers(1, 3),
     key_heads=st.integers(1, 2),
@@ -111,7 +111,7 @@ def test_equals_dense(
 
 @pytest.mark.parametrize("sparse", [True, False])
 def test_ragged_self_attention(sparse: bool) -> None:
-    """Each sequence gets what it gets alone, whatever the padding holds, and gradients stay finite."""
+    """Sequences do not depend on each other or on the padding, and gradients are finite."""
     pattern = functools.partial(local_window, window=5, block_size=16) if sparse else None
     module = SparseAttention(32, 2, pattern, dtype=torch.float64)
     lengths = torch.tensor([50, 17, 0])
@@ -141,7 +141,7 @@ def test_equals_torch_multihead(bias: bool, training: bool) -> None:
     module.set_pattern(None)
     torch.testing.assert_close(module(x), expected, rtol=1e-5, atol=1e-6)
     with torch.no_grad():
-        module.q.weight.zero_()  # a copy: torch's module does not change
+        module.q.weight.zero_()  # a copy
     assert torch.equal(multihead(x, x, x, need_weights=False)[0], expected)
 
 
@@ -165,7 +165,7 @@ def test_equals_torch_multihead_with_a_memory_and_masks() -> None:
     torch.testing.assert_close(module(x, memory, key_lengths=lengths), expected)
 
 
-def test_what_from_multihead_cannot_copy() -> None:
+def test_from_multihead_refuses_other_options() -> None:
     with pytest.raises(ValueError, match="add_bias_kv"):
         SparseAttention.from_multihead(nn.MultiheadAttention(32, 2, add_bias_kv=True))
     with pytest.raises(ValueError, match="add_zero_attn"):
@@ -199,7 +199,7 @@ def test_gradients_reach_every_parameter(pattern: Any) -> None:
     module = SparseAttention(64, 4, pattern, key_heads=2)
     x = random_rows(2, 50, 64).float().requires_grad_()
     module(x).square().sum().backward()
-    # A bias of the keys shifts all scores of a query alike, which the softmax does not see.
+    # A bias of the keys shifts all scores of a query equally and does not change the softmax.
     for name, parameter in module.named_parameters():
         assert parameter.grad is not None
         assert name == "k.bias" or bool((parameter.grad != 0).any()), name
@@ -282,7 +282,7 @@ def test_a_builder_of_the_package() -> None:
     assert torch.equal(module(x), module(x, pattern=local_window(40)))
 
 
-def test_what_is_built_in_inference_mode_is_good_for_training() -> None:
+def test_patterns_built_in_inference_mode_serve_training() -> None:
     cache = PatternCache(functools.partial(local_window, window=3, block_size=16))
     with torch.inference_mode():
         pattern = cache(40, 40, torch.device("cpu"))
@@ -413,11 +413,13 @@ def test_bad_inputs() -> None:
         module(x, memory, key_lengths=[3, 4])
     with pytest.raises(TypeError, match="must build a BlockPattern, got int"):
         module(x, memory, pattern=lambda query_length, key_length, device: 3)
-    with pytest.raises(TypeError, match="only LearnedBlocks has a loss"):
+    with pytest.raises(TypeError, match="gate_loss needs a LearnedBlocks"):
         module.gate_loss(x, memory)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's own, after a break
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor"
+)  # a warning of torch after a graph break
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -442,11 +444,11 @@ def test_compiles(pattern: Any) -> None:
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize("kind", ["window", "top_k", "learned"])
 def test_gpu_equals_reference(cuda: torch.device, kind: str, ragged: bool, key_heads: int) -> None:
-    """bfloat16: what the device runs by itself against plain torch, forward and backward."""
+    """In bfloat16, compare the default implementation with plain torch, forward and backward."""
     torch.manual_seed(0)
     length, dim = 1000, 256
     pattern: Any = {
-        "window": local_window(length, 100, 64),  # moved to the device by the module
+        "window": local_window(length, 100, 64),  # The module moves it to the device.
         "top_k": TopKBlocks(0.25),
         "learned": LearnedBlocks(4, 64, 0.25, key_heads=key_heads),
     }[kind]

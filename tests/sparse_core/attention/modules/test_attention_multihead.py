@@ -1,4 +1,4 @@
-"""In the place of torch's MultiheadAttention: the same call, the same numbers."""
+"""Tests of the replacement for torch's MultiheadAttention."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def test_within_a_model_of_torch() -> None:
     torch.testing.assert_close(layer(x), expected, rtol=0, atol=1e-12)
 
 
-def test_what_it_does_not_do() -> None:
+def test_unsupported_options() -> None:
     sparse, _ = pair(local_window(9, 3, 16))
     x = rows(9, 2, 20)
-    with pytest.raises(ValueError, match="the pattern says who attends to whom"):
+    with pytest.raises(ValueError, match="attn_mask and is_causal"):
         sparse(x, x, x, attn_mask=torch.zeros(9, 9))
-    with pytest.raises(ValueError, match="the pattern says who attends to whom"):
+    with pytest.raises(ValueError, match="attn_mask and is_causal"):
         sparse(x, x, x, is_causal=True)
     with pytest.raises(ValueError, match="the same tensor"):
         sparse(x, x, x.clone())

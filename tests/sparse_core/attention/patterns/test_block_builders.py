@@ -31,12 +31,12 @@ def difference(length: int, key_length: int | None) -> np.ndarray:
 
 
 def check(pattern: BlockPattern, expected: np.ndarray) -> None:
-    """The pattern is the dense mask's, in its one form."""
+    """Check that the pattern equals that of the dense mask."""
     assert np.array_equal(pattern.validate().to_token_mask().numpy(), expected)
     assert pattern == from_token_mask(torch.from_numpy(expected), pattern.block_size)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(length=lengths, keys=key_lengths, size=block_sizes)
 def test_full(length: int, keys: int | None, size: int) -> None:
     pattern = full(length, size, key_length=keys)
@@ -44,21 +44,21 @@ def test_full(length: int, keys: int | None, size: int) -> None:
     assert pattern.density == pattern.block_density == 1.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(length=lengths, keys=key_lengths, size=block_sizes, window=st.integers(0, 300))
 def test_local_window(length: int, keys: int | None, size: int, window: int) -> None:
     pattern = local_window(length, window, size, key_length=keys)
     check(pattern, np.abs(difference(length, keys)) <= window)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(length=lengths, keys=key_lengths, size=block_sizes, stride=st.integers(1, 300))
 def test_strided(length: int, keys: int | None, size: int, stride: int) -> None:
     pattern = strided(length, stride, size, key_length=keys)
     check(pattern, difference(length, keys) % stride == 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(length=lengths, keys=key_lengths, size=block_sizes, count=st.integers(0, 300))
 def test_global_tokens(length: int, keys: int | None, size: int, count: int) -> None:
     expected = np.zeros((length, keys or length), dtype=bool)
@@ -66,7 +66,7 @@ def test_global_tokens(length: int, keys: int | None, size: int, count: int) -> 
     check(global_tokens(length, count, size, key_length=keys), expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     length=lengths,
     keys=key_lengths,
@@ -105,7 +105,7 @@ def test_random_blocks_are_random() -> None:
     assert random_blocks(100, None, 16, blocks_per_row=99) == full(100, 16)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     length=lengths,
     keys=key_lengths,
@@ -157,7 +157,7 @@ def test_long_patterns_stay_small(
     pattern = build(length)
     assert len(pattern.token_masks) <= masks
     assert pattern.blocks <= blocks * pattern.block_rows
-    # The first and the last queries by the rules, far from any other length.
+    # Check the first and the last queries by the rules.
     head, row, column = pattern.coordinates()
     assert int(head.max()) == 0
     assert {0, pattern.block_rows - 1} <= set(row.tolist())

@@ -25,7 +25,7 @@ def near(queries: np.ndarray, keys: np.ndarray, radius: float) -> np.ndarray:
     return close
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     queries=st.integers(1, 150),
     keys=st.none() | st.integers(1, 150),
@@ -51,7 +51,7 @@ def test_pairs_within_the_radius(
 
 
 def test_the_boundary_is_included() -> None:
-    # A grid of whole numbers: distances of exactly the radius are everywhere, in boxes and in tokens.
+    # On an integer grid, many distances equal the radius, of boxes and of tokens.
     grid = np.stack(np.meshgrid(*[np.arange(6.0)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
     for radius in (0.0, 1.0, 2.0, 3.0, 5.0):
         pattern = from_distance(torch.from_numpy(grid).float(), radius=radius, block_size=16)
@@ -118,7 +118,7 @@ def test_bad_positions() -> None:
 @pytest.mark.parametrize("lengths", [[5, 0, 60, 1, 40], [106], None])
 @pytest.mark.parametrize("count", [0, 1, 3])
 @pytest.mark.parametrize("size", [16, 32])
-def test_sequences_and_their_first_tokens(lengths: list[int] | None, count: int, size: int) -> None:
+def test_sequences_with_global_tokens(lengths: list[int] | None, count: int, size: int) -> None:
     places = torch.from_numpy(positions(106, 1, dimensions=2))
     pattern = from_distance(places, radius=4.0, block_size=size, lengths=lengths, count=count)
     held = [106] if lengths is None else lengths
@@ -131,11 +131,11 @@ def test_sequences_and_their_first_tokens(lengths: list[int] | None, count: int,
 
 def test_sequences_that_do_not_fit() -> None:
     places = torch.rand(10, 2)
-    with pytest.raises(ValueError, match="add up to the 10"):
+    with pytest.raises(ValueError, match="sum to the 10"):
         from_distance(places, radius=1.0, lengths=[3, 4])
-    with pytest.raises(ValueError, match="add up to the 10"):
+    with pytest.raises(ValueError, match="sum to the 10"):
         from_distance(places, radius=1.0, lengths=[-1, 11])
     with pytest.raises(ValueError, match="count"):
         from_distance(places, radius=1.0, count=-1)
-    with pytest.raises(ValueError, match="leave key_positions out"):
+    with pytest.raises(ValueError, match="leave out key_positions"):
         from_distance(places, places, radius=1.0, count=1)

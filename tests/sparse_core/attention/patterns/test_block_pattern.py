@@ -29,7 +29,7 @@ def blocks_of(case: Masked) -> np.ndarray:
     return padded.reshape(heads, rows, size, columns, size).swapaxes(2, 3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(case=masked())
 def test_token_masks_come_back(case: Masked) -> None:
     pattern = case.pattern().validate()
@@ -46,7 +46,7 @@ def test_token_masks_come_back(case: Masked) -> None:
     assert np.array_equal(pattern.block_pairs().numpy(), blocks.sum(axis=(3, 4))[stored])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(case=masked())
 def test_full_blocks_have_no_mask_and_equal_masks_are_kept_once(case: Masked) -> None:
     pattern = case.pattern()
@@ -74,7 +74,7 @@ def test_offsets_of_a_head_continue_where_the_one_before_ended() -> None:
     assert (pattern.heads, pattern.block_rows, pattern.block_columns, pattern.blocks) == (2, 3, 2, 4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(case=masked())
 def test_transposed(case: Masked) -> None:
     pattern = case.pattern()
@@ -84,7 +84,7 @@ def test_transposed(case: Masked) -> None:
     assert other.transposed() == pattern
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows=st.integers(1, 6), columns=st.integers(1, 6), cut=st.integers(0, 15), seed=st.integers(0, 999))
 def test_block_masks(rows: int, columns: int, cut: int, seed: int) -> None:
     mask = torch.from_numpy(np.random.default_rng(seed).random((rows, columns)) < 0.5)
@@ -111,7 +111,7 @@ def test_assembling_sorts_cuts_and_drops() -> None:
         torch.tensor([0, 1, 1]),
         torch.cat([ones, beyond]),
     ).validate()
-    # All of the corner is there; row 5 is not in the last block row; the third is cut after 4 keys.
+    # The corner block is full; row 5 lies outside; the third block is cut after 4 keys.
     assert pattern.columns.tolist() == [1, 1]
     assert pattern.partial.tolist() == [0, -1]
     expected = torch.zeros(20, 20, dtype=torch.bool)
@@ -119,11 +119,11 @@ def test_assembling_sorts_cuts_and_drops() -> None:
     assert torch.equal(pattern.to_token_mask(), expected)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(count=st.integers(1, 40), kinds=st.integers(1, 5), seed=st.integers(0, 999))
 def test_equal_masks_share_a_number(count: int, kinds: int, seed: int) -> None:
     numbers = np.random.default_rng(seed)
-    # The kinds differ by few positions, which is where a fingerprint could fail.
+    # The masks differ in few positions, so that weak fingerprints would collide.
     stock = np.zeros((kinds, 256), dtype=bool)
     stock[np.arange(kinds), numbers.permutation(256)[:kinds]] = True
     chosen = numbers.integers(kinds, size=count)
@@ -172,7 +172,7 @@ def test_copies_make_their_own_plans() -> None:
     pattern.plans["order"] = object()
     turned = pattern.transposed()
     assert pattern.density > 0
-    # What is worked out again does not travel.
+    # Copies do not hold plans.
     assert pickle.dumps(pattern) == content
     for copied in (pickle.loads(pickle.dumps(pattern)), copy.deepcopy(pattern)):
         assert copied == pattern
@@ -207,13 +207,13 @@ def test_expanded_heads() -> None:
     assert expanded.expand_heads(3) is expanded
     assert expanded.density == pattern.density
     for heads in (2, 1):
-        with pytest.raises(ValueError, match="3 heads cannot be expanded"):
+        with pytest.raises(ValueError, match="this has 3"):
             expanded.expand_heads(heads)
-    with pytest.raises(ValueError, match="expanded to 0"):
+    with pytest.raises(ValueError, match="expand_heads\\(0\\)"):
         pattern.expand_heads(0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(case=masked())
 def test_description(case: Masked) -> None:
     pattern = case.pattern()
@@ -233,20 +233,7 @@ def test_description(case: Masked) -> None:
     assert json.loads(json.dumps(found.to_json()))["nbytes"] == pattern.nbytes
     assert f"{found.pairs:,}" in str(found)
     assert f"{found.blocks:,} of {case.block_size} x {case.block_size}" in str(found)
-
-
-def test_description_reads_well() -> None:
-    pattern = from_block_mask(torch.eye(4, dtype=torch.bool), 16)
-    assert str(pattern.describe()).splitlines() == [
-        "BlockPattern 64 queries x 64 keys, shared by all heads, cpu",
-        "pairs       1,024, 25 % of all",
-        "blocks      4 of 16 x 16, 25 % of all",
-        "full        4 blocks, the others share 0 masks",
-        "used        100 % of the pairs in stored blocks",
-        "block rows  1 | 1 | 1 blocks (shortest, median, longest), 0 empty",
-        "bytes       52",
-    ]
-    assert "blocks=4" in repr(pattern)
+    assert f"blocks={found.blocks}" in repr(pattern)
 
 
 def sample() -> BlockPattern:
@@ -297,7 +284,7 @@ def with_masks(masks: Tensor, partial: Tensor) -> BlockPattern:
     [
         (edited("row_ptr", (0, 0), 1), "row_ptr must begin with 0, got 1"),
         (edited("row_ptr", (1, 0), 3), "row_ptr of head 1 must begin where head 0 ends, at 4, got 3"),
-        (edited("row_ptr", (0, 1), 5), "row_ptr falls after block row 1 of head 0"),
+        (edited("row_ptr", (0, 1), 5), "row_ptr decreases after block row 1 of head 0"),
         (edited("row_ptr", (1, 3), 9), "row_ptr must end with the 7 blocks, got 9"),
         (edited("columns", (3,), 3), "head 0, block row 1, block 3 has column 3, expected 0 to 2"),
         (edited("columns", (6,), -1), "head 1, block row 2, block 6 has column -1"),
@@ -314,7 +301,7 @@ def with_masks(masks: Tensor, partial: Tensor) -> BlockPattern:
         ),
     ],
 )
-def test_validation_names_what_is_wrong(make: Callable[[], BlockPattern], message: str) -> None:
+def test_validation_names_the_fault(make: Callable[[], BlockPattern], message: str) -> None:
     broken = make()
     with pytest.raises(ValueError, match=message):
         broken.validate()

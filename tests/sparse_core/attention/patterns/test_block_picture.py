@@ -16,7 +16,7 @@ from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.patterns.picture import pattern_picture, pattern_raster
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(case=masked(), pixels=st.integers(1, 200))
 def test_raster_is_a_share_in_each_pixel(case: Masked, pixels: int) -> None:
     drawn = pattern_raster(case.pattern(), pixels=pixels)

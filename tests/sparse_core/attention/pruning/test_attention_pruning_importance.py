@@ -77,7 +77,7 @@ def test_equals_autograd(
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
-def test_pairs_that_are_out_count_as_if_they_came_in_alone() -> None:
+def test_dropped_pairs_count_as_if_each_returned_alone() -> None:
     operands = random_operands(1, 2, 2, 40, 40, seed=3)
     q, k, v, grad_out = operands
     pattern = random_blocks(40, 0.4, 16, heads=2, seed=1)
@@ -144,7 +144,7 @@ def test_half_precision_is_summed_in_float32() -> None:
 
 def test_average_is_corrected_for_its_start() -> None:
     average = BlockImportance(0.5)
-    with pytest.raises(ValueError, match="nothing was measured yet"):
+    with pytest.raises(ValueError, match="no importance was measured"):
         average.value()
     first, second = torch.rand(2, 3, 4), torch.rand(2, 3, 4)
     average.add(first)

@@ -62,7 +62,7 @@ class Model(nn.Module):
         hidden = self.content(x) + self.place.repeat_interleave(SIZE, 0)
         for layer in self.layers[:-1]:
             hidden = hidden + layer(hidden)
-        # Only what attention brings can tell.
+        # Only attention can bring the answer.
         return self.head(self.layers[-1](hidden))
 
 
@@ -101,7 +101,7 @@ def accuracy(model: Model) -> float:
 
 @pytest.mark.parametrize("measure", ["score", pytest.param("weight", marks=pytest.mark.slow)])
 def test_a_quarter_of_the_blocks_keeps_the_accuracy(measure: Any) -> None:
-    """And has the blocks that the task is about, whichever heads use them."""
+    """The pattern also has the blocks that the task needs, in any head."""
     torch.manual_seed(0)
     dense = Model()
     pruned = copy.deepcopy(dense)
@@ -115,7 +115,7 @@ def test_a_quarter_of_the_blocks_keeps_the_accuracy(measure: Any) -> None:
     assert bool(pattern.to_block_mask().any(dim=0)[torch.arange(BLOCKS), Model.sources].all())
     assert accuracy(dense) > 0.97
     assert accuracy(pruned) >= accuracy(dense) - 0.005
-    # Other blocks do not do.
+    # Other blocks are not sufficient.
     pruned.layers[0].pattern = local_window(LENGTH, 0, SIZE)
     assert accuracy(pruned) < 0.6
 
@@ -136,7 +136,7 @@ def test_layers_follow_the_schedule() -> None:
     assert reports[0].layers[2].density == 1.0
     assert [layer.pattern.block_density for layer in model.layers] == [0.5, 0.25, 0.75]
     first = reports[0].layers[0]
-    # From dense, what changes is what goes.
+    # From a dense pattern, all changes are removals.
     assert first.changed == pytest.approx(1 - first.density)
     assert pruner.report is reports[-1]
     lines = str(reports[0]).splitlines()
@@ -146,7 +146,7 @@ def test_layers_follow_the_schedule() -> None:
 
 
 def test_measures_what_the_function_does() -> None:
-    """Also where the layer gives lse; nothing is measured without gradients."""
+    """Also measure layers that return lse; measure nothing without gradients."""
     torch.manual_seed(0)
     pattern = local_window(LENGTH, 40, SIZE)
     model = Model(pattern=pattern, with_lse=True)
@@ -245,7 +245,7 @@ def test_bad_arguments() -> None:
     layers, schedule = [Layer(), Layer()], DensitySchedule(2, 0.5, 0, 9)
     with pytest.raises(ValueError, match="the schedule is for 2 layers, got 1"):
         AttentionPruner(layers[:1], schedule)
-    with pytest.raises(ValueError, match="a layer is there twice"):
+    with pytest.raises(ValueError, match="listed twice"):
         AttentionPruner([layers[0], layers[0]], schedule)
     with pytest.raises(TypeError, match=r"layer 1 \(Linear\) must have a pattern and a method"):
         AttentionPruner([layers[0], nn.Linear(2, 2)], schedule)  # type: ignore[list-item]
@@ -256,7 +256,7 @@ def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match=r"freeze_after=8 is before the schedule ends \(step 9\)"):
         AttentionPruner(layers, schedule, freeze_after=8)
     layers[0].pattern = local_window(LENGTH).expand_heads(2)
-    with pytest.raises(ValueError, match="the pattern of layer 0 has 2 heads"):
+    with pytest.raises(ValueError, match="that of layer 0 has 2"):
         AttentionPruner(layers, schedule, shared=True)
     layers[0].pattern = "window"  # type: ignore[assignment]
     with pytest.raises(TypeError, match="pattern of layer 0 must be a BlockPattern or None, got str"):
@@ -267,10 +267,10 @@ def test_bad_arguments() -> None:
 def test_bad_use() -> None:
     layer = Layer()
     pruner = AttentionPruner([layer], DensitySchedule(1, 0.5, 0, 2), every=1, block_size=SIZE)
-    with pytest.raises(ValueError, match="nothing was measured in layer 0 before step 1"):
+    with pytest.raises(ValueError, match="no importance was measured in layer 0 before step 1"):
         pruner.step()
     layer(torch.randn(1, 64, WIDTH)).sum().backward()
-    with pytest.raises(ValueError, match="heads and lengths must stay the same"):
+    with pytest.raises(ValueError, match="heads and lengths changed"):
         layer(torch.randn(1, 80, WIDTH))
-    with pytest.raises(ValueError, match="the state has 0 layers, the pruner 1"):
+    with pytest.raises(ValueError, match="the state has 0 layers but the pruner has 1"):
         pruner.load_state_dict({"count": 0, "layers": []})

@@ -85,7 +85,7 @@ def _forward(
     table[:, ::7] = -1
     table[:, 1] = inputs + 1000  # beyond the inputs: missing as well
     used = rows - 5
-    table[:, used:] = 2**31 - 1 if full else inputs + 1  # undefined behind the count: rows of NaN, or no rows
+    table[:, used:] = 2**31 - 1 if full else inputs + 1  # undefined beyond the count: NaN, or out of range
     table, count = table.to(device), torch.tensor([used], dtype=torch.int32, device=device)
     given: dict[str, Any] = {}
     if full:

@@ -76,7 +76,7 @@ def test_dense_outputs_of_a_sparse_layer(random_sparse: Sparse) -> None:
     torch.testing.assert_close(plain, expected)
 
 
-def test_out_keeps_what_lies_behind_the_count() -> None:
+def test_out_keeps_rows_beyond_the_count() -> None:
     out = torch.full((5, 2), 7.0)
     features, weight = torch.ones(3, 4), torch.ones(1, 4, 2)
     table = torch.tensor([[0, 1, 2, 0, -9]], dtype=torch.int32)
@@ -100,7 +100,7 @@ def test_rows_of_the_residual_and_of_the_output_are_named() -> None:
         out_rows=out_rows,
     )  # fmt: skip
     assert found is out
-    # The third row is not to be written, the last is behind the count.
+    # The third row is not written; the last lies beyond the count.
     assert out[:, 1].tolist() == [4, 7, 7, 7, 7, 11, 7, 7, 17]
 
 
@@ -112,7 +112,7 @@ def test_no_rows_and_no_inputs() -> None:
     assert found.tolist() == [[0, 0]] * 3
 
 
-def test_packed_weights_are_tap_by_tap() -> None:
+def test_packed_weights_are_in_tap_order() -> None:
     weight = torch.arange(2 * 3 * 3 * 4).view(2, 3, 3, 4).float()
     packed = pack_weight(weight)
     assert packed.shape == (9, 4, 2)
@@ -238,7 +238,7 @@ def test_damaged_files_are_measured_again(tmp_path: Path, text: str) -> None:
     assert list(stored["choices"]) == [key_of(CASE)] == ["a GPU|float16|64|32|9|4096"]
 
 
-def test_folder_that_cannot_be_written_is_passed_over(tmp_path: Path) -> None:
+def test_folders_without_write_access_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with convolution_tuning("table", folder=tmp_path / "file"):
         choice.TUNER.remember(CASE, choice.ConvolutionChoice(CONFIG, 3.25))

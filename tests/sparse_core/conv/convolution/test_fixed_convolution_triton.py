@@ -55,7 +55,7 @@ def test_compiled_kernels_equal_the_reference(repository: Path, cuda: torch.devi
 def _layer(
     cuda: torch.device, rows: int, channels: int, dtype: torch.dtype = torch.float16
 ) -> dict[str, torch.Tensor]:
-    """A layer whose last hundred rows are not in use: they are undefined, and no entry names them."""
+    """Return a layer whose last hundred rows are unused: undefined, and read by no entry."""
     generator = torch.Generator().manual_seed(1)
     count = rows - 100
     return {
@@ -91,8 +91,8 @@ def test_captured_layers_give_the_same_bits_in_every_replay(cuda: torch.device) 
 
 
 @pytest.mark.gpu
-def test_rows_that_are_not_in_use_change_nothing(cuda: torch.device) -> None:
-    """Poison in the undefined rows of features and output reaches no bit of a layer, eager or captured."""
+def test_unused_rows_change_nothing(cuda: torch.device) -> None:
+    """Check that NaN in unused rows changes no bit of a layer, eager or captured."""
     pytest.importorskip("triton")
     layer = _layer(cuda, 3000, 64)
     results = []
@@ -109,7 +109,7 @@ def test_rows_that_are_not_in_use_change_nothing(cuda: torch.device) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize(("rows", "channels"), [(3000, 64), (700, 128), (15000, 32)])
 def test_no_tile_changes_a_bit(cuda: torch.device, rows: int, channels: int, dtype: torch.dtype) -> None:
-    """Whatever a tuner would choose, and whatever runs before anything was measured."""
+    """Check all tiles that the tuner may choose, and the default."""
     pytest.importorskip("triton")
     layer = _layer(cuda, rows, channels, dtype)
     tiles = candidates(Shape(rows, channels, channels, 9, dtype))
@@ -134,7 +134,7 @@ def test_auto_on_cuda_is_triton_except_for_float64(cuda: torch.device, random_sp
     assert torch.equal(single, wanted)
     assert double.dtype == torch.float64
     torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-4)
-    with pytest.raises(ImplementationError, match="takes features and weight of one type"):
+    with pytest.raises(ImplementationError, match="features and weight of one type"):
         sparse_convolution(moved.features, weight, neighbours, impl="triton")
 
 

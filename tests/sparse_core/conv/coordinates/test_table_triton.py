@@ -53,6 +53,6 @@ def test_auto_hashes_on_cuda(cuda: torch.device) -> None:
 def test_capacity_overflow_on_cuda(cuda: torch.device) -> None:
     pytest.importorskip("triton")
     coordinates = torch.cartesian_prod(torch.arange(2), torch.arange(8), torch.arange(8)).to(cuda)
-    with pytest.warns(UserWarning, match="118 of 128 coordinates left out"):
+    with pytest.warns(UserWarning, match="dropped 118 of 128 coordinates"):
         table = build_table(coordinates, (8, 8), capacity=10, impl="triton")
     assert table.lookup(coordinates).tolist() == [*range(10), *[-1] * 118]

@@ -36,7 +36,7 @@ _empty = torch.empty
 
 
 def poisoned(*arguments: Any, **options: Any) -> Tensor:
-    """Memory as a kernel may find it: nothing may rely on what it holds."""
+    """Fill uninitialised memory with arbitrary numbers."""
     return _empty(*arguments, **options).fill_(-12345)
 
 
@@ -57,7 +57,7 @@ class Launches:
 
 
 def coordinates_of(shape: Shape, density: float) -> Tensor:
-    """(N, 1 + D) int32 active cells of two frames, some of them twice, and a few that are none."""
+    """Return (N, 1 + D) int32 active cells of two frames, with repeats and a few invalid ones."""
     generator = torch.Generator().manual_seed(len(shape))
     active = (torch.rand(2, *shape, generator=generator) < density).nonzero().int()
     none = torch.full((3, len(shape) + 1), -1, dtype=torch.int32)
@@ -65,7 +65,7 @@ def coordinates_of(shape: Shape, density: float) -> Tensor:
 
 
 def equal(left: FixedGrid | FixedHash, right: FixedGrid | FixedHash) -> bool:
-    """Whether two grids hold the same, to the bit."""
+    """True if two grids are bitwise equal."""
     names = ("cells", "words") if isinstance(left, FixedGrid) else ("keys",)
     return all(torch.equal(getattr(left, name), getattr(right, name)) for name in (*names, "count", "active"))
 

@@ -65,7 +65,7 @@ def compile_only(kernel: Any, programs: object, *arguments: Any, **options: Any)
 
 
 def zeros(*size: int, dtype: torch.dtype = torch.int32) -> Tensor:
-    """Memory that only stands for its type."""
+    """Stand-in of a tensor that has only a type."""
     return torch.zeros(*size, dtype=dtype)
 
 

@@ -73,7 +73,7 @@ def test_tables_are_those_of_coordinates(
 def test_tables_of_every_cell(
     shape: tuple[int, ...], sizes: tuple[tuple[int, ...], ...], random_cells: RandomCells
 ) -> None:
-    """A table of all outputs holds the columns of the active ones; the others read nothing."""
+    """Check that a table of all outputs holds the columns of active ones, and -1 elsewhere."""
     coordinates = random_cells(shape, density=0.1)
     fine = grid_of(coordinates, shape, 1000)
     coarse = pyramid(fine.words[:, 0].contiguous(), shape, 2, [1000, 1000], [GridLevel(*sizes)])[1]
@@ -133,7 +133,7 @@ def test_hashed_grids_take_grids_that_bitmaps_cannot() -> None:
     assert (int(grid.count), int(grid.active)) == (3, 3)
     table = neighbour_table(grid, grid, (1, 3), (1, 1), (0, 1))
     assert table.tolist() == [[-1, -1, 1, -1, -1], [0, 1, 2, -1, -1], [-1, 2, -1, -1, -1]]
-    with pytest.raises(ValueError, match="a FixedHash has no such limit"):
+    with pytest.raises(ValueError, match="use a FixedHash"):
         grid_of(coordinates, shape, 5)
 
 

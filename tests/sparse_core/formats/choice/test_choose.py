@@ -1,4 +1,4 @@
-"""The choice of a format: what it decides, why, and that following it keeps the matrix."""
+"""Tests of the choice of a format."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def plain_profile(matrix: Any) -> dict[str, Any]:
     return {"lengths": lengths, "slots": slots, "blocks": blocks}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(entries(max_rows=150, max_cols=150))
 def test_profile_is_what_counting_gives(found: Entries) -> None:
     matrix = found.coo().to(CSR)
@@ -99,7 +99,7 @@ def test_even_rows_are_sliced_on_cuda(matrix: CSR) -> None:
     assert (choice.format, choice.options) == (SlicedELL, {"slice_height": 32})
     longest = int(matrix.row_lengths().max())
     assert f"to {longest} entries" in choice.reason
-    # Many columns go through CSR, whatever the rows are like.
+    # Products with many columns use CSR for any rows.
     assert on_cuda(matrix, "spmm").format is CSR
 
 
@@ -125,7 +125,7 @@ def test_a_dense_matrix_that_would_not_fit_is_not_chosen(monkeypatch: pytest.Mon
     assert choose_format(matrix).format is CSR
 
 
-def test_a_cpu_multiplies_csr() -> None:
+def test_csr_is_chosen_on_a_cpu() -> None:
     for matrix in (
         make.poisson_2d(30),
         make.power_law(500),
@@ -135,7 +135,7 @@ def test_a_cpu_multiplies_csr() -> None:
             assert choose_format(matrix, operation=operation).format is CSR
 
 
-def test_changing_matrices_are_coordinates() -> None:
+def test_coo_is_chosen_for_changing_matrices() -> None:
     assert choose_format(make.poisson_2d(20), operation="modify").format is COO
     assert choose_format(torch.ones(4, 4), operation="modify").format is torch.Tensor
 
@@ -156,7 +156,7 @@ def test_too_few_products_do_not_pay_for_a_conversion() -> None:
     assert choose_format(matrix, reuse=0).format is CSR
 
 
-def test_the_classic_tree() -> None:
+def test_textbook_decision_tree() -> None:
     assert classic_choice(torch.ones(10, 10)).name == "dense"
     assert classic_choice(make.poisson_2d(20)).name == "ELL"
     assert classic_choice(make.poisson_2d(20), "modify").name == "ELL"
@@ -166,7 +166,7 @@ def test_the_classic_tree() -> None:
     assert "within a factor of two" in classic_choice(make.poisson_2d(20)).reason
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     entries(dtypes=REAL_DTYPES),
     st.sampled_from([COO, CSR, ELL, SlicedELL, BSR, None]),

@@ -18,7 +18,7 @@ def skewed() -> Tensor:
     return dense
 
 
-def test_numbers() -> None:
+def test_numbers_of_a_description() -> None:
     found = CSR.from_dense(skewed()).describe()
     assert (found.format, found.shape, found.nnz) == ("CSR", (8, 10), 21)
     assert found.sparsity == pytest.approx(1 - 21 / 80)

@@ -37,7 +37,7 @@ def eigenvalues(matrix: Tensor, b: Tensor | None, largest: bool) -> Any:
     return found[::-1] if largest else found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 40),
     st.integers(1, 4),
@@ -77,7 +77,7 @@ def poisson(size: int) -> Any:
     return scipy.sparse.csr_array(scipy.sparse.kron(line, eye) + scipy.sparse.kron(eye, line))
 
 
-def test_multigrid_makes_the_smallest_come_fast(device: torch.device) -> None:
+def test_multigrid_speeds_up_the_smallest_eigenvalues(device: torch.device) -> None:
     pytest.importorskip("pyamg", reason="multigrid is built by pyamg: pip install pyamg")
     array = poisson(30)
     matrix, start = CSR.from_scipy(array).to(device), random(900, 4, seed=0).to(device)
@@ -102,7 +102,7 @@ def test_about_as_many_iterations_as_scipy() -> None:
     assert len(result.residuals) == result.iterations + 1
 
 
-def test_constraints_leave_out_what_was_found() -> None:
+def test_constraints_exclude_known_vectors() -> None:
     matrix = hermitian(40, 0, torch.float64)
     expected = eigenvalues(matrix, None, True)
     first = lobpcg(matrix, random(40, 2, seed=1), tol=1e-9, max_iterations=300)
@@ -110,7 +110,7 @@ def test_constraints_leave_out_what_was_found() -> None:
     assert rest.converged
     np.testing.assert_allclose(rest.values.numpy(), expected[2:4], atol=1e-8)
     assert float((first.vectors.mT @ rest.vectors).abs().max()) < 1e-8
-    # Also where the dense problem is solved instead.
+    # Also if a dense problem is solved instead.
     few = lobpcg(matrix, random(40, 9, seed=2), constraints=first.vectors)
     np.testing.assert_allclose(few.values.numpy(), expected[2:11], atol=1e-8)
 
@@ -133,7 +133,7 @@ def test_iterations_run_out() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("place", ["matrix", "preconditioner"])
-def test_what_is_not_finite_does_not_come_back(value: float, place: str) -> None:
+def test_results_are_finite_after_a_breakdown(value: float, place: str) -> None:
     matrix = hermitian(30, 0, torch.float64)
     bad = torch.eye(30, dtype=torch.float64)
     bad[3, 3] = value
@@ -151,10 +151,10 @@ def test_what_is_not_finite_does_not_come_back(value: float, place: str) -> None
         ([1.0], {}, TypeError, "x must be a torch tensor, got list"),
         (torch.ones(4), {}, ValueError, r"shape \(M, K\), got \(4,\)"),
         (torch.ones(4, 1).half(), {"matrix": torch.eye(4).half()}, TypeError, r"not in torch\.float16"),
-        (torch.ones(3, 1), {}, ValueError, "matrix must be square with as many rows as x"),
+        (torch.ones(3, 1), {}, ValueError, "for the 3 rows of x"),
         (torch.ones(12, 2), {"matrix": torch.eye(12)}, ValueError, "dependent vectors"),
         (torch.full((4, 1), float("nan")), {}, ValueError, "x must be finite"),
-        (torch.ones(4, 5), {}, ValueError, "5 vectors of 4 rows"),
+        (torch.ones(4, 5), {}, ValueError, "5 vectors but only 4 rows"),
         (torch.ones(4, 1), {"tol": -1.0}, ValueError, "tol must be finite and not negative"),
         (torch.ones(4, 1), {"max_iterations": -1}, ValueError, "max_iterations must not be negative"),
         (torch.ones(4, 1), {"constraints": torch.ones(4, 2)}, ValueError, "finite and independent"),
@@ -162,7 +162,9 @@ def test_what_is_not_finite_does_not_come_back(value: float, place: str) -> None
         (torch.rand(4, 3), {"constraints": torch.eye(4)[:, :2]}, ValueError, "more vectors than rows"),
     ],
 )
-def test_what_does_not_fit(x: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_operands_that_do_not_match(
+    x: Any, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         lobpcg(**{"matrix": torch.eye(4), "x": x, **options})
 
@@ -170,7 +172,7 @@ def test_what_does_not_fit(x: Any, options: dict[str, Any], error: type[Exceptio
 @pytest.mark.parametrize("of_a", [-996, -600, 0, 600, 800])
 @pytest.mark.parametrize("of_b", [-400, 0, 400])
 def test_matrices_and_starts_of_any_size(of_a: int, of_b: int) -> None:
-    """Powers of two change no bit: the pairs are those of the problem of usual size."""
+    """Powers of two change no bit of the eigenpairs."""
     dense = generators.poisson_2d(5).to_dense().double()
     start, weights = random(25, 3, seed=0), torch.diag(torch.linspace(1, 2, 25, dtype=torch.float64))
     options: dict[str, Any] = {"largest": False, "max_iterations": 60}

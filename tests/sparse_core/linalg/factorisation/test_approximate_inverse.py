@@ -94,13 +94,13 @@ def test_wrong_arguments() -> None:
             sparse_approximate_inverse(matrix, pattern=pattern)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must be CSR, got COO"):
         sparse_approximate_inverse(matrix.to(COO))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="symmetric=True takes real values"):
+    with pytest.raises(TypeError, match="symmetric=True supports real"):
         sparse_approximate_inverse(matrix.to(torch.complex64), symmetric=True)
-    with pytest.raises(ValueError, match="not positive definite: see the part that row 2"):
+    with pytest.raises(ValueError, match="not positive definite in the entries that row 2"):
         sparse_approximate_inverse(CSR.from_dense(torch.diag(torch.tensor([1.0, 1, -1]))), symmetric=True)
     wide = torch.eye(1100)
     wide[0] = 1
-    with pytest.raises(ValueError, match=r"row 0 of the pattern has 1100 entries.* 1024 is the most"):
+    with pytest.raises(ValueError, match="1100 entries, more than the limit of 1024"):
         sparse_approximate_inverse(CSR.from_dense(wide))
 
 

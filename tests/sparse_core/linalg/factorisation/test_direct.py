@@ -110,7 +110,7 @@ def test_no_row_and_one_row() -> None:
 
 
 def test_singular_matrices_and_wrong_arguments() -> None:
-    with pytest.raises(ValueError, match="cannot be factorised: Factor is exactly singular"):
+    with pytest.raises(ValueError, match="cannot factorise the matrix: Factor is exactly singular"):
         lu(CSR.from_dense(torch.ones(3, 3)))
     matrix = CSR.from_dense(torch.eye(3))
     for factorise in (lu, cholesky):
@@ -122,9 +122,9 @@ def test_singular_matrices_and_wrong_arguments() -> None:
             factorise(matrix.to(torch.float16))
         with pytest.raises(ValueError, match=r"\(3,\) or \(3, N\), got \(4,\)"):
             factorise(matrix).solve(torch.ones(4))
-        with pytest.raises(ValueError, match="differs in structure"):
+        with pytest.raises(ValueError, match="another structure"):
             factorise(matrix).refactor(CSR.from_dense(torch.ones(3, 3)))
-    with pytest.raises(TypeError, match="cholesky takes real values"):
+    with pytest.raises(TypeError, match="cholesky supports real values"):
         cholesky(matrix.to(torch.complex64))
     with pytest.raises(ImplementationError, match="no triton"):
         cholesky(matrix, impl="triton")

@@ -109,7 +109,7 @@ def test_ilu0_of_a_complex_matrix() -> None:
     assert abs(product.multiply(pattern) - array).max() < 1e-12 * abs(array).max()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     size=st.integers(1, 10),
     places=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40),
@@ -162,10 +162,10 @@ def test_refactor_reuses_the_schedule(factorise: Any, reorder: Any, monkeypatch:
     again = factors.refactor(other)
     b = torch.ones(42, dtype=torch.float64)
     torch.testing.assert_close(again.solve(b), factors.solve(b) / 3)
-    with pytest.raises(ValueError, match="differs in structure"):
+    with pytest.raises(ValueError, match="another structure"):
         factors.refactor(CSR.from_scipy(poisson(42)))
     moved = CSR(matrix.row_ptr, matrix.col.flip(0), matrix.values, matrix.shape, validate=False)
-    with pytest.raises(ValueError, match="see its col"):
+    with pytest.raises(ValueError, match="col differs"):
         factors.refactor(moved)
 
 
@@ -191,7 +191,7 @@ def test_half_precision_is_refused() -> None:
     for factorise in (ilu0, ic0):
         with pytest.raises(TypeError, match=r"cannot factorise values of torch.float16.*float32"):
             factorise(matrix)
-    with pytest.raises(TypeError, match="ic0 takes real values"):
+    with pytest.raises(TypeError, match="ic0 supports real"):
         ic0(matrix.to(torch.complex64))
 
 

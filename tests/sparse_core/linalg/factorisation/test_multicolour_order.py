@@ -61,7 +61,7 @@ def test_grids_with_diagonals_take_the_least_colours(shape: tuple[int, ...], dev
     assert torch.equal(again.permutation, order.permutation.cpu())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     size=st.integers(1, 15), places=st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=60)
 )

@@ -85,7 +85,7 @@ def test_dense_matrix_and_function() -> None:
     fixed = dense.detach()
     assert torch.autograd.gradcheck(lambda b: solve(lambda x: fixed @ x, b, rtol=1e-13), (b,))
     x = solve(lambda x: fixed @ x, b, method="gmres", rtol=1e-13)
-    with pytest.raises(TypeError, match="needs the adjoint of the matrix"):
+    with pytest.raises(TypeError, match="needs the adjoint"):
         x.sum().backward()
 
 
@@ -163,5 +163,5 @@ def test_failures() -> None:
         x.sum().backward()
     with pytest.raises(ValueError, match="method must be one of cg, bicgstab, gmres, minres; got 'lu'"):
         solve(matrix, b, method="lu")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="solve takes no x0; call cg for it"):
+    with pytest.raises(TypeError, match="solve has no option x0"):
         solve(matrix, b, x0=b)

@@ -1,4 +1,4 @@
-"""How a solve ends, and what the result says about it."""
+"""Tests of how a solve ends, and of its result."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_bicgstab_breakdowns() -> None:
 
 @every_solver
 def test_singular_matrix(solver: Solver) -> None:
-    """Inconsistent: nothing solves it, and every solver finds out by itself."""
+    """Every solver reports an inconsistent system."""
     zero = solver(torch.zeros(3, 3), torch.ones(3))
     assert not zero.converged
     assert zero.reason.startswith(("breakdown: ", "not positive definite: p·Ap = 0", "least squares: "))
@@ -182,15 +182,15 @@ def test_gmres_that_stagnates_says_so() -> None:
 
 
 @every_solver
-def test_rounding_that_hides_the_tolerance_is_told(solver: Solver, device: torch.device) -> None:
-    """In float32 the recurrence goes on to fall where ``b - A x`` cannot: scipy calls that converged."""
+def test_rounding_above_the_tolerance_is_reported(solver: Solver, device: torch.device) -> None:
+    """In float32 the recurrence's residual falls below what ``b - A x`` can reach."""
     matrix, b = line(60, torch.float32, shift=0.01).to(device), torch.ones(60, device=device)
     result = solver(matrix, b, rtol=1e-8, restart=60) if solver is gmres else solver(matrix, b, rtol=1e-8)
     assert not result.converged
     assert result.reason.startswith(("stagnation: rounding in float32 holds", "breakdown: the Krylov space"))
     dense, x = matrix.to_dense().double(), result.x.double()
     assert torch.linalg.vector_norm(b.double() - dense @ x) > result.tolerance
-    # What float32 makes of a residual at this x; how far a solver comes differs between processors.
+    # Rounding of the residual in float32; the exact value differs between processors.
     rounding = torch.finfo(torch.float32).eps * torch.linalg.vector_norm(dense.abs() @ x.abs() + b.double())
     assert result.true_residual < 2 * rounding
 
@@ -215,7 +215,7 @@ def test_a_restart_makes_up_for_drift(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("solver", [cg, bicgstab, minres])
-def test_result_does_not_depend_on_the_looks(solver: Solver, device: torch.device) -> None:
+def test_result_does_not_depend_on_check_every(solver: Solver, device: torch.device) -> None:
     matrix, b = line(40, shift=0.3).to(device), ones(40).to(device)
     results = [solver(matrix, b, check_every=every, use_graph=False) for every in (1, 2, 7, 60)]
     for result in results[1:]:
@@ -225,7 +225,7 @@ def test_result_does_not_depend_on_the_looks(solver: Solver, device: torch.devic
     assert 7 < results[0].iterations < 40
 
 
-def test_gmres_does_not_depend_on_the_looks() -> None:
+def test_gmres_does_not_depend_on_check_every() -> None:
     results = [gmres(line(40, shift=0.3), ones(40), check_every=every) for every in (1, 7, 60)]
     assert results[0].iterations == results[1].iterations == results[2].iterations
     assert torch.equal(results[0].x, results[1].x)

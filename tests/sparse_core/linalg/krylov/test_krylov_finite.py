@@ -1,4 +1,4 @@
-"""Whatever goes wrong, ``x`` is finite and nothing is called converged that is not."""
+"""After every failure ``x`` is finite and not reported as converged."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_infinity_in_the_matrix(solver: Solver) -> None:
 @every_solver
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_right_hand_side_whose_squares_underflow_is_not_zero(solver: Solver, dtype: torch.dtype) -> None:
-    """Its norm came out as zero, and with it the tolerance, and x = 0 as the solution."""
+    """A norm of zero would give a tolerance of zero and x = 0."""
     matrix = torch.diag(torch.tensor([1.0, 2.0, 3.0], dtype=dtype))
     scale = torch.finfo(dtype).tiny ** 0.65
     b = torch.full((3,), scale, dtype=dtype)
@@ -125,7 +125,7 @@ def test_a_right_hand_side_whose_squares_underflow_is_not_zero(solver: Solver, d
 
 
 def test_gmres_leaves_out_the_direction_that_is_singular() -> None:
-    """What is left is the least-squares solution, not the start."""
+    """The result is the least-squares solution, not the start."""
     matrix, b = diagonal(1, 2, 3, 4, 0), torch.ones(5, dtype=torch.float64)
     result = gmres(matrix, b)
     assert result.true_residual == pytest.approx(1.0)

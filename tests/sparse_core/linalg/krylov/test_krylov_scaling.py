@@ -1,4 +1,4 @@
-"""Systems of very large and very small numbers: solved as any other, or refused."""
+"""Tests of systems with very large and very small numbers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def exact_share(matrix: CSR, x: Tensor, b: Tensor) -> float:
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("dtype", SCALES)
 def test_scaled_systems_take_the_same_steps(solver: Solver, dtype: torch.dtype) -> None:
-    """Powers of two change no bit: x is that of the system of usual size, scaled."""
+    """Powers of two change no bit of x."""
     expected = solver(*system(dtype))
     assert expected.converged
     for of_a in SCALES[dtype]:
@@ -62,7 +62,7 @@ def test_scaled_systems_take_the_same_steps(solver: Solver, dtype: torch.dtype) 
                 assert found.true_residual == math.ldexp(expected.true_residual, of_b)
                 assert found.residuals == tuple(math.ldexp(norm, of_b) for norm in expected.residuals)
             else:
-                # The exact share below tells whether the digits that are left suffice.
+                # The exact residual below checks whether the remaining digits suffice.
                 assert found.converged or "leaves the range" in found.reason
                 assert found.x.isfinite().all()
             assert not found.converged or exact_share(matrix, found.x, b) <= 2e-5
@@ -84,7 +84,7 @@ def test_functions_and_preconditioners_of_any_size(solver: Solver, dtype: torch.
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("dtype", SCALES)
-def test_starts_of_any_size(solver: Solver, dtype: torch.dtype) -> None:
+def test_starts_of_any_magnitude(solver: Solver, dtype: torch.dtype) -> None:
     for of_x in SCALES[dtype]:
         matrix, b = system(dtype)
         start = times(torch.linspace(3, -1, 16, dtype=dtype), of_x)
@@ -136,7 +136,7 @@ def test_lsqr_damps_at_any_size() -> None:
 
 @pytest.mark.parametrize("damp", [0.0, 0.5])
 def test_lsqr_of_zero_from_another_start(damp: float) -> None:
-    """``b = 0`` has no size of its own; what counts is ``A x0``."""
+    """For ``b = 0`` the scale is that of ``A x0``."""
     matrix, b = system(torch.float64)
     found = lsqr(matrix, torch.zeros_like(b), torch.ones_like(b), damp=damp)
     assert found.converged

@@ -25,7 +25,7 @@ from sparse_core.linalg import (
 )
 from sparse_core.linalg.krylov.scaling import times_power
 
-#: What may precondition conjugate gradients, and how few of the plain iterations it must need on Poisson.
+#: Preconditioners of conjugate gradients, and the largest share of iterations they may need on Poisson.
 SYMMETRIC: dict[str, tuple[Callable[[CSR], ApproximateSolver], float]] = {
     "ic0": (ic0, 0.45),
     "ic0 multicolour": (lambda matrix: ic0(matrix, reorder="multicolour"), 0.6),
@@ -203,7 +203,7 @@ def test_wrong_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
         algebraic_multigrid(matrix, method="geometric")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cycle must be"):
         algebraic_multigrid(matrix, cycle="F")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="takes real values"):
+    with pytest.raises(TypeError, match="supports real values"):
         algebraic_multigrid(matrix.to(torch.complex64))
     monkeypatch.setattr("sparse_core.linalg.preconditioners.multigrid.module_available", lambda name: False)
     with pytest.raises(ModuleNotFoundError, match="pip install pyamg"):
@@ -223,7 +223,7 @@ def test_cuda_equals_cpu(cuda: torch.device, name: str) -> None:
 @pytest.mark.parametrize("method", ["smoothed_aggregation", "ruge_stuben"])
 @pytest.mark.parametrize("exponent", [-996, 996])
 def test_multigrid_of_matrices_of_any_size(method: Any, exponent: int) -> None:
-    """Powers of two change no bit: the cycle is that of the matrix of usual size, scaled."""
+    """Powers of two change no bit of the cycle."""
     pytest.importorskip("pyamg")
     matrix = generators.poisson_2d(20).to(torch.float64)
     b = torch.linspace(-1, 1, 400, dtype=torch.float64)

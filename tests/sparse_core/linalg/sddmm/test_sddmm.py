@@ -41,7 +41,7 @@ def stored(pattern: Any) -> Tensor:
     return (ones.to(CSR).to_dense() != 0).double()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     found=entries(),
     name=st.sampled_from(["CSR", "COO", "BSR"]),

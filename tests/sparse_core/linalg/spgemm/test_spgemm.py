@@ -43,7 +43,7 @@ def factors(draw: st.DrawFn) -> tuple[Entries, Entries]:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(pair=factors(), impl=st.sampled_from(IMPLEMENTATIONS), whole_blocks=st.booleans())
 def test_products_equal_scipy(pair: tuple[Entries, Entries], impl: str, whole_blocks: bool) -> None:
     a, b = (found.coo().to(CSR) for found in pair)
@@ -61,7 +61,7 @@ def test_products_equal_scipy(pair: tuple[Entries, Entries], impl: str, whole_bl
     np.testing.assert_allclose(
         wide(result.to_dense()).numpy(), expected.numpy(), rtol=tolerance, atol=tolerance * scale
     )
-    # An entry wherever stored entries meet: scipy's product of two patterns.
+    # The product of both patterns stores every entry.
     ones = [matrix.with_values(torch.ones_like(matrix.values.real)).to(torch.float64) for matrix in (left, b)]
     structure = (ones[0].to_scipy() @ ones[1].to_scipy()).tocsr()
     structure.sort_indices()
@@ -112,7 +112,7 @@ def test_gradients_through_other_formats_and_slices(monkeypatch: pytest.MonkeyPa
     (factors[0] @ factors[1]).square().sum().backward()
     assert factors[0].grad is not None
     assert factors[1].grad is not None
-    # The gradient of the values, in the place of the values, is that of the dense matrix.
+    # The gradient of the values equals that of the dense matrix.
     torch.testing.assert_close(a.with_values(left.grad).to_dense(), factors[0].grad)
     torch.testing.assert_close(b.with_values(right.grad).to_dense(), factors[1].grad)
 

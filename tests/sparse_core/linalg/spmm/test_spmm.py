@@ -42,7 +42,7 @@ def wide(tensor: Tensor) -> np.ndarray:
     return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64).numpy()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     found=entries(duplicates=False),
     name=st.sampled_from(sorted(FORMATS)),

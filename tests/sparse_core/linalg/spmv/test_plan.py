@@ -75,7 +75,7 @@ def test_merge_parts_cover_every_entry_and_row_end_once(drawn: Entries) -> None:
     for program in range(programs):
         row, row_end = plan.first_row[program : program + 2].tolist()
         entry = program * MERGE_ITEMS - row
-        # What ends here ends after the first entry taken and within the part.
+        # Rows that end here end after the first entry of the part and within it.
         ends = matrix.row_ptr[row + 1 : row_end + 1]
         assert ((ends >= entry) & (ends + torch.arange(row, row_end) < (program + 1) * MERGE_ITEMS)).all()
     if programs:

@@ -50,7 +50,7 @@ def test_equals_lapack(impl: Any, lower: bool, unit: bool, transpose: bool, dtyp
         torch.testing.assert_close(x, expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.integers(1, 12),
     places=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=60),
@@ -106,7 +106,7 @@ def test_nan_reaches_exactly_what_depends_on_it(impl: Any) -> None:
     assert x.isnan().tolist() == [False, True, True, False]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(rows=st.integers(1, 20), seed=st.integers(0, 2**20), density=st.floats(0, 0.6), lower=st.booleans())
 def test_superlu_spreads_nan_no_further_than_the_reference(
     rows: int, seed: int, density: float, lower: bool
@@ -197,7 +197,7 @@ def test_levels_of_a_grid_and_of_a_long_chain() -> None:
     levels = level_schedule(pattern.row_ptr, pattern.col)
     sizes = torch.tensor(levels.bounds).diff().tolist()
     assert sizes == [1, 2, 3, 4, 5, 4, 3, 2, 1]
-    # Far deeper than what is peeled level by level.
+    # Deeper than the limit of level-by-level peeling.
     rows = 5000
     ptr = torch.cat([torch.zeros(1), torch.arange(rows)]).long()
     chain = level_schedule(ptr, torch.arange(rows - 1))

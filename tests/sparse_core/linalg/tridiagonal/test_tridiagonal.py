@@ -38,7 +38,7 @@ def dense(lower: Tensor, diagonal: Tensor, upper: Tensor) -> Tensor:
 
 
 @every_implementation
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     size=st.integers(1, 40),
     columns=st.one_of(st.none(), st.integers(1, 3)),
@@ -124,7 +124,7 @@ def test_gradients_through_broadcasting() -> None:
 
 
 @every_implementation
-def test_what_is_not_finite_stays_in_its_system(impl: Any) -> None:
+def test_non_finite_values_stay_in_their_system(impl: Any) -> None:
     lower, diagonal, upper = system(5, 6)
     b = draw(5, 6, 2, seed=2)
     expected = tridiagonal_solve(lower, diagonal, upper, b, impl=impl)
@@ -157,17 +157,17 @@ def test_zero_pivots(impl: Any) -> None:
 
 
 def test_only_the_vendor_exchanges_rows() -> None:
-    """[[0, 1], [1, 0]] is regular, but has no pivot without an exchange."""
+    """[[0, 1], [1, 0]] is regular but needs a row exchange."""
     one, zero = torch.ones(2), torch.zeros(2)
     b = torch.tensor([3.0, 5.0])
     assert tridiagonal_solve(one, zero, one, b, impl="vendor").tolist() == [5.0, 3.0]
-    with pytest.raises(ValueError, match="or needs row exchanges, which impl='vendor' makes"):
+    with pytest.raises(ValueError, match="or needs row exchanges"):
         tridiagonal_solve(one, zero, one, b, impl="reference")
 
 
 @every_implementation
 def test_long_positive_definite_system(impl: Any) -> None:
-    """Not dominant by a margin: the discrete Laplacian, whose solution is a parabola."""
+    """The discrete Laplacian, not strictly dominant, with a parabola as solution."""
     size = 1000
     off = -torch.ones(size, dtype=torch.float64)
     x = tridiagonal_solve(off, -2 * off, off, torch.ones(size, dtype=torch.float64), impl=impl)
@@ -179,8 +179,8 @@ def test_long_positive_definite_system(impl: Any) -> None:
     ("operands", "error", "message"),
     [
         ([(3,), (3,), (3,), (4,)], ValueError, r"b must be \(..., n\) or .* \(3,\), got \(4,\)"),
-        ([(2,), (3,), (3,), (3,)], ValueError, r"lower has shape \(2,\), diagonal \(3,\)"),
-        ([(3,), (3,), (1, 3), (3,)], ValueError, r"upper has shape \(1, 3\), diagonal \(3,\)"),
+        ([(2,), (3,), (3,), (3,)], ValueError, r"lower must have shape .* got \(2,\)"),
+        ([(3,), (3,), (1, 3), (3,)], ValueError, r"upper must have shape .* got \(1, 3\)"),
         (
             [(2, 3), (4, 3), (2, 3), (2, 3)],
             ValueError,
@@ -196,7 +196,7 @@ def test_shapes(operands: list[tuple[int, ...]], error: type[Exception], message
 
 def test_types() -> None:
     part = torch.ones(3)
-    with pytest.raises(TypeError, match=r"float32, float64, complex64 or complex128, not in torch\.float16"):
+    with pytest.raises(TypeError, match=r"not torch\.float16"):
         tridiagonal_solve(part.half(), part.half(), part.half(), part.half())
     with pytest.raises(TypeError, match="lower must be a torch tensor, got list"):
         tridiagonal_solve([1.0], part, part, part)  # type: ignore[arg-type]

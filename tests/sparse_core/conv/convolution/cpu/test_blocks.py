@@ -61,7 +61,7 @@ def test_a_layer_of_blocks_rounds_as_its_type(dtype: torch.dtype, monkeypatch: p
     features, weight, bias = torch.randn(101, 16), torch.randn(9, 16, 32), torch.randn(32)
     features[-1] = 0
     blocks = even_blocks(rows, 16, ordered, dtype)
-    # As many bytes of either: more rows of halves.
+    # The same bytes hold twice as many rows in half precision.
     most = max(block.stop - block.start for block in blocks)
     assert most * 9 * 16 * dtype.itemsize <= 4 << 14
     assert (most > 64) == (dtype == torch.bfloat16)

@@ -1,4 +1,4 @@
-"""What C++ plans is what arrays plan, number by number."""
+"""Compare plans made in C++ with those made by array operations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sparse_core.kernels import native
 
 pytestmark = pytest.mark.skipif(native.compiler() is None, reason="needs a C++ compiler")
 
-SEARCHED = settings(max_examples=60, deadline=None)
+SEARCHED = settings(max_examples=60)
 
 
 def both(function: Callable[[], Any]) -> tuple[Any, Any]:

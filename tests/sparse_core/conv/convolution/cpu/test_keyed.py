@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sparse_core.conv.convolution.cpu.blocks import RowBlock
-from sparse_core.conv.convolution.cpu.keyed import CellKeys, keyed_level, keyed_strided_level, merged
+from sparse_core.conv.convolution.cpu.keyed import CellKeys, keyed_level, keyed_strided_level, merge_keys
 from sparse_core.conv.convolution.cpu.levels import direct_level, strided_level
 from sparse_core.conv.convolution.cpu.tiles import TILE_MARGINS, TILE_SHAPES, keyed_tile_plan, tile_plan
 from sparse_core.conv.coordinates.common import linear_keys
 
-#: As many cells as there are keys for; nobody could have a map of them.
+#: As many cells as keys can number, too many for a map.
 ENDLESS = (1 << 18, 1 << 18)
 SHAPE, FRAMES = (53, 62), 2
 
 
 def some_cells(share: float, seed: int) -> Tensor:
-    """Away from borders, which a grid without end has not."""
+    """Return cells away from borders."""
     active = torch.rand((FRAMES, *SHAPE), generator=torch.Generator().manual_seed(seed)) < share
     active[:, :8], active[:, -8:], active[:, :, :8], active[:, :, -8:] = False, False, False, False
     return active.nonzero()
@@ -75,7 +75,7 @@ def test_tiles_are_those_of_a_map(share: float, dtype: torch.dtype) -> None:
     assert all(torch.equal(a, b) for a, b in zip(plan.reads, expected.reads, strict=True))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.sets(st.integers(0, 60)), st.lists(st.integers(-2, 62), max_size=30), st.integers(1, 5))
 def test_rows_of_keys(keys: set[int], wanted: list[int], length: int) -> None:
     rising = np.array(sorted(keys), np.int64)
@@ -88,5 +88,5 @@ def test_rows_of_keys(keys: set[int], wanted: list[int], length: int) -> None:
 
 def test_merged() -> None:
     parts = [np.array(part, np.int64) for part in ([1, 4, 9], [], [4, 5], [9, 10])]
-    assert merged(*parts).tolist() == [1, 4, 5, 9, 10]
-    assert len(merged(parts[1])) == 0
+    assert merge_keys(*parts).tolist() == [1, 4, 5, 9, 10]
+    assert len(merge_keys(parts[1])) == 0

@@ -35,7 +35,7 @@ def in_table_rows(level: DirectLevel, table: CoordinateTable, neighbours: Tensor
     return rows[neighbours.long()]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     shape=st.one_of(st.tuples(st.integers(1, 9), st.integers(1, 9)), st.tuples(*[st.integers(1, 5)] * 3)),
     frames=st.integers(1, 3),
@@ -57,7 +57,7 @@ def test_a_level_has_the_neighbours_of_the_table(
     assert bits.tolist() == level.ordered.sets.tolist() == sorted(bits.tolist())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     shape=st.tuples(st.integers(3, 9), st.integers(3, 9)),
     frames=st.integers(1, 2),
@@ -152,7 +152,7 @@ def test_taps_that_no_row_of_a_block_has_are_left_out(monkeypatch: pytest.Monkey
     assert all(block.taps is None for block in even_blocks(table, 4, whole))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sets=st.lists(st.integers(0, 15), min_size=1, max_size=40), cost=st.sampled_from([0.0, 0.5, 2.0, 7.0]))
 def test_no_pruning_of_the_tree_is_cheaper(sets: list[int], cost: float) -> None:
     sets = sorted(sets)

@@ -58,7 +58,7 @@ def layer_by_tiles(
     return made[:-1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     shape=st.tuples(st.integers(1, 11), st.integers(1, 13)),
     batch=st.integers(1, 3),
@@ -124,7 +124,7 @@ def test_tiles_hold_the_cells_and_no_others() -> None:
     for dtype, count in ((torch.float32, 3), (torch.bfloat16, 4)):
         tile = TILE_SHAPES[dtype]
         (reads,) = tile_plan(cells, (6, 9), 2, tile, *rest).reads
-        # Where they are few the last one is made more than once.
+        # With few tiles the last one is computed repeatedly.
         assert len(reads.view(tile.reads, -1).unique(dim=1).T) == count
         assert tile_plan(cells[:0], (6, 9), 2, tile, *rest).tiles == 0
 
