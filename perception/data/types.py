@@ -16,8 +16,8 @@ from perception.data.camera import CameraCalibration, CameraObject
 from perception.data.images import assumed_image_size, read_image_size
 from perception.errors import DataError
 from perception.io.columns import Columns
-from perception.io.point_cloud import load_point_cloud, read_raw_cloud, usual_transform
-from perception.io.raw import RawCloud, transformed
+from perception.io.point_cloud import load_point_cloud, read_raw_cloud, transform_of_name
+from perception.io.raw import RawCloud, apply_transform
 from perception.io.transform import ScanTransform
 from perception.scans.finding import Finding
 from perception.types import Boxes3D, FloatArray, PointCloud
@@ -82,8 +82,8 @@ class Frame:
         """
         if self.source is None:
             raise DataError(f"no scan for frame {self.frame_id!r}; add it, or take the frame out of the list")
-        whole, _ = usual_transform(self.source, self.transform.then(transform))
-        raw = transformed(read_raw_cloud(self.source, columns=columns or self.columns), whole)
+        whole, _ = transform_of_name(self.source, self.transform.then(transform))
+        raw = apply_transform(read_raw_cloud(self.source, columns=columns or self.columns), whole)
         return raw, whole.sensor_height_m
 
     @cached_property

@@ -19,7 +19,7 @@ from perception.describe.splits import in_time, split_frames, write_lists
 from perception.describe.training import suggested_range_m, training_text
 from perception.errors import DataError
 from perception.io.point_cloud import read_raw_cloud
-from perception.io.raw import transformed
+from perception.io.raw import apply_transform
 from perception.io.text import write_text
 from perception.io.transform import TRAINED_SENSOR_HEIGHT_M
 from perception.scans.facts import measure_scan
@@ -238,7 +238,7 @@ def _reach(paths: list[Path], measured: MeasuredScans) -> tuple[float, bool]:
     reaches, behind = [], []
     for path in paths:
         try:
-            raw = transformed(read_raw_cloud(path, columns=measured.columns), measured.transform)
+            raw = apply_transform(read_raw_cloud(path, columns=measured.columns), measured.transform)
         except DataError:
             continue
         facts = measure_scan("", raw, count_repeated=False)

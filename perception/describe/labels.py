@@ -17,7 +17,7 @@ from perception.doctor.examine import DEFAULT_CLASSES
 from perception.doctor.label_facts import TURNS, LabelFacts, better_turn, measure_labels, points_by_class
 from perception.errors import DataError
 from perception.io.point_cloud import read_raw_cloud
-from perception.io.raw import transformed
+from perception.io.raw import apply_transform
 from perception.scans.facts import finite_xyz
 
 #: Fewer labelled boxes than this in the looked-at scans show no convention.
@@ -176,7 +176,7 @@ def _measured(data_set: OwnDataSet, sample: Sequence[str]) -> Facts:
         try:
             frame = data_set.frame(frame_id)
             if frame.labelled and frame.source is not None:
-                raw = transformed(read_raw_cloud(frame.source, columns=frame.columns), frame.transform)
+                raw = apply_transform(read_raw_cloud(frame.source, columns=frame.columns), frame.transform)
                 found.append(measure_labels(frame, finite_xyz(raw)))
         except DataError:
             continue

@@ -14,8 +14,8 @@ from perception.describe.columns import find_columns
 from perception.describe.evidence import Evidence
 from perception.doctor.check_scans import FEW_POINTS
 from perception.errors import DataError
-from perception.io.point_cloud import read_raw_cloud, usual_transform
-from perception.io.raw import RawCloud, common_intensity_scale, transformed
+from perception.io.point_cloud import read_raw_cloud, transform_of_name
+from perception.io.raw import RawCloud, apply_transform, common_intensity_scale
 from perception.io.transform import TRAINED_SENSOR_HEIGHT_M, ScanTransform
 from perception.scans.facts import ScanFacts, measure_scan
 from perception.scans.finding import Finding
@@ -66,15 +66,15 @@ def measure_scans(paths: Sequence[Path]) -> MeasuredScans:
             f"{len(unreadable)} of the {len(paths)} scans looked at cannot be read, the first:"
             f" {unreadable[0]}"
         )
-    known = ScanTransform(axes=usual_transform(paths[0], ScanTransform())[0].axes)
+    known = ScanTransform(axes=transform_of_name(paths[0], ScanTransform())[0].axes)
     axes = known.axes is not None
-    facts = [_facts(transformed(cloud, known)) for cloud in filled]
+    facts = [_facts(apply_transform(cloud, known)) for cloud in filled]
     geometry, transform = _mended(facts, known)
-    height = _height([transformed(cloud, transform) for cloud in filled])
+    height = _height([apply_transform(cloud, transform) for cloud in filled])
     for scale in _SMALL_UNITS if transform.scale in _SMALL_UNITS else ():
         # Millimetres and centimetres of a small place look alike; the height above the ground tells them.
         other = replace(transform, scale=scale)
-        seen = _height([transformed(cloud, other) for cloud in filled])
+        seen = _height([apply_transform(cloud, other) for cloud in filled])
         if _oddness(seen) < _oddness(height):
             transform, height = other, seen
     intensity = _intensity(facts)

@@ -1,4 +1,4 @@
-"""Text files of numbers: reading, writing, and errors that name the place."""
+"""Text files of numbers, with errors that name file, line and field."""
 
 from __future__ import annotations
 
@@ -13,38 +13,25 @@ _MOST_DIGITS = 18
 
 
 def read_text(path: Path, expected: str) -> str:
-    """The text of a file.
-
-    Args:
-        path: the file.
-        expected: what should be there, for the message.
-
-    Raises:
-        DataError: the file is missing or no text.
-    """
+    """Read a text file; raise ``DataError``, which names the ``expected`` content, if that fails."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise DataError(f"{path}: cannot read the file ({error.strerror}); expected {expected}") from error
+        raise DataError(f"{path}: reading failed ({error.strerror}). Name a file with {expected}.") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not a text file; expected {expected}") from error
+        raise DataError(f"{path}: not a text file in UTF-8; expected {expected}.") from error
 
 
 def read_rows(path: Path, expected: str) -> list[tuple[int, str]]:
-    """Read a file in which a row belongs to a scan by its place.
+    """Read the rows of a file with one row per scan.
 
-    Comments (``#``) are no rows. An empty line is an empty row: its scan has no value, and those of the scans
-    after it stay theirs.
-
-    Args:
-        path: the file.
-        expected: what should be there, for the message.
+    Comments (``#``) do not count. An empty line is the row of a scan without a value.
 
     Returns:
-        Number of the line, from 1, and its text without white space at both ends.
+        Line number, from 1, and stripped text of each row.
 
     Raises:
-        DataError: as for :func:`read_text`.
+        DataError: see :func:`read_text`.
     """
     lines = enumerate(read_text(path, expected).splitlines(), 1)
     return [(number, line.strip()) for number, line in lines if not line.lstrip().startswith("#")]
@@ -59,28 +46,22 @@ def write_text(path: Path, text: str) -> None:
     try:
         write_file(path, text, durable=False)
     except OSError as error:
-        raise DataError(f"{path}: cannot write the file ({error.strerror}); check the folder") from error
+        raise DataError(f"{path}: writing failed ({error.strerror}). Check the folder.") from error
 
 
 def parse_count(word: str) -> int | None:
-    """The whole number from 0 that a word stands for; None where it is none, or has over 18 digits.
+    """Parse a whole number of at most 18 digits, or return None.
 
-    Python refuses to read, and to print, whole numbers of thousands of digits; none that counts something in
-    a file has so many.
+    Python raises an error for numbers of thousands of digits, which damaged files may hold.
     """
     return int(word) if len(word) <= _MOST_DIGITS and word.isascii() and word.isdigit() else None
 
 
 def parse_number(place: str, name: str, word: str) -> float:
-    """The finite number that a word of a text file stands for.
-
-    Args:
-        place: file and line, for the message.
-        name: the field, for the message.
-        word: the text.
+    """Parse a finite number; ``place`` and ``name`` are file, line and field for the message.
 
     Raises:
-        DataError: the word is no finite number.
+        DataError: the word is not a finite number.
     """
     try:
         value = float(word)

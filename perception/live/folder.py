@@ -12,7 +12,7 @@ from pathlib import Path
 from perception.errors import DataError
 from perception.io import SUPPORTED_SUFFIXES, load_point_cloud
 from perception.io.columns import Columns
-from perception.io.times import said_time
+from perception.io.times import time_in_name
 from perception.io.transform import ScanTransform
 from perception.live.arrivals import Arrival
 
@@ -100,7 +100,7 @@ class GrowingFolder:
             return DataError(f"{self._folder / name}: cannot be read ({error.strerror or error})")
         stem = Path(name).stem
         if cloud.timestamp_ns is None:
-            told_ns = said_time(stem)
+            told_ns = time_in_name(stem)
             cloud = replace(cloud, timestamp_ns=seen_ns if told_ns is None else told_ns)
         self._position += 1
         return Arrival(stem, self._position - 1, cloud, arrived_s)

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 import numpy as np
 
 from perception.errors import DataError
-from perception.io.raw import RawCloud, transformed, unit_intensity
+from perception.io.raw import RawCloud, apply_transform, unit_intensity
 from perception.io.sensors.ouster import OusterSensor, read_ouster_metadata
 from perception.io.sensors.pcap import Datagram
 from perception.io.sensors.turns import (
@@ -21,7 +21,7 @@ from perception.io.sensors.turns import (
     VELODYNE_BYTES,
     OusterTurns,
     VelodyneTurns,
-    tells_model,
+    names_model,
 )
 from perception.io.transform import ScanTransform
 from perception.live.arrivals import Arrival
@@ -161,7 +161,7 @@ class PacketSocket:
         if len(first) < _FIRST:
             return None
         self._check_model(first)
-        if tells_model(first):
+        if names_model(first):
             return VelodyneTurns(self.name)
         if len(held) < CALIBRATION_PACKETS:
             return None
@@ -174,14 +174,14 @@ class PacketSocket:
         said = self._address.model
         if said is None:
             return
-        known = packets[0][-1] if tells_model(packets) else None
+        known = packets[0][-1] if names_model(packets) else None
         if MODELS[said] != known:
             names = {code: name for name, code in MODELS.items()}
             other = names.get(known, "no known model")
             raise DataError(f"{self.name}: the packets are of {other}, not {said}; mend ?model=")
 
     def _arrival(self, time_ns: int, raw: RawCloud, arrived_s: float) -> Arrival:
-        raw = transformed(raw, self._transform)
+        raw = apply_transform(raw, self._transform)
         name = f"{self._address.port}-{self._position:06d}"
         intensity, self._divisor = unit_intensity(f"{self.name}, {name}:", raw, least=self._divisor)
         cloud = PointCloud(

@@ -58,9 +58,7 @@ def defined_methods(owner: type) -> Iterator[str]:
     for name, function in sorted(vars(owner).items()):
         if name.startswith("_"):
             continue
-        if isinstance(function, staticmethod | classmethod):
-            yield name
-        elif inspect.isfunction(function) and function.__qualname__ == f"{owner.__qualname__}.{name}":
+        if isinstance(function, staticmethod | classmethod) or (inspect.isfunction(function) and function.__qualname__ == f"{owner.__qualname__}.{name}"):
             yield name
 
 

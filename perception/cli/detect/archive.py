@@ -17,7 +17,7 @@ from perception.cli.detect.pages import open_player, play_records
 from perception.cli.detect.portions import DetectionJob, Made, Portion, Results, Stretch
 from perception.cli.records import FolderRecords, WrittenRecords
 from perception.cli.scans.dates import ScanDates
-from perception.cli.scans.options import SaidOnce
+from perception.cli.scans.options import WarningFilter
 from perception.cli.scans.scan import Scan
 from perception.cli.scans.source import MergedScans, ScanPaths, frame_name
 from perception.engines.local import LocalEngine, usable_cores
@@ -97,7 +97,7 @@ def detect_archive(
         player = open_player(options.out, options.paths, options.addresses)
     engine = _engine(options)
     archive = _Archive(found, records, engine.workers)
-    said, once, dates = SaidOnce(), _SaidOnceOfAll(), ScanDates(options)
+    said, once, dates = WarningFilter(), _RangeWarningFilter(), ScanDates(options)
     done = failed = 0
     with contextlib.closing(engine), progress_bar() as bar:
         task = bar.add_task("detecting", total=found.total)
@@ -161,7 +161,7 @@ def _remark(text: str) -> None:
     REMARKS.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
 
 
-class _SaidOnceOfAll:
+class _RangeWarningFilter:
     """What every detector says once is said once of all."""
 
     def __init__(self) -> None:

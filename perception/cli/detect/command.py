@@ -26,7 +26,7 @@ from perception.cli.detect.partitions import load_pyarrow, write_partitions
 from perception.cli.options import add_range_option
 from perception.cli.records import NAME, FolderRecords, add_record_options
 from perception.cli.scans.dates import ScanDates, add_date_options
-from perception.cli.scans.options import SaidOnce, add_scan_options, transform_of
+from perception.cli.scans.options import WarningFilter, add_scan_options, transform_of
 from perception.cli.scans.source import MergedScans, ScanPaths, find_scans
 from perception.cli.scans.surroundings import Surroundings, add_surroundings_options
 from perception.errors import DataError
@@ -126,7 +126,7 @@ def _detect(options: argparse.Namespace) -> int:
         make = FrameMaker(options, transform, surroundings, crops)
         if records is not None:
             stack.enter_context(records.open())
-        recordings, said = stack.enter_context(_recordings(options)), SaidOnce()
+        recordings, said = stack.enter_context(_recordings(options)), WarningFilter()
         dates = ScanDates(options)
         player = None
         if records is not None and not options.no_pictures:

@@ -20,7 +20,7 @@ from perception.data import Frame, frame_beside
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.io import load_point_cloud
-from perception.io.addresses import fetched
+from perception.io.addresses import download
 from perception.io.transform import ScanTransform
 from perception.types import Boxes3D, Detections, PointCloud
 from sparse_core.errors import CapacityWarning
@@ -73,7 +73,7 @@ class ScanReader:
         if scan.read is not None:
             return ReadScan(scan.read, None)
         if scan.address:
-            with fetched(scan.address) as path:
+            with download(scan.address) as path:
                 cloud = load_point_cloud(path, columns=self._columns, transform=self._transform)
             return ReadScan(replace(cloud, source=scan.address), None)
         beside = frame_beside(scan.path)

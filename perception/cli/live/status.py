@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perception.cli.console import OUTPUT, REMARKS
-from perception.cli.scans.options import SaidOnce
+from perception.cli.scans.options import WarningFilter
 from perception.live import Figures
 
 #: What is told only where it happened.
@@ -24,7 +24,7 @@ class LiveRemarks:
     """Remarks on standard error, from any thread; those that differ in numbers alone are said once."""
 
     def __init__(self) -> None:
-        self._said = SaidOnce()
+        self._said = WarningFilter()
         self._writing = threading.Lock()
 
     def __call__(self, text: str) -> None:

@@ -70,7 +70,7 @@ def _parse_angles(text: str) -> tuple[float, float, float]:
     return roll, pitch, yaw
 
 
-class SaidOnce:
+class WarningFilter:
     """Warnings that were not said yet: those that differ in their numbers alone count as one."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from perception.errors import DataError
 from perception.io.poses import ScanPose, ScanPoses
 from perception.io.recordings.bag_poses import BagPoses, pose_topics
 from perception.io.recordings.bags import is_bag, open_bag
-from perception.io.times import ScanTimes, find_times_beside, said_time
+from perception.io.times import ScanTimes, find_times_file, time_in_name
 from perception.io.transform import ScanTransform
 from perception.model.embedding import digest, embedding_path
 from perception.scans.free import free_distances
@@ -124,7 +124,7 @@ class Surroundings:
             return replace(cloud, timestamp_ns=self._times.find(scan.name, scan.position))
         if scan.read is not None:
             return cloud
-        known = (None if beside is None else beside.time_ns, cloud.timestamp_ns, said_time(scan.path.stem))
+        known = (None if beside is None else beside.time_ns, cloud.timestamp_ns, time_in_name(scan.path.stem))
         time_ns = next((one for one in known if one is not None), None)
         if time_ns is None and (times := self._times_beside(scan)) is not None:
             time_ns = times.find(scan.path.stem, scan.position)
@@ -137,7 +137,7 @@ class Surroundings:
         return f"{self._times.path}: line {self._times.line(scan.name, scan.position)}: "
 
     def _times_beside(self, scan: Scan) -> ScanTimes | None:
-        path = None if scan.address else find_times_beside(scan.path)
+        path = None if scan.address else find_times_file(scan.path)
         if path is None:
             return None
         if path not in self._beside:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.spatial.transform import Rotation
 
 from perception.io.recordings import ros
-from perception.io.recordings.bag_scans import DecodedCloud, decoded_cloud
+from perception.io.recordings.bag_scans import DecodedCloud, decode_cloud
 from perception.io.recordings.bags import BagMessage, Topic
 from perception.io.transform import ScanTransform
 from perception.track import Tracks
@@ -91,7 +91,7 @@ class CloudDecoder:
             DataError: it is none.
         """
         message = BagMessage(self._topic, time_ns, data)
-        found = decoded_cloud(message, self._topic.name, self._divisor, self._transform)
+        found = decode_cloud(message, self._topic.name, self._divisor, self._transform)
         self._divisor = found.divisor
         return found
 
