@@ -66,7 +66,7 @@ def test_what_cannot_be_had_names_the_address(store: str) -> None:
         find_addresses(f"{store}/none.bin")
     with pytest.raises(DataError, match=rf"{store}/\*\.pcd: no \.bin, .* file there"):
         find_addresses(f"{store}/*.pcd")
-    with pytest.raises(DataError, match=rf"{store}/none\.bin: cannot be read \(FileNotFoundError"):
+    with pytest.raises(DataError, match=rf"{store}/none\.bin: download failed \(FileNotFoundError"):
         download(f"{store}/none.bin").__enter__()
 
 

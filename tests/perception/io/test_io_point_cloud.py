@@ -56,10 +56,10 @@ def test_truncated_bin_says_by_how_many_bytes(tmp_path: Path) -> None:
 def test_columns_that_a_bin_does_not_have_are_named_with_those_that_would_fit(tmp_path: Path) -> None:
     path = tmp_path / "scan.bin"
     path.write_bytes(POINTS.tobytes())
-    with pytest.raises(DataError, match="20 bytes per row, 8 left over.* 3, 4, 6, 12 columns would fit"):
+    with pytest.raises(DataError, match=r"20 bytes per row, 8 left over.* 3, 4, 6, 12 columns would fit"):
         load_point_cloud(path, columns="x,y,z,intensity,ring")
     path.write_bytes(POINTS.tobytes()[:-5])
-    with pytest.raises(DataError, match=r"nor do rows of 3 to 16 columns: the file was cut off") as told:
+    with pytest.raises(DataError, match="Rows of 3 to 16 columns do not fit") as told:
         load_point_cloud(path, columns=5)
     assert "say what the columns are" not in str(told.value)
 
@@ -82,7 +82,7 @@ def test_npy_of_wrong_shape(shape: tuple[int, ...], tmp_path: Path) -> None:
 def test_npy_that_is_no_array_of_numbers(tmp_path: Path) -> None:
     path = tmp_path / "scan.npy"
     np.save(path, np.array([[1, "a", None]], dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match="dtype|not a readable"):
+    with pytest.raises(DataError, match="dtype"):
         load_point_cloud(path)
     np.save(path, np.ones((3, 4), complex))
     with pytest.raises(DataError, match="dtype complex128"):
