@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from perception.cli import extras, main
@@ -65,3 +67,25 @@ def test_torch_is_not_imported() -> None:
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize(("option", "shown"), [("--quiet", False), ("-q", False), ("", True), ("-v", True)])
+def test_verbosity(
+    option: str, shown: bool, tmp_path: Path, tiny_weights: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Warnings and debug messages of a run appear as the options say; errors always do."""
+    np.zeros((10, 4), np.float32).tofile(tmp_path / "a.bin")
+    (tmp_path / "b.bin").write_bytes(b"1")
+    command = ["detect", str(tmp_path), "--out", str(tmp_path / "out"), "--weights", str(tiny_weights)]
+    assert main([*command, "--no-pictures", *option.split()]) == 1
+    errors = capsys.readouterr().err
+    assert "skipped:" in errors
+    assert ("warning:" in errors) == shown
+    assert ("loaded" in errors) == (option == "-v")
+
+
+def test_a_bad_file_needs_no_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.bin").write_bytes(b"1")
+    command = ["detect", str(tmp_path / "a.bin"), "--out", str(tmp_path / "out"), "--weights", "none"]
+    assert main(command) == 1
+    assert "a.bin: truncated" in capsys.readouterr().err
