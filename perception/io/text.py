@@ -17,7 +17,7 @@ def read_text(path: Path, expected: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise DataError(f"{path}: reading failed ({error.strerror}). Name a file with {expected}.") from error
+        raise DataError(f"{path}: reading failed ({error.strerror}). It must contain {expected}.") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not a text file in UTF-8; expected {expected}.") from error
 
