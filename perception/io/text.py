@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from perception.errors import DataError
 from sparse_core.common.files import write_file
@@ -70,3 +72,37 @@ def parse_number(place: str, name: str, word: str) -> float:
     if not np.isfinite(value):
         raise DataError(f"{place}: field {name} is {word[:80]!r}; expected a finite number")
     return value
+
+
+def parse_table(
+    path: Path, rows: Sequence[tuple[int, bytes]], columns: Mapping[str, int]
+) -> npt.NDArray[np.float64]:
+    """Parse some columns of rows of words as (N, C) numbers, which may be NaN or infinite.
+
+    Args:
+        path: the file, for messages.
+        rows: line number and line of each row, with enough words.
+        columns: index of each column by its name.
+
+    Raises:
+        DataError: a word is not a number.
+    """
+    if not rows or not columns:
+        return np.zeros((len(rows), len(columns)))
+    lines = (line.decode("ascii", errors="replace") for _, line in rows)
+    try:
+        return np.loadtxt(lines, usecols=tuple(columns.values()), comments=None, ndmin=2)
+    except ValueError as error:
+        for number, line in rows:
+            words = line.decode("ascii", errors="replace").split()
+            for name, column in columns.items():
+                try:
+                    float(words[column])
+                except ValueError:
+                    raise DataError(
+                        f"{path}: line {number}: field {name} is {words[column][:40]!r}, not a number."
+                        " Correct the line."
+                    ) from error
+        raise DataError(
+            f"{path}: not rows of numbers ({str(error)[:200]}). Export the file again."
+        ) from error

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from perception.errors import DataError
 from perception.io.files.lzf import decompress_lzf
 from perception.io.raw import RawCloud, packed_columns, raw_from_fields, read_bytes, restore_bytes
-from perception.io.text import parse_count
+from perception.io.text import parse_count, parse_table
 from perception.types import FloatArray
 
 _TYPES = {("F", 4), ("F", 8)} | {(kind, size) for kind in "IU" for size in (1, 2, 4, 8)}
@@ -174,43 +174,32 @@ def _point_count(path: Path, entries: dict[str, list[str]]) -> int:
 
 def _ascii_fields(path: Path, header: _Header, body: bytes) -> dict[str, npt.NDArray[Any]]:
     columns = sum(field.count for field in header.fields)
-    rows = [
-        (number, line.split())
-        for number, line in enumerate(body.split(b"\n"), header.data_line)
-        if line and not line.isspace()
-    ]
-    for number, values in rows:
-        if len(values) != columns:
+    lines = enumerate(body.split(b"\n"), header.data_line)
+    rows = [(number, line) for number, line in lines if line and not line.isspace()]
+    for number, line in rows:
+        count = len(line.split())
+        if count != columns:
             raise DataError(
-                f"{path}: line {number}: {len(values)} values, expected {columns}. Export the file again."
+                f"{path}: line {number}: {count} values, expected {columns}. Export the file again."
             )
     if len(rows) != header.points:
         raise DataError(
             f"{path}: {len(rows)} points after DATA ascii, but the header promises {header.points}."
             " The file is cut off or POINTS is wrong; export it again."
         )
-    fields: dict[str, npt.NDArray[Any]] = {}
+    places: dict[str, int] = {}
+    dtypes = []
     column = 0
     for field in header.fields:
-        if field.count == 1 and field.name != "_":
-            fields.setdefault(field.name, _ascii_column(path, rows, column, field))
+        if field.count == 1 and field.name != "_" and field.name not in places:
+            places[field.name] = column
+            dtypes.append(field.dtype)
         column += field.count
-    return fields
-
-
-def _ascii_column(
-    path: Path, rows: list[tuple[int, list[bytes]]], column: int, field: _Field
-) -> npt.NDArray[Any]:
-    values = np.empty(len(rows), np.float64)
-    for index, (number, row) in enumerate(rows):
-        try:
-            values[index] = float(row[column])
-        except ValueError as error:
-            text = row[column].decode("ascii", errors="replace")[:40]
-            raise DataError(
-                f"{path}: line {number}: field {field.name} is {text!r}, not a number. Correct the line."
-            ) from error
-    return restore_bytes(values, field.dtype)
+    table = parse_table(path, rows, places)
+    return {
+        name: restore_bytes(table[:, row], dtype)
+        for row, (name, dtype) in enumerate(zip(places, dtypes, strict=True))
+    }
 
 
 def _compressed_fields(path: Path, header: _Header, body: memoryview) -> dict[str, npt.NDArray[Any]]:

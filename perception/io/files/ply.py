@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from perception.errors import DataError
 from perception.io.raw import RawCloud, packed_columns, raw_from_fields, read_bytes, restore_bytes
-from perception.io.text import parse_count
+from perception.io.text import parse_count, parse_table
 from perception.types import FloatArray
 
 _TYPES = {
@@ -145,21 +145,16 @@ def _ascii_fields(
         raise DataError(
             f"{path}: truncated, {len(rows)} of {vertex.count} vertices are there. Export the file again."
         )
-    table = np.empty((vertex.count, len(vertex.properties)), np.float64)
-    for index, (number, line) in enumerate(rows):
-        values = line.split()
-        if len(values) != len(vertex.properties):
+    count = len(vertex.properties)
+    for number, line in rows:
+        found = len(line.split())
+        if found != count:
             raise DataError(
-                f"{path}: line {number}: {len(values)} values, expected {len(vertex.properties)}. Export the"
-                " file again."
+                f"{path}: line {number}: {found} values, expected {count}. Export the file again."
             )
-        try:
-            table[index] = [float(value) for value in values]
-        except ValueError as error:
-            raise DataError(
-                f"{path}: line {number}: a value is not a number ({str(error)[:80]}). Correct the line."
-            ) from error
-    fields: dict[str, npt.NDArray[Any]] = {}
-    for column, (name, dtype, _) in enumerate(vertex.fields(_ORDERS["ascii"])):
-        fields.setdefault(name, restore_bytes(table[:, column], dtype))
-    return fields
+    places: dict[str, int] = {}
+    for column, (name, _) in enumerate(vertex.properties):
+        places.setdefault(name, column)
+    table = parse_table(path, rows, places)
+    dtypes = {name: dtype for name, dtype, _ in reversed(vertex.fields(_ORDERS["ascii"]))}
+    return {name: restore_bytes(table[:, row], dtypes[name]) for row, name in enumerate(places)}

@@ -112,7 +112,7 @@ LIST = "property list uchar int k\n"
         (header("binary_little_endian", 10**17), b"", "truncated, 1600000000000000000 of"),
         (header("ascii", 2), b"1 2 3 0\n", "truncated, 1 of 2"),
         (header("ascii", 1), b"1 2 3\n", "line 10: 3 values, expected 4"),
-        (header("ascii", 1), b"1 2 z 0\n", "line 10: a value is not a number"),
+        (header("ascii", 1), b"1 2 z 0\n", "line 10: field z"),
         (header("binary_little_endian", 2), bytes(20), "truncated, 12 of 32 data bytes"),
     ],
 )

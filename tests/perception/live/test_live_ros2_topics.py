@@ -109,7 +109,7 @@ def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
         ("ros2:/points?distro=foxy", "distro 'foxy'"),
         ("ros2:/points?domain=233", "domain=233 must be a number from 0 to 232"),
         ("ros2:/1st", "'/1st' is not a ROS name"),
-        ("ros2:/points/", "'/points/' is no name of ROS"),
+        ("ros2:/points/", "'/points/' is not a ROS name"),
         ("ros2://robot:x/points", "ros2"),
     ):
         with pytest.raises(ValueError, match=r".*") as caught:
