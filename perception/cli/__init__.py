@@ -40,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"perceive (Sparsight) {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    # The demo runs other commands.
-    parser.set_defaults(main=main)
+    # For the commands that run others, and for `completion`.
+    parser.set_defaults(main=main, parser=parser, verbosity=0)
     declare(commands, COMMANDS, words)
     options = parser.parse_args(words)
     log_to_console(options.verbosity)

@@ -57,4 +57,7 @@ COMMANDS = {
         "perception.cli.bench",
         "Time a frame on this machine: sparse detector, dense baseline and spconv, interleaved.",
     ),
+    "completion": Command(
+        "sparse_core.common.completion", "Print a script that completes commands and options in a shell."
+    ),
 }
